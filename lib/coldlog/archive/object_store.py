@@ -1,0 +1,46 @@
+"""object_store: how are an archive's objects listed and read?
+
+The port that every store implements (local files, memory, later S3). Names are `/`-separated keys relative to the
+store's root, whatever the file system calls them. Reads are ranged so that an object of any size is read in bounded
+memory; nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ObjectInfo:
+    """One listed object: its name, its size in bytes and when it was last modified (epoch ms)."""
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+
+
+class ObjectStore(Protocol):
+    """Read access to one archive.
+
+    Errors: `ArchiveError(OBJECT_MISSING)` for a name that is not there, `RetriableError` where the store may answer
+    later (an I/O error, a time-out), `UsageError` for a root that does not exist or may not be read.
+    """
+
+    @property
+    def uri(self) -> str:
+        """The root as the user wrote it; for messages."""
+
+    def list_directories(self, prefix: str) -> list[str]:
+        """Names directly below `prefix` that hold further names, sorted, without a trailing `/`; `""` is the root."""
+
+    def iter_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Every object whose directory is `prefix` (not deeper), sorted by name, lazily."""
+
+    def size_bytes(self, name: str) -> int:
+        """The object's size now."""
+
+    def read_range(self, name: str, position: int, length: int) -> memoryview:
+        """The bytes from `position` on, `length` at most (fewer only at the object's end); read-only, zero-copy where
+        the store can (a memory map)."""

@@ -1,0 +1,100 @@
+"""errors: what went wrong, whose fault is it, and may it be tried again?
+
+Two sides: `ArchiveError` (the archived bytes are wrong) and `UsageError` (the caller is wrong). `RetriableError`
+marks what may succeed when tried again, whatever its side. Facts are fields; the message ends in what to do.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ColdlogError(Exception):
+    """The root of everything coldlog raises on purpose."""
+
+
+class RetriableError(ColdlogError):
+    """The same call may succeed later: a store that is down, throttled or slow."""
+
+
+class UsageError(ColdlogError):
+    """The caller asked for something that cannot be done as asked: settings, arguments, requests, missing tables."""
+
+
+class Reason(StrEnum):
+    """Why bytes of the archive could not be used; the `reason` column of the quarantine table."""
+
+    BATCH_LENGTH_INVALID = "batch_length_invalid"
+    CRC_MISMATCH = "crc_mismatch"
+    UNSUPPORTED_MAGIC = "unsupported_magic"
+    UNSUPPORTED_CODEC = "unsupported_codec"
+    OFFSETS_NOT_ASCENDING = "offsets_not_ascending"
+    HEADER_INVALID = "header_invalid"
+    LOG_TRUNCATED = "log_truncated"
+    LOG_EMPTY = "log_empty"
+    RECORDS_INVALID = "records_invalid"
+    DECOMPRESSION_FAILED = "decompression_failed"
+    DECOMPRESSION_LIMIT = "decompression_limit"
+    CONTROL_RECORD_INVALID = "control_record_invalid"
+    OFFSET_INDEX_INVALID = "offset_index_invalid"
+    TIME_INDEX_INVALID = "time_index_invalid"
+    TXN_INDEX_INVALID = "txn_index_invalid"
+    PRODUCER_SNAPSHOT_INVALID = "producer_snapshot_invalid"
+    LEADER_EPOCH_CHECKPOINT_INVALID = "leader_epoch_checkpoint_invalid"
+    OBJECT_MISSING = "object_missing"
+    OBJECT_NAME_INVALID = "object_name_invalid"
+    OBJECT_UNREADABLE = "object_unreadable"
+
+
+class ArchiveError(ColdlogError):
+    """The bytes of the archive are not what the format promises.
+
+    `object_name` is the archive object (empty while a pure parser does not know it), `position` a byte position in
+    that object (-1 where none applies), `expected` and `found` are short texts for people.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        object_name: str = "",
+        position: int = -1,
+        expected: str = "",
+        found: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.object_name = object_name
+        self.position = position
+        self.expected = expected
+        self.found = found
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_archive_error, (self.reason, self.message, self.object_name, self.position, self.expected, self.found))
+
+    def __str__(self) -> str:
+        where = f" in {self.object_name}" if self.object_name else ""
+        at = f" at byte {self.position}" if self.position >= 0 else ""
+        facts = f": expected {self.expected}, found {self.found}" if self.expected or self.found else ""
+        return f"{self.message}{where}{at}{facts}"
+
+    def with_object_name(self, object_name: str) -> ArchiveError:
+        """The same error, naming the object that the bytes came from."""
+        return ArchiveError(
+            self.reason,
+            self.message,
+            object_name=object_name,
+            position=self.position,
+            expected=self.expected,
+            found=self.found,
+        )
+
+
+def _rebuild_archive_error(
+    reason: Reason, message: str, object_name: str, position: int, expected: str, found: str
+) -> ArchiveError:
+    return ArchiveError(
+        reason, message, object_name=object_name, position=position, expected=expected, found=found
+    )

@@ -1,0 +1,49 @@
+"""states: how far is a remote log segment, and how deep is its index?
+
+Segment states carry Kafka's ids (org.apache.kafka.server.log.remote.storage.RemoteLogSegmentState).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+
+class RemoteLogSegmentState(IntEnum):
+    """Kafka's life of a remote segment."""
+
+    COPY_SEGMENT_STARTED = 0
+    COPY_SEGMENT_FINISHED = 1
+    DELETE_SEGMENT_STARTED = 2
+    DELETE_SEGMENT_FINISHED = 3
+
+    def can_become(self, target: RemoteLogSegmentState) -> bool:
+        """Kafka's valid transitions; a state may be announced again."""
+        return target == self or target in _NEXT_STATES[self]
+
+
+_NEXT_STATES: dict[RemoteLogSegmentState, tuple[RemoteLogSegmentState, ...]] = {
+    RemoteLogSegmentState.COPY_SEGMENT_STARTED: (
+        RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+        RemoteLogSegmentState.DELETE_SEGMENT_STARTED,
+    ),
+    RemoteLogSegmentState.COPY_SEGMENT_FINISHED: (RemoteLogSegmentState.DELETE_SEGMENT_STARTED,),
+    RemoteLogSegmentState.DELETE_SEGMENT_STARTED: (RemoteLogSegmentState.DELETE_SEGMENT_FINISHED,),
+    RemoteLogSegmentState.DELETE_SEGMENT_FINISHED: (),
+}
+
+
+class IndexDepth(StrEnum):
+    """`batch`: headers and checksums only; `record`: the records' timestamps too, so that lookups read no archive."""
+
+    BATCH = "batch"
+    RECORD = "record"
+
+
+class IndexStatus(StrEnum):
+    """What coldlog has made of a listed segment; the `index_status` column of `segments`."""
+
+    PENDING = "pending"
+    INDEXED = "indexed"
+    QUARANTINED = "quarantined"
+    INCOMPLETE = "incomplete"
+    GONE = "gone"
