@@ -1,0 +1,119 @@
+"""served_ranges: which offsets does each segment of a partition answer for?
+
+Uploads may overlap: a copy and its retry, or a deposed leader's segments and its successor's. Each offset is answered by
+one segment at the most. The rule, over the usable segments of one partition in the order of their start offsets:
+
+1. Of two with the same start, the one with the higher last leader epoch is taken, then the longer, then the one with
+   the greater segment id; the other is `duplicate`.
+2. A segment that lies within one already taken, of no higher epoch, is `duplicate`.
+3. A segment that begins inside one already taken and is of no lower epoch cuts it short there: a new leader's log
+   replaces its predecessor's from that offset on.
+4. A segment whose first leader epoch is lower than the last one taken is `older_leader_epoch`: epochs never fall along a
+   log, so it was written by a leader that had been deposed. Epoch -1 says nothing and is not compared.
+5. What ends below the log start offset is `below_log_start`; a segment that holds it serves from there on.
+
+Kafka comes to the same by evicting from RemoteLogLeaderEpochState what a later upload covers; it has the order of the
+events for this, a listing has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+NO_LEADER_EPOCH = -1
+
+
+class NotServedReason(StrEnum):
+    """Why a segment answers no lookup; the `not_served_reason` column of `segments`."""
+
+    DUPLICATE = "duplicate"
+    OLDER_LEADER_EPOCH = "older_leader_epoch"
+    BELOW_LOG_START = "below_log_start"
+    NOT_INDEXED = "not_indexed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A usable segment: its offsets (inclusive) and the leader epochs of its first and last batch."""
+
+    segment_id: str
+    start_offset: int
+    end_offset: int
+    first_leader_epoch: int
+    last_leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedRange:
+    """What one segment answers for: `from_offset` to `to_offset`, inclusive, or the reason why nothing."""
+
+    segment: Candidate
+    from_offset: int
+    to_offset: int
+    reason: NotServedReason | None = None
+
+    @property
+    def is_cut_at_end(self) -> bool:
+        return self.reason is None and self.to_offset < self.segment.end_offset
+
+
+def plan_served_ranges(segments: Iterable[Candidate], log_start_offset: int | None) -> list[ServedRange]:
+    """One `ServedRange` a segment, in the order of start offsets; at most one of them holds any given offset."""
+    taken: list[ServedRange] = []
+    left_out: list[ServedRange] = []
+    for segment in sorted(segments, key=_preference):
+        last = taken[-1] if taken else None
+        reason = _reason_against(last, segment)
+        if reason is not None:
+            left_out.append(_left_out(segment, reason))
+            continue
+        if last is not None and last.to_offset >= segment.start_offset:
+            taken[-1] = replace(last, to_offset=segment.start_offset - 1)
+        taken.append(ServedRange(segment=segment, from_offset=segment.start_offset, to_offset=segment.end_offset))
+    started = [_from_log_start(served, log_start_offset) for served in taken]
+    return sorted(started + left_out, key=lambda served: (served.segment.start_offset, served.segment.segment_id))
+
+
+def count_gaps(ranges: Iterable[ServedRange]) -> int:
+    """How often the offsets of one served range do not follow those of the one before."""
+    served = [r for r in ranges if r.reason is None]
+    return sum(after.from_offset != before.to_offset + 1 for before, after in zip(served, served[1:], strict=False))
+
+
+def _preference(segment: Candidate) -> tuple[int, int, int, tuple[int, ...]]:
+    """Start offsets ascending; at the same start the segment that is to be taken comes first."""
+    greatest_id_first = tuple(-ord(character) for character in segment.segment_id)
+    return segment.start_offset, -segment.last_leader_epoch, -segment.end_offset, greatest_id_first
+
+
+def _reason_against(last: ServedRange | None, segment: Candidate) -> NotServedReason | None:
+    if last is None:
+        return None
+    if last.segment.start_offset == segment.start_offset:
+        return NotServedReason.DUPLICATE
+    epochs_known = NO_LEADER_EPOCH not in (segment.first_leader_epoch, last.segment.last_leader_epoch)
+    is_higher = epochs_known and segment.last_leader_epoch > last.segment.last_leader_epoch
+    if segment.end_offset <= last.to_offset and not is_higher:
+        return NotServedReason.DUPLICATE
+    if epochs_known and segment.first_leader_epoch < last.segment.last_leader_epoch and not _continues(last, segment):
+        return NotServedReason.OLDER_LEADER_EPOCH
+    return None
+
+
+def _continues(last: ServedRange, segment: Candidate) -> bool:
+    """A segment that overlaps one already taken may begin in an earlier epoch than that one ends in, as its log did."""
+    return segment.start_offset <= last.to_offset and segment.last_leader_epoch >= last.segment.last_leader_epoch
+
+
+def _left_out(segment: Candidate, reason: NotServedReason) -> ServedRange:
+    return ServedRange(segment=segment, from_offset=segment.start_offset, to_offset=segment.end_offset, reason=reason)
+
+
+def _from_log_start(served: ServedRange, log_start_offset: int | None) -> ServedRange:
+    if log_start_offset is None or served.from_offset >= log_start_offset:
+        return served
+    if served.to_offset < log_start_offset:
+        return replace(served, reason=NotServedReason.BELOW_LOG_START)
+    return replace(served, from_offset=log_start_offset)

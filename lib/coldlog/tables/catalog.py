@@ -1,0 +1,27 @@
+"""catalog: which tables make a warehouse?"""
+
+from __future__ import annotations
+
+from coldlog.tables.definition import TableDefinition
+from coldlog.tables.job_runs import JOB_RUNS
+from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.time_index import TIME_INDEX
+from coldlog.tables.txn_index import TXN_INDEX
+from coldlog.tables.unrecognized_objects import UNRECOGNIZED_OBJECTS
+
+INDEX_TABLES: tuple[TableDefinition, ...] = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+"""The tables that a build fills by segment, and that only count once `segments` says so."""
+
+ALL_TABLES: tuple[TableDefinition, ...] = (
+    SEGMENTS,
+    *INDEX_TABLES,
+    PARTITION_METADATA,
+    QUARANTINE,
+    LOG_START_OFFSETS,
+    UNRECOGNIZED_OBJECTS,
+    JOB_RUNS,
+)

@@ -1,0 +1,109 @@
+"""definition: what is a table of coldlog, before any engine holds it?
+
+One `TableDefinition` is the only place that names a table's columns, types, comments, keys and clustering; the DDL, the
+Spark schema and the Arrow schema all come from it. Types are kept to those every reader of Delta knows (delta-rs,
+DuckDB, pandas). Names are SQL identifiers, checked here, so that nothing has to be quoted from values later.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from coldlog.errors import UsageError
+
+_IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
+
+_ARROW_TYPES: dict[str, pa.DataType] = {
+    "BIGINT": pa.int64(),
+    "INT": pa.int32(),
+    "SMALLINT": pa.int16(),
+    "BOOLEAN": pa.bool_(),
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+    "DOUBLE": pa.float64(),
+    "ARRAY<STRING>": pa.list_(pa.string()),
+    "ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>": pa.list_(
+        pa.struct([("leader_epoch", pa.int32()), ("start_offset", pa.int64())])
+    ),
+    "ARRAY<STRUCT<kind: STRING, name: STRING, size_bytes: BIGINT>>": pa.list_(
+        pa.struct([("kind", pa.string()), ("name", pa.string()), ("size_bytes", pa.int64())])
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column: its Spark SQL type, and the sentence `DESCRIBE` shows. `required` columns are NOT NULL."""
+
+    name: str
+    type: str
+    comment: str
+    required: bool = False
+
+    def __post_init__(self) -> None:
+        if not _IDENTIFIER.fullmatch(self.name):
+            raise UsageError(f"not a column name: {self.name!r}")
+        if self.type not in _ARROW_TYPES:
+            raise UsageError(f"column {self.name}: unknown type {self.type!r}; known are {sorted(_ARROW_TYPES)}")
+
+    @property
+    def arrow_field(self) -> pa.Field:
+        return pa.field(self.name, _ARROW_TYPES[self.type], nullable=not self.required)
+
+    @property
+    def ddl(self) -> str:
+        constraint = " NOT NULL" if self.required else ""
+        comment = self.comment.replace("\\", "\\\\").replace("'", "\\'")
+        return f"{self.name} {self.type}{constraint} COMMENT '{comment}'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDefinition:
+    """A table: what a row is, its columns, the columns that tell rows apart, and the order its files are kept in.
+
+    `clustered_by` feeds liquid clustering; `skipping_columns` are those whose minima and maxima Delta keeps per file.
+    """
+
+    name: str
+    comment: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    clustered_by: tuple[str, ...]
+    skipping_columns: tuple[str, ...]
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not _IDENTIFIER.fullmatch(self.name):
+            raise UsageError(f"not a table name: {self.name!r}")
+        names = [column.name for column in self.columns]
+        strangers = {*self.key, *self.clustered_by, *self.skipping_columns} - set(names)
+        if strangers or len(set(names)) != len(names):
+            raise UsageError(f"table {self.name}: unknown or repeated columns {sorted(strangers) or names}")
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        return pa.schema([column.arrow_field for column in self.columns])
+
+    def create_statement(self, qualified_name: str, location: str) -> str:
+        """`CREATE TABLE IF NOT EXISTS` for Spark with Delta at `location`."""
+        columns = ",\n  ".join(column.ddl for column in self.columns)
+        properties = {
+            "delta.dataSkippingStatsColumns": ",".join(self.skipping_columns),
+            "delta.enableDeletionVectors": "false",
+            **self.properties,
+        }
+        properties_text = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        comment = self.comment.replace("\\", "\\\\").replace("'", "\\'")
+        where = location.replace("\\", "\\\\").replace("'", "\\'")
+        return (
+            f"CREATE TABLE IF NOT EXISTS {qualified_name} (\n  {columns}\n) USING DELTA\n"
+            f"CLUSTER BY ({', '.join(self.clustered_by)})\n"
+            f"COMMENT '{comment}'\nLOCATION '{where}'\nTBLPROPERTIES ({properties_text})"
+        )
