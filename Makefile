@@ -1,0 +1,45 @@
+# Every target sets up what it needs; `make help` lists them.
+
+PYTHON := .venv/bin/python
+SETUP_PYTHON := $(shell for each in "$$PYTHON" python3.11 python3 python3.12 python3.13; do \
+	"$$each" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$each"; break; }; done)
+export NUMBA_CACHE_DIR := $(CURDIR)/.venv/numba-cache
+ARGUMENTS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint types format bench constraints clean distclean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install packages and jars where they are missing
+	@$(or $(SETUP_PYTHON),$(error Python 3.11 or newer is needed and none was found; set PYTHON or PATH)) environment.py development
+
+test: setup ## run every test that needs no server of its own (ARGUMENTS="-k name" narrows)
+	$(PYTHON) -m pytest $(ARGUMENTS)
+
+lint: setup ## check style, format and the import contracts
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/lint-imports --no-cache
+
+types: setup ## check types
+	$(PYTHON) -m mypy
+
+format: setup ## put the code into its format
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+bench: setup ## measure, side by side with the peers
+	$(PYTHON) benchmarks/run.py $(ARGUMENTS)
+
+constraints: setup ## pin again what setup.cfg's packages need (UPGRADE=--upgrade takes the newest)
+	$(PYTHON) -m uv pip compile setup.cfg --universal --python-version 3.11 --all-extras --quiet $(UPGRADE) \
+		--no-header --no-annotate --no-emit-index-url --output-file constraints.txt
+
+clean: ## remove what runs and tests leave behind; packages and jars stay
+	rm -rf warehouse spark-warehouse metastore_db derby.log build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+		.import_linter_cache .venv/numba-cache
+
+distclean: clean ## remove packages and jars too
+	rm -rf .venv .jars .jars.partial .setup.lock lib/coldlog.egg-info

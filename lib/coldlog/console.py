@@ -1,0 +1,133 @@
+"""console: how does a job tell people what it does and what came of it?
+
+Progress goes to stderr, one line a stage when the stage is done: its name, its facts, its duration. Results go to
+stdout as plain tables. On a terminal the running stage is shown while it runs; elsewhere the text is the same without
+control characters.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TextIO
+
+_STAGE_WIDTH = 12
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Stage:
+    """A stage that runs; what it is told with `add` stands in its line."""
+
+    facts: list[str] = field(default_factory=list)
+
+    def add(self, *facts: str) -> None:
+        """Add facts, in the order in which they are shown."""
+        self.facts.extend(facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Console:
+    """Where a job speaks. The streams are looked up when the console is made, so that tests can capture them."""
+
+    progress: TextIO = field(default_factory=lambda: sys.stderr)
+    results: TextIO = field(default_factory=lambda: sys.stdout)
+    clock: Callable[[], float] = time.monotonic
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Stage]:
+        """Run a stage: `with console.stage("scan") as stage: ...; stage.add(counted(251, "segment"))`."""
+        stage = Stage()
+        start = self.clock()
+        is_terminal = self.progress.isatty()
+        if is_terminal:
+            self._write(f"{name:<{_STAGE_WIDTH}}...")
+        finished = False
+        try:
+            yield stage
+            finished = True
+        finally:
+            facts = ", ".join(stage.facts if finished else [*stage.facts, "FAILED"])
+            line = f"{name:<{_STAGE_WIDTH}}{facts}   {human_duration(self.clock() - start)}"
+            self._write(f"\r\x1b[K{line}\n" if is_terminal else f"{line}\n")
+
+    def note(self, text: str) -> None:
+        """A line of progress that is not a stage."""
+        self._write(f"{text}\n")
+
+    def result(self, text: str = "") -> None:
+        """A line of the result."""
+        print(text, file=self.results, flush=True)
+
+    def table(self, headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Rows as a plain table: numbers to the right, None as an empty cell."""
+        self.result(plain_table(headers, rows))
+
+    def _write(self, text: str) -> None:
+        self.progress.write(text)
+        self.progress.flush()
+
+
+def plain_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """The table as text, two spaces between columns, no trailing blanks."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [max(len(text) for text in column) for column in zip(headers, *cells, strict=True)]
+    is_right = [bool(rows) and all(_is_number(row[index]) for row in rows) for index in range(len(headers))]
+
+    def line(texts: Sequence[str]) -> str:
+        aligned = [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(texts, widths, is_right, strict=True)
+        ]
+        return "  ".join(aligned).rstrip()
+
+    return "\n".join([line(headers), line(["-" * width for width in widths]), *map(line, cells)])
+
+
+def human_bytes(size_bytes: int) -> str:
+    """12943023 as "12.9 MB"; decimal units, as disks and networks are sold."""
+    if abs(size_bytes) < 1000:
+        return f"{size_bytes} B"
+    size = float(size_bytes)
+    for unit in ("kB", "MB", "GB", "TB"):
+        size /= 1000
+        if abs(size) < 999.95:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1000:.1f} PB"
+
+
+def human_duration(seconds: float) -> str:
+    """1.23 as "1.2 s", 136 as "2 m 16 s", 7500 as "2 h 5 m"."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} m {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} m"
+
+
+def human_timestamp(timestamp_ms: int | None) -> str:
+    """Epoch milliseconds as ISO 8601 in UTC; times outside the years 1 to 9999 as the number they are."""
+    if timestamp_ms is None:
+        return ""
+    try:
+        return (_EPOCH + timedelta(milliseconds=timestamp_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return str(timestamp_ms)
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """251 and "segment" as "251 segments", with separators for thousands."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

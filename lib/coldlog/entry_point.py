@@ -1,0 +1,117 @@
+"""entry_point: what do all jobs have in common, from the command line to the exit code?
+
+Arguments, settings, the session, one call, an exit code: 0 done (or what the job returned), 2 the caller is wrong, 1
+anything else, 130 interrupted. An error that coldlog raised on purpose is one line; any other keeps its traceback,
+because it is a fault of coldlog.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from coldlog.console import Console
+from coldlog.errors import ColdlogError, UsageError
+from coldlog.session import spark_session
+from coldlog.settings import Settings
+from coldlog.settings_sources import list_setting_keys, load_settings
+
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a job's one call gets."""
+
+    spark: SparkSession
+    settings: Settings
+    arguments: argparse.Namespace
+    console: Console
+
+
+def job_argument_parser(documentation: str | None) -> argparse.ArgumentParser:
+    """A parser with the options of every job; `documentation` is the job's module docstring, "name: question"."""
+    name, _, description = (documentation or "").partition(":")
+    parser = argparse.ArgumentParser(
+        prog=f"spark-submit.sh {name.strip()}",
+        description=textwrap.dedent(description).strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_common_options(parser)
+    return parser
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """`--env`, `--set` and `--list-settings`."""
+    common = parser.add_argument_group("settings")
+    common.add_argument("--env", default="local", metavar="NAME", help="read conf/NAME.toml (default: local)")
+    common.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set one setting; may be repeated, wins over conf",
+    )
+    common.add_argument("--list-settings", action=_ListSettings, help="show every key that can be set, and exit")
+
+
+def run_job(
+    call: Callable[[Job], int | None], parser: argparse.ArgumentParser, argv: Sequence[str] | None = None
+) -> int:
+    """Parse, start Spark, call, stop Spark; returns the exit code."""
+    arguments = parser.parse_args(argv)
+    try:
+        settings = load_settings(arguments.env, arguments.set)
+        return _call_with_spark(call, settings, arguments, app_name=parser.prog.split()[-1])
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except ColdlogError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+    except Exception:  # noqa: BLE001 - the edge of a job: whatever happens has to become an exit code
+        traceback.print_exc()
+        return EXIT_FAILED
+
+
+def _call_with_spark(
+    call: Callable[[Job], int | None], settings: Settings, arguments: argparse.Namespace, app_name: str
+) -> int:
+    console = Console()
+    with console.stage("spark") as stage:
+        spark = spark_session(settings, app_name)
+        stage.add(
+            f"Spark {spark.version}",
+            spark.conf.get("spark.master") or "",
+            f"{spark.sparkContext.defaultParallelism} cores",
+        )
+    try:
+        return call(Job(spark=spark, settings=settings, arguments=arguments, console=console)) or 0
+    finally:
+        spark.stop()
+
+
+class _ListSettings(argparse.Action):
+    """Prints the keys that can be set, each with its type, default and meaning."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002 - argparse's name
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        for key in list_setting_keys():
+            default = (
+                "not set"
+                if key.default is None
+                else str(key.default).lower()
+                if isinstance(key.default, bool)
+                else key.default
+            )
+            print(f"{key.key} = {default}\n    {key.meaning}; {key.allowed}")
+        print("spark.*\n    any option of Spark, handed to the session")
+        parser.exit()

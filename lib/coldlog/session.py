@@ -1,0 +1,47 @@
+"""session: how does a process get a Spark session that reads and writes coldlog's tables?
+
+A job, a test or a notebook starts Spark's JVM here, with the options of `coldlog.spark_options`. In a process that
+spark-submit started, the session takes the options it was submitted with and adds what is missing: what a cluster or a
+scheduler has set is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pyspark
+from pyspark import SparkConf
+from pyspark.sql import SparkSession
+
+from coldlog.settings import Settings
+from coldlog.settings_sources import REPOSITORY
+from coldlog.spark_gateway import start_gateway
+from coldlog.spark_options import LAUNCH_OPTIONS, process_environment, spark_options
+
+
+def spark_session(settings: Settings, app_name: str = "coldlog") -> SparkSession:
+    """The session of this process; the first call starts Spark."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        submitted = SparkConf()
+        options = {
+            key: value
+            for key, value in spark_options(settings, os.environ).items()
+            if key not in LAUNCH_OPTIONS and not submitted.contains(key)
+        }
+    else:
+        options = spark_options(settings, os.environ)
+        _start_jvm(options)
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _start_jvm(options: dict[str, str]) -> None:
+    needed = process_environment(os.environ, options["spark.master"], python=sys.executable, conf=REPOSITORY / "conf")
+    os.environ.update(needed)
+    # The Spark beside pyspark, whatever SPARK_HOME says: another version would not understand it.
+    gateway = start_gateway(Path(pyspark.__file__).parent, options, os.environ)
+    os.environ.update(gateway.environment)

@@ -1,0 +1,172 @@
+"""settings: what can be set, of which type, with which default, and what does it mean?
+
+Every key is declared once, as a field: its dotted name is `<group>.<field>`, its type the annotation, its meaning the
+text beside it. `coldlog.settings_sources` fills these classes from conf/base.toml, conf/<env>.toml and `--set`; keys
+under `spark.` are handed to the Spark session as they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType, TypeVar
+
+from coldlog.errors import UsageError
+from coldlog.model.states import IndexDepth
+
+Uri = NewType("Uri", str)
+"""A URI with a scheme, or an absolute path of the local file system."""
+
+ByteCount = NewType("ByteCount", int)
+"""A number of bytes; in files and on the command line also written with a unit, as in "32 MiB"."""
+
+_Value = TypeVar("_Value")
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+class ArchiveLayout(StrEnum):
+    """How an archive names its objects."""
+
+    LOCAL_TIERED_STORAGE = "local_tiered_storage"
+
+
+def setting(default: _Value, meaning: str, *, at_least: float | None = None, at_most: float | None = None) -> _Value:
+    """A field of a settings group, with the text that `--list-settings` shows."""
+    return field(default=default, metadata={"meaning": meaning, "at_least": at_least, "at_most": at_most})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSettings:
+    """Where the archived segments lie."""
+
+    uri: Uri | None = setting(None, "root of the archive: a directory or a URI")
+    layout: ArchiveLayout = setting(
+        ArchiveLayout.LOCAL_TIERED_STORAGE, "how the archive names its objects: as Kafka's LocalTieredStorage does"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarehouseSettings:
+    """Where the Delta tables lie."""
+
+    uri: Uri | None = setting(None, "root of the warehouse; each table is a directory below it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStartOffsetsSettings:
+    """What was deleted with DeleteRecords; an archive alone does not say."""
+
+    uri: Uri | None = setting(
+        None, "CSV file topic,partition,log_start_offset; without it a log starts where it is tiered"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataSettings:
+    """Kafka's own list of remote segments."""
+
+    uri: Uri | None = setting(None, "log segments of __remote_log_metadata; reserved, not read yet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexSettings:
+    """What is indexed, and how much memory one segment may take."""
+
+    depth: IndexDepth = setting(
+        IndexDepth.RECORD,
+        "batch: headers and checksums; record: the records' timestamps too, lookups then read no archive",
+    )
+    window_bytes: ByteCount = setting(
+        ByteCount(32 * MIB), "bytes of a segment that are held at once", at_least=MIB, at_most=GIB
+    )
+    max_batch_bytes: ByteCount = setting(
+        ByteCount(128 * MIB), "a batch longer than this, compressed, is damage", at_least=KIB, at_most=2 * GIB - 1
+    )
+    max_decompressed_bytes: ByteCount = setting(
+        ByteCount(128 * MIB), "a batch whose records decompress to more is damage", at_least=KIB, at_most=2 * GIB - 1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSettings:
+    """How build_indexes divides and commits its work, and when it gives up."""
+
+    max_bytes_per_commit: ByteCount = setting(
+        ByteCount(64 * GIB), "log bytes indexed before their rows are published", at_least=1
+    )
+    tasks_per_core: int = setting(
+        2, "Spark tasks for each core, each with segments of about equal bytes", at_least=1, at_most=64
+    )
+    max_quarantined_share: float = setting(
+        0.5, "fail the job when more than this share of a run's segments is quarantined", at_least=0, at_most=1
+    )
+    retry_quarantined: bool = setting(False, "try segments again that were quarantined by an earlier run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupSettings:
+    """Which answer a lookup gives."""
+
+    broker_compatible: bool = setting(
+        False, "answer as Kafka's own search does, which stops at the first segment that promises a match"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of a run. `origins` says where the value of a key came from; a key not in it has its default."""
+
+    archive: ArchiveSettings = ArchiveSettings()
+    warehouse: WarehouseSettings = WarehouseSettings()
+    log_start_offsets: LogStartOffsetsSettings = LogStartOffsetsSettings()
+    metadata: MetadataSettings = MetadataSettings()
+    index: IndexSettings = IndexSettings()
+    build: BuildSettings = BuildSettings()
+    lookup: LookupSettings = LookupSettings()
+    spark: Mapping[str, str] = field(default_factory=dict)
+    env: str = "local"
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def archive_uri(self) -> str:
+        """`archive.uri`, for those who cannot do without."""
+        return _required("archive.uri", self.archive.uri, self.env)
+
+    @property
+    def warehouse_uri(self) -> str:
+        """`warehouse.uri`, for those who cannot do without."""
+        return _required("warehouse.uri", self.warehouse.uri, self.env)
+
+    def items(self) -> list[tuple[str, object]]:
+        """(dotted key, value) of every setting, `spark.` keys last."""
+        groups = [(group, getattr(self, group)) for group in SETTING_GROUPS]
+        own = [
+            (f"{group}.{each.name}", getattr(value, each.name))
+            for group, value in groups
+            for each in dataclasses.fields(value)
+        ]
+        return own + [(key, self.spark[key]) for key in sorted(self.spark)]
+
+    def origin(self, key: str) -> str:
+        """Where the value of `key` came from."""
+        return self.origins.get(key, "default")
+
+
+SETTING_GROUPS: dict[str, type] = {
+    "archive": ArchiveSettings,
+    "warehouse": WarehouseSettings,
+    "log_start_offsets": LogStartOffsetsSettings,
+    "metadata": MetadataSettings,
+    "index": IndexSettings,
+    "build": BuildSettings,
+    "lookup": LookupSettings,
+}
+
+
+def _required(key: str, uri: Uri | None, env: str) -> str:
+    if uri is None:
+        raise UsageError(f"{key} is not set: give --set {key}=... or write it into conf/{env}.toml")
+    return uri

@@ -1,0 +1,91 @@
+"""spark_options: with which options must Spark start, whoever starts it?
+
+Three origins, the later wins: what correct answers need (`REQUIRED_OPTIONS`), `spark.*` of the settings, and how it was
+started: `MASTER`, `SPARK_DRIVER_MEMORY`. Refused with `UsageError`: a start without Delta's jars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from coldlog.errors import UsageError
+from coldlog.settings import Settings
+from coldlog.settings_sources import REPOSITORY
+
+REQUIRED_OPTIONS: dict[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Named and positional parameters of SQL fail once Delta's extension is loaded, unless they are constants.
+    "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
+    # Timestamps are epoch milliseconds; where one is shown, it is shown in UTC.
+    "spark.sql.session.timeZone": "UTC",
+    # Index tables have small logs: one partition reads a snapshot faster than Delta's 50.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # Tables stay readable by delta-rs and DuckDB.
+    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
+    "spark.databricks.delta.properties.defaults.columnMapping.mode": "none",
+    "spark.databricks.delta.properties.defaults.checkpointPolicy": "classic",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+LAUNCH_OPTIONS: frozenset[str] = frozenset(
+    {
+        "spark.master",
+        "spark.jars",
+        "spark.driver.memory",
+        "spark.driver.extraJavaOptions",
+        "spark.driver.extraClassPath",
+    }
+)
+"""Options that only count before the driver's JVM runs."""
+
+
+def spark_options(
+    settings: Settings, environment: Mapping[str, str], *, jar_directory: Path = REPOSITORY / ".jars"
+) -> dict[str, str]:
+    """Every option of the session, `spark.master` and `spark.jars` included."""
+    options = {"spark.master": "local[*]", **REQUIRED_OPTIONS}
+    if settings.warehouse.uri is not None:
+        options["spark.sql.warehouse.dir"] = settings.warehouse.uri
+    options.update(settings.spark)
+    if master := environment.get("MASTER"):
+        options["spark.master"] = master
+    memory = environment.get("SPARK_DRIVER_MEMORY")
+    if memory and settings.origin("spark.driver.memory") != "--set":
+        options["spark.driver.memory"] = memory
+    if is_local(options["spark.master"]):
+        options.setdefault("spark.driver.host", "127.0.0.1")
+        options.setdefault("spark.driver.bindAddress", "127.0.0.1")
+    if not {"spark.jars", "spark.jars.packages"} & options.keys():
+        options["spark.jars"] = ",".join(list_jars(jar_directory))
+    return options
+
+
+def is_local(master: str) -> bool:
+    """Driver and executors are one process of this machine."""
+    return master.split("[")[0] in ("local", "local-cluster")
+
+
+def list_jars(jar_directory: Path) -> list[str]:
+    """The jars that `make setup` resolved."""
+    jars = sorted(str(each) for each in jar_directory.glob("*.jar"))
+    if not jars:
+        raise UsageError(f"no jars in {jar_directory}: run `make setup`, or set spark.jars")
+    return jars
+
+
+def process_environment(environment: Mapping[str, str], master: str, *, python: str, conf: Path) -> dict[str, str]:
+    """The environment variables a driver needs: Python, configuration, address, numba's cache; the user's own win."""
+    needed = {
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        "SPARK_CONF_DIR": str(conf),
+        # Beside the packages it was compiled against: a new environment never sees an old cache.
+        "NUMBA_CACHE_DIR": str(Path(python).parent.parent / "numba-cache"),
+        # Spark wants the same hash of a text in every Python worker.
+        "PYTHONHASHSEED": "0",
+    }
+    if is_local(master):
+        needed["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return {**needed, **environment}
