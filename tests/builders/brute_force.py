@@ -1,0 +1,67 @@
+"""brute_force: which offset is the first at or after a timestamp, found by looking at every record?
+
+Works on the builder's model and never on bytes. Two rules:
+
+- exact: the lowest offset at or behind the log start whose record has a timestamp >= T, over all segments;
+- broker compatible, as Kafka 4.2.1 answers: of the segments by start offset, the first whose metadata promises a maximum
+  >= T and whose end offset is not below the log start is searched, and no other, whatever comes of it. In it, batches
+  whose header has a lower maximum are passed over.
+
+Records of control batches and of aborted transactions count in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from builders.segment_builder import PlacedRecord, Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundOffset:
+    """An answer to ListOffsets."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+def find_first_offset(
+    segments: Sequence[Segment], timestamp_ms: int, *, log_start_offset: int = 0
+) -> FoundOffset | None:
+    """The exact rule."""
+    records = [record for segment in _by_start_offset(segments) for record in segment.placed_records]
+    return _first(records, timestamp_ms, log_start_offset)
+
+
+def find_first_offset_as_broker(
+    segments: Sequence[Segment], timestamp_ms: int, *, log_start_offset: int = 0
+) -> FoundOffset | None:
+    """The broker compatible rule."""
+    for segment in _by_start_offset(segments):
+        if segment.metadata_max_timestamp_ms >= timestamp_ms and segment.end_offset >= log_start_offset:
+            batches = [batch for batch in segment.batches if batch.max_timestamp_ms >= timestamp_ms]
+            records = [record for batch in batches for record in batch.placed_records]
+            return _first(records, timestamp_ms, log_start_offset)
+    return None
+
+
+def list_stairs(records: Iterable[PlacedRecord], *, from_offset: int = 0) -> list[PlacedRecord]:
+    """The records from an offset on whose timestamp is higher than every earlier one's: strict prefix maxima."""
+    stairs: list[PlacedRecord] = []
+    for record in records:
+        if record.offset >= from_offset and (not stairs or record.timestamp_ms > stairs[-1].timestamp_ms):
+            stairs.append(record)
+    return stairs
+
+
+def _by_start_offset(segments: Sequence[Segment]) -> list[Segment]:
+    return sorted(segments, key=lambda segment: segment.start_offset)
+
+
+def _first(records: Iterable[PlacedRecord], timestamp_ms: int, log_start_offset: int) -> FoundOffset | None:
+    for record in records:
+        if record.offset >= log_start_offset and record.timestamp_ms >= timestamp_ms:
+            return FoundOffset(offset=record.offset, timestamp_ms=record.timestamp_ms, leader_epoch=record.leader_epoch)
+    return None
