@@ -7,7 +7,8 @@ Text in ASCII, one item a line (org.apache.kafka.server.common.CheckpointFile, L
     <epoch> <start offset>      once for each entry
 
 The newline is that of the broker's platform: LF, CR LF and CR are all read; fields are split at any white space. The
-lineage runs up to the end of the segment and may begin long before it. Epochs and start offsets both ascend strictly
+lineage runs up to the end of the segment. It begins at the log start of its time: mostly long before the segment, but
+inside it where records were deleted up to there. Epochs and start offsets both ascend strictly
 (LeaderEpochFileCache removes what a later entry contradicts). A file of 0 bytes has no entries: Kafka creates it so.
 
 Refused (LEADER_EPOCH_CHECKPOINT_INVALID): another version, a count that differs from the lines, a line that is not two
