@@ -88,6 +88,10 @@ class TableDefinition:
         return tuple(column.name for column in self.columns)
 
     @property
+    def column_types(self) -> dict[str, str]:
+        return {column.name: column.type for column in self.columns}
+
+    @property
     def arrow_schema(self) -> pa.Schema:
         return pa.schema([column.arrow_field for column in self.columns])
 

@@ -62,6 +62,7 @@ SEGMENTS = TableDefinition(
             comment="Running maxima and stairs count records from here on: the start, or a log start offset inside it",
         ),
         Column(name="counted_max_timestamp_ms", type="BIGINT", comment="Largest timestamp from there on"),
+        Column(name="counted_max_timestamp_offset", type="BIGINT", comment="Lowest offset from there on that has it"),
         Column(name="batch_count", type="BIGINT", comment="Record batches"),
         Column(name="record_count", type="BIGINT", comment="Records, control records included"),
         Column(name="control_batch_count", type="BIGINT", comment="Control batches"),

@@ -83,12 +83,14 @@ class Warehouse:
 
     def delete_keys(self, table: TableDefinition, keys: DataFrame) -> None:
         """Removes the rows whose key is in `keys`."""
-        source = f"coldlog_delete_{table.name}"
-        keys.select(*table.key).createOrReplaceTempView(source)
-        on = " AND ".join(f"t.{name} = s.{name}" for name in table.key)
-        self.spark.sql(
-            f"MERGE INTO {self.identifier(table)} t USING {source} s ON {on} WHEN MATCHED THEN DELETE"
-        )
+        self.delete_matching(table, keys.select(*table.key))
+
+    def delete_matching(self, table: TableDefinition, rows: DataFrame) -> None:
+        """Removes every row that equals a row of `rows` in all columns of `rows`; those may not repeat."""
+        source = f"coldlog_stale_{table.name}"
+        rows.createOrReplaceTempView(source)
+        on = " AND ".join(f"t.{name} = s.{name}" for name in rows.columns)
+        self.spark.sql(f"MERGE INTO {self.identifier(table)} t USING {source} s ON {on} WHEN MATCHED THEN DELETE")
         self.spark.catalog.dropTempView(source)
 
     def delete_build_after(self, table: TableDefinition, build_number: int) -> None:

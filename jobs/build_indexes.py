@@ -1,0 +1,15 @@
+"""build_indexes: what do the pending segments hold?
+
+Reads every segment that scan_segments listed and no build has indexed yet, and fills the index tables. Segments whose
+bytes are wrong go to the table quarantine; the job fails when their share is above build.max_quarantined_share.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from coldlog.entry_point import job_argument_parser, run_job
+from coldlog.operations.pipeline import build
+
+if __name__ == "__main__":
+    sys.exit(run_job(build, job_argument_parser(__doc__)))

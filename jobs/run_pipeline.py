@@ -1,0 +1,14 @@
+"""run_pipeline: index the archive, end to end, and show what is in it.
+
+scan_segments, build_indexes and materialize_metadata in one session, then a table of the partitions and a few lookups.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from coldlog.entry_point import job_argument_parser, run_job
+from coldlog.operations.pipeline import run_pipeline
+
+if __name__ == "__main__":
+    sys.exit(run_job(run_pipeline, job_argument_parser(__doc__)))

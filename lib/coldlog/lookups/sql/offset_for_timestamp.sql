@@ -1,0 +1,60 @@
+-- Which offset is the first at or after a timestamp?
+--
+-- offset_for_timestamp(topic, partition, timestamp_ms): always one row. outcome is FOUND, LATER_THAN_ARCHIVE (nothing
+-- archived is that late), UNKNOWN_TOPIC_OR_PARTITION or INVALID_TIMESTAMP (NULL or negative); the other columns are NULL
+-- unless it is FOUND.
+--
+-- One branch an outcome, and no ORDER BY ... LIMIT 1, which gives wrong rows under LATERAL (see docs/traps.md). The
+-- first branch narrows by levels; its hints make the requests, not the tables, the broadcast side of each join.
+CREATE OR REPLACE TEMPORARY FUNCTION offset_for_timestamp(topic STRING, partition INT, timestamp_ms BIGINT)
+RETURNS TABLE (offset BIGINT, offset_timestamp_ms BIGINT, leader_epoch INT, outcome STRING)
+COMMENT 'First offset at or after a timestamp, from the archive'
+RETURN
+SELECT offset, timestamp_ms, leader_epoch, 'FOUND'
+FROM (
+  SELECT /*+ BROADCAST(i) */ t.offset, t.timestamp_ms, t.leader_epoch
+  FROM (
+    SELECT /*+ BROADCAST(s) */ s.asked_topic, s.asked_partition, s.asked_ms, s.segment_id, s.build_number, b.base_offset
+    FROM (
+      SELECT q.topic AS asked_topic, q.partition AS asked_partition, q.timestamp_ms AS asked_ms, s.segment_id, s.build_number
+      FROM (
+        SELECT offset_for_timestamp.topic AS topic, offset_for_timestamp.partition AS partition,
+               offset_for_timestamp.timestamp_ms AS timestamp_ms
+      ) q
+      JOIN coldlog.partition_metadata p
+        ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
+      JOIN coldlog.segments s
+        ON s.topic = q.topic AND s.partition = q.partition AND s.topic_id = p.topic_id
+       AND s.served_from_offset IS NOT NULL
+       AND q.timestamp_ms <= s.running_max_timestamp_ms
+       AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < q.timestamp_ms)
+    ) s
+    JOIN coldlog.offset_index b
+      ON b.topic = s.asked_topic AND b.partition = s.asked_partition
+     AND b.segment_id = s.segment_id AND b.build_number = s.build_number
+     AND s.asked_ms <= b.running_max_timestamp_ms
+     AND (b.previous_running_max_timestamp_ms IS NULL OR b.previous_running_max_timestamp_ms < s.asked_ms)
+  ) i
+  JOIN coldlog.time_index t
+    ON t.topic = i.asked_topic AND t.partition = i.asked_partition
+   AND t.segment_id = i.segment_id AND t.build_number = i.build_number AND t.batch_base_offset = i.base_offset
+   AND i.asked_ms <= t.timestamp_ms
+   AND (t.previous_timestamp_ms IS NULL OR t.previous_timestamp_ms < i.asked_ms)
+)
+UNION ALL
+SELECT NULL, NULL, NULL, 'LATER_THAN_ARCHIVE'
+FROM coldlog.partition_metadata p
+WHERE p.is_current AND p.topic = offset_for_timestamp.topic AND p.partition = offset_for_timestamp.partition
+  AND offset_for_timestamp.timestamp_ms >= 0
+  AND (p.max_timestamp_ms IS NULL OR p.max_timestamp_ms < offset_for_timestamp.timestamp_ms)
+UNION ALL
+SELECT NULL, NULL, NULL, 'UNKNOWN_TOPIC_OR_PARTITION'
+FROM (
+  SELECT count(*) AS known
+  FROM coldlog.partition_metadata p
+  WHERE p.is_current AND p.topic = offset_for_timestamp.topic AND p.partition = offset_for_timestamp.partition
+)
+WHERE known = 0 AND offset_for_timestamp.timestamp_ms >= 0
+UNION ALL
+SELECT NULL, NULL, NULL, 'INVALID_TIMESTAMP'
+WHERE offset_for_timestamp.timestamp_ms IS NULL OR offset_for_timestamp.timestamp_ms < 0

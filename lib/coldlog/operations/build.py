@@ -1,0 +1,264 @@
+"""build: how do pending segments become index rows?
+
+In commits of `build.max_bytes_per_commit`: tasks read the segments and hand back encoded rows, kept on the executors; the
+driver looks at each segment's outcome, appends the rows of the good ones to the index tables, and publishes last, by
+one merge into `segments` that gives each segment its build number. A run that was killed leaves rows of a build number
+that was never published; the next run removes them first, so the tables end the same.
+
+A segment that holds a partition's log start offset is then counted anew from there, alone, under a number of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from coldlog.archive.layout import ArchiveLayout
+from coldlog.errors import ColdlogError, RetriableError
+from coldlog.model.states import IndexStatus
+from coldlog.operations.build_plan import SegmentWork, plan_commits, plan_tasks
+from coldlog.operations.encoded_rows import ENCODED_DDL, OUTCOME, decode_pieces, read_payloads
+from coldlog.operations.segment_build import OUTCOME_SCHEMA, BuildOptions, OutcomeKind, build_segments
+from coldlog.operations.serving_plan import plan_serving
+from coldlog.tables.catalog import INDEX_TABLES
+from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.warehouse import Warehouse
+
+PUBLISHED_COLUMNS = (
+    "end_offset", "max_timestamp_ms", "max_timestamp_offset", "min_timestamp_ms", "metadata_max_timestamp_ms",
+    "segment_leader_epochs", "txn_index_empty", "index_status", "index_depth", "build_number", "superseded_build_number",
+    "counted_from_offset", "counted_max_timestamp_ms", "counted_max_timestamp_offset", "batch_count", "record_count",
+    "control_batch_count", "commit_marker_count", "abort_marker_count", "codecs",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSettings:
+    """What a build needs to know; see the settings of the same names."""
+
+    options: BuildOptions
+    max_bytes_per_commit: int
+    tasks_per_core: int
+    max_quarantined_share: float
+    retry_quarantined: bool
+
+
+@dataclass(slots=True)
+class BuildSummary:
+    """What a run indexed; added to commit by commit."""
+
+    indexed_count: int = 0
+    recounted_count: int = 0
+    quarantined_count: int = 0
+    unreadable_count: int = 0
+    log_bytes: int = 0
+    batch_count: int = 0
+    record_count: int = 0
+    stair_count: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    first_error: str = ""
+
+
+def build_indexes(
+    warehouse: Warehouse,
+    layout: ArchiveLayout,
+    settings: BuildSettings,
+    report: Callable[[str], None] = lambda _: None,
+) -> BuildSummary:
+    """Indexes every pending segment, then counts anew those that a log start offset cuts.
+
+    Segments whose bytes are wrong go to `quarantine` and the run goes on; it fails at its end (`ColdlogError`) when their
+    share is above `max_quarantined_share`, and (`RetriableError`) when the store could not be read for some.
+    """
+    _remove_leftovers(warehouse)
+    summary = BuildSummary()
+    pending = _pending_work(warehouse, settings)
+    _run_commits(warehouse, layout, settings, pending, summary, report)
+    indexed_count = summary.indexed_count
+    _run_commits(warehouse, layout, settings, _recount_work(warehouse), summary, report)
+    summary.recounted_count = summary.indexed_count - indexed_count
+    summary.indexed_count = indexed_count
+    _fail_if_too_bad(summary, len(pending), settings.max_quarantined_share)
+    return summary
+
+
+def last_build_number(warehouse: Warehouse) -> int:
+    """The number of the last build that was published; 0 before the first."""
+    row = warehouse.read(SEGMENTS).agg(F.max("build_number")).head()
+    return (row[0] if row else None) or 0
+
+
+def _remove_leftovers(warehouse: Warehouse) -> None:
+    """Rows of builds that were never published, and of builds that a later one has replaced."""
+    published = last_build_number(warehouse)
+    for table in INDEX_TABLES:
+        warehouse.delete_build_after(table, published)
+    _remove_superseded(warehouse)
+
+
+def _remove_superseded(warehouse: Warehouse) -> None:
+    replaced = warehouse.read(SEGMENTS).where(F.col("superseded_build_number").isNotNull())
+    if not replaced.head(1):
+        return
+    stale = replaced.select("topic", "partition", "segment_id", F.col("superseded_build_number").alias("build_number"))
+    for table in INDEX_TABLES:
+        warehouse.delete_matching(table, stale)
+    cleared = replaced.select(*SEGMENTS.key).withColumn("superseded_build_number", F.lit(None).cast("bigint"))
+    warehouse.merge(SEGMENTS, cleared, update=("superseded_build_number",))
+
+
+def _pending_work(warehouse: Warehouse, settings: BuildSettings) -> list[SegmentWork]:
+    is_wanted = F.col("index_status") == IndexStatus.PENDING.value
+    if settings.retry_quarantined:
+        is_wanted = is_wanted | (F.col("index_status") == IndexStatus.QUARANTINED.value)
+    return _work_of(warehouse.read(SEGMENTS).where(is_wanted).withColumn("count_from_offset", F.col("start_offset")))
+
+
+def _recount_work(warehouse: Warehouse) -> list[SegmentWork]:
+    """Indexed segments that serve from another offset than the one they were counted from."""
+    segments = warehouse.read(SEGMENTS)
+    planned = plan_serving(warehouse).select(*SEGMENTS.key, F.col("planned_from_offset").alias("count_from_offset"))
+    return _work_of(
+        segments.join(planned, list(SEGMENTS.key), "inner").where(F.col("count_from_offset") != F.col("counted_from_offset"))
+    )
+
+
+def _work_of(segments: DataFrame) -> list[SegmentWork]:
+    columns = (*SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "count_from_offset")
+    ordered = segments.select(*columns).orderBy(*SEGMENTS.key)
+    return [SegmentWork.from_row(row) for row in ordered.toArrow().to_pylist()]
+
+
+def _run_commits(
+    warehouse: Warehouse,
+    layout: ArchiveLayout,
+    settings: BuildSettings,
+    work: list[SegmentWork],
+    summary: BuildSummary,
+    report: Callable[[str], None],
+) -> None:
+    commits = plan_commits(work, settings.max_bytes_per_commit)
+    for number, commit in enumerate(commits, start=1):
+        if len(commits) > 1:
+            report(f"commit {number} of {len(commits)}: {len(commit)} segments")
+        _run_commit(warehouse, layout, settings, commit, summary)
+
+
+def _run_commit(
+    warehouse: Warehouse, layout: ArchiveLayout, settings: BuildSettings, commit: list[SegmentWork], summary: BuildSummary
+) -> None:
+    spark = warehouse.spark
+    task_count = spark.sparkContext.defaultParallelism * settings.tasks_per_core
+    tasks = plan_tasks(commit, task_count)
+    number = last_build_number(warehouse) + 1
+    shipped = spark.sparkContext.broadcast((layout, tasks, settings.options))
+
+    def build_tasks(batches):  # type: ignore[no-untyped-def]  # pyspark pickles it; its signature is Spark's
+        layout, tasks, options = shipped.value
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                yield from build_segments(layout, tasks[task], options)
+
+    encoded = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(build_tasks, schema=ENCODED_DDL)
+    encoded = encoded.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        payloads = encoded.where(F.col("table_name") == OUTCOME).select("payload").toArrow().column(0).to_pylist()
+        outcomes = read_payloads(OUTCOME_SCHEMA, payloads).to_pylist()
+        good = {row["segment_id"] for row in outcomes if row["outcome"] == OutcomeKind.INDEXED.value}
+        for table in INDEX_TABLES:
+            rows = encoded.where(F.col("table_name") == table.name)
+            if len(good) < len(outcomes):
+                rows = rows.where(F.col("segment_id").isin(sorted(good)))
+            if rows.head(1):
+                warehouse.append(table, decode_pieces(rows, table, number))
+        _publish(warehouse, outcomes, number)
+        _note_quarantine(warehouse, outcomes)
+    finally:
+        encoded.unpersist()
+        shipped.unpersist()
+    _remove_superseded(warehouse)
+    _add_to(summary, outcomes)
+
+
+def _publish(warehouse: Warehouse, outcomes: list[dict[str, object]], number: int) -> None:
+    """The one commit by which rows begin to count."""
+    rows = []
+    for row in outcomes:
+        if row["outcome"] == OutcomeKind.INDEXED.value:
+            status = {"index_status": IndexStatus.INDEXED.value, "build_number": number}
+            rows.append({**row, **status, "superseded_build_number": row["replaces_build_number"]})
+    if rows:
+        schema = pa.schema([SEGMENTS.arrow_schema.field(name) for name in (*SEGMENTS.key, *PUBLISHED_COLUMNS)])
+        published = warehouse.spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
+        warehouse.merge(SEGMENTS, published, update=PUBLISHED_COLUMNS)
+
+
+def _note_quarantine(warehouse: Warehouse, outcomes: list[dict[str, object]]) -> None:
+    bad = [row for row in outcomes if row["outcome"] == OutcomeKind.QUARANTINED.value]
+    known = warehouse.read(QUARANTINE)
+    now_ms = time.time_ns() // 1_000_000
+    if bad:
+        rows = warehouse.local(QUARANTINE, [_quarantine_row(row, now_ms) for row in bad])
+        before = known.select(
+            *QUARANTINE.key, F.col("first_seen_ms").alias("before_ms"), F.col("attempt_count").alias("attempts_before")
+        )
+        merged = (
+            rows.join(before, list(QUARANTINE.key), "left")
+            .withColumn("first_seen_ms", F.coalesce("before_ms", "first_seen_ms"))
+            .withColumn("attempt_count", F.col("attempt_count") + F.coalesce("attempts_before", F.lit(0)))
+        )
+        warehouse.merge(QUARANTINE, merged)
+        status = [{name: row[name] for name in SEGMENTS.key} | {"index_status": IndexStatus.QUARANTINED.value} for row in bad]
+        schema = pa.schema([SEGMENTS.arrow_schema.field(name) for name in (*SEGMENTS.key, "index_status")])
+        changed = warehouse.spark.createDataFrame(pa.Table.from_pylist(status, schema=schema))
+        warehouse.merge(SEGMENTS, changed, update=("index_status",))
+    if known.head(1):
+        usable = warehouse.read(SEGMENTS).where(
+            ~F.col("index_status").isin(IndexStatus.QUARANTINED.value, IndexStatus.PENDING.value)
+        )
+        released = known.join(usable, list(QUARANTINE.key), "left_semi")
+        if released.head(1):
+            warehouse.delete_keys(QUARANTINE, released)
+
+
+def _quarantine_row(row: dict[str, object], now_ms: int) -> dict[str, object]:
+    facts = ("topic", "partition", "topic_id", "start_offset", "segment_id", "reason", "message", "object_name")
+    places = ("position", "expected", "found")
+    seen = {"first_seen_ms": now_ms, "last_seen_ms": now_ms, "attempt_count": 1}
+    return {name: row[name] for name in (*facts, *places)} | seen
+
+
+def _add_to(summary: BuildSummary, outcomes: list[dict[str, object]]) -> None:
+    for row in outcomes:
+        kind = OutcomeKind(row["outcome"])
+        if kind is OutcomeKind.INDEXED:
+            summary.indexed_count += 1
+            for name in ("log_bytes", "batch_count", "record_count", "stair_count"):
+                setattr(summary, name, getattr(summary, name) + row[name])
+        elif kind is OutcomeKind.QUARANTINED:
+            summary.quarantined_count += 1
+            reason = str(row["reason"])
+            summary.reasons[reason] = summary.reasons.get(reason, 0) + 1
+        else:
+            summary.unreadable_count += 1
+            summary.first_error = summary.first_error or str(row["message"])
+
+
+def _fail_if_too_bad(summary: BuildSummary, tried_count: int, max_quarantined_share: float) -> None:
+    if summary.unreadable_count:
+        raise RetriableError(
+            f"{summary.unreadable_count} of {tried_count} segments could not be read from the store; the others are "
+            f"indexed; run again when the store answers: {summary.first_error}"
+        )
+    if tried_count and summary.quarantined_count / tried_count > max_quarantined_share:
+        raise ColdlogError(
+            f"{summary.quarantined_count} of {tried_count} segments are quarantined, more than "
+            f"build.max_quarantined_share={max_quarantined_share} allows; the others are indexed; look at the table quarantine"
+        )

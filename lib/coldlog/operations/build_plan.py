@@ -1,0 +1,93 @@
+"""build_plan: which segments are read by which task, and published in which commit?
+
+Segments keep their order of topic, partition and start offset, so that each file of an index table covers a short range
+of it; commits and tasks are runs of that order with about equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coldlog.archive.layout import ListedSegment, SegmentFileKind, SegmentObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentWork:
+    """A segment to be read. Running maxima and stairs count records from `count_from_offset` on."""
+
+    segment: ListedSegment
+    log_modified_ms: int
+    count_from_offset: int
+    replaces_build_number: int | None
+
+    @property
+    def log_bytes(self) -> int:
+        log = self.segment.find_object(SegmentFileKind.LOG)
+        return log.size_bytes if log else 0
+
+    @staticmethod
+    def from_row(row: dict[str, object]) -> SegmentWork:
+        """From a row of `segments` with the column count_from_offset added."""
+        objects = tuple(
+            SegmentObject(
+                kind=SegmentFileKind(each["kind"]), name=each["name"], size_bytes=each["size_bytes"], modified_ms=0
+            )
+            for each in row["objects"]  # type: ignore[attr-defined]  # an Arrow list column
+        )
+        segment = ListedSegment(
+            topic=str(row["topic"]),
+            topic_id=str(row["topic_id"]),
+            partition=_integer(row["partition"]),
+            start_offset=_integer(row["start_offset"]),
+            segment_id=str(row["segment_id"]),
+            objects=objects,
+            missing_kinds=(),
+        )
+        replaces = row["build_number"]
+        return SegmentWork(
+            segment=segment,
+            log_modified_ms=_integer(row["log_modified_ms"]),
+            count_from_offset=_integer(row["count_from_offset"]),
+            replaces_build_number=None if replaces is None else _integer(replaces),
+        )
+
+
+def plan_commits(work: Sequence[SegmentWork], max_bytes: int) -> list[list[SegmentWork]]:
+    """Runs of `work` of at most `max_bytes` of log each; one segment larger than that is a run of its own."""
+    commits: list[list[SegmentWork]] = []
+    room = 0
+    for each in work:
+        if not commits or each.log_bytes > room:
+            commits.append([])
+            room = max_bytes
+        commits[-1].append(each)
+        room -= each.log_bytes
+    return commits
+
+
+def plan_tasks(work: Sequence[SegmentWork], task_count: int) -> list[list[SegmentWork]]:
+    """At most `task_count` runs of `work` of about equal bytes; none is empty."""
+    total = sum(_cost(each) for each in work)
+    tasks: list[list[SegmentWork]] = []
+    done = 0
+    for each in work:
+        if not tasks or done * task_count >= total * len(tasks):
+            tasks.append([])
+        tasks[-1].append(each)
+        done += _cost(each)
+    return tasks
+
+
+_OPENING_COST_BYTES = 1 << 20
+"""What opening a segment's files costs, in bytes that could have been read meanwhile."""
+
+
+def _cost(work: SegmentWork) -> int:
+    return work.log_bytes + _OPENING_COST_BYTES
+
+
+def _integer(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"an integer was expected in a row of segments, found {value!r}")
+    return value

@@ -1,0 +1,232 @@
+"""pipeline: how do the jobs follow one another, and what do they tell people?
+
+Each function here is what one job calls: it joins settings, archive and warehouse, runs one operation as a stage of the
+console, and notes the run in `job_runs`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import functions as F
+
+from coldlog.archive.layout import ArchiveLayout
+from coldlog.archive.open_archive import open_archive
+from coldlog.console import counted, human_bytes, human_timestamp
+from coldlog.entry_point import Job
+from coldlog.errors import ColdlogError
+from coldlog.index.limits import DecodeLimits
+from coldlog.lookups.functions import register_functions
+from coldlog.operations.build import BuildSettings, BuildSummary, build_indexes
+from coldlog.operations.materialize import materialize_metadata
+from coldlog.operations.scan import read_log_start_offsets, scan_segments
+from coldlog.operations.segment_build import BuildOptions
+from coldlog.tables.job_runs import JOB_RUNS
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.warehouse import Warehouse
+
+_SHOWN_ROWS = 40
+
+
+def scan(job: Job) -> None:
+    """scan_segments: list the archive."""
+    warehouse = open_warehouse(job)
+    with _noted_run(warehouse, "scan_segments") as run:
+        run.update(_scan(job, warehouse, _open_layout(job)))
+
+
+def build(job: Job) -> None:
+    """build_indexes: index what is pending."""
+    warehouse = open_warehouse(job)
+    with _noted_run(warehouse, "build_indexes") as run:
+        run.update(_build(job, warehouse, _open_layout(job)))
+
+
+def materialize(job: Job) -> None:
+    """materialize_metadata: publish."""
+    warehouse = open_warehouse(job)
+    with _noted_run(warehouse, "materialize_metadata") as run:
+        run.update(_materialize(job, warehouse))
+
+
+def run_pipeline(job: Job) -> None:
+    """All three, then what came of it and a few lookups."""
+    warehouse = open_warehouse(job)
+    layout = _open_layout(job)
+    with _noted_run(warehouse, "run_pipeline") as run:
+        run["scan"] = _scan(job, warehouse, layout)
+        failure = None
+        try:
+            run["build"] = _build(job, warehouse, layout)
+        except ColdlogError as failed:  # what was indexed before it failed is published all the same
+            failure = failed
+        run["materialize"] = _materialize(job, warehouse)
+        _show_partitions(job, warehouse)
+        _show_quarantine(job, warehouse)
+        _show_lookups(job, warehouse)
+        if failure is not None:
+            raise failure
+
+
+def open_warehouse(job: Job) -> Warehouse:
+    """The warehouse of the settings, with every table there and registered by name."""
+    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri)
+    with job.console.stage("warehouse") as stage:
+        warehouse.create_missing()
+        warehouse.register()
+        register_functions(job.spark)
+        stage.add(warehouse.uri)
+    return warehouse
+
+
+def _open_layout(job: Job) -> ArchiveLayout:
+    return open_archive(job.settings.archive_uri, job.settings.archive.layout)
+
+
+def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, object]:
+    with job.console.stage("scan") as stage:
+        if job.settings.log_start_offsets.uri is not None:
+            changed = read_log_start_offsets(warehouse, job.settings.log_start_offsets.uri)
+            stage.add(counted(changed, "log start offset") + " changed")
+        summary = scan_segments(warehouse, layout)
+        stage.add(counted(summary.partition_count, "partition"), counted(summary.segment_count, "segment") + " listed")
+        stage.add(human_bytes(summary.log_bytes), f"{summary.new_count} new", f"{summary.changed_count} changed")
+        for count, what in (
+            (summary.gone_count, "gone"),
+            (summary.incomplete_count, "incomplete"),
+            (summary.unrecognized_count, "unrecognized"),
+        ):
+            if count:
+                stage.add(f"{count} {what}")
+    return dataclasses.asdict(summary)
+
+
+def build_settings(job: Job) -> BuildSettings:
+    """The part of a job's settings that a build needs."""
+    index, own = job.settings.index, job.settings.build
+    limits = DecodeLimits(max_batch_bytes=index.max_batch_bytes, max_decompressed_bytes=index.max_decompressed_bytes)
+    return BuildSettings(
+        options=BuildOptions(depth=index.depth, limits=limits, window_bytes=index.window_bytes),
+        max_bytes_per_commit=own.max_bytes_per_commit,
+        tasks_per_core=own.tasks_per_core,
+        max_quarantined_share=own.max_quarantined_share,
+        retry_quarantined=own.retry_quarantined,
+    )
+
+
+def _build(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, object]:
+    with job.console.stage("build") as stage:
+        summary = build_indexes(warehouse, layout, build_settings(job), job.console.note)
+        for fact in _build_facts(summary):
+            stage.add(fact)
+    return dataclasses.asdict(summary)
+
+
+def _build_facts(summary: BuildSummary) -> Iterator[str]:
+    yield f"{counted(summary.indexed_count, 'segment')} indexed"
+    if summary.indexed_count or summary.recounted_count:
+        yield f"{human_bytes(summary.log_bytes)} read"
+        yield counted(summary.batch_count, "batch", "batches")
+        yield counted(summary.record_count, "record")
+        yield counted(summary.stair_count, "stair")
+    if summary.recounted_count:
+        yield f"{counted(summary.recounted_count, 'segment')} counted from a log start offset"
+    if summary.quarantined_count:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.reasons.items()))
+        yield f"{summary.quarantined_count} quarantined ({reasons})"
+
+
+def _materialize(job: Job, warehouse: Warehouse) -> dict[str, object]:
+    with job.console.stage("materialize") as stage:
+        summary = materialize_metadata(warehouse)
+        stage.add(counted(summary.partition_count, "partition"), f"{summary.served_segment_count:,} segments served")
+        stage.add(f"{summary.changed_segment_count} segment rows and {summary.changed_partition_count} partition rows changed")
+        if summary.gap_count:
+            stage.add(counted(summary.gap_count, "gap") + " between served offsets")
+    return dataclasses.asdict(summary)
+
+
+@contextmanager
+def _noted_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]:
+    """Notes the run in `job_runs` when it ends, well or badly."""
+    started_ms = time.time_ns() // 1_000_000
+    summary: dict[str, object] = {}
+    outcome, error = "failed", "interrupted"
+    try:
+        yield summary
+        outcome, error = "succeeded", ""
+    except ColdlogError as failed:
+        error = str(failed)
+        raise
+    finally:
+        row = {
+            "run_id": uuid.uuid4().hex,
+            "job": name,
+            "started_ms": started_ms,
+            "finished_ms": time.time_ns() // 1_000_000,
+            "outcome": outcome,
+            "error": error or None,
+            "summary": json.dumps(summary, sort_keys=True),
+        }
+        warehouse.append(JOB_RUNS, warehouse.local(JOB_RUNS, [row]))
+
+
+def _show_partitions(job: Job, warehouse: Warehouse) -> None:
+    metadata = warehouse.read(PARTITION_METADATA).orderBy("topic", "partition", "topic_id")
+    rows = metadata.limit(_SHOWN_ROWS + 1).collect()
+    job.console.result()
+    job.console.table(
+        ["topic", "partition", "segments", "served", "offsets", "newest record", "records", "log bytes", "gaps"],
+        [
+            (
+                row["topic"], row["partition"], row["segment_count"], row["served_segment_count"],
+                "" if row["earliest_offset"] is None else f"{row['earliest_offset']}..{row['latest_tiered_offset']}",
+                human_timestamp(row["max_timestamp_ms"]), row["record_count"], human_bytes(row["size_bytes"]), row["gap_count"],
+            )
+            for row in rows[:_SHOWN_ROWS]
+        ],
+    )
+    if len(rows) > _SHOWN_ROWS:
+        job.console.result(f"... and {metadata.count() - _SHOWN_ROWS} more; see {warehouse.location(PARTITION_METADATA)}")
+
+
+def _show_quarantine(job: Job, warehouse: Warehouse) -> None:
+    rows = warehouse.read(QUARANTINE).orderBy(*QUARANTINE.key).limit(_SHOWN_ROWS).collect()
+    if rows:
+        job.console.result()
+        job.console.table(
+            ["in quarantine", "position", "reason", "expected", "found"],
+            [(row["object_name"], row["position"], row["reason"], row["expected"], row["found"]) for row in rows],
+        )
+
+
+def _show_lookups(job: Job, warehouse: Warehouse) -> None:
+    """Three lookups into the partition with the most records: its beginning, its newest record, and later than that."""
+    largest = (
+        warehouse.read(PARTITION_METADATA)
+        .where("is_current AND max_timestamp_ms >= 0")
+        .orderBy(F.desc("record_count"), "topic", "partition")
+        .head(1)
+    )
+    if not largest:
+        return
+    topic, partition, newest_ms = (largest[0][name] for name in ("topic", "partition", "max_timestamp_ms"))
+    answers = []
+    for asked_ms in (0, newest_ms, min(newest_ms + 1, 2**63 - 1)):
+        call = "SELECT * FROM offset_for_timestamp(:topic, :partition, :timestamp_ms)"
+        values = {"topic": topic, "partition": partition, "timestamp_ms": asked_ms}
+        found = job.spark.sql(call, args=values).collect()[0]
+        answers.append(
+            (
+                f"offset_for_timestamp('{topic}', {partition}, {asked_ms})", found["offset"],
+                human_timestamp(found["offset_timestamp_ms"]), found["leader_epoch"], found["outcome"],
+            )
+        )
+    job.console.result()
+    job.console.table(["lookup", "offset", "timestamp", "leader epoch", "outcome"], answers)
