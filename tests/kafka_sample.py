@@ -22,7 +22,8 @@ class AbortedTransaction(TypedDict):
 
 
 class TrueSegment(TypedDict):
-    """A line of truth/segments.jsonl; see FORMAT.md there. Not all of its fields are named here."""
+    """A line of truth/segments.jsonl; see FORMAT.md there. Not all of its fields are named here; those from rec_max_ts
+    on are there for finished segments alone."""
 
     topic: str
     topic_id: str

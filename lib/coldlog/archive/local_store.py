@@ -88,7 +88,7 @@ class LocalStore:
             with os.scandir(self._path(prefix)) as entries:
                 return sorted(entries, key=lambda entry: entry.name)
         except OSError as failure:
-            if prefix and failure.errno == errno.ENOENT and os.path.isdir(self.root):
+            if prefix and failure.errno in _MISSING and os.path.isdir(self.root):
                 return []
             raise self._error_for(failure, prefix) from failure
 

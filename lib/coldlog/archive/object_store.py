@@ -24,8 +24,9 @@ class ObjectInfo:
 class ObjectStore(Protocol):
     """Read access to one archive.
 
-    Errors: `ArchiveError(OBJECT_MISSING)` for a name that is not there, `RetriableError` where the store may answer
-    later (an I/O error, a time-out), `UsageError` for a root that does not exist or may not be read.
+    Errors: `ArchiveError(OBJECT_MISSING)` for a name that is not there, `ArchiveError(OBJECT_UNREADABLE)` for one that
+    is there and may not be read, `RetriableError` where the store may answer later (an I/O error, a time-out),
+    `UsageError` for a name that leads out of the archive and for a root that does not exist or may not be read.
     """
 
     @property
@@ -33,7 +34,8 @@ class ObjectStore(Protocol):
         """The root as the user wrote it; for messages."""
 
     def list_directories(self, prefix: str) -> list[str]:
-        """Names directly below `prefix` that hold further names, sorted, without a trailing `/`; `""` is the root."""
+        """Names directly below `prefix` that hold further names, sorted, without a trailing `/`; `""` is the root. A
+        store that knows empty directories lists them too. None for a prefix that is not there."""
 
     def iter_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         """Every object whose directory is `prefix` (not deeper), sorted by name, lazily."""
@@ -42,5 +44,5 @@ class ObjectStore(Protocol):
         """The object's size now."""
 
     def read_range(self, name: str, position: int, length: int) -> memoryview:
-        """The bytes from `position` on, `length` at most (fewer only at the object's end); read-only, zero-copy where
-        the store can (a memory map)."""
+        """The bytes from `position` on, `length` at most (fewer only at the object's end); read-only, and valid for as
+        long as it is held, whatever becomes of the object."""
