@@ -2,7 +2,7 @@
 
     <directory>/kafka-tiered-storage/<topic>-<partition>-<topic id>/<start offset, 20 digits>-<segment id><suffix>
 
-Suffixes: .log .index .timeindex .snapshot .leader_epoch_checkpoint, and .txnindex if an abort marker lies in the segment.
+Suffixes: .log .index .timeindex .snapshot .leader_epoch_checkpoint, and .txnindex if the segment has an abort marker.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from builders.segment_builder import Segment, build_segment, uuid_text_of
+from builders.segment_builder import Segment, build_batch, uuid_text_of
 from builders.side_files import (
     ProducerStates,
     build_indexes,
@@ -72,9 +72,10 @@ def _write_partition(
     for number, segment in enumerate(segments):
         aborted = [one for batch in segment.batches if (one := states.add(batch)) is not None]
         lineage = extend_lineage(lineage, segment.batches)
-        offset_index, time_index = build_indexes(segment)
+        batches = [build_batch(batch) for batch in segment.batches]
+        offset_index, time_index = build_indexes(segment, [len(batch) for batch in batches])
         files = {
-            ".log": build_segment(segment.batches),
+            ".log": b"".join(batches),
             ".index": offset_index,
             ".timeindex": time_index,
             ".snapshot": build_snapshot(states),

@@ -3,9 +3,9 @@
 Works on the builder's model and never on bytes. Two rules:
 
 - exact: the lowest offset at or behind the log start whose record has a timestamp >= T, over all segments;
-- broker compatible, as Kafka 4.2.1 answers: of the segments by start offset, the first whose metadata promises a maximum
-  >= T and whose end offset is not below the log start is searched, and no other, whatever comes of it. In it, batches
-  whose header has a lower maximum are passed over.
+- broker compatible, as Kafka 4.2.1 answers: of the segments by start offset, the first whose metadata promises a
+  maximum >= T and whose end offset is not below the log start is searched, and no other, whatever comes of it. In it,
+  batches whose header has a lower maximum are passed over.
 
 Records of control batches and of aborted transactions count in both.
 """

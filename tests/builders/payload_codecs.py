@@ -3,7 +3,7 @@
 | codec | id | framing |
 |---|---|---|
 | gzip | 1 | one member |
-| snappy_xerial | 2 | 82 "SNAPPY" 00, int32 version 1, int32 oldest version 1, then blocks of 32 KiB: int32 length, raw block |
+| snappy_xerial | 2 | 82 "SNAPPY" 00, int32 version 1, int32 oldest version 1; blocks of 32 KiB: int32 length, raw |
 | snappy_raw | 2 | one raw block, as librdkafka writes it |
 | lz4 | 3 | a frame of independent blocks of 64 KiB, no content size |
 | zstd | 4 | one frame, no content size |
@@ -56,9 +56,8 @@ def compress(codec: Codec, payload: bytes) -> bytes:
         case Codec.SNAPPY_XERIAL:
             return XERIAL_HEAD + b"".join(_xerial_blocks(payload))
         case Codec.LZ4:
-            return lz4.frame.compress(
-                payload, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
-            )
+            block_size = lz4.frame.BLOCKSIZE_MAX64KB
+            return bytes(lz4.frame.compress(payload, block_size=block_size, block_linked=False, store_size=False))
         case Codec.ZSTD:
             return zstandard.ZstdCompressor(level=3, write_content_size=False).compress(payload)
 

@@ -225,7 +225,7 @@ def build_batch(batch: Batch) -> bytes:
 
 
 def build_batch_around(batch: Batch, payload: bytes, *, records_count: int | None = None) -> bytes:
-    """The batch's header, with a right checksum, around a payload of the caller's: for damage behind a true checksum."""
+    """The batch's header, with a true checksum, around a payload of the caller's: for damage a checksum hides."""
     behind_crc = _BEHIND_CRC.pack(
         batch.attributes,
         batch.last_offset - batch.base_offset,

@@ -6,7 +6,7 @@
 | .timeindex | int64 timestamp, int32 offset - start | the same moments, and the end, if the maximum has risen since |
 | .txnindex | int16 0, int64 producer id, first offset, last offset, last stable offset | an abort marker |
 | .snapshot | int16 1, uint32 crc32c of the rest, int32 count; 46 bytes each | a producer known behind the segment |
-| .leader_epoch_checkpoint | lines "0", count, "epoch start" | a leader epoch from the log's start to the segment's end |
+| .leader_epoch_checkpoint | lines "0", count, "epoch start" | a leader epoch of the log up to the segment's end |
 
 The time index holds the running maximum of the batch headers and the last offset of the batch that reached it.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from builders.segment_builder import NO_TIMESTAMP_MS, Batch, Segment, batch_positions, build_segment, is_abort_marker
+from builders.segment_builder import NO_TIMESTAMP_MS, Batch, Segment, is_abort_marker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,10 @@ class ProducerStates:
             )
             self.producers[batch.producer_id] = producer
         producer.timestamp_ms = batch.max_timestamp_ms
-        return self._end_transaction(batch, producer) if batch.is_control else _extend(batch, producer)
+        if batch.is_control:
+            return self._end_transaction(batch, producer)
+        _extend(batch, producer)
+        return None
 
     def _end_transaction(self, marker: Batch, producer: Producer) -> AbortedTransaction | None:
         first_offset = producer.current_txn_first_offset
@@ -89,14 +92,12 @@ def _extend(batch: Batch, producer: Producer) -> None:
         producer.current_txn_first_offset = batch.base_offset
 
 
-def build_indexes(segment: Segment) -> tuple[bytes, bytes]:
-    """The `.index` and the `.timeindex` of a segment."""
-    positions = batch_positions(segment.batches)
-    ends = [*positions[1:], len(build_segment(segment.batches))]
+def build_indexes(segment: Segment, batch_sizes: Sequence[int]) -> tuple[bytes, bytes]:
+    """The `.index` and the `.timeindex` of a segment whose batches, as written, have these sizes."""
     offset_entries: list[bytes] = []
     time_entries: list[tuple[int, int]] = []
-    largest, largest_at, since_entry = NO_TIMESTAMP_MS, 0, 0
-    for batch, position, end in zip(segment.batches, positions, ends, strict=True):
+    largest, largest_at, since_entry, position = NO_TIMESTAMP_MS, 0, 0, 0
+    for batch, size_bytes in zip(segment.batches, batch_sizes, strict=True):
         last = batch.last_offset - segment.start_offset
         if batch.max_timestamp_ms > largest:
             largest, largest_at = batch.max_timestamp_ms, last
@@ -104,7 +105,8 @@ def build_indexes(segment: Segment) -> tuple[bytes, bytes]:
             offset_entries.append(struct.pack(">ii", last, position))
             _append_if_risen(time_entries, largest, largest_at)
             since_entry = 0
-        since_entry += end - position
+        since_entry += size_bytes
+        position += size_bytes
     _append_if_risen(time_entries, largest, largest_at)
     return b"".join(offset_entries), b"".join(struct.pack(">qi", *entry) for entry in time_entries)
 
