@@ -14,7 +14,6 @@ from coldlog.archive.layout import (
     SMALL_FILE_LIMIT_BYTES,
     ArchiveLayout,
     ListedSegment,
-    PartitionDirectory,
     SegmentFileKind,
     SegmentListing,
     SegmentObject,
@@ -23,12 +22,10 @@ from coldlog.archive.local_tiered_storage import (
     REQUIRED_KINDS,
     SUFFIXES,
     LocalTieredStorageLayout,
-    find_partition_directory,
 )
 from coldlog.archive.memory_store import MemoryStore
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ArchiveError, Reason, UsageError
-from coldlog.model.ids import uuid_text
 from kafka_sample import KAFKA_SAMPLE, TIERED_STORAGE, true_segments
 
 TOPIC_ID = "-_AAAAAAAAAAAAAAAAAAAA"
@@ -117,59 +114,6 @@ def test_a_layout_and_its_listing_can_be_sent_to_another_process(sample: Archive
     listing = sent_layout.list_segments(pickle.loads(pickle.dumps(directory)))
     assert listing == sample.list_segments(directory)
     assert pickle.loads(pickle.dumps(listing)) == listing
-
-
-@pytest.mark.parametrize(
-    ("name", "topic", "partition"),
-    [
-        ("orders-0", "orders", 0),
-        ("orders-1-0", "orders-1", 0),
-        ("a.b_c-d-2147483647", "a.b_c-d", 2147483647),
-        ("-5", "", None),
-        ("--5", "-", 5),
-        ("...-7", "...", 7),
-        ("1-2-3", "1-2", 3),
-        ("orders-00", "", None),
-        ("orders-01", "", None),
-        ("orders-2147483648", "", None),
-        ("orders-99999999999999999999", "", None),
-        ("orders-٣", "", None),
-        ("orders--", "", None),
-        ("orders", "", None),
-        (".-1", "", None),
-        ("..-1", "", None),
-        ("or ders-1", "", None),
-        ("ördérs-1", "", None),
-        ("o" * 249 + "-1", "o" * 249, 1),
-        ("o" * 250 + "-1", "", None),
-    ],
-)
-def test_directory_names_are_read_from_the_right(name: str, topic: str, partition: int | None) -> None:
-    found = find_partition_directory(f"{name}-{TOPIC_ID}")
-    if partition is None:
-        assert found is None
-    else:
-        expected = PartitionDirectory(name=f"{name}-{TOPIC_ID}", topic=topic, topic_id=TOPIC_ID, partition=partition)
-        assert found == expected
-
-
-@pytest.mark.parametrize("topic_id", ["", TOPIC_ID[:-1], TOPIC_ID + "A", TOPIC_ID[:-1] + "B", TOPIC_ID[:-1] + "\n"])
-def test_ids_that_no_uuid_has_are_not_recognized(topic_id: str) -> None:
-    assert find_partition_directory(f"orders-0-{topic_id}") is None
-
-
-@given(
-    st.from_regex(r"[A-Za-z0-9._-]{1,249}", fullmatch=True),
-    st.integers(0, 2**31 - 1),
-    st.binary(min_size=16, max_size=16),
-)
-def test_every_name_that_kafka_may_write_is_read_back(topic: str, partition: int, raw_id: bytes) -> None:
-    found = find_partition_directory(f"{topic}-{partition}-{uuid_text(raw_id)}")
-    if topic in (".", ".."):
-        assert found is None
-    else:
-        assert found is not None
-        assert (found.topic, found.partition, found.topic_id) == (topic, partition, uuid_text(raw_id))
 
 
 @pytest.mark.parametrize(
