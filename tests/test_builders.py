@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, write_archive
 from builders.brute_force import FoundOffset, find_first_offset, find_first_offset_as_broker, list_stairs
@@ -29,6 +31,7 @@ from builders.segment_builder import (
     build_batch,
     build_batch_around,
     build_records,
+    build_segment,
     varint,
 )
 from builders.side_files import (
@@ -39,6 +42,7 @@ from builders.side_files import (
     build_txn_index,
     extend_lineage,
 )
+from builders.strategies import partitions
 
 with warnings.catch_warnings():
     # kafka-python 3.0.12 reads its schemas through a deprecated call of importlib when it is imported.
@@ -232,3 +236,34 @@ def test_stairs_are_strict_prefix_maxima_from_an_offset_on() -> None:
     records = segment_of(0, [4, 4, 7, 3, 7, 9]).placed_records
     assert [stair.offset for stair in list_stairs(records)] == [0, 2, 5]
     assert [stair.offset for stair in list_stairs(records, from_offset=3)] == [3, 4, 5]
+
+
+@given(partitions())
+def test_drawn_partitions_are_what_another_library_reads(segments: list[Segment]) -> None:
+    next_offset = segments[0].start_offset
+    for segment in segments:
+        assert segment.start_offset >= next_offset
+        raw_batches = list(split_batches(build_segment(segment.batches)))
+        for batch, raw in zip(segment.batches, raw_batches, strict=True):
+            assert batch.base_offset >= next_offset
+            assert DefaultRecordBatch(raw).validate_crc()
+            next_offset = batch.last_offset + 1
+        assert segment.end_offset >= next_offset - 1
+        next_offset = segment.end_offset + 1
+
+
+@given(st.data())
+def test_broker_and_exact_rule_agree_where_every_promise_is_kept(data: st.DataObject) -> None:
+    segments = [each for each in data.draw(partitions()) if keeps_its_promise(each)]
+    for timestamp_ms in {record.timestamp_ms for segment in segments for record in segment.placed_records}:
+        found = find_first_offset(segments, timestamp_ms)
+        assert found is not None
+        assert found == find_first_offset_as_broker(segments, timestamp_ms)
+        stairs = list_stairs(record for segment in segments for record in segment.placed_records)
+        assert found.offset == min(stair.offset for stair in stairs if stair.timestamp_ms >= timestamp_ms)
+
+
+def keeps_its_promise(segment: Segment) -> bool:
+    """The maximum in the metadata is that of a record, and no batch that was emptied promises more."""
+    largest = max((record.timestamp_ms for record in segment.placed_records), default=None)
+    return segment.metadata_max_timestamp_ms == largest
