@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import re
 import tomllib
 import typing
@@ -180,12 +181,18 @@ def _spark_value(assignment: _Assignment) -> str:
 
 def _understand(key: SettingKey, assignment: _Assignment) -> object:
     value = _convert(key.annotation, assignment)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    too_low = is_number and key.at_least is not None and typing.cast(float, value) < key.at_least
-    too_high = is_number and key.at_most is not None and typing.cast(float, value) > key.at_most
-    if value is _NOT_UNDERSTOOD or too_low or too_high:
+    if value is _NOT_UNDERSTOOD or not _is_within_bounds(key, value):
         raise UsageError(f"{key.key} = {assignment.value!r} ({assignment.origin}): expected {key.allowed}")
     return value
+
+
+def _is_within_bounds(key: SettingKey, value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return True
+    # One comparison that must hold, so that nan is outside.
+    low = -math.inf if key.at_least is None else key.at_least
+    high = math.inf if key.at_most is None else key.at_most
+    return low <= value <= high
 
 
 _NOT_UNDERSTOOD = object()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import struct
 import subprocess
 import tempfile
@@ -65,19 +64,14 @@ def find_java(environment: Mapping[str, str]) -> str:
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    standard_input, held_open = os.pipe()
-    # Ctrl-C is the job's to handle: it stops Spark itself. An ignored signal stays ignored in the child.
-    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        return subprocess.Popen(command, env=dict(environment), stdin=standard_input)
-    finally:
-        signal.signal(signal.SIGINT, interrupt)
-        os.close(standard_input)
-        _PIPES.append(held_open)
+    # A process group of its own: Ctrl-C is the job's to handle, it stops Spark itself.
+    jvm = subprocess.Popen(command, env=dict(environment), stdin=subprocess.PIPE, process_group=0)
+    _STARTED.append(jvm)
+    return jvm
 
 
-_PIPES: list[int] = []
-"""Descriptors that are open on purpose until this process ends."""
+_STARTED: list[subprocess.Popen[bytes]] = []
+"""Held so that their standard input stays open until this process ends."""
 
 
 def _read_connection(content: bytes) -> Gateway:

@@ -1,0 +1,62 @@
+"""conftest: what may every test ask for?
+
+`spark` is one session for the whole run (a session costs seconds, a test should not); tables go to a directory of the
+test's own. Hypothesis repeats the same examples in every run and keeps no database, so that a failure in CI is a
+failure here; HYPOTHESIS_PROFILE=explore looks for new ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+from pyspark.sql import SparkSession
+
+from coldlog.session import spark_session
+from coldlog.settings import Settings
+from coldlog.settings_sources import load_settings
+
+GOLDEN = Path(__file__).parent / "golden" / "kafka-sample"
+
+# No deadline: the first example of a kernel compiles it.
+hypothesis.settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
+hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture(scope="session")
+def golden_archive() -> Path:
+    """The archive that a real broker wrote."""
+    return GOLDEN / "archive"
+
+
+@pytest.fixture(scope="session")
+def golden_truth() -> Path:
+    """What that broker answered."""
+    return GOLDEN / "truth"
+
+
+@pytest.fixture(scope="session")
+def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """The settings of the session: those of conf/local.toml on two cores, whatever MASTER says."""
+    warehouse = tmp_path_factory.mktemp("session-warehouse")
+    return load_settings("local", [f"warehouse.uri={warehouse}", "spark.sql.shuffle.partitions=2"])
+
+
+@pytest.fixture(scope="session")
+def spark(spark_settings: Settings) -> Iterator[SparkSession]:
+    """The Spark session of the whole run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MASTER", "local[2]")
+        session = spark_session(spark_settings, app_name="tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    """An empty warehouse of the test's own."""
+    return tmp_path / "warehouse"

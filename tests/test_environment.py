@@ -1,0 +1,90 @@
+"""The installation: when it does nothing, what it refuses, and that it agrees with itself."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import environment
+import pytest
+
+
+def test_a_fitting_stamp_means_that_nothing_is_done() -> None:
+    assert environment.has_packages("development")
+    assert environment.has_jars()
+
+
+def test_a_changed_constraint_or_another_place_asks_for_an_installation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = environment.packages_hash()
+    for name in ("setup.cfg", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_bytes((environment.REPOSITORY / name).read_bytes())
+    monkeypatch.setattr(environment, "REPOSITORY", tmp_path)
+    elsewhere = environment.packages_hash()
+    (tmp_path / "constraints.txt").write_text("numpy==1\n")
+    assert len({before, elsewhere, environment.packages_hash()}) == 3
+
+
+def test_a_mark_of_a_killed_installation_asks_for_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    mark.touch()
+    monkeypatch.setattr(environment, "INSTALLING", mark)
+    assert not environment.has_packages("development")
+
+
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [('JAVA_VERSION="17.0.15"', 17), ('JAVA_VERSION="1.8.0_402"', 8), ('JAVA_VERSION="25"', 25), ("", 0)],
+)
+def test_javas_version_is_read_from_its_release_file(tmp_path: Path, release: str, version: int) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "release").write_text(f'IMPLEMENTOR="x"\n{release}\n')
+    assert environment.java_version(tmp_path / "bin" / "java") == version
+
+
+def test_an_old_or_missing_java_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(environment.SetupError, match="Java 17 or newer is needed and none was found"):
+        environment.check_java()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").touch(mode=0o755)
+    (tmp_path / "release").write_text('JAVA_VERSION="11.0.2"\n')
+    with pytest.raises(environment.SetupError, match="is 11; set JAVA_HOME"):
+        environment.check_java()
+
+
+def test_a_second_start_waits_for_the_first(tmp_path: Path) -> None:
+    program = (
+        "import environment, pathlib, sys, time\n"
+        "environment.REPOSITORY = pathlib.Path(sys.argv[1])\n"
+        "with environment.only_one_process():\n"
+        "    log = environment.REPOSITORY / 'log'\n"
+        "    log.write_text(log.read_text() + 'in ')\n"
+        "    time.sleep(0.3)\n"
+        "    log.write_text(log.read_text() + 'out ')\n"
+    )
+    (tmp_path / "log").touch()
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    starts = [subprocess.Popen(command, cwd=environment.REPOSITORY, stderr=subprocess.PIPE) for _ in range(3)]
+    messages = [start.communicate(timeout=60)[1].decode() for start in starts]
+    assert (tmp_path / "log").read_text() == "in out " * 3
+    assert sum("waiting for another start" in message for message in messages) == 2
+
+
+def test_the_fallback_for_maven_names_what_the_pom_names() -> None:
+    assert environment.pom_packages() == ["io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0"]
+
+
+def test_every_direct_requirement_is_pinned_alike_in_both_files() -> None:
+    config = configparser.ConfigParser()
+    config.read(environment.REPOSITORY / "setup.cfg")
+    groups = [config["options"]["install_requires"], *config["options.extras_require"].values()]
+    direct = [line for group in groups for line in group.splitlines() if line and not line.startswith("#")]
+    pinned = (environment.REPOSITORY / "constraints.txt").read_text().splitlines()
+    assert direct
+    assert all("==" in line for line in [*direct, *pinned])
+    assert set(direct) <= {re.split(r"\s*;", line)[0] for line in pinned}

@@ -1,0 +1,164 @@
+"""The session, and the way to it: options, Delta, what a user sees when a job starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from coldlog.errors import UsageError
+from coldlog.settings import Settings
+from coldlog.settings_sources import REPOSITORY, load_settings
+from coldlog.spark_options import REQUIRED_OPTIONS, is_local, list_jars, process_environment, spark_options
+from coldlog.submit import list_jobs, main, usage
+
+JOB = '''"""{name}: does it {name}?"""
+import os, sys, time
+from coldlog.entry_point import job_argument_parser, run_job
+from coldlog.errors import ArchiveError, ColdlogError, Reason, UsageError
+def call(job):
+{body}
+if __name__ == "__main__":
+    sys.exit(run_job(call, job_argument_parser(__doc__)))
+'''
+
+
+def run_python(script: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_GATEWAY")}
+    command = [sys.executable, str(script), *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.fixture
+def jars(tmp_path: Path) -> Path:
+    directory = tmp_path / "jars"
+    directory.mkdir()
+    (directory / "a.jar").touch()
+    return directory
+
+
+def test_delta_tables_are_written_and_read_and_need_no_reader_feature(spark: SparkSession, warehouse: Path) -> None:
+    location = str(warehouse / "numbers")
+    spark.range(10).write.format("delta").save(location)
+    spark.sql(f"DELETE FROM delta.`{location}` WHERE id < 3")
+    assert spark.read.format("delta").load(location).count() == 7
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{location}`").first()
+    assert detail is not None
+    assert detail.minReaderVersion == 1
+    assert "deletionVectors" not in detail.tableFeatures
+
+
+def test_sql_takes_named_parameters_with_delta_loaded(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT id FROM range(10) WHERE id > :floor", args={"floor": 7}).collect()
+    assert [row.id for row in rows] == [8, 9]
+
+
+def test_every_required_option_is_in_force(spark: SparkSession) -> None:
+    assert {key: spark.conf.get(key) for key in REQUIRED_OPTIONS} == REQUIRED_OPTIONS
+
+
+def test_nothing_is_written_into_the_users_directory(spark: SparkSession, spark_settings: Settings) -> None:
+    warehouse_directory = spark.conf.get("spark.sql.warehouse.dir") or ""
+    assert warehouse_directory.removeprefix("file:") == spark_settings.warehouse_uri
+
+
+def test_master_comes_from_the_environment_then_from_the_settings_then_is_local(jars: Path) -> None:
+    plain, clustered = Settings(), Settings(spark={"spark.master": "spark://host:7077"})
+    assert spark_options(plain, {}, jar_directory=jars)["spark.master"] == "local[*]"
+    assert spark_options(clustered, {}, jar_directory=jars)["spark.master"] == "spark://host:7077"
+    assert spark_options(clustered, {"MASTER": "local[3]"}, jar_directory=jars)["spark.master"] == "local[3]"
+
+
+def test_driver_memory_of_the_environment_wins_over_files_but_not_over_set(jars: Path) -> None:
+    environment = {"SPARK_DRIVER_MEMORY": "5g"}
+    from_file = load_settings("local")
+    from_user = load_settings("local", ["spark.driver.memory=3g"])
+    assert spark_options(from_file, {}, jar_directory=jars)["spark.driver.memory"] == "2g"
+    assert spark_options(from_file, environment, jar_directory=jars)["spark.driver.memory"] == "5g"
+    assert spark_options(from_user, environment, jar_directory=jars)["spark.driver.memory"] == "3g"
+
+
+def test_a_cluster_keeps_its_own_addresses_and_shuffles(jars: Path) -> None:
+    options = spark_options(load_settings("cluster"), {"MASTER": "spark://host:7077"}, jar_directory=jars)
+    assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions"} & options.keys()
+    assert "SPARK_LOCAL_IP" not in process_environment({}, "spark://host:7077", python="/v/bin/python", conf=jars)
+    assert not is_local("spark://localhost:7077")
+
+
+def test_jars_of_the_user_replace_ours_and_missing_ones_are_refused(tmp_path: Path, jars: Path) -> None:
+    mine = Settings(spark={"spark.jars.packages": "a:b:1"})
+    assert "spark.jars" not in spark_options(mine, {}, jar_directory=tmp_path)
+    assert spark_options(Settings(), {}, jar_directory=jars)["spark.jars"] == str(jars / "a.jar")
+    with pytest.raises(UsageError, match="make setup"):
+        list_jars(tmp_path / "nothing")
+
+
+def test_jobs_are_listed_with_the_question_they_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "count_sheep.py").write_text('"""count_sheep: how many sheep are there?\n\nMany.\n"""\n')
+    assert list_jobs(tmp_path) == {"count_sheep": "how many sheep are there?"}
+    assert "  count_sheep  how many sheep are there?" in usage(tmp_path)
+    assert main(["count_goats"], tmp_path) == 2
+    assert "there is no job count_goats; known are count_sheep" in capsys.readouterr().err
+
+
+def test_every_job_of_the_repository_answers_help_without_a_session(tmp_path: Path) -> None:
+    for name, question in list_jobs(REPOSITORY / "jobs").items():
+        answer = run_python(REPOSITORY / "jobs" / f"{name}.py", "--help", cwd=tmp_path)
+        assert (answer.returncode, answer.stderr) == (0, "")
+        assert answer.stdout.startswith(f"usage: spark-submit.sh {name} ")
+        assert question
+
+
+def test_a_job_shows_its_progress_on_stderr_its_result_on_stdout_and_nothing_else(tmp_path: Path) -> None:
+    script = tmp_path / "speak.py"
+    script.write_text(
+        JOB.format(name="speak", body='    job.console.note("progress")\n    job.console.result("result")')
+    )
+    answer = run_python(script, "--set", "warehouse.uri=w", cwd=tmp_path)
+    assert answer.stdout == "result\n"
+    first, *rest = answer.stderr.splitlines()
+    assert first.startswith("spark       Spark 4.")
+    assert (rest, answer.returncode) == (["progress"], 0)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["speak.py"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "last_line"),
+    [
+        ("    return 7", 7, "spark "),
+        ('    raise UsageError("no such topic")', 2, "spark-submit.sh fail: no such topic"),
+        ('    raise ColdlogError("the store is down")', 1, "spark-submit.sh fail: the store is down"),
+        ("    return 1 // 0", 1, "ZeroDivisionError"),
+    ],
+)
+def test_the_end_of_a_job_is_an_exit_code_and_an_error_is_seen(
+    tmp_path: Path, body: str, code: int, last_line: str
+) -> None:
+    script = tmp_path / "fail.py"
+    script.write_text(JOB.format(name="fail", body=body))
+    answer = run_python(script, cwd=tmp_path)
+    assert answer.returncode == code
+    assert answer.stderr.splitlines()[-1].startswith(last_line)
+    assert ("Traceback" in answer.stderr) == ("ZeroDivision" in last_line)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGKILL, -9)])
+def test_a_job_that_is_stopped_ends_with_its_jvm(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    script = tmp_path / "wait.py"
+    body = "    print('started', flush=True)\n    time.sleep(100)"
+    script.write_text(JOB.format(name="wait", body=body))
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_GATEWAY")}
+    with subprocess.Popen(
+        [sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "started\n"
+        job.send_signal(number)
+        # The JVM writes to the same pipes: they end when both are gone.
+        job.communicate(timeout=60)
+    assert job.returncode == code

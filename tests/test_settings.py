@@ -1,0 +1,159 @@
+"""Settings: defaults, files, `--set`, and what is refused."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from coldlog.errors import UsageError
+from coldlog.model.states import IndexDepth
+from coldlog.settings import ArchiveLayout, Settings
+from coldlog.settings_sources import REPOSITORY, list_setting_keys, load_settings
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    (root / "conf").mkdir(parents=True)
+    (root / "conf" / "base.toml").write_text(
+        'index.depth = "batch"\nbuild.tasks_per_core = 3\nspark."ui.enabled" = true\n'
+    )
+    (root / "conf" / "near.toml").write_text(
+        '[build]\ntasks_per_core = 4\n[archive]\nuri = "samples/a"\n[spark.ui]\nenabled = false\n'
+    )
+    return root
+
+
+def test_set_wins_over_environment_wins_over_base_wins_over_default(repository: Path) -> None:
+    settings = load_settings("near", ["build.tasks_per_core=5"], repository=repository)
+    assert (settings.build.tasks_per_core, settings.origin("build.tasks_per_core")) == (5, "--set")
+    settings = load_settings("near", repository=repository)
+    assert (settings.build.tasks_per_core, settings.origin("build.tasks_per_core")) == (4, "conf/near.toml")
+    assert (settings.index.depth, settings.origin("index.depth")) == (IndexDepth.BATCH, "conf/base.toml")
+    assert (settings.build.retry_quarantined, settings.origin("build.retry_quarantined")) == (False, "default")
+
+
+def test_the_last_of_two_assignments_wins(repository: Path) -> None:
+    settings = load_settings("near", ["index.depth=batch", "index.depth=record"], repository=repository)
+    assert settings.index.depth is IndexDepth.RECORD
+
+
+def test_a_relative_path_is_relative_to_the_repository_in_a_file_and_to_the_user_after_set(
+    repository: Path, tmp_path: Path
+) -> None:
+    settings = load_settings("near", ["warehouse.uri=tables"], repository=repository, directory=tmp_path / "user")
+    assert settings.archive.uri == str(repository / "samples" / "a")
+    assert settings.warehouse.uri == str(tmp_path / "user" / "tables")
+
+
+@pytest.mark.parametrize(
+    ("text", "uri"),
+    [
+        ("s3://bucket/a/", "s3://bucket/a"),
+        ("file:///archive/a=b", "/archive/a=b"),
+        ("/archive/with a space", "/archive/with a space"),
+    ],
+)
+def test_absolute_uris_are_kept(repository: Path, text: str, uri: str) -> None:
+    settings = load_settings("near", [f"archive.uri={text}"], repository=repository)
+    assert settings.archive_uri == uri
+
+
+def test_spark_keys_are_handed_on_as_texts(repository: Path) -> None:
+    settings = load_settings("near", ["spark.sql.ansi.enabled=true"], repository=repository)
+    assert settings.spark == {"spark.ui.enabled": "false", "spark.sql.ansi.enabled": "true"}
+
+
+def test_bytes_are_written_with_or_without_a_unit(repository: Path) -> None:
+    for text in ("67108864", "64 MiB", "64mib", "65536KiB"):
+        assert (
+            load_settings("near", [f"index.window_bytes={text}"], repository=repository).index.window_bytes == 1 << 26
+        )
+
+
+@pytest.mark.parametrize(
+    ("assignment", "words"),
+    [
+        ("index.dept=record", ["unknown setting index.dept", "--set", "did you mean index.depth?"]),
+        ("warehouse=x", ["unknown setting warehouse", "did you mean warehouse.uri?"]),
+        ("index.depth=deep", ["index.depth", "'deep'", "--set", "batch or record"]),
+        ("archive.layout=x", ["archive.layout", "local_tiered_storage"]),
+        ("archive.uri=", ["archive.uri", "a path or a URI"]),
+        ("index.window_bytes=32 MB", ["index.window_bytes", "32 MiB"]),
+        ("index.window_bytes=-1", ["index.window_bytes", "bytes"]),
+        ("index.window_bytes=1", ["index.window_bytes", "from 1048576"]),
+        ("build.tasks_per_core=0", ["build.tasks_per_core", "whole number from 1 to 64"]),
+        ("build.tasks_per_core=1.5", ["build.tasks_per_core", "whole number"]),
+        ("build.max_quarantined_share=1.01", ["number from 0 to 1"]),
+        ("build.max_quarantined_share=nan", ["number from 0 to 1"]),
+        ("build.retry_quarantined=yes", ["true or false"]),
+        ("build.retry_quarantined", ["expected key=value"]),
+        ("=x", ["expected key=value"]),
+    ],
+)
+def test_a_wrong_assignment_is_refused_with_what_would_be_right(
+    repository: Path, assignment: str, words: list[str]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_settings("near", [assignment], repository=repository)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "spark.hadoop.fs.s3a.secret.key=abc123",
+        "spark.hadoop.fs.s3a.access.key=abc123",
+        "archive.password=abc123",
+        "aws.session_token=abc123",
+        "archive.uri=s3://name:abc123@bucket/a",
+    ],
+)
+def test_what_looks_like_a_credential_is_refused_and_not_repeated(repository: Path, assignment: str) -> None:
+    with pytest.raises(UsageError, match="credential") as caught:
+        load_settings("near", [assignment], repository=repository)
+    assert "abc123" not in str(caught.value)
+
+
+def test_a_provider_of_credentials_may_be_named(repository: Path) -> None:
+    key = "spark.hadoop.fs.s3a.aws.credentials.provider"
+    assert load_settings("near", [f"{key}=a.b.C"], repository=repository).spark[key] == "a.b.C"
+
+
+def test_an_error_in_a_file_names_the_file(repository: Path) -> None:
+    (repository / "conf" / "near.toml").write_text("[index]\ndepth = 3\n")
+    with pytest.raises(UsageError, match="index.depth = 3 \\(conf/near.toml\\): expected batch or record"):
+        load_settings("near", repository=repository)
+    (repository / "conf" / "near.toml").write_text("[index\n")
+    with pytest.raises(UsageError, match="conf/near.toml is not TOML"):
+        load_settings("near", repository=repository)
+
+
+@pytest.mark.parametrize("env", ["far", "../conf/near", "", "base.toml"])
+def test_an_unknown_environment_is_refused_with_those_there_are(repository: Path, env: str) -> None:
+    with pytest.raises(UsageError, match="known are near"):
+        load_settings(env, repository=repository)
+
+
+def test_a_needed_uri_that_is_not_set_says_how_to_set_it() -> None:
+    with pytest.raises(UsageError, match="--set archive.uri=... or write it into conf/local.toml"):
+        _ = Settings().archive_uri
+
+
+def test_every_environment_of_the_repository_loads() -> None:
+    for path in (REPOSITORY / "conf").glob("*.toml"):
+        assert tomllib.loads(path.read_text())
+        if path.stem != "base":
+            assert load_settings(path.stem).archive.layout is ArchiveLayout.LOCAL_TIERED_STORAGE
+
+
+def test_every_key_has_a_meaning_and_a_default_that_it_would_accept(repository: Path) -> None:
+    for key in list_setting_keys():
+        assert key.meaning
+        if key.default is not None:
+            default = str(key.default).lower() if isinstance(key.default, bool) else str(key.default)
+            settings = load_settings("near", [f"{key.key}={default}"], repository=repository)
+            assert dict(settings.items())[key.key] == key.default
