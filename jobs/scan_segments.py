@@ -1,6 +1,7 @@
 """scan_segments: which segments does the archive hold now?
 
-Lists the archive into the table segments. With --set log_start_offsets.uri=FILE.csv it takes over log start offsets too.
+Lists the archive into the table segments. With --set log_start_offsets.uri=FILE.csv it takes over log start offsets
+too.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ import tempfile
 from importlib.metadata import version
 
 from coldlog.console import counted
-from coldlog.entry_point import Job, job_argument_parser, run_job
+from coldlog.entry_point import job_argument_parser, run_job
+from coldlog.job import Job
 
 
 def show_settings(job: Job) -> None:

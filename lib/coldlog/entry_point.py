@@ -12,27 +12,15 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-from pyspark.sql import SparkSession
 
 from coldlog.console import Console
 from coldlog.errors import ColdlogError, UsageError
+from coldlog.job import Job
 from coldlog.session import spark_session
 from coldlog.settings import Settings
 from coldlog.settings_sources import list_setting_keys, load_settings
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What a job's one call gets."""
-
-    spark: SparkSession
-    settings: Settings
-    arguments: argparse.Namespace
-    console: Console
 
 
 def job_argument_parser(documentation: str | None) -> argparse.ArgumentParser:

@@ -72,7 +72,10 @@ class ArchiveError(ColdlogError):
         self.found = found
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild_archive_error, (self.reason, self.message, self.object_name, self.position, self.expected, self.found))
+        return (
+            _rebuild_archive_error,
+            (self.reason, self.message, self.object_name, self.position, self.expected, self.found),
+        )
 
     def __str__(self) -> str:
         where = f" in {self.object_name}" if self.object_name else ""
@@ -95,6 +98,4 @@ class ArchiveError(ColdlogError):
 def _rebuild_archive_error(
     reason: Reason, message: str, object_name: str, position: int, expected: str, found: str
 ) -> ArchiveError:
-    return ArchiveError(
-        reason, message, object_name=object_name, position=position, expected=expected, found=found
-    )
+    return ArchiveError(reason, message, object_name=object_name, position=position, expected=expected, found=found)

@@ -37,7 +37,7 @@ STEM = f"00000000000000000042-{SEGMENT_ID}"
 
 @pytest.fixture(scope="module")
 def sample() -> ArchiveLayout:
-    return open_archive(str(KAFKA_SAMPLE / "archive"), "local-tiered-storage")
+    return open_archive(str(KAFKA_SAMPLE / "archive"), "local_tiered_storage")
 
 
 def listed_segments(layout: ArchiveLayout) -> list[ListedSegment]:
@@ -192,7 +192,7 @@ def test_what_lies_beside_and_below_partitions_is_reported(tmp_path: Path) -> No
     (root / DIRECTORY / "loop").symlink_to(root)
     (root / f"payments-1-{TOPIC_ID}").write_bytes(b"a file, not a directory")
     (root / os.fsdecode(b"\xff")).write_bytes(b"")
-    layout = open_archive(str(tmp_path), "local-tiered-storage")
+    layout = open_archive(str(tmp_path), "local_tiered_storage")
     listing = layout.list_partition_directories()
     assert [directory.name for directory in listing.directories] == [DIRECTORY]
     assert [odd.name for odd in listing.unrecognized] == ["lost+found", f"payments-1-{TOPIC_ID}", "\\udcff"]
@@ -203,7 +203,7 @@ def test_what_lies_beside_and_below_partitions_is_reported(tmp_path: Path) -> No
 
 def test_empty_and_vanished_directories_hold_no_segments(tmp_path: Path) -> None:
     (tmp_path / "kafka-tiered-storage" / DIRECTORY).mkdir(parents=True)
-    layout = open_archive(str(tmp_path), "local-tiered-storage")
+    layout = open_archive(str(tmp_path), "local_tiered_storage")
     (directory,) = layout.list_partition_directories().directories
     assert layout.list_segments(directory) == SegmentListing(segments=(), unrecognized=())
     (tmp_path / "kafka-tiered-storage" / DIRECTORY).rmdir()

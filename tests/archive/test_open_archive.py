@@ -10,7 +10,7 @@ from coldlog.archive.open_archive import directory_of, open_archive
 from coldlog.errors import UsageError
 from kafka_sample import KAFKA_SAMPLE
 
-LAYOUT = "local-tiered-storage"
+LAYOUT = "local_tiered_storage"
 PARTITION = "orders-0-AAAAAAAAAAAAAAAAAAAAAA"
 
 
@@ -51,7 +51,7 @@ def test_an_archive_that_is_still_empty_opens(tmp_path: Path) -> None:
 
 
 def test_an_unknown_layout_is_told_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"unknown archive layout 'local'; known are: local-tiered-storage"):
+    with pytest.raises(UsageError, match=r"unknown archive layout 'local'; known are: local_tiered_storage"):
         open_archive(str(tmp_path), "local")
 
 

@@ -36,7 +36,7 @@ from coldlog.archive.object_names import printable_name
 from coldlog.archive.object_store import ObjectInfo, ObjectStore
 from coldlog.errors import ArchiveError, Reason, UsageError
 
-LOCAL_TIERED_STORAGE = "local-tiered-storage"
+LOCAL_TIERED_STORAGE = "local_tiered_storage"
 ROOT_DIRECTORY = "kafka-tiered-storage"
 SUFFIXES = {
     SegmentFileKind.LOG: ".log",

@@ -1,14 +1,15 @@
 """served_ranges: which offsets does each segment of a partition answer for?
 
-Uploads may overlap: a copy and its retry, or a deposed leader's segments and its successor's. Each offset is answered by
-one segment at the most. The rule, over the usable segments of one partition in the order of their start offsets:
+Uploads may overlap: a copy and its retry, or a deposed leader's segments and its successor's. Each offset is answered
+by one segment at the most. The rule, over the usable segments of one partition in the order of their start offsets:
 
 1. Of two with the same start, the one with the higher last leader epoch is taken, then the longer, then the one with
    the greater segment id; the other is `duplicate`.
 2. A segment that lies within one already taken, of no higher epoch, is `duplicate`.
 3. A segment that begins inside one already taken and is of no lower epoch cuts it short there: a new leader's log
    replaces its predecessor's from that offset on.
-4. A segment whose first leader epoch is lower than the last one taken is `older_leader_epoch`: epochs never fall along a
+4. A segment whose first leader epoch is lower than the last one taken is `older_leader_epoch`: epochs never fall along
+a
    log, so it was written by a leader that had been deposed. Epoch -1 says nothing and is not compared.
 5. What ends below the log start offset is `below_log_start`; a segment that holds it serves from there on.
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 
 NO_LEADER_EPOCH = -1
 
@@ -79,7 +81,7 @@ def plan_served_ranges(segments: Iterable[Candidate], log_start_offset: int | No
 def count_gaps(ranges: Iterable[ServedRange]) -> int:
     """How often the offsets of one served range do not follow those of the one before."""
     served = [r for r in ranges if r.reason is None]
-    return sum(after.from_offset != before.to_offset + 1 for before, after in zip(served, served[1:], strict=False))
+    return sum(after.from_offset != before.to_offset + 1 for before, after in pairwise(served))
 
 
 def _preference(segment: Candidate) -> tuple[int, int, int, tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """functions: which table functions does an analyst call?
 
-`register_functions` needs the tables registered by name (`Warehouse.register`); the functions are temporary and live as long as
-the session. Each is right under LATERAL too: a test compares every one with a scan.
+`register_functions` needs the tables registered by name (`Warehouse.register`); the functions are temporary and live
+as long as the session. Each is right under LATERAL too: a test compares every one with a scan.
 """
 
 from __future__ import annotations

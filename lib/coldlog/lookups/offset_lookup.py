@@ -1,9 +1,10 @@
 """offset_lookup: what are the answers to many requests at once?
 
-The reference rule: over the segments that serve a partition, the lowest offset at or after its log start whose record has
-a timestamp at or after the one asked for, with that record's timestamp and leader epoch. Control records and records of
-aborted transactions count, as in Kafka. With `broker_compatible` the answer is the one a broker gives from the same
-segments: it commits to the first segment whose metadata promises a match, and answers nothing if that holds none.
+The reference rule: over the segments that serve a partition, the lowest offset at or after its log start whose record
+has a timestamp at or after the one asked for, with that record's timestamp and leader epoch. Control records and
+records of aborted transactions count, as in Kafka. With `broker_compatible` the answer is the one a broker gives from
+the same segments: it commits to the first segment whose metadata promises a match, and answers nothing if that holds
+none.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ _NO_LEADER_EPOCH = -1
 def find_offsets_for_timestamps(warehouse: Warehouse, requests: pa.Table, *, broker_compatible: bool) -> pa.Table:
     """Answers of `ANSWER_SCHEMA`, one a request of `REQUEST_SCHEMA`, in the same order.
 
-    `offset` is NULL where nothing was found; `error` is UNKNOWN_TOPIC_OR_PARTITION for a partition that the archive does not
-    have, UNSUPPORTED_VERSION for a negative timestamp (as a broker answers those that are no sentinels), else NULL.
+    `offset` is NULL where nothing was found; `error` is UNKNOWN_TOPIC_OR_PARTITION for a partition that the archive
+    does not have, UNSUPPORTED_VERSION for a negative timestamp (as a broker answers those that are no sentinels), else
+    NULL.
     """
     found = [
         _answer(warehouse, requests.slice(start, _REQUESTS_A_QUERY), broker_compatible)
@@ -67,7 +69,9 @@ def _answer(warehouse: Warehouse, requests: pa.Table, broker_compatible: bool) -
             *(requests.column(name) for name in ("topic", "partition", "timestamp_ms")),
             pc.if_else(is_negative, nothing, found.column("offset")),
             pc.if_else(is_negative, nothing, found.column("offset_timestamp_ms")),
-            pc.if_else(pc.or_kleene(is_negative, pc.equal(epoch, _NO_LEADER_EPOCH)), pa.scalar(None, pa.int32()), epoch),
+            pc.if_else(
+                pc.or_kleene(is_negative, pc.equal(epoch, _NO_LEADER_EPOCH)), pa.scalar(None, pa.int32()), epoch
+            ),
             error,
         ],
         schema=ANSWER_SCHEMA,

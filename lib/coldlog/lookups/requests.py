@@ -1,8 +1,8 @@
 """requests: which partitions and timestamps are asked for?
 
-Requests come from the command line, from a CSV or JSON lines file, or from a Delta table; whatever the source, they become
-one Arrow table of `REQUEST_SCHEMA`, numbered in the order asked. More columns are allowed and ignored. A row that
-cannot be read is a `UsageError` that names the file and the line.
+Requests come from the command line, from a CSV or JSON lines file, or from a Delta table; whatever the source, they
+become one Arrow table of `REQUEST_SCHEMA`, numbered in the order asked. More columns are allowed and ignored. A row
+that cannot be read is a `UsageError` that names the file and the line.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def requests_from_rows(rows: list[tuple[str, int, int]]) -> pa.Table:
 
 
 def read_requests(path: str, spark: SparkSession) -> pa.Table:
-    """Requests from a `.csv` file, a `.json` or `.jsonl` file of one object a line, or a folder that is a Delta table."""
+    """Requests from a `.csv` file, a `.json` or `.jsonl` file of one object a line, or a folder that is a Delta
+    table."""
     suffix = Path(path).suffix.lower()
     if Path(path).is_dir() or suffix not in (".csv", ".json", ".jsonl"):
         return _from_delta(path, spark)
@@ -80,7 +81,9 @@ def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, object]]]:
         reader = csv.DictReader(lines)
         missing = [name for name in _ASKED if name not in (reader.fieldnames or ())]
         if missing:
-            raise UsageError(f"{path}: the first line must name the columns topic,partition,timestamp_ms; {missing} lack")
+            raise UsageError(
+                f"{path}: the first line must name the columns topic,partition,timestamp_ms; {missing} lack"
+            )
         for row in reader:
             yield reader.line_num, dict(row)
 
@@ -93,7 +96,9 @@ def _json_rows(path: str) -> Iterator[tuple[int, dict[str, object]]]:
             try:
                 row = json.loads(line)
             except json.JSONDecodeError as unreadable:
-                raise UsageError(f"{path}, line {number}: not JSON: {unreadable}; give one object a line") from unreadable
+                raise UsageError(
+                    f"{path}, line {number}: not JSON: {unreadable}; give one object a line"
+                ) from unreadable
             if not isinstance(row, dict):
                 raise UsageError(f"{path}, line {number}: a JSON object is expected, found {type(row).__name__}")
             yield number, row
@@ -114,7 +119,9 @@ def _integer(path: str, number: int, row: dict[str, object], name: str) -> int:
     value = row.get(name)
     text = str(value).strip()
     if isinstance(value, bool) or not text.lstrip("-").isdigit() or not -_LIMITS[name] <= int(text) < _LIMITS[name]:
-        raise UsageError(f"{path}, line {number}: {name}: an integer below {_LIMITS[name]} is expected, found {value!r}")
+        raise UsageError(
+            f"{path}, line {number}: {name}: an integer below {_LIMITS[name]} is expected, found {value!r}"
+        )
     return int(text)
 
 
@@ -124,7 +131,9 @@ def _from_delta(path: str, spark: SparkSession) -> pa.Table:
     missing = [name for name in _ASKED if name not in rows.columns]
     if missing:
         raise UsageError(f"{path}: the table of requests lacks the columns {missing}")
-    table = rows.selectExpr("topic", "CAST(partition AS INT) AS partition", "CAST(timestamp_ms AS BIGINT) AS timestamp_ms")
+    table = rows.selectExpr(
+        "topic", "CAST(partition AS INT) AS partition", "CAST(timestamp_ms AS BIGINT) AS timestamp_ms"
+    )
     arrow = table.toArrow()
     if any(arrow.column(name).null_count for name in _ASKED):
         raise UsageError(f"{path}: topic, partition and timestamp_ms of a request may not be null")

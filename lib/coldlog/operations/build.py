@@ -1,9 +1,9 @@
 """build: how do pending segments become index rows?
 
-In commits of `build.max_bytes_per_commit`: tasks read the segments and hand back encoded rows, kept on the executors; the
-driver looks at each segment's outcome, appends the rows of the good ones to the index tables, and publishes last, by
-one merge into `segments` that gives each segment its build number. A run that was killed leaves rows of a build number
-that was never published; the next run removes them first, so the tables end the same.
+In commits of `build.max_bytes_per_commit`: tasks read the segments and hand back encoded rows, kept on the executors;
+the driver looks at each segment's outcome, appends the rows of the good ones to the index tables, and publishes last,
+by one merge into `segments` that gives each segment its build number. A run that was killed leaves rows of a build
+number that was never published; the next run removes them first, so the tables end the same.
 
 A segment that holds a partition's log start offset is then counted anew from there, alone, under a number of its own.
 """
@@ -32,10 +32,26 @@ from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse
 
 PUBLISHED_COLUMNS = (
-    "end_offset", "max_timestamp_ms", "max_timestamp_offset", "min_timestamp_ms", "metadata_max_timestamp_ms",
-    "segment_leader_epochs", "txn_index_empty", "index_status", "index_depth", "build_number", "superseded_build_number",
-    "counted_from_offset", "counted_max_timestamp_ms", "counted_max_timestamp_offset", "batch_count", "record_count",
-    "control_batch_count", "commit_marker_count", "abort_marker_count", "codecs",
+    "end_offset",
+    "max_timestamp_ms",
+    "max_timestamp_offset",
+    "min_timestamp_ms",
+    "metadata_max_timestamp_ms",
+    "segment_leader_epochs",
+    "txn_index_empty",
+    "index_status",
+    "index_depth",
+    "build_number",
+    "superseded_build_number",
+    "counted_from_offset",
+    "counted_max_timestamp_ms",
+    "counted_max_timestamp_offset",
+    "batch_count",
+    "record_count",
+    "control_batch_count",
+    "commit_marker_count",
+    "abort_marker_count",
+    "codecs",
 )
 
 
@@ -74,8 +90,8 @@ def build_indexes(
 ) -> BuildSummary:
     """Indexes every pending segment, then counts anew those that a log start offset cuts.
 
-    Segments whose bytes are wrong go to `quarantine` and the run goes on; it fails at its end (`ColdlogError`) when their
-    share is above `max_quarantined_share`, and (`RetriableError`) when the store could not be read for some.
+    Segments whose bytes are wrong go to `quarantine` and the run goes on; it fails at its end (`ColdlogError`) when
+    their share is above `max_quarantined_share`, and (`RetriableError`) when the store could not be read for some.
     """
     _remove_leftovers(warehouse)
     summary = BuildSummary()
@@ -126,7 +142,9 @@ def _recount_work(warehouse: Warehouse) -> list[SegmentWork]:
     segments = warehouse.read(SEGMENTS)
     planned = plan_serving(warehouse).select(*SEGMENTS.key, F.col("planned_from_offset").alias("count_from_offset"))
     return _work_of(
-        segments.join(planned, list(SEGMENTS.key), "inner").where(F.col("count_from_offset") != F.col("counted_from_offset"))
+        segments.join(planned, list(SEGMENTS.key), "inner").where(
+            F.col("count_from_offset") != F.col("counted_from_offset")
+        )
     )
 
 
@@ -152,7 +170,11 @@ def _run_commits(
 
 
 def _run_commit(
-    warehouse: Warehouse, layout: ArchiveLayout, settings: BuildSettings, commit: list[SegmentWork], summary: BuildSummary
+    warehouse: Warehouse,
+    layout: ArchiveLayout,
+    settings: BuildSettings,
+    commit: list[SegmentWork],
+    summary: BuildSummary,
 ) -> None:
     spark = warehouse.spark
     task_count = spark.sparkContext.defaultParallelism * settings.tasks_per_core
@@ -215,7 +237,9 @@ def _note_quarantine(warehouse: Warehouse, outcomes: list[dict[str, object]]) ->
             .withColumn("attempt_count", F.col("attempt_count") + F.coalesce("attempts_before", F.lit(0)))
         )
         warehouse.merge(QUARANTINE, merged)
-        status = [{name: row[name] for name in SEGMENTS.key} | {"index_status": IndexStatus.QUARANTINED.value} for row in bad]
+        status = [
+            {name: row[name] for name in SEGMENTS.key} | {"index_status": IndexStatus.QUARANTINED.value} for row in bad
+        ]
         schema = pa.schema([SEGMENTS.arrow_schema.field(name) for name in (*SEGMENTS.key, "index_status")])
         changed = warehouse.spark.createDataFrame(pa.Table.from_pylist(status, schema=schema))
         warehouse.merge(SEGMENTS, changed, update=("index_status",))
@@ -260,5 +284,6 @@ def _fail_if_too_bad(summary: BuildSummary, tried_count: int, max_quarantined_sh
     if tried_count and summary.quarantined_count / tried_count > max_quarantined_share:
         raise ColdlogError(
             f"{summary.quarantined_count} of {tried_count} segments are quarantined, more than "
-            f"build.max_quarantined_share={max_quarantined_share} allows; the others are indexed; look at the table quarantine"
+            f"build.max_quarantined_share={max_quarantined_share} allows; the others are indexed; "
+            "look at the table quarantine"
         )

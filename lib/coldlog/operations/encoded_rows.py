@@ -1,9 +1,9 @@
 """encoded_rows: how do the rows of several tables come out of one pass over the archive?
 
-A Spark task has one output schema, a segment gives rows for four tables. So a task hands over pieces: the table's name, the
-segment they are of, and a block of its rows as one Arrow record batch in IPC form. The pieces are few and large, are
-kept on the executors until every table has taken its own, and a segment that turns out bad is left out by its id.
-What all rows of a piece have in common (topic, partition, ids) stands in the piece once.
+A Spark task has one output schema, a segment gives rows for four tables. So a task hands over pieces: the table's
+name, the segment they are of, and a block of its rows as one Arrow record batch in IPC form. The pieces are few and
+large, are kept on the executors until every table has taken its own, and a segment that turns out bad is left out by
+its id. What all rows of a piece have in common (topic, partition, ids) stands in the piece once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from coldlog.archive.layout import ListedSegment
 from coldlog.tables.definition import TableDefinition
 
 OUTCOME = "outcome"
-ENCODED_DDL = (
-    "table_name STRING, topic STRING, partition INT, topic_id STRING, segment_id STRING, payload BINARY"
-)
+ENCODED_DDL = "table_name STRING, topic STRING, partition INT, topic_id STRING, segment_id STRING, payload BINARY"
 ENCODED_SCHEMA = pa.schema(
     [
         ("table_name", pa.string()),
@@ -57,7 +55,9 @@ def decode_pieces(pieces: DataFrame, table: TableDefinition, build_number: int) 
     """The rows of a table from its pieces, with the common columns and the number of the build."""
     decoder = _Decoder(schema_bytes=payload_schema(table).serialize().to_pybytes())
     own = [column for column in table.columns if column.name not in COMMON_COLUMNS]
-    ddl = ", ".join(["topic STRING, partition INT, topic_id STRING, segment_id STRING", *(f"{c.name} {c.type}" for c in own)])
+    ddl = ", ".join(
+        ["topic STRING, partition INT, topic_id STRING, segment_id STRING", *(f"{c.name} {c.type}" for c in own)]
+    )
     decoded = pieces.select(*ENCODED_SCHEMA.names).mapInArrow(decoder, schema=ddl)
     return decoded.withColumn("build_number", F.lit(build_number).cast("bigint")).select(*table.column_names)
 
@@ -76,6 +76,7 @@ class _Decoder:
                 common = [piece["topic"], piece["partition"], piece["topic_id"], piece["segment_id"]]
                 fields = [ENCODED_SCHEMA.field(name) for name in ("topic", "partition", "topic_id", "segment_id")]
                 repeated = [
-                    pa.repeat(pa.scalar(value, field.type), rows.num_rows) for value, field in zip(common, fields, strict=True)
+                    pa.repeat(pa.scalar(value, field.type), rows.num_rows)
+                    for value, field in zip(common, fields, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays([*repeated, *rows.columns], schema=pa.schema([*fields, *schema]))

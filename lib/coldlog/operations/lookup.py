@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from coldlog.console import human_timestamp
-from coldlog.entry_point import Job
 from coldlog.errors import UsageError
+from coldlog.job import Job
 from coldlog.lookups.answers import starting_offsets, write_json_lines, write_starting_offsets, write_table
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.requests import read_requests, requests_from_rows, timestamp_from_text
@@ -23,16 +23,24 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
     """The options of lookup_offsets."""
     asked = parser.add_argument_group("requests")
     asked.add_argument("--topic", help="ask for this topic")
-    asked.add_argument("--partition", type=int, help="ask for this partition only (default: every partition of the topic)")
-    asked.add_argument("--timestamp", help="epoch milliseconds, or ISO 8601 such as 2026-01-05T10:00:00Z (no zone: UTC)")
     asked.add_argument(
-        "--requests", metavar="FILE", help="a .csv or .jsonl file, or a Delta table, with topic, partition, timestamp_ms"
+        "--partition", type=int, help="ask for this partition only (default: every partition of the topic)"
+    )
+    asked.add_argument(
+        "--timestamp", help="epoch milliseconds, or ISO 8601 such as 2026-01-05T10:00:00Z (no zone: UTC)"
+    )
+    asked.add_argument(
+        "--requests",
+        metavar="FILE",
+        help="a .csv or .jsonl file, or a Delta table, with topic, partition, timestamp_ms",
     )
     answered = parser.add_argument_group("answers (default: a table on the screen)")
     answered.add_argument("--output", metavar="FILE", help="write JSON lines, one a request, in the order asked")
     answered.add_argument("--output-table", metavar="DIR", help="write a Delta table, replacing what is there")
     answered.add_argument(
-        "--starting-offsets", metavar="FILE", help="write the JSON of startingOffsets for Spark's Kafka source; - prints it"
+        "--starting-offsets",
+        metavar="FILE",
+        help="write the JSON of startingOffsets for Spark's Kafka source; - prints it",
     )
 
 
@@ -48,7 +56,9 @@ def lookup_offsets(job: Job) -> None:
         )
         found = answers.num_rows - answers.column("offset").null_count
         wrong = answers.num_rows - answers.column("error").null_count
-        stage.add(f"{found:,} found", f"{answers.num_rows - found - wrong:,} later than the archive", f"{wrong:,} errors")
+        stage.add(
+            f"{found:,} found", f"{answers.num_rows - found - wrong:,} later than the archive", f"{wrong:,} errors"
+        )
     _hand_over(job, answers)
 
 
@@ -92,8 +102,12 @@ def _show(job: Job, answers: pa.Table) -> None:
         ["topic", "partition", "asked", "offset", "timestamp", "leader epoch", "error"],
         [
             (
-                row["topic"], row["partition"], human_timestamp(row["timestamp_ms"]), row["offset"],
-                human_timestamp(row["offset_timestamp_ms"]), row["leader_epoch"],
+                row["topic"],
+                row["partition"],
+                human_timestamp(row["timestamp_ms"]),
+                row["offset"],
+                human_timestamp(row["offset_timestamp_ms"]),
+                row["leader_epoch"],
                 row["error"] or ("" if row["offset"] is not None else "none: later than the archive"),
             )
             for row in answers.slice(0, _SHOWN_ROWS).to_pylist()

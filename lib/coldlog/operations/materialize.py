@@ -1,8 +1,8 @@
 """materialize: what may lookups see from now on?
 
 Publishes, in this order: which offsets each segment serves and the running maxima of the timestamp over a partition's
-segments (the columns of `segments` that lookups enter by), then a row a partition in `partition_metadata`. Only rows that
-differ from what is stored are written; a second run writes nothing.
+segments (the columns of `segments` that lookups enter by), then a row a partition in `partition_metadata`. Only rows
+that differ from what is stored are written; a second run writes nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.warehouse import Warehouse
 
 _SERVED_COLUMNS = (
-    "served_from_offset", "served_to_offset", "not_served_reason",
-    "previous_running_max_timestamp_ms", "running_max_timestamp_ms",
-    "broker_previous_running_max_timestamp_ms", "broker_running_max_timestamp_ms",
+    "served_from_offset",
+    "served_to_offset",
+    "not_served_reason",
+    "previous_running_max_timestamp_ms",
+    "running_max_timestamp_ms",
+    "broker_previous_running_max_timestamp_ms",
+    "broker_running_max_timestamp_ms",
 )
 _PARTITION = ("topic", "partition", "topic_id")
 
@@ -57,9 +61,13 @@ def materialize_metadata(warehouse: Warehouse) -> MaterializeSummary:
     finally:
         served.unpersist()
     changed_partition_count = _publish_partitions(warehouse)
-    totals = warehouse.read(PARTITION_METADATA).agg(
-        F.count("*"), F.coalesce(F.sum("served_segment_count"), F.lit(0)), F.coalesce(F.sum("gap_count"), F.lit(0))
-    ).head()
+    totals = (
+        warehouse.read(PARTITION_METADATA)
+        .agg(
+            F.count("*"), F.coalesce(F.sum("served_segment_count"), F.lit(0)), F.coalesce(F.sum("gap_count"), F.lit(0))
+        )
+        .head()
+    )
     partition_count, served_segment_count, gap_count = totals if totals else (0, 0, 0)
     return MaterializeSummary(
         changed_segment_count=changed_segment_count,
@@ -73,7 +81,11 @@ def materialize_metadata(warehouse: Warehouse) -> MaterializeSummary:
 def _served_segments(warehouse: Warehouse) -> DataFrame:
     """The segments' key, served columns as they should be, and what is needed to check them."""
     segments = warehouse.read(SEGMENTS).select(
-        *SEGMENTS.key, "build_number", "index_depth", "counted_from_offset", "counted_max_timestamp_ms",
+        *SEGMENTS.key,
+        "build_number",
+        "index_depth",
+        "counted_from_offset",
+        "counted_max_timestamp_ms",
         "metadata_max_timestamp_ms",
     )
     planned = plan_serving(warehouse).join(segments, list(SEGMENTS.key), "inner")
@@ -83,7 +95,8 @@ def _served_segments(warehouse: Warehouse) -> DataFrame:
     )
     promised = F.when(F.col("planned_from_offset").isNotNull(), F.col("metadata_max_timestamp_ms"))
     return with_max.select(
-        *SEGMENTS.key, "counted_from_offset",
+        *SEGMENTS.key,
+        "counted_from_offset",
         F.col("planned_from_offset").alias("served_from_offset"),
         F.col("planned_to_offset").alias("served_to_offset"),
         F.col("planned_reason").alias("not_served_reason"),
@@ -118,7 +131,9 @@ def _cut_maxima(warehouse: Warehouse, planned: DataFrame) -> DataFrame:
         .where(F.col("last_offset") <= F.col("planned_to_offset"))
         .select(*SEGMENTS.key, F.col("running_max_timestamp_ms").alias("timestamp_ms"))
     )
-    return by_record.unionByName(by_batch).groupBy(*SEGMENTS.key).agg(F.max("timestamp_ms").alias("cut_max_timestamp_ms"))
+    return (
+        by_record.unionByName(by_batch).groupBy(*SEGMENTS.key).agg(F.max("timestamp_ms").alias("cut_max_timestamp_ms"))
+    )
 
 
 def _refuse_uncounted(served: DataFrame) -> None:
@@ -127,13 +142,16 @@ def _refuse_uncounted(served: DataFrame) -> None:
     ).count()
     if uncounted:
         raise UsageError(
-            f"{uncounted} segments hold a log start offset that their index was not counted from; run build_indexes first"
+            f"{uncounted} segments hold a log start offset that their index was not counted from; run build_indexes
+            first"
         )
 
 
 def _changed(wanted: DataFrame, stored: DataFrame, key: tuple[str, ...], columns: tuple[str, ...]) -> DataFrame:
     """Rows of `wanted` (key and columns) that differ from those of `stored`, or are not there."""
-    before = stored.select(*key, *(F.col(name).alias(f"stored_{name}") for name in columns), F.lit(True).alias("is_stored"))
+    before = stored.select(
+        *key, *(F.col(name).alias(f"stored_{name}") for name in columns), F.lit(True).alias("is_stored")
+    )
     differs = ~F.coalesce(F.col("is_stored"), F.lit(False))
     for name in columns:
         differs = differs | ~F.col(name).eqNullSafe(F.col(f"stored_{name}"))
@@ -199,11 +217,13 @@ def _max_timestamp_offsets(segments: DataFrame) -> DataFrame:
     )
     is_whole = F.col("served_to_offset") == F.col("end_offset")
     return (
-        segments.where(F.col("served_from_offset").isNotNull() & (raises | F.col("previous_running_max_timestamp_ms").isNull()))
+        segments.where(
+            F.col("served_from_offset").isNotNull() & (raises | F.col("previous_running_max_timestamp_ms").isNull())
+        )
         .groupBy(*_PARTITION)
         .agg(
-            F.max_by(
-                F.when(is_whole, F.col("counted_max_timestamp_offset")), F.col("running_max_timestamp_ms")
-            ).alias("max_timestamp_offset")
+            F.max_by(F.when(is_whole, F.col("counted_max_timestamp_offset")), F.col("running_max_timestamp_ms")).alias(
+                "max_timestamp_offset"
+            )
         )
     )

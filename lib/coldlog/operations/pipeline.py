@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 from coldlog.archive.layout import ArchiveLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.console import counted, human_bytes, human_timestamp
-from coldlog.entry_point import Job
 from coldlog.errors import ColdlogError
 from coldlog.index.limits import DecodeLimits
+from coldlog.job import Job
 from coldlog.lookups.functions import register_functions
 from coldlog.operations.build import BuildSettings, BuildSummary, build_indexes
 from coldlog.operations.materialize import materialize_metadata
@@ -146,7 +146,9 @@ def _materialize(job: Job, warehouse: Warehouse) -> dict[str, object]:
     with job.console.stage("materialize") as stage:
         summary = materialize_metadata(warehouse)
         stage.add(counted(summary.partition_count, "partition"), f"{summary.served_segment_count:,} segments served")
-        stage.add(f"{summary.changed_segment_count} segment rows and {summary.changed_partition_count} partition rows changed")
+        stage.add(
+            f"{summary.changed_segment_count} segment rows and {summary.changed_partition_count} partition rows changed"
+        )
         if summary.gap_count:
             stage.add(counted(summary.gap_count, "gap") + " between served offsets")
     return dataclasses.asdict(summary)
@@ -185,15 +187,23 @@ def _show_partitions(job: Job, warehouse: Warehouse) -> None:
         ["topic", "partition", "segments", "served", "offsets", "newest record", "records", "log bytes", "gaps"],
         [
             (
-                row["topic"], row["partition"], row["segment_count"], row["served_segment_count"],
+                row["topic"],
+                row["partition"],
+                row["segment_count"],
+                row["served_segment_count"],
                 "" if row["earliest_offset"] is None else f"{row['earliest_offset']}..{row['latest_tiered_offset']}",
-                human_timestamp(row["max_timestamp_ms"]), row["record_count"], human_bytes(row["size_bytes"]), row["gap_count"],
+                human_timestamp(row["max_timestamp_ms"]),
+                row["record_count"],
+                human_bytes(row["size_bytes"]),
+                row["gap_count"],
             )
             for row in rows[:_SHOWN_ROWS]
         ],
     )
     if len(rows) > _SHOWN_ROWS:
-        job.console.result(f"... and {metadata.count() - _SHOWN_ROWS} more; see {warehouse.location(PARTITION_METADATA)}")
+        job.console.result(
+            f"... and {metadata.count() - _SHOWN_ROWS} more; see {warehouse.location(PARTITION_METADATA)}"
+        )
 
 
 def _show_quarantine(job: Job, warehouse: Warehouse) -> None:
@@ -224,8 +234,11 @@ def _show_lookups(job: Job, warehouse: Warehouse) -> None:
         found = job.spark.sql(call, args=values).collect()[0]
         answers.append(
             (
-                f"offset_for_timestamp('{topic}', {partition}, {asked_ms})", found["offset"],
-                human_timestamp(found["offset_timestamp_ms"]), found["leader_epoch"], found["outcome"],
+                f"offset_for_timestamp('{topic}', {partition}, {asked_ms})",
+                found["offset"],
+                human_timestamp(found["offset_timestamp_ms"]),
+                found["leader_epoch"],
+                found["outcome"],
             )
         )
     job.console.result()

@@ -1,7 +1,7 @@
 """scan: which segments does the archive hold now?
 
-Lists the partition directories on the driver and the segments of each in tasks, compares with `segments` and writes what
-differs: new segments, segments whose objects changed, segments that have gone. No object is opened. Without the
+Lists the partition directories on the driver and the segments of each in tasks, compares with `segments` and writes
+what differs: new segments, segments whose objects changed, segments that have gone. No object is opened. Without the
 metadata topic a copy with all its required files counts as COPY_SEGMENT_FINISHED, one that lacks any as
 COPY_SEGMENT_STARTED (`incomplete`), and one that has gone as DELETE_SEGMENT_FINISHED (`gone`).
 
@@ -54,7 +54,8 @@ def scan_segments(warehouse: Warehouse, layout: ArchiveLayout) -> ScanSummary:
         differences = _differences(listed_segments, warehouse.read(SEGMENTS)).persist()
         counts = {row["change"]: row["count"] for row in differences.groupBy("change").count().collect()}
         totals = listed_segments.agg(
-            F.count("*").alias("segments"), F.sum("size_bytes").alias("bytes"),
+            F.count("*").alias("segments"),
+            F.sum("size_bytes").alias("bytes"),
             F.count_if(F.size("missing_kinds") > 0).alias("incomplete"),
         ).collect()[0]
         _refuse_emptied(warehouse, layout, totals["segments"])
@@ -109,7 +110,9 @@ def _log_start_offset(path: str, number: int, row: dict[str, str]) -> dict[str, 
     try:
         partition, offset = int(row["partition"]), int(row["log_start_offset"])
     except (TypeError, ValueError) as unreadable:
-        raise UsageError(f"{path}, line {number}: partition and log_start_offset must be integers: {row}") from unreadable
+        raise UsageError(
+            f"{path}, line {number}: partition and log_start_offset must be integers: {row}"
+        ) from unreadable
     if not row["topic"] or not 0 <= partition < 2**31 or not 0 <= offset < 2**63:
         raise UsageError(f"{path}, line {number}: a topic, a partition and an offset of 0 or more are expected: {row}")
     return {"topic": row["topic"], "partition": partition, "log_start_offset": offset}
@@ -128,7 +131,9 @@ _LISTED_SCHEMA = pa.schema(
 )
 
 
-def _list_in_tasks(warehouse: Warehouse, layout: ArchiveLayout, directories: tuple[PartitionDirectory, ...]) -> DataFrame:
+def _list_in_tasks(
+    warehouse: Warehouse, layout: ArchiveLayout, directories: tuple[PartitionDirectory, ...]
+) -> DataFrame:
     """Every segment and every stray object below `directories`, in the columns of `_LISTED_SCHEMA`."""
     spark = warehouse.spark
     groups = [directories[i : i + _DIRECTORIES_A_TASK] for i in range(0, len(directories), _DIRECTORIES_A_TASK)]
@@ -146,7 +151,9 @@ def _list_in_tasks(warehouse: Warehouse, layout: ArchiveLayout, directories: tup
 
 
 _DDL_TYPES = {column.name: column.type for column in SEGMENTS.columns} | {
-    "unrecognized_name": "STRING", "unrecognized_bytes": "BIGINT", "unrecognized_why": "STRING",
+    "unrecognized_name": "STRING",
+    "unrecognized_bytes": "BIGINT",
+    "unrecognized_why": "STRING",
 }
 
 
@@ -172,7 +179,8 @@ def _segment_row(segment: ListedSegment) -> dict[str, object]:
         "segment_id": segment.segment_id,
         "size_bytes": log.size_bytes if log else None,
         "objects": [
-            {"kind": listed.kind.value, "name": listed.name, "size_bytes": listed.size_bytes} for listed in segment.objects
+            {"kind": listed.kind.value, "name": listed.name, "size_bytes": listed.size_bytes}
+            for listed in segment.objects
         ],
         "missing_kinds": [kind.value for kind in segment.missing_kinds],
         "log_modified_ms": log.modified_ms if log else None,
@@ -188,7 +196,9 @@ def _differences(listed: DataFrame, stored: DataFrame) -> DataFrame:
     A changed time alone matters only to a segment in quarantine: it may have been restored. One that was gone and is
     back unchanged is indexed still.
     """
-    before = stored.select(*SEGMENTS.key, *(F.col(name).alias(f"stored_{name}") for name in (*LISTED_COLUMNS, "topic_id", "build_number")))
+    before = stored.select(
+        *SEGMENTS.key, *(F.col(name).alias(f"stored_{name}") for name in (*LISTED_COLUMNS, "topic_id", "build_number"))
+    )
     both = listed.withColumn("is_listed", F.lit(True)).join(before, list(SEGMENTS.key), "full_outer")
     status = F.col("stored_index_status")
     is_same = F.col("objects").eqNullSafe(F.col("stored_objects"))
@@ -205,10 +215,14 @@ def _differences(listed: DataFrame, stored: DataFrame) -> DataFrame:
     is_gone = F.col("change") == "gone"
     wanted["state"] = F.when(is_gone, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED.name).otherwise(wanted["state"])
     wanted["index_status"] = (
-        F.when(is_gone, IndexStatus.GONE.value).when(is_back, IndexStatus.INDEXED.value).otherwise(wanted["index_status"])
+        F.when(is_gone, IndexStatus.GONE.value)
+        .when(is_back, IndexStatus.INDEXED.value)
+        .otherwise(wanted["index_status"])
     )
     columns = [wanted[name].alias(name) for name in ("topic_id", *LISTED_COLUMNS)]
-    return both.withColumn("change", change).where(F.col("change").isNotNull()).select(*SEGMENTS.key, "change", *columns)
+    return (
+        both.withColumn("change", change).where(F.col("change").isNotNull()).select(*SEGMENTS.key, "change", *columns)
+    )
 
 
 def _refuse_emptied(warehouse: Warehouse, layout: ArchiveLayout, listed_count: int) -> None:
@@ -238,7 +252,8 @@ def _write_differences(warehouse: Warehouse, differences: DataFrame, counts: dic
 
 def _write_unrecognized(warehouse: Warehouse, listed: DataFrame, beside: tuple[UnrecognizedObject, ...]) -> int:
     in_directories = listed.where(F.col("unrecognized_name").isNotNull()).select(
-        F.col("unrecognized_name").alias("name"), F.col("unrecognized_bytes").alias("size_bytes"),
+        F.col("unrecognized_name").alias("name"),
+        F.col("unrecognized_bytes").alias("size_bytes"),
         F.col("unrecognized_why").alias("why"),
     )
     at_the_root = warehouse.local(

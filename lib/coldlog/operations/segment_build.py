@@ -1,11 +1,12 @@
 """segment_build: what comes of reading one segment?
 
-Runs in a task. Reads the segment's small files and walks its log in windows, hands over the index rows as pieces while it
-goes, and ends with one outcome piece: indexed, quarantined (the bytes are wrong, with the facts) or unreadable (the
+Runs in a task. Reads the segment's small files and walks its log in windows, hands over the index rows as pieces while
+it goes, and ends with one outcome piece: indexed, quarantined (the bytes are wrong, with the facts) or unreadable (the
 store did not answer; to be tried again). Whatever is wrong with a segment becomes its outcome; the next one follows.
 
 A segment is held to its own side files: the offset index may not point behind the log or beside its batches, the time
-index may not promise what the records do not hold, the transaction index may not list more aborts than there are markers.
+index may not promise what the records do not hold, the transaction index may not list more aborts than there are
+markers.
 """
 
 from __future__ import annotations
@@ -14,26 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
 import pyarrow as pa
 
-from coldlog.archive.layout import LOG_WINDOW_BYTES, ArchiveLayout, ListedSegment, SegmentFileKind
-from coldlog.errors import ArchiveError, Reason, RetriableError
-from coldlog.formats.leader_epoch_checkpoint import read_leader_epoch_checkpoint
-from coldlog.formats.offset_index import OffsetIndex, read_offset_index
-from coldlog.formats.producer_snapshot import read_producer_snapshot
-from coldlog.formats.time_index import TimeIndex, read_time_index
-from coldlog.formats.txn_index import TxnIndex, read_txn_index
+from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind
+from coldlog.errors import ArchiveError, RetriableError
 from coldlog.index.limits import DecodeLimits
-from coldlog.index.segment_index import SegmentIndexer, SegmentSummary
 from coldlog.model.states import IndexDepth
 from coldlog.operations.build_plan import SegmentWork
-from coldlog.operations.encoded_rows import OUTCOME, encode_rows, payload_schema
-from coldlog.operations.index_rows import offset_index_rows, time_index_rows, txn_index_rows
-from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.operations.encoded_rows import OUTCOME, encode_rows
 from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.time_index import TIME_INDEX
-from coldlog.tables.txn_index import TXN_INDEX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +44,28 @@ class OutcomeKind(StrEnum):
 
 
 _FROM_SEGMENTS = (
-    "topic", "partition", "topic_id", "start_offset", "segment_id", "end_offset", "max_timestamp_ms",
-    "max_timestamp_offset", "min_timestamp_ms", "metadata_max_timestamp_ms", "segment_leader_epochs", "txn_index_empty",
-    "index_depth", "counted_from_offset", "counted_max_timestamp_ms", "counted_max_timestamp_offset", "batch_count",
-    "record_count", "control_batch_count", "commit_marker_count", "abort_marker_count", "codecs",
+    "topic",
+    "partition",
+    "topic_id",
+    "start_offset",
+    "segment_id",
+    "end_offset",
+    "max_timestamp_ms",
+    "max_timestamp_offset",
+    "min_timestamp_ms",
+    "metadata_max_timestamp_ms",
+    "segment_leader_epochs",
+    "txn_index_empty",
+    "index_depth",
+    "counted_from_offset",
+    "counted_max_timestamp_ms",
+    "counted_max_timestamp_offset",
+    "batch_count",
+    "record_count",
+    "control_batch_count",
+    "commit_marker_count",
+    "abort_marker_count",
+    "codecs",
 )
 OUTCOME_SCHEMA = pa.schema(
     [
@@ -76,9 +84,7 @@ OUTCOME_SCHEMA = pa.schema(
 )
 
 
-def build_segments(
-    layout: ArchiveLayout, works: list[SegmentWork], options: BuildOptions
-) -> Iterator[pa.RecordBatch]:
+def build_segments(layout: ArchiveLayout, works: list[SegmentWork], options: BuildOptions) -> Iterator[pa.RecordBatch]:
     """The pieces of every segment of `works`, each segment's outcome last."""
     for work in works:
         try:

@@ -36,7 +36,13 @@ def plan_serving(warehouse: Warehouse) -> DataFrame:
         )
         .join(starts, ["topic", "partition", "topic_id"], "left")
         .select(
-            "topic", "partition", "topic_id", "start_offset", "segment_id", "end_offset", "log_start_offset",
+            "topic",
+            "partition",
+            "topic_id",
+            "start_offset",
+            "segment_id",
+            "end_offset",
+            "log_start_offset",
             F.col("segment_leader_epochs")[0]["leader_epoch"].alias("first_leader_epoch"),
             F.element_at("segment_leader_epochs", -1)["leader_epoch"].alias("last_leader_epoch"),
         )
@@ -61,7 +67,11 @@ def _unusable(segments: DataFrame) -> DataFrame:
         (F.col("index_status") != IndexStatus.INDEXED.value)
         | (F.col("state") != RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name)
     ).select(
-        "topic", "partition", "topic_id", "start_offset", "segment_id",
+        "topic",
+        "partition",
+        "topic_id",
+        "start_offset",
+        "segment_id",
         F.lit(None).cast("bigint").alias("planned_from_offset"),
         F.lit(None).cast("bigint").alias("planned_to_offset"),
         F.lit(False).alias("is_cut_at_end"),

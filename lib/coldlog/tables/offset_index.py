@@ -28,11 +28,13 @@ OFFSET_INDEX = TableDefinition(
         Column(name="leader_epoch", type="INT", required=True, comment="Partition leader epoch"),
         Column(name="max_timestamp_ms", type="BIGINT", required=True, comment="Largest timestamp, as the header says"),
         Column(
-            name="previous_running_max_timestamp_ms", type="BIGINT",
+            name="previous_running_max_timestamp_ms",
+            type="BIGINT",
             comment="Largest timestamp of the segment before this batch; NULL: no record before",
         ),
         Column(
-            name="running_max_timestamp_ms", type="BIGINT",
+            name="running_max_timestamp_ms",
+            type="BIGINT",
             comment="Largest timestamp of the segment up to and with this batch; NULL: no record yet",
         ),
         Column(name="record_count", type="INT", required=True, comment="Records in the batch"),

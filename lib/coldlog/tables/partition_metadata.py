@@ -33,6 +33,8 @@ PARTITION_METADATA = TableDefinition(
         Column(name="txn_index_empty", type="BOOLEAN", comment="True: no served segment holds an abort marker"),
         Column(name="size_bytes", type="BIGINT", required=True, comment="Bytes of the logs served"),
         Column(name="record_count", type="BIGINT", required=True, comment="Records of the segments served"),
-        Column(name="gap_count", type="BIGINT", required=True, comment="Places where offsets between served segments lack"),
+        Column(
+            name="gap_count", type="BIGINT", required=True, comment="Places where offsets between served segments lack"
+        ),
     ),
 )

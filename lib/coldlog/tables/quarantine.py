@@ -1,7 +1,7 @@
 """quarantine: which segments could not be used, and why?
 
-One row a segment whose bytes are not what their format promises. It stays out of every index until its objects change or
-a run asks for quarantined segments again; the row goes when it was indexed after all.
+One row a segment whose bytes are not what their format promises. It stays out of every index until its objects change
+or a run asks for quarantined segments again; the row goes when it was indexed after all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """segments: which remote log segments are there, what was made of each, and which offsets does each serve?
 
-One row a remote log segment, that is one upload with an id of its own. Kafka's RemoteLogSegmentMetadata first, then where
-the objects lie, then what the build read, then what `materialize_metadata` decided. A segment's rows in the index
+One row a remote log segment, that is one upload with an id of its own. Kafka's RemoteLogSegmentMetadata first, then
+where the objects lie, then what the build read, then what `materialize_metadata` decided. A segment's rows in the index
 tables count only when they carry its `build_number`, and lookups read only segments with `served_from_offset` set:
 so everything is published by the one commit that sets them.
 """
@@ -16,8 +16,15 @@ SEGMENTS = TableDefinition(
     key=("topic", "partition", "start_offset", "segment_id"),
     clustered_by=("topic", "partition", "start_offset"),
     skipping_columns=(
-        "topic", "partition", "start_offset", "end_offset", "index_status", "build_number",
-        "served_from_offset", "previous_running_max_timestamp_ms", "running_max_timestamp_ms",
+        "topic",
+        "partition",
+        "start_offset",
+        "end_offset",
+        "index_status",
+        "build_number",
+        "served_from_offset",
+        "previous_running_max_timestamp_ms",
+        "running_max_timestamp_ms",
     ),
     columns=(
         Column(name="topic", type="STRING", required=True, comment="Topic name"),
@@ -30,35 +37,45 @@ SEGMENTS = TableDefinition(
         Column(name="max_timestamp_offset", type="BIGINT", comment="Lowest offset with max_timestamp_ms"),
         Column(name="min_timestamp_ms", type="BIGINT", comment="Smallest record timestamp; NULL at batch depth"),
         Column(
-            name="metadata_max_timestamp_ms", type="BIGINT",
+            name="metadata_max_timestamp_ms",
+            type="BIGINT",
             comment="What Kafka's metadata says: largest batch timestamp, or the file time if that is negative",
         ),
         Column(name="size_bytes", type="BIGINT", comment="Bytes of the log alone"),
         Column(
-            name="segment_leader_epochs", type="ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>",
+            name="segment_leader_epochs",
+            type="ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>",
             comment="Leader epochs of the batches and the first offset of each",
         ),
         Column(name="state", type="STRING", required=True, comment="RemoteLogSegmentState"),
         Column(
-            name="state_source", type="STRING", required=True,
+            name="state_source",
+            type="STRING",
+            required=True,
             comment="listing: concluded from the objects present; events: from the remote log metadata",
         ),
         Column(name="txn_index_empty", type="BOOLEAN", comment="True: no abort marker in it; NULL: unknown"),
         Column(
-            name="objects", type="ARRAY<STRUCT<kind: STRING, name: STRING, size_bytes: BIGINT>>", required=True,
+            name="objects",
+            type="ARRAY<STRUCT<kind: STRING, name: STRING, size_bytes: BIGINT>>",
+            required=True,
             comment="Objects of the archive that hold it, by kind of file",
         ),
         Column(name="missing_kinds", type="ARRAY<STRING>", required=True, comment="Required files that are not there"),
         Column(name="log_modified_ms", type="BIGINT", comment="Modification time of the log object"),
-        Column(name="index_status", type="STRING", required=True, comment="pending, indexed, quarantined, incomplete, gone"),
+        Column(
+            name="index_status", type="STRING", required=True, comment="pending, indexed, quarantined, incomplete, gone"
+        ),
         Column(name="index_depth", type="STRING", comment="record or batch: how deep it is indexed"),
         Column(name="build_number", type="BIGINT", comment="Rows of the index tables with this number belong to it"),
         Column(
-            name="superseded_build_number", type="BIGINT",
+            name="superseded_build_number",
+            type="BIGINT",
             comment="An earlier build whose rows are still to be removed; NULL when there is none",
         ),
         Column(
-            name="counted_from_offset", type="BIGINT",
+            name="counted_from_offset",
+            type="BIGINT",
             comment="Running maxima and stairs count records from here on: the start, or a log start offset inside it",
         ),
         Column(name="counted_max_timestamp_ms", type="BIGINT", comment="Largest timestamp from there on"),
@@ -73,15 +90,18 @@ SEGMENTS = TableDefinition(
         Column(name="served_to_offset", type="BIGINT", comment="Last offset it answers for, inclusive"),
         Column(name="not_served_reason", type="STRING", comment="Why lookups pass it over"),
         Column(
-            name="previous_running_max_timestamp_ms", type="BIGINT",
+            name="previous_running_max_timestamp_ms",
+            type="BIGINT",
             comment="Largest timestamp served before it in its partition; NULL: none",
         ),
         Column(
-            name="running_max_timestamp_ms", type="BIGINT",
+            name="running_max_timestamp_ms",
+            type="BIGINT",
             comment="Largest timestamp served up to and with it; holds the answer to T if previous < T <= this",
         ),
         Column(
-            name="broker_previous_running_max_timestamp_ms", type="BIGINT",
+            name="broker_previous_running_max_timestamp_ms",
+            type="BIGINT",
             comment="The same over metadata_max_timestamp_ms: where a broker would begin",
         ),
         Column(name="broker_running_max_timestamp_ms", type="BIGINT", comment="See the column before"),

@@ -1,7 +1,7 @@
 """time_index: which record is the first at or after a timestamp?
 
-One row a stair: a record whose timestamp is higher than that of every earlier record of its segment. The first record at
-or after T is always a stair, and the only one with previous_timestamp_ms < T <= timestamp_ms; so the answer is exact
+One row a stair: a record whose timestamp is higher than that of every earlier record of its segment. The first record
+at or after T is always a stair, and the only one with previous_timestamp_ms < T <= timestamp_ms; so the answer is exact
 and nothing of the archive is read.
 """
 
@@ -26,7 +26,8 @@ TIME_INDEX = TableDefinition(
         Column(name="offset", type="BIGINT", required=True, comment="Offset of the record"),
         Column(name="timestamp_ms", type="BIGINT", required=True, comment="Timestamp of the record"),
         Column(
-            name="previous_timestamp_ms", type="BIGINT",
+            name="previous_timestamp_ms",
+            type="BIGINT",
             comment="Timestamp of the stair below; NULL for the first of its segment",
         ),
         Column(name="leader_epoch", type="INT", required=True, comment="Partition leader epoch of its batch"),

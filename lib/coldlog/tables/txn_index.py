@@ -1,7 +1,7 @@
 """txn_index: which transactions were aborted?
 
-One row an aborted transaction, in the segment that holds its abort marker, as in Kafka's .txnindex file; the data of the
-transaction may lie in earlier segments.
+One row an aborted transaction, in the segment that holds its abort marker, as in Kafka's .txnindex file; the data of
+the transaction may lie in earlier segments.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ TXN_INDEX = TableDefinition(
         Column(name="first_offset", type="BIGINT", required=True, comment="First offset of the transaction"),
         Column(name="last_offset", type="BIGINT", required=True, comment="Offset of the abort marker"),
         Column(
-            name="last_stable_offset", type="BIGINT", required=True,
+            name="last_stable_offset",
+            type="BIGINT",
+            required=True,
             comment="Last stable offset of the partition when the marker was written",
         ),
     ),

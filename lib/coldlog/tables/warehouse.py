@@ -1,8 +1,9 @@
 """warehouse: how are the tables read and written?
 
-A warehouse is a folder of Delta tables. Every read and write goes through here: reads name the columns of the definition,
-writes bring the rows to them first, so a table cannot drift from its definition unseen. Writes that would change
-nothing make no commit. `attach` creates what is missing and registers the tables by name in the session's catalog.
+A warehouse is a folder of Delta tables. Every read and write goes through here: reads name the columns of the
+definition, writes bring the rows to them first, so a table cannot drift from its definition unseen. Writes that would
+change nothing make no commit. `attach` creates what is missing and registers the tables by name in the session's
+catalog.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Warehouse:
     def merge(self, table: TableDefinition, rows: DataFrame, *, update: tuple[str, ...] = ()) -> None:
         """Inserts rows with a new key and updates the others: the columns named in `update`, or all.
 
-        Keys may not repeat in `rows`. With `update`, `rows` needs only the key and these columns, and nothing is inserted.
+        Keys may not repeat in `rows`. With `update`, `rows` needs only the key and these columns, and nothing is
+        inserted.
         """
         names = (*table.key, *update) if update else table.column_names
         source = f"coldlog_merge_{table.name}"
@@ -113,4 +115,3 @@ class Warehouse:
             location = self.location(table).replace("\\", "\\\\").replace("'", "\\'")
             self.spark.sql(f"DROP TABLE IF EXISTS {name}")
             self.spark.sql(f"CREATE TABLE {name} USING DELTA LOCATION '{location}'")
-

@@ -1,0 +1,21 @@
+"""job: what does a job's one call get?"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from coldlog.console import Console
+from coldlog.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a job's one call gets."""
+
+    spark: SparkSession
+    settings: Settings
+    arguments: argparse.Namespace
+    console: Console

@@ -1,0 +1,77 @@
+"""golden_warehouse: the sample archive, indexed once for every test that asks it something."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+from coldlog.index.limits import DecodeLimits
+from pyspark.sql import SparkSession
+
+from coldlog.archive.open_archive import open_archive
+from coldlog.model.states import IndexDepth
+from coldlog.operations.build import BuildSettings, build_indexes
+from coldlog.operations.materialize import materialize_metadata
+from coldlog.operations.scan import read_log_start_offsets, scan_segments
+from coldlog.operations.segment_build import BuildOptions
+from coldlog.tables.warehouse import Warehouse
+from kafka_sample import KAFKA_SAMPLE
+
+
+def build_settings(depth: IndexDepth = IndexDepth.RECORD, **changes: object) -> BuildSettings:
+    """Small windows and commits, so that the tests cross their borders."""
+    values: dict[str, object] = {
+        "options": BuildOptions(
+            depth=depth,
+            limits=DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20),
+            window_bytes=1 << 20,
+        ),
+        "max_bytes_per_commit": 1 << 40,
+        "tasks_per_core": 1,
+        "max_quarantined_share": 1.0,
+        "retry_quarantined": False,
+    }
+    return BuildSettings(**(values | changes))  # type: ignore[arg-type]  # a test names one setting at a time
+
+
+def run_pipeline(
+    spark: SparkSession,
+    archive: Path,
+    location: Path,
+    *,
+    log_start_offsets: Path | None = None,
+    settings: BuildSettings | None = None,
+) -> Warehouse:
+    """Scan, build and materialize, as the job does it."""
+    warehouse = Warehouse(spark=spark, uri=str(location))
+    warehouse.create_missing()
+    layout = open_archive(str(archive), "local_tiered_storage")
+    if log_start_offsets is not None:
+        read_log_start_offsets(warehouse, str(log_start_offsets))
+    scan_segments(warehouse, layout)
+    build_indexes(warehouse, layout, settings or build_settings())
+    materialize_metadata(warehouse)
+    return warehouse
+
+
+def golden_partitions() -> list[dict[str, object]]:
+    """The lines of truth/partitions.jsonl."""
+    with (KAFKA_SAMPLE / "truth" / "partitions.jsonl").open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def golden_queries() -> list[dict[str, object]]:
+    """The lines of truth/queries.jsonl."""
+    with (KAFKA_SAMPLE / "truth" / "queries.jsonl").open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def write_log_start_offsets(path: Path) -> Path:
+    """The log start offsets of truth/partitions.jsonl, as an operator supplies them."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["topic", "partition", "log_start_offset"])
+        for row in golden_partitions():
+            writer.writerow([row["topic"], row["partition"], row["log_start"]])
+    return path

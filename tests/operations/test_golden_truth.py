@@ -1,0 +1,76 @@
+"""What a real Kafka 4.2.1 broker answered about the sample archive, against what the tables answer."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from coldlog.lookups.functions import register_functions
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.requests import requests_from_rows
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import golden_queries, run_pipeline, write_log_start_offsets
+from kafka_sample import KAFKA_SAMPLE
+
+Query = dict[str, object]
+
+
+@pytest.fixture(scope="module")
+def golden(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    folder = tmp_path_factory.mktemp("golden")
+    log_starts = write_log_start_offsets(folder / "log_start_offsets.csv")
+    return run_pipeline(spark, KAFKA_SAMPLE / "archive", folder / "warehouse", log_start_offsets=log_starts)
+
+
+@pytest.fixture(scope="module")
+def asked() -> pa.Table:
+    return requests_from_rows([(q["topic"], q["partition"], q["ts"]) for q in golden_queries()])  # type: ignore[misc]
+
+
+def test_every_answer_of_the_broker_is_given(golden: Warehouse, asked: pa.Table) -> None:
+    answers = find_offsets_for_timestamps(golden, asked, broker_compatible=True).to_pylist()
+    wrong = [
+        (query, answer)
+        for query, answer in zip(golden_queries(), answers, strict=True)
+        if _facts(answer) != (_truth(query["ru"]) if query["archive"] else (None, None, None))
+    ]
+    assert wrong == []
+    assert len(answers) > 9000
+
+
+def test_exact_rule_answers_the_first_record_at_or_after_the_timestamp(golden: Warehouse, asked: pa.Table) -> None:
+    answers = find_offsets_for_timestamps(golden, asked, broker_compatible=False).to_pylist()
+    wrong = [
+        (query, answer) for query, answer in zip(golden_queries(), answers, strict=True) if not _is_exact(query, answer)
+    ]
+    assert wrong == []
+
+
+def test_sql_function_gives_the_same_answers_under_lateral(golden: Warehouse, asked: pa.Table) -> None:
+    golden.register()
+    register_functions(golden.spark)
+    golden.spark.createDataFrame(asked).createOrReplaceTempView("asked")
+    rows = golden.spark.sql(
+        "SELECT q.request_index, o.offset, o.offset_timestamp_ms, o.leader_epoch "
+        "FROM asked q, LATERAL offset_for_timestamp(q.topic, q.partition, q.timestamp_ms) o"
+    ).toArrow()
+    by_function = rows.sort_by("request_index").to_pylist()
+    in_bulk = find_offsets_for_timestamps(golden, asked, broker_compatible=False).to_pylist()
+    assert [_facts(row) for row in by_function] == [_facts(row) for row in in_bulk]
+
+
+def _is_exact(query: Query, answer: dict[str, object]) -> bool:
+    if "scan" in query:
+        scan: dict[str, object] = query["scan"]  # type: ignore[assignment]
+        return (answer["offset"], answer["offset_timestamp_ms"]) == (scan["offset"], scan["ts"])
+    return _facts(answer) == (_truth(query["ru"]) if query["archive"] else (None, None, None))
+
+
+def _truth(answer: object) -> tuple[object, object, object]:
+    assert isinstance(answer, dict)
+    return answer["offset"], answer["ts"], answer["epoch"]
+
+
+def _facts(answer: dict[str, object]) -> tuple[object, object, object]:
+    return answer["offset"], answer["offset_timestamp_ms"], answer["leader_epoch"]
