@@ -199,7 +199,7 @@ def constraint(name: str) -> str:
 def resolve_jars(lock: int) -> None:
     """Fill `.jars`, by Maven or, where there is none, by the Ivy that Spark brings."""
     start = time.monotonic()
-    say(f"resolving jars into {JARS} (13 MB)")
+    say(f"resolving jars into {JARS} (10 MB)")
     partial = JARS.with_name(".jars.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -235,7 +235,8 @@ def resolve_jars_with_ivy(directory: Path, lock: int) -> None:
     }
     options = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     environment = {**os.environ, "PYSPARK_PYTHON": str(PYTHON), "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment.pop("SPARK_HOME", None)
+    # Named here, because Spark's own search for it stumbles over a space in the path.
+    environment["SPARK_HOME"] = str(next(VENV.glob("lib/python*/site-packages/pyspark")))
     run([str(VENV / "bin" / "spark-submit"), "--master", "local[1]", *options, str(program)], lock, environment)
     for jar in (ivy / "jars").glob("io.delta_*.jar"):
         jar.rename(directory / jar.name)
@@ -266,9 +267,12 @@ def pom_packages() -> list[str]:
 
 
 def run(command: list[str], lock: int, environment: dict[str, str] | None = None) -> None:
-    """Run a program; its output goes to stderr, so that stdout holds results only."""
-    answer = subprocess.run(command, env=environment, stdout=sys.stderr, pass_fds=[lock], check=False)
+    """Run a program; what it says is shown only when it fails."""
+    answer = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[lock], check=False
+    )
     if answer.returncode != 0:
+        sys.stderr.write(answer.stdout.decode(errors="replace"))
         raise SetupError(
             f"{' '.join(command)}\nfailed with exit code {answer.returncode}, see above; mend that and start again"
         )

@@ -142,8 +142,8 @@ def _refuse_uncounted(served: DataFrame) -> None:
     ).count()
     if uncounted:
         raise UsageError(
-            f"{uncounted} segments hold a log start offset that their index was not counted from; run build_indexes
-            first"
+            f"{uncounted} segments hold a log start offset that their index was not counted from; "
+            "run build_indexes first"
         )
 
 
