@@ -143,7 +143,7 @@ def read_stamp(path: Path) -> str:
 def install_packages(kind: str, lock: int) -> None:
     """Make or complete `.venv`."""
     start = time.monotonic()
-    say(f"installing Python packages into {VENV} (1.3 GB; seconds from a cache, minutes from a slow network)")
+    say(f"installing Python packages into {VENV} (1.7 GB; half a minute, on a slow network minutes)")
     if INSTALLING.exists() or not PYTHON.exists():
         make_venv(lock)
     INSTALLING.touch()
