@@ -6,7 +6,7 @@ import csv
 import json
 from pathlib import Path
 
-from coldlog.index.limits import DecodeLimits
+from coldlog.formats.limits import DecodeLimits
 from pyspark.sql import SparkSession
 
 from coldlog.archive.open_archive import open_archive

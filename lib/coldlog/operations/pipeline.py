@@ -19,7 +19,7 @@ from coldlog.archive.layout import ArchiveLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.console import counted, human_bytes, human_timestamp
 from coldlog.errors import ColdlogError
-from coldlog.index.limits import DecodeLimits
+from coldlog.formats.limits import DecodeLimits
 from coldlog.job import Job
 from coldlog.lookups.functions import register_functions
 from coldlog.operations.build import BuildSettings, BuildSummary, build_indexes

@@ -11,19 +11,26 @@ markers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 import pyarrow as pa
 
 from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind
-from coldlog.errors import ArchiveError, RetriableError
-from coldlog.index.limits import DecodeLimits
+from coldlog.errors import ArchiveError, Reason, RetriableError
+from coldlog.formats.limits import DecodeLimits
+from coldlog.formats.sections import SectionReader
+from coldlog.index.segment_index import IndexChunk, SegmentIndexer, SegmentSummary
 from coldlog.model.states import IndexDepth
 from coldlog.operations.build_plan import SegmentWork
 from coldlog.operations.encoded_rows import OUTCOME, encode_rows
+from coldlog.operations.index_rows import offset_index_rows, time_index_rows, txn_index_rows
+from coldlog.operations.side_files import read_side_files
+from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.time_index import TIME_INDEX
+from coldlog.tables.txn_index import TXN_INDEX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +103,84 @@ def build_segments(layout: ArchiveLayout, works: list[SegmentWork], options: Bui
             outcome = {"outcome": OutcomeKind.UNREADABLE.value, "message": str(unanswered)}
         row = {**_key_of(work.segment), "log_bytes": work.log_bytes, **outcome}
         yield encode_rows(OUTCOME, work.segment, pa.RecordBatch.from_pylist([row], schema=OUTCOME_SCHEMA))
+
+
+def _index_one(
+    layout: ArchiveLayout, work: SegmentWork, options: BuildOptions
+) -> Generator[pa.RecordBatch, None, dict[str, object]]:
+    """The pieces of one segment; returns what is to be published of it."""
+    segment = work.segment
+    side_files = read_side_files(layout, segment)
+    indexer = SegmentIndexer(
+        start_offset=segment.start_offset,
+        depth=options.depth,
+        counted_from_offset=work.count_from_offset,
+        sections=SectionReader(limits=options.limits),
+    )
+    for chunk in _iter_chunks(layout, segment, indexer, options.window_bytes):
+        side_files.offset_index_check.add(chunk)
+        if len(chunk.headers):
+            yield encode_rows(OFFSET_INDEX.name, segment, offset_index_rows(chunk))
+        if len(chunk.stairs.offset):
+            yield encode_rows(TIME_INDEX.name, segment, time_index_rows(chunk))
+    summary = indexer.finish()
+    side_files.require_agreement(summary)
+    if side_files.txn_index.entry_count:
+        yield encode_rows(TXN_INDEX.name, segment, txn_index_rows(side_files.txn_index))
+    return _published(work, summary, side_files.txn_index.is_empty, options.depth)
+
+
+def _iter_chunks(
+    layout: ArchiveLayout, segment: ListedSegment, indexer: SegmentIndexer, window_bytes: int
+) -> Iterator[IndexChunk]:
+    """The log's chunks, window after window; a window is as large as the next batch if that is larger."""
+    size_bytes = layout.log_size_bytes(segment)
+    position, needed = 0, 0
+    while position < size_bytes:
+        wanted = min(max(window_bytes, needed), size_bytes - position)
+        window = layout.read_log_range(segment, position, wanted)
+        if len(window) < wanted:
+            raise ArchiveError(
+                Reason.LOG_TRUNCATED,
+                "log is shorter than it was when it was listed",
+                position=position + len(window),
+                expected=f"{size_bytes} bytes",
+                found=f"{position + len(window)} bytes",
+            )
+        chunk = indexer.add_window(window, position, is_last=position + wanted == size_bytes)
+        yield chunk
+        position += chunk.consumed_bytes
+        needed = chunk.needed_bytes
+
+
+def _published(
+    work: SegmentWork, summary: SegmentSummary, txn_index_empty: bool, depth: IndexDepth
+) -> dict[str, object]:
+    """Kafka's metadata gives the time of the file where no batch has a timestamp (LogSegment.largestTimestamp)."""
+    largest = summary.largest_batch_timestamp_ms
+    return {
+        "end_offset": summary.last_offset,
+        "max_timestamp_ms": summary.max_timestamp_ms,
+        "max_timestamp_offset": summary.max_timestamp_offset,
+        "min_timestamp_ms": summary.min_timestamp_ms,
+        "metadata_max_timestamp_ms": largest if largest >= 0 else work.log_modified_ms,
+        "segment_leader_epochs": [
+            {"leader_epoch": epoch, "start_offset": offset} for epoch, offset in summary.leader_epochs
+        ],
+        "txn_index_empty": txn_index_empty,
+        "index_depth": depth.value,
+        "counted_from_offset": work.count_from_offset,
+        "counted_max_timestamp_ms": summary.counted_max_timestamp_ms,
+        "counted_max_timestamp_offset": summary.counted_max_timestamp_offset,
+        "batch_count": summary.batch_count,
+        "record_count": summary.record_count,
+        "control_batch_count": summary.control_batch_count,
+        "commit_marker_count": summary.commit_marker_count,
+        "abort_marker_count": summary.abort_marker_count,
+        "codecs": list(summary.codecs),
+        "stair_count": summary.stair_count,
+        "replaces_build_number": work.replaces_build_number,
+    }
 
 
 def _key_of(segment: ListedSegment) -> dict[str, object]:

@@ -1,0 +1,185 @@
+"""compression: what are the records of a compressed batch?
+
+Kafka's codecs: gzip, snappy (raw, as librdkafka writes it, or in the framing of xerial's snappy-java: 8 bytes of magic,
+two int32 of version, then blocks with an int32 length each), lz4 (its frame format) and zstd. Frames may follow one
+another where Kafka's Java readers go on with the next one (gzip members, zstd frames); anything else behind the end is
+refused.
+
+Memory: output goes into a buffer that the caller owns, `limit_bytes` at most, whatever the input claims. What would be
+larger is `DECOMPRESSION_LIMIT`, what no decoder understands is `DECOMPRESSION_FAILED`.
+
+Libraries, one thread, a 32 KiB batch and one of 300 bytes: zstandard 18 us and 1.9 us (cramjam 26 and 9), lz4 5.6 and
+1.0 (cramjam 6.6 and 1.9), isal 35 and 2.2 (cramjam 54 and 3.9, zlib 46 and 2.0), cramjam for raw snappy 9 and 0.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import cramjam
+import lz4.frame
+import zstandard
+from isal import isal_zlib
+
+from coldlog.errors import ArchiveError, Reason
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES = 16
+_GZIP_WINDOW_BITS = 31
+
+
+class _LimitError(Exception):
+    """More output than there is room for."""
+
+
+class _BrokenError(Exception):
+    """The input is no such thing; says why."""
+
+
+class _Inflater(Protocol):
+    eof: bool
+    unused_data: bytes
+
+    def decompress(self, data: bytes | memoryview, max_length: int) -> bytes: ...
+
+
+def decompress_into(codec: int, section: memoryview, output: memoryview) -> int:
+    """Decompresses a batch's records into `output`; returns how many bytes they are.
+
+    `codec` is Kafka's id, 1 to 4. Raises `ArchiveError`: DECOMPRESSION_LIMIT when `output` is too small,
+    DECOMPRESSION_FAILED.
+    """
+    name, decoder = _DECODERS[codec]
+    try:
+        return decoder(section, output)
+    except _LimitError:
+        raise ArchiveError(
+            Reason.DECOMPRESSION_LIMIT,
+            f"{name} records decompress to more than the limit",
+            expected=f"{len(output)} bytes at most",
+            found=f"more, from {len(section)} bytes",
+        ) from None
+    except (_BrokenError, *_LIBRARY_ERRORS) as broken:
+        raise ArchiveError(
+            Reason.DECOMPRESSION_FAILED,
+            f"{name} records cannot be decompressed",
+            expected=f"{name} data",
+            found=str(broken)[:200] or type(broken).__name__,
+        ) from broken
+
+
+def _gzip(section: memoryview, output: memoryview) -> int:
+    return _inflate_members(section, output, lambda: isal_zlib.decompressobj(wbits=_GZIP_WINDOW_BITS))
+
+
+def _lz4(section: memoryview, output: memoryview) -> int:
+    return _inflate_members(section, output, lz4.frame.LZ4FrameDecompressor)
+
+
+def _inflate_members(section: memoryview, output: memoryview, make: Callable[[], _Inflater]) -> int:
+    """Members one after another, each by a decoder of its own; the decoders stop at the room that is left."""
+    written, rest = 0, bytes(section)
+    while rest:
+        decoder = make()
+        room = len(output) - written
+        piece = decoder.decompress(rest, room + 1)
+        if len(piece) > room:
+            raise _LimitError
+        output[written : written + len(piece)] = piece
+        written += len(piece)
+        if not decoder.eof:
+            raise _BrokenError("the data ends before the frame does")
+        rest = decoder.unused_data or b""
+    return written
+
+
+def _zstd(section: memoryview, output: memoryview) -> int:
+    written = 0
+    with _ZSTD.stream_reader(section, read_across_frames=True) as reader:
+        while written < len(output):
+            piece = reader.readinto(output[written:])
+            if piece == 0:
+                break
+            written += piece
+        if written == len(output) and reader.read(1):
+            raise _LimitError
+    if not zstd_frames_end(section):
+        raise _BrokenError("the data ends before the frame does")
+    return written
+
+
+def zstd_frames_end(section: memoryview) -> bool:
+    """The frames of `section` end where it ends: a reader of a stream takes a cut frame for a pause.
+
+    Walks the block headers (RFC 8878): 3 bytes each, of which bit 0 marks the last block, bits 1-2 the kind, the rest
+    the size.
+    """
+    at, end = 0, len(section)
+    while at < end:
+        at = _zstd_frame_end(section, at, end)
+        if at < 0:
+            return False
+    return at == end
+
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_DICTIONARY_ID_BYTES = (0, 1, 2, 4)
+_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
+_RLE_BLOCK = 1
+
+
+def _zstd_frame_end(section: memoryview, at: int, end: int) -> int:
+    if end - at >= 8 and section[at + 1 : at + 4] == b"\x2a\x4d\x18" and section[at] & 0xF0 == 0x50:
+        skippable = at + 8 + int.from_bytes(section[at + 4 : at + 8], "little")
+        return skippable if skippable <= end else -1
+    if end - at < 6 or section[at : at + 4] != _ZSTD_MAGIC:
+        return -1
+    descriptor = section[at + 4]
+    is_single_segment = bool(descriptor & 0x20)
+    size_bytes = _CONTENT_SIZE_BYTES[descriptor >> 6] or (1 if is_single_segment else 0)
+    at += 5 + (0 if is_single_segment else 1) + _DICTIONARY_ID_BYTES[descriptor & 3] + size_bytes
+    while at + 3 <= end:
+        header = int.from_bytes(section[at : at + 3], "little")
+        at += 3 + (1 if (header >> 1) & 3 == _RLE_BLOCK else header >> 3)
+        if header & 1:
+            at += 4 if descriptor & 0x04 else 0
+            return at if at <= end else -1
+    return -1
+
+
+def _snappy(section: memoryview, output: memoryview) -> int:
+    if bytes(section[:8]) == XERIAL_MAGIC:
+        return _xerial(section, output)
+    return _snappy_block(section, output)
+
+
+def _xerial(section: memoryview, output: memoryview) -> int:
+    if len(section) < _XERIAL_HEADER_BYTES:
+        raise _BrokenError("the data ends inside the header")
+    at, written = _XERIAL_HEADER_BYTES, 0
+    while at < len(section):
+        length = int.from_bytes(section[at : at + 4], "big", signed=True)
+        if at + 4 > len(section) or length < 0 or at + 4 + length > len(section):
+            raise _BrokenError(f"a block of {length} bytes does not fit behind byte {at}")
+        written += _snappy_block(section[at + 4 : at + 4 + length], output[written:])
+        at += 4 + length
+    return written
+
+
+def _snappy_block(block: memoryview, output: memoryview) -> int:
+    claimed = cramjam.snappy.decompress_raw_len(block)
+    if claimed > len(output):
+        raise _LimitError
+    return int(cramjam.snappy.decompress_raw_into(block, output)) if claimed else 0
+
+
+_ZSTD = zstandard.ZstdDecompressor()
+_LIBRARY_ERRORS = (cramjam.DecompressionError, isal_zlib.error, RuntimeError, zstandard.ZstdError, EOFError)
+"""What the libraries raise for bytes they cannot decode: lz4 a bare RuntimeError, at a missing end EOFError."""
+_DECODERS: dict[int, tuple[str, Callable[[memoryview, memoryview], int]]] = {
+    1: ("gzip", _gzip),
+    2: ("snappy", _snappy),
+    3: ("lz4", _lz4),
+    4: ("zstd", _zstd),
+}

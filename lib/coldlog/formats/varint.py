@@ -1,0 +1,32 @@
+"""varint: how are the integers inside a record written?
+
+Seven bits a byte, the lowest first, the high bit set while more follow; zig-zag, so that small negative numbers stay
+short (org.apache.kafka.common.utils.ByteUtils). These functions are compiled into the kernels that call them; they
+return the value and the position behind it, or position -1 where the number is longer than its type or leaves its
+section.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+MAX_VARINT_BYTES = 5
+MAX_VARLONG_BYTES = 10
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def read_signed(buffer, at, end, max_bytes):  # type: ignore[no-untyped-def]  # numba infers it
+    """A zig-zag number of `max_bytes` at most between `at` and `end`: (value, position behind it or -1)."""
+    raw = np.uint64(0)
+    shift = np.uint64(0)
+    stop = min(end, at + max_bytes)
+    while at < stop:
+        byte = np.uint64(buffer[at])
+        at += 1
+        raw |= (byte & np.uint64(0x7F)) << shift
+        if byte < np.uint64(0x80):
+            value = np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1))
+            return value, at
+        shift += np.uint64(7)
+    return np.int64(0), np.int64(-1)
