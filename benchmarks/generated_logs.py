@@ -1,0 +1,230 @@
+"""generated_logs: which archive are the benchmarks run on?
+
+One topic a codec, as LocalTieredStorage lays it out, with all side files. The records look like a shop's orders: a
+key, a JSON value of 0.5-1.5 KB that zstd makes 3-5 times smaller, batches of 16-64 KB before compression. Four
+producers take turns batch by batch, each with a clock of its own: a few milliseconds pass from record to record,
+batches of two producers overlap in time, and one record in ten is late.
+
+A template of distinct batches is written by the tests' builder and then repeated: base offsets and timestamps move on,
+the checksum is computed anew (the base offset lies outside it, the timestamps inside). Finished archives are kept in
+build/bench, named by everything that went into them.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from crc32c import crc32c
+
+from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition
+from builders.payload_codecs import Codec
+from builders.segment_builder import Batch, Record, Segment, build_batch, uuid_text_of
+from builders.side_files import ProducerStates, build_indexes, build_leader_epoch_checkpoint, build_snapshot
+
+CACHE = Path(__file__).resolve().parent.parent / "build" / "bench"
+FIRST_TIMESTAMP_MS = 1_767_607_200_000
+MIB = 1 << 20
+_PRODUCERS = 4
+_CITIES = ("Amsterdam", "Berlin", "Copenhagen", "Dublin", "Edinburgh", "Florence", "Geneva", "Helsinki", "Istanbul")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogShape:
+    """Everything that decides the bytes of an archive; `tiny_records` makes every record a stair of a few bytes.
+
+    `log_bytes` are shared evenly by the codecs, and by the partitions of each codec's topic.
+    """
+
+    log_bytes: int
+    codecs: tuple[Codec, ...] = (Codec.NONE, Codec.LZ4, Codec.ZSTD)
+    segment_bytes: int = 256 * MIB
+    template_bytes: int = 64 * MIB
+    partition_count: int = 2
+    tiny_records: bool = False
+
+    @property
+    def name(self) -> str:
+        """A directory name for it."""
+        kind = "stairs" if self.tiny_records else "orders"
+        sizes = f"{self.log_bytes // MIB}m-{self.segment_bytes // MIB}m-{self.template_bytes // MIB}m"
+        return f"{kind}-{sizes}-{self.partition_count}p"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedArchive:
+    """A finished archive and its logs in the order of their names."""
+
+    shape: LogShape
+    directory: Path
+
+    def list_logs(self, codec: Codec | None = None) -> list[Path]:
+        """The `.log` files, of one codec or all."""
+        pattern = "*" if codec is None else f"{topic_of(codec)}-*"
+        return sorted((self.directory / ARCHIVE_FOLDER).glob(f"{pattern}/*.log"))
+
+    @property
+    def log_bytes(self) -> int:
+        """The bytes of the logs alone."""
+        return sum(log.stat().st_size for log in self.list_logs())
+
+
+def topic_of(codec: Codec) -> str:
+    """The topic whose batches have this codec."""
+    return f"bench-{codec.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """Batches to repeat: their bytes, their models without records, and how far offsets and time go in them."""
+
+    raw_batches: list[bytes]
+    headers: list[Batch]
+    offset_span: int
+    time_span_ms: int
+
+
+def get_archive(shape: LogShape) -> GeneratedArchive:
+    """The archive of this shape, generated if the cache does not hold it."""
+    directory = CACHE / shape.name
+    if not directory.exists():
+        partial = directory.with_name(directory.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        for codec in shape.codecs:
+            template = write_template(shape, codec)
+            for partition in range(shape.partition_count):
+                folder = partial / ARCHIVE_FOLDER / TopicPartition(topic=topic_of(codec), partition=partition).folder
+                folder.mkdir(parents=True)
+                _write_partition(folder, shape, template)
+        partial.rename(directory)
+    return GeneratedArchive(shape=shape, directory=directory)
+
+
+def write_template(shape: LogShape, codec: Codec) -> Template:
+    """Distinct batches of `template_bytes` in all, the same every time."""
+    randomness = random.Random(17)
+    clocks = [FIRST_TIMESTAMP_MS + producer for producer in range(_PRODUCERS)]
+    raw_batches, headers = list[bytes](), list[Batch]()
+    offset, written_bytes, number = 0, 0, 0
+    while written_bytes < shape.template_bytes:
+        batch = _tiny_batch(offset) if shape.tiny_records else _order_batch(randomness, clocks, number, offset)
+        batch = replace(batch, codec=codec)
+        raw_batches.append(build_batch(batch))
+        headers.append(_without_records(batch))
+        written_bytes += len(raw_batches[-1])
+        offset, number = batch.last_offset + 1, number + 1
+    last_ms = max(header.max_timestamp_ms for header in headers)
+    time_span_ms = last_ms - FIRST_TIMESTAMP_MS + 1
+    return Template(raw_batches=raw_batches, headers=headers, offset_span=offset, time_span_ms=time_span_ms)
+
+
+def _without_records(batch: Batch) -> Batch:
+    return replace(
+        batch,
+        records=(),
+        last_offset_delta=batch.last_offset - batch.base_offset,
+        stored_max_timestamp_ms=batch.max_timestamp_ms,
+        delete_horizon_ms=batch.base_timestamp_ms,  # keeps the base timestamp, which moves on with the others
+    )
+
+
+def _order_batch(randomness: random.Random, clocks: list[int], number: int, offset: int) -> Batch:
+    producer = number % _PRODUCERS
+    records, value_bytes, wanted_bytes = list[Record](), 0, randomness.randrange(16 << 10, 64 << 10)
+    while value_bytes < wanted_bytes:
+        clocks[producer] += randomness.randrange(1, 8 * _PRODUCERS)
+        late_ms = randomness.randrange(1, 500) if randomness.random() < 0.1 else 0
+        value = order_json(randomness, offset + len(records), clocks[producer])
+        key = b"customer-%d" % randomness.randrange(200_000)
+        records.append(Record(timestamp_ms=clocks[producer] - late_ms, key=key, value=value))
+        value_bytes += len(value)
+    return Batch(
+        base_offset=offset,
+        records=tuple(records),
+        producer_id=1_000 + producer,
+        producer_epoch=0,
+        base_sequence=offset % (1 << 31),
+    )
+
+
+def _tiny_batch(offset: int) -> Batch:
+    first_ms = FIRST_TIMESTAMP_MS + offset
+    return Batch(base_offset=offset, records=tuple(Record(timestamp_ms=first_ms + each) for each in range(2_000)))
+
+
+_WORDS = ["".join(random.Random(word).choices("abcdefghijklmnopqrstuvwxyz", k=3 + word % 8)) for word in range(2_000)]
+
+
+def order_json(randomness: random.Random, number: int, timestamp_ms: int) -> bytes:
+    """One order of 0.5-1.5 KB: fixed field names, some numbers, a signature that nothing compresses, some text."""
+    items = ",".join(
+        f'{{"sku":"SKU-{randomness.randrange(50_000):05d}","quantity":{randomness.randrange(1, 10)},"currency":"EUR",'
+        f'"price":{randomness.randrange(100, 99_999) / 100},"warehouse":"{randomness.choice(_CITIES)}"}}'
+        for _ in range(randomness.randrange(2, 9))
+    )
+    note = " ".join(randomness.choices(_WORDS, k=randomness.randrange(10, 50)))
+    return (
+        f'{{"order_id":{1_000_000_000 + number},"customer_id":{randomness.randrange(200_000)},'
+        f'"created_at_ms":{timestamp_ms},"city":"{randomness.choice(_CITIES)}",'
+        f'"status":"{randomness.choice(("placed", "paid", "packed", "sent"))}",'
+        f'"signature":"{randomness.getrandbits(128):032x}","items":[{items}],"note":"{note}"}}'
+    ).encode()
+
+
+def _write_partition(folder: Path, shape: LogShape, template: Template) -> None:
+    states, wanted_bytes = ProducerStates(), shape.log_bytes // shape.partition_count // len(shape.codecs)
+    written_bytes, headers, sizes, log = 0, list[Batch](), list[int](), bytearray()
+    for header, raw in _repeat(template):
+        states.add(header)
+        headers.append(header)
+        sizes.append(len(raw))
+        log += raw
+        if len(log) >= min(shape.segment_bytes, wanted_bytes - written_bytes):
+            _write_segment(folder, headers, sizes, log, states)
+            written_bytes += len(log)
+            headers, sizes, log = [], [], bytearray()
+            if written_bytes >= wanted_bytes:
+                return
+
+
+def _repeat(template: Template) -> Iterator[tuple[Batch, bytes]]:
+    repetition = 0
+    while True:
+        offset_shift, time_shift = repetition * template.offset_span, repetition * template.time_span_ms
+        for header, raw in zip(template.headers, template.raw_batches, strict=True):
+            base_ms, max_ms = header.base_timestamp_ms + time_shift, header.max_timestamp_ms + time_shift
+            moved = bytearray(raw)
+            struct.pack_into(">q", moved, 0, header.base_offset + offset_shift)
+            struct.pack_into(">qq", moved, 27, base_ms, max_ms)
+            struct.pack_into(">I", moved, 17, crc32c(memoryview(moved)[21:]))
+            yield (
+                replace(
+                    header,
+                    base_offset=header.base_offset + offset_shift,
+                    delete_horizon_ms=base_ms,
+                    stored_max_timestamp_ms=max_ms,
+                ),
+                bytes(moved),
+            )
+        repetition += 1
+
+
+def _write_segment(
+    folder: Path, headers: list[Batch], sizes: list[int], log: bytearray, states: ProducerStates
+) -> None:
+    start_offset = headers[0].base_offset
+    stem = f"{start_offset:020d}-{uuid_text_of(f'{folder.name}/{start_offset}')}"
+    offset_index, time_index = build_indexes(Segment(batches=tuple(headers)), sizes)
+    files: dict[str, bytes | bytearray] = {
+        "log": log,
+        "index": offset_index,
+        "timeindex": time_index,
+        "snapshot": build_snapshot(states),
+        "leader_epoch_checkpoint": build_leader_epoch_checkpoint([(0, 0)]),
+    }
+    for suffix, content in files.items():
+        (folder / f"{stem}.{suffix}").write_bytes(content)

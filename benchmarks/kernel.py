@@ -1,0 +1,91 @@
+"""kernel: how near does one core come to the bare limits, at both depths?
+
+The indexer alone, over memory-mapped logs in windows as a task reads them, nothing written; beside the checksum of the
+same files, and beside their decompression. For uncompressed logs there is nothing to decompress: there the checksum is
+the limit of both depths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.bare_limits import checksum_files, decompress_files, find_payloads, mapped
+from benchmarks.generated_logs import MIB, get_archive
+from benchmarks.measuring import MEGABYTE, Figure, pinned_to_one_core, seconds_in_turns
+from benchmarks.sizes import Sizes
+
+from builders.payload_codecs import Codec
+from coldlog.formats.limits import DecodeLimits
+from coldlog.formats.sections import SectionReader
+from coldlog.index.segment_index import SegmentIndexer
+from coldlog.model.states import IndexDepth
+
+_GOAL = 0.8
+_WINDOW_BYTES = 32 * MIB
+_LIMITS = DecodeLimits(max_batch_bytes=128 * MIB, max_decompressed_bytes=128 * MIB)
+
+
+def measure_kernel(sizes: Sizes) -> Iterator[Figure]:
+    """Speeds in MB of log a second, codec by codec."""
+    mix = get_archive(sizes.mix)
+    with pinned_to_one_core():
+        for codec in sizes.mix.codecs:
+            yield from _measure_codec(codec, mix.list_logs(codec), sizes.turns)
+
+
+def _measure_codec(codec: Codec, logs: Sequence[Path], turns: int) -> Iterator[Figure]:
+    calls: dict[str, Callable[[], object]] = {
+        "checksum": lambda: checksum_files(logs),
+        "batch": lambda: index_logs(logs, IndexDepth.BATCH),
+        "record": lambda: index_logs(logs, IndexDepth.RECORD),
+    }
+    if codec is not Codec.NONE:
+        payloads = {log: find_payloads(log) for log in logs}
+        output = memoryview(bytearray(4 * MIB))
+        calls["decompression"] = lambda: decompress_files(payloads, codec, output)
+    megabytes = sum(log.stat().st_size for log in logs) / MEGABYTE
+    speeds = {name: megabytes / seconds for name, seconds in seconds_in_turns(calls, turns).items()}
+    yield _figure(codec, "batch", speeds, "checksum", "mmap + crc32c", goal=_GOAL)
+    if codec is Codec.NONE:
+        yield _figure(codec, "record", speeds, "checksum", "mmap + crc32c", goal=None)
+    else:
+        is_goal_set = codec is Codec.ZSTD
+        yield _figure(codec, "record", speeds, "decompression", "decompression", goal=_GOAL if is_goal_set else None)
+
+
+def index_logs(logs: Sequence[Path], depth: IndexDepth) -> None:
+    """Indexes every log, one after another; the chunks are thrown away."""
+    for log in logs:
+        start_offset = int(log.name[:20])
+        indexer = SegmentIndexer(
+            start_offset=start_offset,
+            depth=depth,
+            counted_from_offset=start_offset,
+            sections=SectionReader(limits=_LIMITS),
+        )
+        with mapped(log) as view:
+            position = 0
+            while position < len(view):
+                end = min(position + _WINDOW_BYTES, len(view))
+                with view[position:end] as window:
+                    consumed_bytes = indexer.add_window(window, position, is_last=end == len(view)).consumed_bytes
+                position += consumed_bytes
+        indexer.finish()
+
+
+def _figure(
+    codec: Codec, depth: str, speeds: dict[str, float], peer: str, peer_name: str, *, goal: float | None
+) -> Figure:
+    ratio = speeds[depth] / speeds[peer]
+    return Figure(
+        benchmark="kernel",
+        what=f"{depth} depth, one core",
+        on=codec.value,
+        value=speeds[depth],
+        unit="MB/s",
+        against=f"{peer_name}, {speeds[peer]:,.0f} MB/s",
+        ratio=ratio,
+        target="" if goal is None else f">= {goal}",
+        is_met=None if goal is None else ratio >= goal,
+    )

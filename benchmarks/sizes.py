@@ -1,0 +1,52 @@
+"""sizes: how much data is each benchmark run on?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.generated_logs import MIB, LogShape
+
+from builders.payload_codecs import Codec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much data: `mix` holds every codec, `large` is for batch depth, `stairs` for lookups."""
+
+    mix: LogShape
+    large: LogShape
+    stairs: LogShape
+    turns: int
+
+
+def full_sizes(large_gb: float) -> Sizes:
+    """About 1 GB a codec, `large_gb` for batch depth, ten million stairs."""
+    return Sizes(
+        mix=LogShape(log_bytes=3_000 * MIB),
+        large=LogShape(log_bytes=round(large_gb * 1_000_000_000)),
+        stairs=stairs_shape(10_000_000),
+        turns=5,
+    )
+
+
+def quick_sizes() -> Sizes:
+    """Enough to see that everything runs, and roughly how fast."""
+    return Sizes(
+        mix=LogShape(log_bytes=192 * MIB, segment_bytes=32 * MIB, template_bytes=8 * MIB),
+        large=LogShape(log_bytes=384 * MIB, segment_bytes=32 * MIB, template_bytes=8 * MIB),
+        stairs=stairs_shape(500_000),
+        turns=3,
+    )
+
+
+def stairs_shape(stair_count: int) -> LogShape:
+    """An archive of about so many records of nine bytes, each one millisecond later than the one before."""
+    log_bytes = stair_count * 9
+    return LogShape(
+        log_bytes=log_bytes,
+        codecs=(Codec.NONE,),
+        segment_bytes=4 * MIB,
+        template_bytes=MIB,
+        partition_count=4,
+        tiny_records=True,
+    )

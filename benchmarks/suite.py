@@ -1,0 +1,84 @@
+"""suite: what is measured, on how much data, and where do the figures go?
+
+    run.py [--quick] [--only NAME] [--gb N]
+
+A table on the screen while it goes, and benchmarks/results/latest.json with the machine's facts beside the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.job_figures import measure_dump_log, measure_job
+from benchmarks.kernel import measure_kernel
+from benchmarks.lookups import measure_lookups
+from benchmarks.measuring import Figure
+from benchmarks.sizes import Sizes, full_sizes, quick_sizes
+
+RESULTS = Path(__file__).resolve().parent / "results"
+_COLUMNS = "{:<8} {:<44} {:<12} {:>10} {:<8} {:<42} {:>8} {:<10}"
+
+
+Benchmark = Callable[[Sizes], Iterator[Figure]]
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "kernel": measure_kernel,
+    "dumplog": measure_dump_log,
+    "job": measure_job,
+    "lookups": measure_lookups,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs what was asked for, prints and writes the figures."""
+    parser = argparse.ArgumentParser(prog="run.py", description="Measure coldlog, side by side with its peers.")
+    parser.add_argument("--quick", action="store_true", help="little data, few turns: to see that everything runs")
+    parser.add_argument("--only", choices=sorted(BENCHMARKS), help="one benchmark alone")
+    parser.add_argument("--gb", type=float, default=10.0, help="size of the archive for batch depth (default 10)")
+    asked = parser.parse_args(arguments)
+    sizes = quick_sizes() if asked.quick else full_sizes(asked.gb)
+    figures: list[Figure] = []
+    print(_COLUMNS.format("", "what", "on", "figure", "", "beside", "ratio", "target"))
+    for name, benchmark in BENCHMARKS.items():
+        if asked.only in (None, name):
+            for figure in benchmark(sizes):
+                figures.append(figure)
+                print(line_of(figure), flush=True)
+    path = write_results(figures, is_quick=asked.quick)
+    print(f"\n{machine()['cores']} cores, load at the end {os.getloadavg()[0]:.1f}; figures in {path}")
+    return 0
+
+
+def line_of(figure: Figure) -> str:
+    """One line of the table."""
+    ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+    met = {None: "", True: " met", False: " MISSED"}[figure.is_met]
+    value = f"{figure.value:,.1f}" if figure.value < 100 else f"{figure.value:,.0f}"
+    return _COLUMNS.format(
+        figure.benchmark, figure.what, figure.on, value, figure.unit, figure.against, ratio, figure.target + met
+    ).rstrip()
+
+
+def machine() -> dict[str, object]:
+    """What the figures depend on besides the code."""
+    return {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg(), "python": platform.python_version()}
+
+
+def write_results(figures: Sequence[Figure], *, is_quick: bool) -> Path:
+    """The figures as JSON; a quick run does not overwrite a full one."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / ("quick.json" if is_quick else "latest.json")
+    content = {
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": machine(),
+        "figures": [asdict(figure) for figure in figures],
+    }
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
