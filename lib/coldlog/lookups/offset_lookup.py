@@ -53,7 +53,7 @@ def find_offsets_for_timestamps(warehouse: Warehouse, requests: pa.Table, *, bro
 def _answer(warehouse: Warehouse, requests: pa.Table, broker_compatible: bool) -> pa.Table:
     spark = warehouse.spark
     spark.createDataFrame(requests).createOrReplaceTempView("coldlog_requests")
-    tables = {t.name: warehouse.identifier(t) for t in (PARTITION_METADATA, SEGMENTS, OFFSET_INDEX, TIME_INDEX)}
+    tables = {table.name: warehouse.view(table) for table in (PARTITION_METADATA, SEGMENTS, OFFSET_INDEX, TIME_INDEX)}
     answers = spark.sql(query_text("offsets_for_timestamps"), args={**tables, "broker_compatible": broker_compatible})
     found = answers.toArrow().sort_by("request_index")
     is_negative = pc.less(requests.column("timestamp_ms"), 0)

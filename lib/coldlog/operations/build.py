@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from coldlog.archive.layout import ArchiveLayout
@@ -25,8 +25,9 @@ from coldlog.model.states import IndexStatus
 from coldlog.operations.build_plan import SegmentWork, plan_commits, plan_tasks
 from coldlog.operations.encoded_rows import ENCODED_DDL, OUTCOME, decode_pieces, read_payloads
 from coldlog.operations.segment_build import OUTCOME_SCHEMA, BuildOptions, OutcomeKind, build_segments
-from coldlog.operations.serving_plan import plan_serving
+from coldlog.operations.serving_plan import plan_serving, segment_rows
 from coldlog.tables.catalog import INDEX_TABLES
+from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse
@@ -131,21 +132,35 @@ def _remove_superseded(warehouse: Warehouse) -> None:
 
 
 def _pending_work(warehouse: Warehouse, settings: BuildSettings) -> list[SegmentWork]:
+    """Segments to index, counted from the log start offset where their names say that it lies inside them."""
     is_wanted = F.col("index_status") == IndexStatus.PENDING.value
     if settings.retry_quarantined:
         is_wanted = is_wanted | (F.col("index_status") == IndexStatus.QUARANTINED.value)
-    return _work_of(warehouse.read(SEGMENTS).where(is_wanted).withColumn("count_from_offset", F.col("start_offset")))
+    segments = warehouse.read(SEGMENTS)
+    if not segments.where(is_wanted).head(1):
+        return []
+    in_order = Window.partitionBy("topic", "partition", "topic_id").orderBy("start_offset", "segment_id")
+    next_start = F.lead("start_offset").over(in_order)
+    holds_log_start = (F.col("start_offset") < F.col("log_start_offset")) & (
+        next_start.isNull() | (next_start > F.col("log_start_offset"))
+    )
+    counted = segments.join(F.broadcast(warehouse.read(LOG_START_OFFSETS)), ["topic", "partition"], "left").withColumn(
+        "count_from_offset", F.when(holds_log_start, F.col("log_start_offset")).otherwise(F.col("start_offset"))
+    )
+    return _work_of(counted.where(is_wanted))
 
 
 def _recount_work(warehouse: Warehouse) -> list[SegmentWork]:
     """Indexed segments that serve from another offset than the one they were counted from."""
-    segments = warehouse.read(SEGMENTS)
-    planned = plan_serving(warehouse).select(*SEGMENTS.key, F.col("planned_from_offset").alias("count_from_offset"))
-    return _work_of(
-        segments.join(planned, list(SEGMENTS.key), "inner").where(
-            F.col("count_from_offset") != F.col("counted_from_offset")
-        )
-    )
+    plan = plan_serving(warehouse)
+    try:
+        uncounted = segment_rows(plan).where(F.col("must_count_from").isNotNull())
+        if not uncounted.head(1):
+            return []
+        from_offsets = uncounted.select(*SEGMENTS.key, F.col("must_count_from").alias("count_from_offset"))
+        return _work_of(warehouse.read(SEGMENTS).join(from_offsets, list(SEGMENTS.key), "inner"))
+    finally:
+        plan.unpersist()
 
 
 def _work_of(segments: DataFrame) -> list[SegmentWork]:

@@ -1,125 +1,201 @@
-"""serving_plan: which offsets would each indexed segment answer for, if lookups were told now?
+"""serving_plan: which offsets would each segment answer for, if lookups were told now?
 
-Brings `index.served_ranges` to all partitions at once: one row a segment, with `planned_from_offset` and
-`planned_to_offset` (NULL with a `planned_reason` where it answers for nothing). The build asks for it to know which
-segments must be counted anew from a log start offset; materialize asks for it to publish it.
+Brings `index.partition_plan` to all partitions at once, a group a topic-partition. The plan has a row a segment whose
+served columns are to change or that must be counted anew, and a row a partition. The build asks it for segments to
+count anew from a log start offset, materialize for what to publish.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from coldlog.index.served_ranges import Candidate, NotServedReason, ServedRange, plan_served_ranges
-from coldlog.model.states import IndexStatus, RemoteLogSegmentState
+from coldlog.index.partition_plan import CutMaxima, IncarnationPlan, SegmentFacts, ServedSegment, plan_partition
+from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.warehouse import Warehouse
 
-PLAN_DDL = (
-    "topic STRING, partition INT, topic_id STRING, start_offset BIGINT, segment_id STRING, "
-    "planned_from_offset BIGINT, planned_to_offset BIGINT, is_cut_at_end BOOLEAN, planned_reason STRING"
+SERVED_COLUMNS = (
+    "served_from_offset",
+    "served_to_offset",
+    "not_served_reason",
+    "previous_running_max_timestamp_ms",
+    "running_max_timestamp_ms",
+    "broker_previous_running_max_timestamp_ms",
+    "broker_running_max_timestamp_ms",
 )
-
-
-def plan_serving(warehouse: Warehouse) -> DataFrame:
-    """One row a segment that is there, in the columns of `PLAN_DDL`."""
-    segments = warehouse.read(SEGMENTS)
-    log_starts = warehouse.read(LOG_START_OFFSETS)
-    current = current_incarnations(segments).where("is_current").drop("is_current")
-    starts = log_starts.join(current, ["topic", "partition"], "inner")
-    usable = (
-        segments.where(
-            (F.col("index_status") == IndexStatus.INDEXED.value)
-            & (F.col("state") == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name)
-        )
-        .join(starts, ["topic", "partition", "topic_id"], "left")
-        .select(
-            "topic",
-            "partition",
-            "topic_id",
-            "start_offset",
-            "segment_id",
-            "end_offset",
-            "log_start_offset",
-            F.col("segment_leader_epochs")[0]["leader_epoch"].alias("first_leader_epoch"),
-            F.element_at("segment_leader_epochs", -1)["leader_epoch"].alias("last_leader_epoch"),
-        )
-    )
-    planned = usable.groupBy("topic", "partition", "topic_id").applyInArrow(_plan_partition, schema=PLAN_DDL)
-    return planned.unionByName(_unusable(segments))
-
-
-def current_incarnations(segments: DataFrame) -> DataFrame:
-    """(topic, partition, topic_id, is_current): of a topic made more than once, the one written to last is current."""
-    written = segments.groupBy("topic", "partition", "topic_id").agg(F.max("log_modified_ms").alias("written_ms"))
-    newest_first = Window.partitionBy("topic", "partition").orderBy(
-        F.col("written_ms").desc_nulls_last(), F.col("topic_id").desc()
-    )
-    return written.select(
-        "topic", "partition", "topic_id", (F.row_number().over(newest_first) == 1).alias("is_current")
-    )
-
-
-def _unusable(segments: DataFrame) -> DataFrame:
-    return segments.where(
-        (F.col("index_status") != IndexStatus.INDEXED.value)
-        | (F.col("state") != RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name)
-    ).select(
-        "topic",
-        "partition",
-        "topic_id",
-        "start_offset",
-        "segment_id",
-        F.lit(None).cast("bigint").alias("planned_from_offset"),
-        F.lit(None).cast("bigint").alias("planned_to_offset"),
-        F.lit(False).alias("is_cut_at_end"),
-        F.lit(NotServedReason.NOT_INDEXED.value).alias("planned_reason"),
-    )
-
-
-def _plan_partition(partition_segments: pa.Table) -> pa.Table:
-    rows = partition_segments.to_pylist()
-    candidates = [
-        Candidate(
-            segment_id=row["segment_id"],
-            start_offset=row["start_offset"],
-            end_offset=row["end_offset"],
-            first_leader_epoch=row["first_leader_epoch"],
-            last_leader_epoch=row["last_leader_epoch"],
-        )
-        for row in rows
-    ]
-    ranges = plan_served_ranges(candidates, rows[0]["log_start_offset"])
-    return pa.Table.from_pylist([_plan_row(rows[0], served) for served in ranges], schema=_PLAN_SCHEMA)
-
-
-def _plan_row(partition: dict[str, object], served: ServedRange) -> dict[str, object]:
-    is_served = served.reason is None
-    return {
-        "topic": partition["topic"],
-        "partition": partition["partition"],
-        "topic_id": partition["topic_id"],
-        "start_offset": served.segment.start_offset,
-        "segment_id": served.segment.segment_id,
-        "planned_from_offset": served.from_offset if is_served else None,
-        "planned_to_offset": served.to_offset if is_served else None,
-        "is_cut_at_end": served.is_cut_at_end,
-        "planned_reason": None if served.reason is None else served.reason.value,
-    }
-
-
-_PLAN_SCHEMA = pa.schema(
+_PLANNED_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("topic_id", pa.string()),
         ("start_offset", pa.int64()),
         ("segment_id", pa.string()),
-        ("planned_from_offset", pa.int64()),
-        ("planned_to_offset", pa.int64()),
+        *(SEGMENTS.arrow_schema.field(name) for name in SERVED_COLUMNS),
+        ("is_changed", pa.bool_()),
         ("is_cut_at_end", pa.bool_()),
-        ("planned_reason", pa.string()),
+        ("must_count_from", pa.int64()),
+        *(
+            field.with_nullable(True)
+            for field in PARTITION_METADATA.arrow_schema
+            if field.name not in PARTITION_METADATA.key
+        ),
     ]
 )
+_READ_COLUMNS = (
+    "topic", "partition", "topic_id", "start_offset", "segment_id", "end_offset", "state", "index_status",
+    "counted_from_offset", "counted_max_timestamp_ms", "counted_max_timestamp_offset", "metadata_max_timestamp_ms",
+    "log_modified_ms", "size_bytes", "record_count", "txn_index_empty", *SERVED_COLUMNS,
+)  # fmt: skip
+
+
+def plan_serving(warehouse: Warehouse) -> DataFrame:
+    """The plan; a row with a `segment_id` is a segment's, one without a partition's."""
+    planned = _plan(warehouse, {}).persist()
+    cut = planned.where("is_cut_at_end")
+    if not cut.head(1):
+        return planned
+    maxima = _cut_maxima(warehouse, cut)
+    planned.unpersist()
+    return _plan(warehouse, maxima).persist()
+
+
+def segment_rows(plan: DataFrame) -> DataFrame:
+    """The rows of segments."""
+    return plan.where(F.col("segment_id").isNotNull())
+
+
+def partition_rows(plan: DataFrame) -> DataFrame:
+    """The rows of partitions, in the columns of `partition_metadata`."""
+    return plan.where(F.col("segment_id").isNull()).select(*PARTITION_METADATA.column_names)
+
+
+def _plan(warehouse: Warehouse, cut_maxima: CutMaxima) -> DataFrame:
+    segments = warehouse.read(SEGMENTS).select(
+        *_READ_COLUMNS,
+        F.get(F.col("segment_leader_epochs"), F.lit(0))["leader_epoch"].alias("first_leader_epoch"),
+        F.try_element_at("segment_leader_epochs", F.lit(-1))["leader_epoch"].alias("last_leader_epoch"),
+    )
+    log_starts = F.broadcast(warehouse.read(LOG_START_OFFSETS))
+    types = SEGMENTS.column_types | PARTITION_METADATA.column_types
+    types |= {"is_changed": "BOOLEAN", "is_cut_at_end": "BOOLEAN", "must_count_from": "BIGINT"}
+    ddl = ", ".join(f"{name} {types[name]}" for name in _PLANNED_SCHEMA.names)
+
+    def plan_group(rows: pa.Table) -> pa.Table:
+        return plan_rows(rows, cut_maxima)
+
+    return (
+        segments.join(log_starts, ["topic", "partition"], "left")
+        .groupBy("topic", "partition")
+        .applyInArrow(plan_group, schema=ddl)
+    )
+
+
+def plan_rows(rows: pa.Table, cut_maxima: CutMaxima) -> pa.Table:
+    """The plan of one topic-partition from its rows of `segments`, with the log start offset beside them."""
+    by_id = {row["segment_id"]: row for row in rows.to_pylist()}
+    some = next(iter(by_id.values()))
+    plans = plan_partition(map(_facts, by_id.values()), some["log_start_offset"], cut_maxima)
+    where = {"topic": some["topic"], "partition": some["partition"]}
+    planned = []
+    for plan in plans:
+        for served in plan.segments:
+            row = _segment_row(served, by_id[served.segment.segment_id])
+            if row["is_changed"] or row["is_cut_at_end"] or row["must_count_from"] is not None:
+                planned.append(where | row)
+        planned.append(where | _partition_row(plan, by_id))
+    return pa.Table.from_pylist(planned, schema=_PLANNED_SCHEMA)
+
+
+def _facts(row: dict[str, object]) -> SegmentFacts:
+    is_usable = (
+        row["index_status"] == IndexStatus.INDEXED.value
+        and row["state"] == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+    )
+    listed = {name: row[name] for name in ("topic_id", "segment_id", "start_offset", "log_modified_ms")}
+    built = (
+        "end_offset", "first_leader_epoch", "last_leader_epoch", "counted_from_offset", "counted_max_timestamp_ms",
+        "counted_max_timestamp_offset", "metadata_max_timestamp_ms",
+    )  # fmt: skip
+    found = {name: row[name] for name in built} if is_usable else {}
+    return SegmentFacts(is_usable=is_usable, **listed, **found)  # type: ignore[arg-type]  # a row of `segments`
+
+
+def _segment_row(served: ServedSegment, stored: dict[str, object]) -> dict[str, object]:
+    wanted: dict[str, object] = {
+        "served_from_offset": served.from_offset,
+        "served_to_offset": served.to_offset,
+        "not_served_reason": None if served.reason is None else served.reason.value,
+        "previous_running_max_timestamp_ms": served.previous_running_max_timestamp_ms,
+        "running_max_timestamp_ms": served.running_max_timestamp_ms,
+        "broker_previous_running_max_timestamp_ms": served.broker_previous_running_max_timestamp_ms,
+        "broker_running_max_timestamp_ms": served.broker_running_max_timestamp_ms,
+    }
+    return {
+        "topic_id": served.segment.topic_id,
+        "start_offset": served.segment.start_offset,
+        "segment_id": served.segment.segment_id,
+        **wanted,
+        "is_changed": any(stored[name] != wanted[name] for name in SERVED_COLUMNS),
+        "is_cut_at_end": served.is_cut_at_end,
+        "must_count_from": served.must_count_from if served.reason is None else None,
+    }
+
+
+def _partition_row(plan: IncarnationPlan, by_id: dict[str, dict[str, object]]) -> dict[str, object]:
+    stored = [by_id[each.segment.segment_id] for each in plan.segments]
+    served = [by_id[each.segment.segment_id] for each in plan.segments if each.reason is None]
+    status = [row["index_status"] for row in stored]
+    return {
+        "topic_id": plan.topic_id,
+        "is_current": plan.is_current,
+        "log_start_offset": plan.log_start_offset,
+        "earliest_offset": plan.earliest_offset,
+        "latest_tiered_offset": plan.latest_tiered_offset,
+        "max_timestamp_ms": plan.max_timestamp_ms,
+        "max_timestamp_offset": plan.max_timestamp_offset,
+        "segment_count": len(stored),
+        "served_segment_count": len(served),
+        "unserved_segment_count": len(stored) - len(served),
+        "pending_segment_count": status.count(IndexStatus.PENDING.value),
+        "quarantined_segment_count": status.count(IndexStatus.QUARANTINED.value),
+        "txn_index_segment_count": sum(row["txn_index_empty"] is False for row in served),
+        "txn_index_empty": all(row["txn_index_empty"] for row in served) if served else None,
+        "size_bytes": sum(_count(row["size_bytes"]) for row in served),
+        "record_count": sum(_count(row["record_count"]) for row in served),
+        "gap_count": plan.gap_count,
+    }
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _cut_maxima(warehouse: Warehouse, cut: DataFrame) -> CutMaxima:
+    """Largest timestamp up to the cut: from the stairs, or from the batches where records were not decoded."""
+    built = warehouse.read(SEGMENTS).select("segment_id", "build_number", "index_depth")
+    served = F.broadcast(cut.select("topic", "partition", "segment_id", "served_to_offset").join(built, ["segment_id"]))
+    on = ["topic", "partition", "segment_id", "build_number"]
+    by_record = (
+        served.where(F.col("index_depth") == IndexDepth.RECORD.value)
+        .join(warehouse.read(TIME_INDEX), on)
+        .where(F.col("offset") <= F.col("served_to_offset"))
+        .select("segment_id", "timestamp_ms", "offset")
+    )
+    by_batch = (
+        served.where(F.col("index_depth") == IndexDepth.BATCH.value)
+        .join(warehouse.read(OFFSET_INDEX), on)
+        .where((F.col("last_offset") <= F.col("served_to_offset")) & F.col("running_max_timestamp_ms").isNotNull())
+        .select(
+            "segment_id",
+            F.col("running_max_timestamp_ms").alias("timestamp_ms"),
+            F.lit(None).cast("bigint").alias("offset"),
+        )
+    )
+    rows = by_record.unionByName(by_batch).groupBy("segment_id").agg(F.max("timestamp_ms"), F.max("offset")).collect()
+    return {row[0]: (row[1], row[2]) for row in rows}

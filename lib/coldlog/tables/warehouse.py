@@ -35,7 +35,7 @@ class Warehouse:
         return f"{self.uri.rstrip('/')}/{table.name}"
 
     def identifier(self, table: TableDefinition) -> str:
-        """The table's name for `IDENTIFIER(:table)` and for SQL: by path, whatever the catalog holds."""
+        """The table's name in statements: by path, whatever the catalog holds."""
         return "delta.`" + self.location(table).replace("`", "``") + "`"
 
     def create_missing(self) -> None:
@@ -56,6 +56,12 @@ class Warehouse:
                 f"{self.location(table)} is not a {table.name} table of coldlog ({missing.getCondition()}); "
                 "run the pipeline into this warehouse first, or correct warehouse.uri"
             ) from missing
+
+    def view(self, table: TableDefinition) -> str:
+        """The name of a temporary view of the table, for `IDENTIFIER(:table)`, which takes no paths of Delta tables."""
+        name = f"coldlog_view_{table.name}"
+        self.read(table).createOrReplaceTempView(name)
+        return name
 
     def local(self, table: TableDefinition, rows: Iterable[dict[str, object]] | pa.Table) -> DataFrame:
         """Rows made on the driver, in the table's schema."""
