@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from coldlog.archive.open_archive import open_archive
+from coldlog.lookups.batch_lookup import BatchSearch
 from coldlog.lookups.functions import register_functions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.requests import requests_from_rows
+from coldlog.model.states import IndexDepth
+from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.warehouse import Warehouse
-from golden_warehouse import golden_queries, run_pipeline, write_log_start_offsets
+from golden_warehouse import build_settings, golden_queries, run_pipeline, write_log_start_offsets
 from kafka_sample import KAFKA_SAMPLE
 
 Query = dict[str, object]
@@ -58,6 +64,21 @@ def test_sql_function_gives_the_same_answers_under_lateral(golden: Warehouse, as
     by_function = rows.sort_by("request_index").to_pylist()
     in_bulk = find_offsets_for_timestamps(golden, asked, broker_compatible=False).to_pylist()
     assert [_facts(row) for row in by_function] == [_facts(row) for row in in_bulk]
+
+
+def test_batch_depth_gives_the_same_answers(
+    spark: SparkSession, golden: Warehouse, asked: pa.Table, tmp_path: Path
+) -> None:
+    archive = KAFKA_SAMPLE / "archive"
+    log_starts = write_log_start_offsets(tmp_path / "log_start_offsets.csv")
+    settings = build_settings(IndexDepth.BATCH)
+    shallow = run_pipeline(spark, archive, tmp_path / "warehouse", log_start_offsets=log_starts, settings=settings)
+    search = BatchSearch(layout=open_archive(str(archive), "local_tiered_storage"), limits=settings.options.limits)
+    for is_broker in (False, True):
+        answers = find_offsets_for_timestamps(shallow, asked, broker_compatible=is_broker, batches=lambda: search)
+        decoded = find_offsets_for_timestamps(golden, asked, broker_compatible=is_broker)
+        assert answers.to_pylist() == decoded.to_pylist()
+    assert shallow.read(TIME_INDEX).count() == 0
 
 
 def _is_exact(query: Query, answer: dict[str, object]) -> bool:

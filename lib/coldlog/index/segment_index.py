@@ -112,7 +112,7 @@ class SegmentIndexer:
         else:
             stairs = _no_stairs()
             times = None
-            running, has_running = self._run_over_headers(headers)
+            running, has_running = self._run_over_headers(window, headers, position)
         self._count_markers(window, headers, position)
         if len(headers):
             self._next_offset = int(headers.last_offset[-1]) + 1
@@ -142,9 +142,18 @@ class SegmentIndexer:
         ]
         return _join_stairs([stairs for stairs, _ in pieces]), _join_times([times for _, times in pieces])
 
-    def _run_over_headers(self, headers: BatchHeaders) -> tuple[Int64Column, BoolColumn]:
+    def _run_over_headers(
+        self, window: memoryview, headers: BatchHeaders, position: int
+    ) -> tuple[Int64Column, BoolColumn]:
         counts = (headers.record_count > 0) & (headers.last_offset >= self.counted_from_offset)
         values = np.where(counts, headers.max_timestamp_ms, _LOWEST)
+        for cut in np.flatnonzero(counts & (headers.base_offset < self.counted_from_offset)).tolist():
+            # Its header counts records before the offset too: the one batch whose records have to be looked at.
+            own = RunningMaximum(counted_from_offset=self.counted_from_offset)
+            one = headers.slice(cut, cut + 1)
+            for sections in self.sections.iter_sections(window, one, position):
+                find_stairs(sections, one, own)
+            counts[cut], values[cut] = own.is_known, own.timestamp_ms if own.is_known else _LOWEST
         if self._running.is_known:
             values = np.concatenate(([self._running.timestamp_ms], values))
             counts = np.concatenate(([True], counts))

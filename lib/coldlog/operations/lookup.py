@@ -7,12 +7,16 @@ import argparse
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from coldlog.archive.open_archive import open_archive
 from coldlog.console import human_timestamp
 from coldlog.errors import UsageError
+from coldlog.formats.limits import DecodeLimits
 from coldlog.job import Job
 from coldlog.lookups.answers import starting_offsets, write_json_lines, write_starting_offsets, write_table
+from coldlog.lookups.batch_lookup import BatchSearch
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.requests import read_requests, requests_from_rows, timestamp_from_text
+from coldlog.settings import Settings
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.warehouse import Warehouse
 
@@ -52,7 +56,10 @@ def lookup_offsets(job: Job) -> None:
         stage.add(f"{requests.num_rows:,} asked")
     with job.console.stage("lookup") as stage:
         answers = find_offsets_for_timestamps(
-            warehouse, requests, broker_compatible=job.settings.lookup.broker_compatible
+            warehouse,
+            requests,
+            broker_compatible=job.settings.lookup.broker_compatible,
+            batches=lambda: _batch_search(job.settings),
         )
         found = answers.num_rows - answers.column("offset").null_count
         wrong = answers.num_rows - answers.column("error").null_count
@@ -60,6 +67,14 @@ def lookup_offsets(job: Job) -> None:
             f"{found:,} found", f"{answers.num_rows - found - wrong:,} later than the archive", f"{wrong:,} errors"
         )
     _hand_over(job, answers)
+
+
+def _batch_search(settings: Settings) -> BatchSearch:
+    """How a batch is read, for segments at batch depth."""
+    limits = DecodeLimits(
+        max_batch_bytes=settings.index.max_batch_bytes, max_decompressed_bytes=settings.index.max_decompressed_bytes
+    )
+    return BatchSearch(layout=open_archive(settings.archive_uri, settings.archive.layout), limits=limits)
 
 
 def _requests(job: Job, warehouse: Warehouse) -> pa.Table:

@@ -1,8 +1,9 @@
 -- Which offset is the first at or after a timestamp?
 --
 -- offset_for_timestamp(topic, partition, timestamp_ms): always one row. outcome is FOUND, LATER_THAN_ARCHIVE (nothing
--- archived is that late), UNKNOWN_TOPIC_OR_PARTITION or INVALID_TIMESTAMP (NULL or negative); the other columns are NULL
--- unless it is FOUND.
+-- archived is that late), UNKNOWN_TOPIC_OR_PARTITION, INVALID_TIMESTAMP (NULL or negative), NOT_DECODED (the answer lies in
+-- a segment indexed at batch depth: ask lookup_offsets, which reads the batch); the other columns are NULL unless
+-- it is FOUND.
 --
 -- One branch an outcome, and no ORDER BY ... LIMIT 1, which gives wrong rows under LATERAL (see docs/traps.md). The
 -- first branch narrows by levels; its hints make the requests, not the tables, the broadcast side of each join.
@@ -47,6 +48,19 @@ FROM coldlog.partition_metadata p
 WHERE p.is_current AND p.topic = offset_for_timestamp.topic AND p.partition = offset_for_timestamp.partition
   AND offset_for_timestamp.timestamp_ms >= 0
   AND (p.max_timestamp_ms IS NULL OR p.max_timestamp_ms < offset_for_timestamp.timestamp_ms)
+UNION ALL
+SELECT NULL, NULL, NULL, 'NOT_DECODED'
+FROM (
+  SELECT offset_for_timestamp.topic AS topic, offset_for_timestamp.partition AS partition,
+         offset_for_timestamp.timestamp_ms AS timestamp_ms
+) q
+JOIN coldlog.partition_metadata p
+  ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
+JOIN coldlog.segments s
+  ON s.topic = q.topic AND s.partition = q.partition AND s.topic_id = p.topic_id
+ AND s.served_from_offset IS NOT NULL AND s.index_depth = 'batch'
+ AND q.timestamp_ms <= s.running_max_timestamp_ms
+ AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < q.timestamp_ms)
 UNION ALL
 SELECT NULL, NULL, NULL, 'UNKNOWN_TOPIC_OR_PARTITION'
 FROM (
