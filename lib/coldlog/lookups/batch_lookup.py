@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind, SegmentObject
 from coldlog.errors import ArchiveError, RetriableError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch import read_batch_headers
+from coldlog.formats.record_batch import Int64Column, read_batch_headers
 from coldlog.formats.sections import SectionReader
 from coldlog.index.stairs import RunningMaximum, find_stairs
 
@@ -66,7 +66,7 @@ class BatchSearch:
             return [{"request_index": row["request_index"], "error": error} for row in rows]
         answers = []
         for row in rows:
-            at = int(np.searchsorted(timestamps, row["timestamp_ms"]))
+            at = int(np.searchsorted(timestamps, int(str(row["timestamp_ms"]))))
             is_found = at < len(timestamps)
             answers.append(
                 {
@@ -78,7 +78,7 @@ class BatchSearch:
             )
         return answers
 
-    def _read_stairs(self, row: dict[str, object]) -> tuple[np.ndarray, np.ndarray, int]:
+    def _read_stairs(self, row: dict[str, object]) -> tuple[Int64Column, Int64Column, int]:
         """Timestamps and offsets of the batch's stairs, counted from where its segment is, and its leader epoch."""
         position, size_bytes = int(str(row["position"])), int(str(row["size_bytes"]))
         window = self.layout.read_log_range(listed_segment(row), position, size_bytes)

@@ -276,7 +276,7 @@ def _quarantine_row(row: dict[str, object], now_ms: int) -> dict[str, object]:
 
 def _add_to(summary: BuildSummary, outcomes: list[dict[str, object]]) -> None:
     for row in outcomes:
-        kind = OutcomeKind(row["outcome"])
+        kind = OutcomeKind(str(row["outcome"]))
         if kind is OutcomeKind.INDEXED:
             summary.indexed_count += 1
             for name in ("log_bytes", "batch_count", "record_count", "stair_count"):
