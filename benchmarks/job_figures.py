@@ -14,7 +14,7 @@ from benchmarks.dump_log import deep_iteration_seconds
 from benchmarks.generated_logs import GeneratedArchive, get_archive
 from benchmarks.measuring import MEGABYTE, Figure, PeakMemory
 from benchmarks.sizes import Sizes
-from benchmarks.spark_job import JobResult, make_job, run_in_new_process, run_in_session, warehouse_assignments
+from benchmarks.spark_job import STAGES, JobResult, make_job, run_in_new_process, run_in_session, warehouse_assignments
 
 from builders.payload_codecs import Codec
 from coldlog.model.states import IndexDepth
@@ -34,7 +34,7 @@ def measure_dump_log(sizes: Sizes) -> Iterator[Figure]:
 def measure_job(sizes: Sizes) -> Iterator[Figure]:
     """Scan, build and materialize at both depths: speed, size of the tables, memory; then a cold run."""
     mix, large = get_archive(sizes.mix), get_archive(sizes.large)
-    session = make_job(warehouse_assignments(mix, mix.directory, IndexDepth.RECORD)).spark
+    session = make_job(warehouse_assignments(mix, mix.directory, IndexDepth.RECORD))[0].spark
     try:
         for archive, depth in ((large, IndexDepth.BATCH), (mix, IndexDepth.RECORD)):
             run_in_session(session, mix, depth)
@@ -42,6 +42,7 @@ def measure_job(sizes: Sizes) -> Iterator[Figure]:
                 results = [run_in_session(session, archive, depth) for _ in range(_JOB_TURNS)]
             speed = archive.log_bytes / statistics.median(each.seconds for each in results) / MEGABYTE
             yield from _speed_figures(mix, depth, archive, speed)
+            yield from _stage_figures(depth, archive, results)
             yield from _table_figures(depth, archive, results[-1])
             yield from _memory_figures(depth, memory)
     finally:
@@ -61,6 +62,13 @@ def _speed_figures(
     else:
         tool = _dump_log_speed(mix, mix.shape.codecs)
         yield _speed(what, on, speed, against=f"dump-log on the same mix, {tool:.0f} MB/s", peer=tool, at_least=10.0)
+
+
+def _stage_figures(depth: IndexDepth, archive: GeneratedArchive, results: Sequence[JobResult]) -> Iterator[Figure]:
+    for stage in STAGES:
+        seconds = statistics.median(result.stage_seconds[stage] for result in results)
+        what = f"{depth.value} depth, warm, stage {stage}"
+        yield Figure(benchmark="job", what=what, on=_size_of(archive), value=seconds, unit="s")
 
 
 def _table_figures(depth: IndexDepth, archive: GeneratedArchive, result: JobResult) -> Iterator[Figure]:

@@ -29,7 +29,7 @@ _GOAL_SECONDS = 3.0
 def measure_lookups(sizes: Sizes) -> Iterator[Figure]:
     """Builds the tables, asks, compares, and times the asking."""
     archive = get_archive(sizes.stairs)
-    session = make_job(warehouse_assignments(archive, archive.directory, IndexDepth.RECORD)).spark
+    session = make_job(warehouse_assignments(archive, archive.directory, IndexDepth.RECORD))[0].spark
     try:
         built = run_in_session(session, archive, IndexDepth.RECORD)
         yield Figure(
