@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -27,9 +28,13 @@ from coldlog.operations.encoded_rows import ENCODED_DDL, OUTCOME, decode_pieces,
 from coldlog.operations.segment_build import OUTCOME_SCHEMA, BuildOptions, OutcomeKind, build_segments
 from coldlog.operations.serving_plan import plan_serving, segment_rows
 from coldlog.tables.catalog import INDEX_TABLES
+from coldlog.tables.definition import TableDefinition
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.time_index import TIME_INDEX
+from coldlog.tables.txn_index import TXN_INDEX
 from coldlog.tables.warehouse import Warehouse
 
 PUBLISHED_COLUMNS = (
@@ -115,9 +120,11 @@ def last_build_number(warehouse: Warehouse) -> int:
 def _remove_leftovers(warehouse: Warehouse) -> None:
     """Rows of builds that were never published, and of builds that a later one has replaced."""
     published = last_build_number(warehouse)
-    for table in INDEX_TABLES:
-        warehouse.delete_build_after(table, published)
-    _remove_superseded(warehouse)
+    with ThreadPoolExecutor(len(INDEX_TABLES) + 1) as looks:  # each is a short job that mostly waits
+        superseded = looks.submit(_remove_superseded, warehouse)
+        for removed in [looks.submit(warehouse.delete_build_after, table, published) for table in INDEX_TABLES]:
+            removed.result()
+        superseded.result()
 
 
 def _remove_superseded(warehouse: Warehouse) -> None:
@@ -209,19 +216,30 @@ def _run_commit(
         payloads = encoded.where(F.col("table_name") == OUTCOME).select("payload").toArrow().column(0).to_pylist()
         outcomes = read_payloads(OUTCOME_SCHEMA, payloads).to_pylist()
         good = {row["segment_id"] for row in outcomes if row["outcome"] == OutcomeKind.INDEXED.value}
-        for table in INDEX_TABLES:
+        for table in _tables_to_fill(outcomes):
             rows = encoded.where(F.col("table_name") == table.name)
             if len(good) < len(outcomes):
                 rows = rows.where(F.col("segment_id").isin(sorted(good)))
-            if rows.head(1):
-                warehouse.append(table, decode_pieces(rows, table, number))
+            warehouse.append(table, decode_pieces(rows, table, number))
         _publish(warehouse, outcomes, number)
         _note_quarantine(warehouse, outcomes)
     finally:
         encoded.unpersist()
         shipped.unpersist()
-    _remove_superseded(warehouse)
+    if any(row["replaces_build_number"] is not None for row in outcomes):
+        _remove_superseded(warehouse)
     _add_to(summary, outcomes)
+
+
+def _tables_to_fill(outcomes: list[dict[str, object]]) -> list[TableDefinition]:
+    """The index tables that the good segments have rows for."""
+    good = [row for row in outcomes if row["outcome"] == OutcomeKind.INDEXED.value]
+    has_rows = (
+        (OFFSET_INDEX, bool(good)),
+        (TIME_INDEX, any(row["stair_count"] for row in good)),
+        (TXN_INDEX, any(row["txn_index_empty"] is False for row in good)),
+    )
+    return [table for table, is_filled in has_rows if is_filled]
 
 
 def _publish(warehouse: Warehouse, outcomes: list[dict[str, object]], number: int) -> None:

@@ -65,6 +65,8 @@ class TableDefinition:
     """A table: what a row is, its columns, the columns that tell rows apart, and the order its files are kept in.
 
     `clustered_by` feeds liquid clustering; `skipping_columns` are those whose minima and maxima Delta keeps per file.
+    `delta_packed` are integers that follow one another closely: they are written without a dictionary, which Parquet
+    would else prefer to its delta binary packing for a column of some tens of thousands of distinct values.
     """
 
     name: str
@@ -74,12 +76,13 @@ class TableDefinition:
     clustered_by: tuple[str, ...]
     skipping_columns: tuple[str, ...]
     properties: dict[str, str] = field(default_factory=dict)
+    delta_packed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _IDENTIFIER.fullmatch(self.name):
             raise UsageError(f"not a table name: {self.name!r}")
         names = [column.name for column in self.columns]
-        strangers = {*self.key, *self.clustered_by, *self.skipping_columns} - set(names)
+        strangers = {*self.key, *self.clustered_by, *self.skipping_columns, *self.delta_packed} - set(names)
         if strangers or len(set(names)) != len(names):
             raise UsageError(f"table {self.name}: unknown or repeated columns {sorted(strangers) or names}")
 

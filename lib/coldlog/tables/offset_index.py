@@ -15,6 +15,17 @@ OFFSET_INDEX = TableDefinition(
     clustered_by=("topic", "partition", "base_offset"),
     skipping_columns=("topic", "partition", "base_offset", "last_offset", "build_number", "running_max_timestamp_ms"),
     properties={"delta.parquet.format.version": "2.12.0"},
+    delta_packed=(
+        "base_offset",
+        "last_offset",
+        "position",
+        "size_bytes",
+        "max_timestamp_ms",
+        "previous_running_max_timestamp_ms",
+        "running_max_timestamp_ms",
+        "record_count",
+        "base_sequence",
+    ),
     columns=(
         Column(name="topic", type="STRING", required=True, comment="Topic name"),
         Column(name="partition", type="INT", required=True, comment="Partition number"),

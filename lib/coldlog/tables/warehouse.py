@@ -8,7 +8,8 @@ catalog.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -69,7 +70,20 @@ class Warehouse:
         return self.spark.createDataFrame(arrow)
 
     def append(self, table: TableDefinition, rows: DataFrame) -> None:
-        rows.select(*table.column_names).write.format("delta").mode("append").save(self.location(table))
+        with self._encodings(table):
+            rows.select(*table.column_names).write.format("delta").mode("append").save(self.location(table))
+
+    @contextmanager
+    def _encodings(self, table: TableDefinition) -> Iterator[None]:
+        """Delta hands a writer's options for Parquet on to nobody; the session's reach it, and go again behind it."""
+        keys = [f"parquet.enable.dictionary#{name}" for name in table.delta_packed]
+        for key in keys:
+            self.spark.conf.set(key, "false")
+        try:
+            yield
+        finally:
+            for key in keys:
+                self.spark.conf.unset(key)
 
     def merge(self, table: TableDefinition, rows: DataFrame, *, update: tuple[str, ...] = ()) -> None:
         """Inserts rows with a new key and updates the others: the columns named in `update`, or all.
