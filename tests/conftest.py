@@ -18,6 +18,8 @@ from pyspark.sql import SparkSession
 from coldlog.session import spark_session
 from coldlog.settings import Settings
 from coldlog.settings_sources import load_settings
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import run_pipeline, write_log_start_offsets
 
 GOLDEN = Path(__file__).parent / "golden" / "kafka-sample"
 
@@ -64,6 +66,14 @@ def spark(spark_settings: Settings) -> Iterator[SparkSession]:
         session = spark_session(spark_settings, app_name="tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def golden(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """The sample archive, indexed with its log start offsets, registered by name; to be read only."""
+    folder = tmp_path_factory.mktemp("golden")
+    log_starts = write_log_start_offsets(folder / "log_start_offsets.csv")
+    return run_pipeline(spark, GOLDEN / "archive", folder / "warehouse", log_start_offsets=log_starts)
 
 
 @pytest.fixture

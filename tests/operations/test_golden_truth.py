@@ -23,13 +23,6 @@ Query = dict[str, object]
 
 
 @pytest.fixture(scope="module")
-def golden(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    folder = tmp_path_factory.mktemp("golden")
-    log_starts = write_log_start_offsets(folder / "log_start_offsets.csv")
-    return run_pipeline(spark, KAFKA_SAMPLE / "archive", folder / "warehouse", log_start_offsets=log_starts)
-
-
-@pytest.fixture(scope="module")
 def asked() -> pa.Table:
     return requests_from_rows([(q["topic"], q["partition"], q["ts"]) for q in golden_queries()])  # type: ignore[misc]
 

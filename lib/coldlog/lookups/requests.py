@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
@@ -28,12 +31,13 @@ REQUEST_SCHEMA = pa.schema(
     ]
 )
 _ASKED = ("topic", "partition", "timestamp_ms")
+_INTEGER = re.compile(r"-?[0-9]+")
 _LIMITS = {"partition": 2**31, "timestamp_ms": 2**63}
 
 
 def timestamp_from_text(text: str) -> int:
     """Epoch milliseconds from epoch milliseconds or an ISO 8601 time; without a zone it is UTC."""
-    if text.lstrip("-").isdigit():
+    if _INTEGER.fullmatch(text):
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -71,7 +75,8 @@ def _from_csv(path: str) -> pa.Table:
         table = pa_csv.read_csv(path, convert_options=options, parse_options=parse)
     except (pa.ArrowInvalid, pa.ArrowKeyError):
         return _from_rows(path, _csv_rows(path))
-    if any(table.column(name).null_count for name in _ASKED):
+    has_no_name = pc.any(pc.equal(table.column("topic"), "")).as_py()
+    if has_no_name or any(table.column(name).null_count for name in _ASKED):
         return _from_rows(path, _csv_rows(path))
     return _numbered(*(table.column(name) for name in _ASKED))
 
@@ -118,7 +123,7 @@ def _checked(path: str, number: int, row: dict[str, object]) -> tuple[str, int, 
 def _integer(path: str, number: int, row: dict[str, object], name: str) -> int:
     value = row.get(name)
     text = str(value).strip()
-    if isinstance(value, bool) or not text.lstrip("-").isdigit() or not -_LIMITS[name] <= int(text) < _LIMITS[name]:
+    if isinstance(value, bool) or not _INTEGER.fullmatch(text) or not -_LIMITS[name] <= int(text) < _LIMITS[name]:
         raise UsageError(
             f"{path}, line {number}: {name}: an integer below {_LIMITS[name]} is expected, found {value!r}"
         )
@@ -127,7 +132,12 @@ def _integer(path: str, number: int, row: dict[str, object], name: str) -> int:
 
 def _from_delta(path: str, spark: SparkSession) -> pa.Table:
     location = path.removeprefix("delta:")
-    rows = spark.read.format("delta").load(location)
+    try:
+        rows = spark.read.format("delta").load(location)
+    except AnalysisException as unreadable:
+        raise UsageError(
+            f"no requests at {path}: a .csv or .jsonl file or a Delta table is expected ({unreadable.getCondition()})"
+        ) from unreadable
     missing = [name for name in _ASKED if name not in rows.columns]
     if missing:
         raise UsageError(f"{path}: the table of requests lacks the columns {missing}")

@@ -1,0 +1,65 @@
+"""Answers leave in the forms that others read, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from coldlog.errors import UsageError
+from coldlog.lookups.answers import starting_offsets, write_json_lines
+from coldlog.lookups.offset_lookup import ANSWER_SCHEMA
+
+
+def _answers(*rows: tuple[str, int, int | None, str | None]) -> pa.Table:
+    full = [
+        {
+            "topic": topic,
+            "partition": partition,
+            "timestamp_ms": 5,
+            "offset": offset,
+            "offset_timestamp_ms": None if offset is None else 6,
+            "leader_epoch": None if offset is None else 0,
+            "error": error,
+        }
+        for topic, partition, offset, error in rows
+    ]
+    return pa.Table.from_pylist(full, schema=ANSWER_SCHEMA)
+
+
+def test_json_lines_hold_one_object_a_request_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "new folder" / "answers.jsonl"
+    write_json_lines(_answers(("b", 1, 7, None), ("a", 0, None, None), ("ü\n", 0, None, "UNKNOWN")), str(path))
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [line["topic"] for line in lines] == ["b", "a", "ü\n"]
+    assert lines[0] == {
+        "topic": "b",
+        "partition": 1,
+        "timestamp_ms": 5,
+        "offset": 7,
+        "offset_timestamp_ms": 6,
+        "leader_epoch": 0,
+        "error": None,
+    }
+    assert lines[1]["offset"] is None
+    assert [each.name for each in path.parent.iterdir()] == ["answers.jsonl"]
+
+
+def test_starting_offsets_begin_at_the_end_where_nothing_is_late_enough() -> None:
+    text = starting_offsets(_answers(("orders", 0, 7, None), ("orders", 10, None, None), ("x", 0, 0, None)))
+    assert json.loads(text) == {"orders": {"0": 7, "10": -1}, "x": {"0": 0}}
+
+
+def test_starting_offsets_refuse_what_they_cannot_say() -> None:
+    with pytest.raises(UsageError, match="UNKNOWN_TOPIC"):
+        starting_offsets(_answers(("orders", 0, None, "UNKNOWN_TOPIC_OR_PARTITION")))
+    with pytest.raises(UsageError, match="asked for twice"):
+        starting_offsets(_answers(("orders", 0, 1, None), ("orders", 0, 2, None)))
+
+
+def test_answers_to_a_place_that_cannot_be_written_are_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_json_lines(_answers(("orders", 0, 1, None)), str(tmp_path / "file" / "answers.jsonl"))

@@ -1,0 +1,86 @@
+"""The SQL function, called in every way an analyst calls it, says what a scan of the stairs says."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from coldlog.lookups.functions import register_functions
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.time_index import TIME_INDEX
+from coldlog.tables.warehouse import Warehouse
+
+FOUND, LATER, UNKNOWN, INVALID = "FOUND", "LATER_THAN_ARCHIVE", "UNKNOWN_TOPIC_OR_PARTITION", "INVALID_TIMESTAMP"
+
+
+@pytest.fixture(scope="module")
+def sql(golden: Warehouse) -> SparkSession:
+    golden.register()
+    register_functions(golden.spark)
+    return golden.spark
+
+
+def test_function_with_constants_answers_or_says_why_not(sql: SparkSession) -> None:
+    def ask(call: str) -> tuple[object, ...]:
+        rows = sql.sql(f"SELECT * FROM offset_for_timestamp({call})").collect()
+        assert len(rows) == 1
+        return rows[0]["offset"], rows[0]["outcome"]
+
+    assert ask("'orders', 0, 0") == (0, FOUND)
+    assert ask("'orders', 0, 9223372036854775807") == (None, LATER)
+    assert ask("'orders', 7, 0") == (None, UNKNOWN)
+    assert ask("'no such', 0, 0") == (None, UNKNOWN)
+    assert ask("'orders', 0, -2") == (None, INVALID)
+    assert ask("'orders', 0, NULL") == (None, INVALID)
+
+
+def test_function_with_parameters_takes_names_as_data(sql: SparkSession) -> None:
+    for topic in ("late.events", "x' OR '1'='1", "`; DROP TABLE segments", "ünï\n"):
+        rows = sql.sql(
+            "SELECT outcome FROM offset_for_timestamp(:topic, 0, :timestamp_ms)",
+            args={"topic": topic, "timestamp_ms": 5},
+        ).collect()
+        assert [row["outcome"] for row in rows] == [FOUND if topic == "late.events" else UNKNOWN]
+
+
+def test_function_under_lateral_gives_one_row_a_request_as_a_scan_does(golden: Warehouse, sql: SparkSession) -> None:
+    stairs = golden.read(TIME_INDEX).join(
+        golden.read(SEGMENTS).where("served_from_offset IS NOT NULL").select("segment_id", "build_number"),
+        ["segment_id", "build_number"],
+    )
+    by_partition: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for row in stairs.select("topic", "partition", "offset", "timestamp_ms").toArrow().to_pylist():
+        by_partition.setdefault((row["topic"], row["partition"]), []).append((row["offset"], row["timestamp_ms"]))
+    asked = []
+    for (topic, partition), known in sorted(by_partition.items()):
+        times = sorted({timestamp_ms for _, timestamp_ms in known})
+        for timestamp_ms in times[:: max(1, len(times) // 20)]:
+            asked += [
+                (topic, partition, each) for each in (timestamp_ms, timestamp_ms + 1, timestamp_ms) if 0 <= each < 2**63
+            ]
+    asked += [("no such", 0, 5), ("orders", -1, 5), ("orders", 0, -5)]
+    requests = pa.table(
+        {
+            "number": pa.array(range(len(asked)), pa.int64()),
+            "topic": [each[0] for each in asked],
+            "partition": pa.array([each[1] for each in asked], pa.int32()),
+            "timestamp_ms": pa.array([each[2] for each in asked], pa.int64()),
+        }
+    )
+    sql.createDataFrame(requests).createOrReplaceTempView("function_requests")
+    answers = sql.sql(
+        "SELECT q.number, o.* FROM function_requests q, "
+        "LATERAL offset_for_timestamp(q.topic, q.partition, q.timestamp_ms) o ORDER BY q.number"
+    ).collect()
+    assert [row["number"] for row in answers] == list(range(len(asked)))
+    for (topic, partition, timestamp_ms), row in zip(asked, answers, strict=True):
+        scanned = [offset for offset, time in by_partition.get((topic, partition), []) if time >= timestamp_ms]
+        if timestamp_ms < 0:
+            expected: tuple[object, str] = (None, INVALID)
+        elif (topic, partition) not in by_partition:
+            expected = (None, UNKNOWN)
+        else:
+            expected = (min(scanned), FOUND) if scanned else (None, LATER)
+        assert (row["offset"], row["outcome"]) == expected, (topic, partition, timestamp_ms)
+    assert len(asked) > 1000

@@ -1,0 +1,96 @@
+"""What is asked for arrives as asked, or is refused with the place and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from coldlog.errors import UsageError
+from coldlog.lookups.requests import read_requests, requests_from_rows, timestamp_from_text
+
+
+@pytest.mark.parametrize(
+    ("text", "timestamp_ms"),
+    [
+        ("1767607200000", 1767607200000),
+        ("-1", -1),
+        ("2026-01-05T10:00:00Z", 1767607200000),
+        ("2026-01-05T12:00:00.250+02:00", 1767607200250),
+        ("2026-01-05 10:00", 1767607200000),
+        ("1969-12-31T23:59:59.999Z", -1),
+    ],
+)
+def test_timestamp_is_epoch_milliseconds_or_a_time(text: str, timestamp_ms: int) -> None:
+    assert timestamp_from_text(text) == timestamp_ms
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z", "1.5", "٣", "--5"])
+def test_other_text_is_no_timestamp(text: str) -> None:
+    with pytest.raises(UsageError, match="not a timestamp"):
+        timestamp_from_text(text)
+
+
+def test_csv_keeps_order_repeats_and_names_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_text(
+        'who,partition,topic,timestamp_ms\na,1,orders,5\nb,0,null,-7\nc,1,orders,5\nd,2,"a,""b",9223372036854775807\n'
+    )
+    rows = read_requests(str(path), spark).to_pylist()
+    asked = [(row["topic"], row["partition"], row["timestamp_ms"]) for row in rows]
+    assert asked == [("orders", 1, 5), ("null", 0, -7), ("orders", 1, 5), ('a,"b', 2, 2**63 - 1)]
+    assert [row["request_index"] for row in rows] == [0, 1, 2, 3]
+
+
+def test_csv_of_a_spreadsheet_with_a_byte_order_mark_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_bytes(b"\xef\xbb\xbftopic,partition,timestamp_ms\r\norders,0,5\r\n")
+    assert read_requests(str(path), spark).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("topic,partition\norders,0\n", r"timestamp_ms'\] lack"),
+        ("topic,partition,timestamp_ms\norders,0,5\norders,zero,5\n", "line 3: partition: an integer"),
+        ("topic,partition,timestamp_ms\norders,0,9223372036854775808\n", "line 2: timestamp_ms: an integer below"),
+        ("topic,partition,timestamp_ms\norders,2147483648,5\n", "line 2: partition: an integer below"),
+        ("topic,partition,timestamp_ms\n,0,5\n", "line 2: topic: a name"),
+        ("topic,partition,timestamp_ms\norders,0\n", "line 2: timestamp_ms"),
+        ("topic,partition,timestamp_ms\norders,,5\n", "line 2: partition"),
+    ],
+)
+def test_csv_fault_names_the_line(spark: SparkSession, tmp_path: Path, content: str, complaint: str) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=complaint):
+        read_requests(str(path), spark)
+
+
+def test_json_lines_are_read_and_their_faults_named(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_text('{"topic": "orders", "partition": 0, "timestamp_ms": 5, "who": 1}\n\n')
+    assert read_requests(str(path), spark).to_pylist()[0]["topic"] == "orders"
+    for line, complaint in (("{", "line 1: not JSON"), ("[1]", "an object is expected|JSON object is expected")):
+        path.write_text(line)
+        with pytest.raises(UsageError, match=complaint):
+            read_requests(str(path), spark)
+    path.write_text('{"topic": "orders", "partition": true, "timestamp_ms": 5}')
+    with pytest.raises(UsageError, match="line 1: partition"):
+        read_requests(str(path), spark)
+
+
+def test_delta_table_of_requests_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    location = str(tmp_path / "asked")
+    spark.sql("SELECT 'orders' AS topic, 1L AS partition, 5 AS timestamp_ms, 'x' AS more").write.format("delta").save(
+        location
+    )
+    assert read_requests(location, spark).to_pylist() == requests_from_rows([("orders", 1, 5)]).to_pylist()
+
+
+def test_missing_file_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        read_requests(str(tmp_path / "none.csv"), spark)
+    with pytest.raises(UsageError, match="Delta table"):
+        read_requests(str(tmp_path / "none"), spark)
