@@ -30,6 +30,7 @@ CACHE = Path(__file__).resolve().parent.parent / "build" / "bench"
 FIRST_TIMESTAMP_MS = 1_767_607_200_000
 MIB = 1 << 20
 _PRODUCERS = 4
+_STAIRS_A_BATCH, _STAIR_MS = 2_000, 8
 _CITIES = ("Amsterdam", "Berlin", "Copenhagen", "Dublin", "Edinburgh", "Florence", "Geneva", "Helsinki", "Istanbul")
 
 
@@ -118,7 +119,7 @@ def write_template(shape: LogShape, codec: Codec) -> Template:
         written_bytes += len(raw_batches[-1])
         offset, number = batch.last_offset + 1, number + 1
     last_ms = max(header.max_timestamp_ms for header in headers)
-    time_span_ms = last_ms - FIRST_TIMESTAMP_MS + 1
+    time_span_ms = offset * _STAIR_MS if shape.tiny_records else last_ms - FIRST_TIMESTAMP_MS + 1
     return Template(raw_batches=raw_batches, headers=headers, offset_span=offset, time_span_ms=time_span_ms)
 
 
@@ -152,8 +153,19 @@ def _order_batch(randomness: random.Random, clocks: list[int], number: int, offs
 
 
 def _tiny_batch(offset: int) -> Batch:
-    first_ms = FIRST_TIMESTAMP_MS + offset
-    return Batch(base_offset=offset, records=tuple(Record(timestamp_ms=first_ms + each) for each in range(2_000)))
+    offsets = range(offset, offset + _STAIRS_A_BATCH)
+    return Batch(base_offset=offset, records=tuple(Record(timestamp_ms=stair_timestamp_ms(each)) for each in offsets))
+
+
+def stair_timestamp_ms(offset: int) -> int:
+    """The timestamp of a tiny record: always later than the one before, by steps that look like chance."""
+    return FIRST_TIMESTAMP_MS + offset * _STAIR_MS + (offset % _STAIRS_A_BATCH * 2_654_435_761 >> 7) % _STAIR_MS
+
+
+def stair_offset_at_or_after(timestamp_ms: int) -> int:
+    """The offset that a lookup in tiny records must find."""
+    offset = (timestamp_ms - FIRST_TIMESTAMP_MS) // _STAIR_MS
+    return offset if stair_timestamp_ms(offset) >= timestamp_ms else offset + 1
 
 
 _WORDS = ["".join(random.Random(word).choices("abcdefghijklmnopqrstuvwxyz", k=3 + word % 8)) for word in range(2_000)]

@@ -40,8 +40,8 @@ def quick_sizes() -> Sizes:
 
 
 def stairs_shape(stair_count: int) -> LogShape:
-    """An archive of about so many records of nine bytes, each one millisecond later than the one before."""
-    log_bytes = stair_count * 9
+    """An archive of about so many records of nine or ten bytes, each later than the one before."""
+    log_bytes = stair_count * 97 // 10
     return LogShape(
         log_bytes=log_bytes,
         codecs=(Codec.NONE,),
