@@ -1,7 +1,8 @@
 """build_indexes: what do the pending segments hold?
 
 Reads every segment that scan_segments listed and no build has indexed yet, and fills the index tables. Segments whose
-bytes are wrong go to the table quarantine; the job fails when their share is above build.max_quarantined_share.
+bytes are wrong go to the table quarantine; the job fails when there is more than one
+and their share is above build.max_quarantined_share.
 """
 
 from __future__ import annotations

@@ -101,7 +101,10 @@ class BuildSettings:
         2, "Spark tasks for each core, each with segments of about equal bytes", at_least=1, at_most=64
     )
     max_quarantined_share: float = setting(
-        0.5, "fail the job when more than this share of a run's segments is quarantined", at_least=0, at_most=1
+        0.5,
+        "fail the job when more than one segment and more than this share of a run's are quarantined",
+        at_least=0,
+        at_most=1,
     )
     retry_quarantined: bool = setting(False, "try segments again that were quarantined by an earlier run")
 

@@ -97,7 +97,8 @@ def build_indexes(
     """Indexes every pending segment, then counts anew those that a log start offset cuts.
 
     Segments whose bytes are wrong go to `quarantine` and the run goes on; it fails at its end (`ColdlogError`) when
-    their share is above `max_quarantined_share`, and (`RetriableError`) when the store could not be read for some.
+    there is more than one and their share is above `max_quarantined_share`, and (`RetriableError`) when the store
+    could not be read for some.
     """
     _remove_leftovers(warehouse)
     summary = BuildSummary()
@@ -314,7 +315,7 @@ def _fail_if_too_bad(summary: BuildSummary, tried_count: int, max_quarantined_sh
             f"{summary.unreadable_count} of {tried_count} segments could not be read from the store; the others are "
             f"indexed; run again when the store answers: {summary.first_error}"
         )
-    if tried_count and summary.quarantined_count / tried_count > max_quarantined_share:
+    if summary.quarantined_count > 1 and summary.quarantined_count / tried_count > max_quarantined_share:
         raise ColdlogError(
             f"{summary.quarantined_count} of {tried_count} segments are quarantined, more than "
             f"build.max_quarantined_share={max_quarantined_share} allows; the others are indexed; "

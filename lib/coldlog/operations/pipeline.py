@@ -13,11 +13,9 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyspark.sql import functions as F
-
 from coldlog.archive.layout import ArchiveLayout
 from coldlog.archive.open_archive import open_archive
-from coldlog.console import counted, human_bytes, human_timestamp
+from coldlog.console import counted, human_bytes
 from coldlog.errors import ColdlogError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.job import Job
@@ -26,40 +24,34 @@ from coldlog.operations.build import BuildSettings, BuildSummary, build_indexes
 from coldlog.operations.materialize import materialize_metadata
 from coldlog.operations.scan import read_log_start_offsets, scan_segments
 from coldlog.operations.segment_build import BuildOptions
+from coldlog.operations.show import show_lookups, show_partitions, show_quarantine
 from coldlog.tables.job_runs import JOB_RUNS
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.warehouse import Warehouse
-
-_SHOWN_ROWS = 40
+from coldlog.tables.warehouse_lock import writing
 
 
 def scan(job: Job) -> None:
     """scan_segments: list the archive."""
-    warehouse = open_warehouse(job)
-    with _noted_run(warehouse, "scan_segments") as run:
+    with _writing(job, "scan_segments") as (warehouse, run):
         run.update(_scan(job, warehouse, _open_layout(job)))
 
 
 def build(job: Job) -> None:
     """build_indexes: index what is pending."""
-    warehouse = open_warehouse(job)
-    with _noted_run(warehouse, "build_indexes") as run:
+    with _writing(job, "build_indexes") as (warehouse, run):
         run.update(_build(job, warehouse, _open_layout(job)))
 
 
 def materialize(job: Job) -> None:
     """materialize_metadata: publish."""
-    warehouse = open_warehouse(job)
-    with _noted_run(warehouse, "materialize_metadata") as run:
+    with _writing(job, "materialize_metadata") as (warehouse, run):
         run.update(_materialize(job, warehouse))
 
 
 def run_pipeline(job: Job) -> None:
     """All three, then what came of it and a few lookups."""
-    warehouse = open_warehouse(job)
     layout = _open_layout(job)
-    with _noted_run(warehouse, "run_pipeline") as run:
+    with _writing(job, "run_pipeline") as (warehouse, run):
         run["scan"] = _scan(job, warehouse, layout)
         failure = None
         try:
@@ -67,11 +59,20 @@ def run_pipeline(job: Job) -> None:
         except ColdlogError as failed:  # what was indexed before it failed is published all the same
             failure = failed
         run["materialize"] = _materialize(job, warehouse)
-        _show_partitions(job, warehouse)
-        _show_quarantine(job, warehouse)
-        _show_lookups(job, warehouse)
+        show_partitions(job, warehouse)
+        show_quarantine(job, warehouse)
+        show_lookups(job, warehouse)
         if failure is not None:
             raise failure
+
+
+@contextmanager
+def _writing(job: Job, name: str) -> Iterator[tuple[Warehouse, dict[str, object]]]:
+    """The warehouse, held for this job, and the summary that is noted in `job_runs` when the run ends."""
+    with writing(job.settings.warehouse_uri):
+        warehouse = open_warehouse(job)
+        with _noted_run(warehouse, name) as run:
+            yield warehouse, run
 
 
 def open_warehouse(job: Job) -> Warehouse:
@@ -86,6 +87,8 @@ def open_warehouse(job: Job) -> Warehouse:
 
 
 def _open_layout(job: Job) -> ArchiveLayout:
+    if job.settings.metadata.uri is not None:
+        job.console.note("metadata.uri is not read yet: segments are told from the archive's listing alone")
     return open_archive(job.settings.archive_uri, job.settings.archive.layout)
 
 
@@ -177,69 +180,3 @@ def _noted_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]:
             "summary": json.dumps(summary, sort_keys=True),
         }
         warehouse.append(JOB_RUNS, warehouse.local(JOB_RUNS, [row]))
-
-
-def _show_partitions(job: Job, warehouse: Warehouse) -> None:
-    metadata = warehouse.read(PARTITION_METADATA).orderBy("topic", "partition", "topic_id")
-    rows = metadata.limit(_SHOWN_ROWS + 1).collect()
-    job.console.result()
-    job.console.table(
-        ["topic", "partition", "segments", "served", "offsets", "newest record", "records", "log bytes", "gaps"],
-        [
-            (
-                row["topic"],
-                row["partition"],
-                row["segment_count"],
-                row["served_segment_count"],
-                "" if row["earliest_offset"] is None else f"{row['earliest_offset']}..{row['latest_tiered_offset']}",
-                human_timestamp(row["max_timestamp_ms"]),
-                row["record_count"],
-                human_bytes(row["size_bytes"]),
-                row["gap_count"],
-            )
-            for row in rows[:_SHOWN_ROWS]
-        ],
-    )
-    if len(rows) > _SHOWN_ROWS:
-        job.console.result(
-            f"... and {metadata.count() - _SHOWN_ROWS} more; see {warehouse.location(PARTITION_METADATA)}"
-        )
-
-
-def _show_quarantine(job: Job, warehouse: Warehouse) -> None:
-    rows = warehouse.read(QUARANTINE).orderBy(*QUARANTINE.key).limit(_SHOWN_ROWS).collect()
-    if rows:
-        job.console.result()
-        job.console.table(
-            ["in quarantine", "position", "reason", "expected", "found"],
-            [(row["object_name"], row["position"], row["reason"], row["expected"], row["found"]) for row in rows],
-        )
-
-
-def _show_lookups(job: Job, warehouse: Warehouse) -> None:
-    """Three lookups into the partition with the most records: its beginning, its newest record, and later than that."""
-    largest = (
-        warehouse.read(PARTITION_METADATA)
-        .where("is_current AND max_timestamp_ms >= 0")
-        .orderBy(F.desc("record_count"), "topic", "partition")
-        .head(1)
-    )
-    if not largest:
-        return
-    topic, partition, newest_ms = (largest[0][name] for name in ("topic", "partition", "max_timestamp_ms"))
-    answers = []
-    for asked_ms in (0, newest_ms, min(newest_ms + 1, 2**63 - 1)):
-        call = "SELECT * FROM offset_for_timestamp(:topic, :partition, :timestamp_ms)"
-        values = {"topic": topic, "partition": partition, "timestamp_ms": asked_ms}
-        found = job.spark.sql(call, args=values).collect()[0]
-        answers.append(
-            (
-                f"offset_for_timestamp('{topic}', {partition}, {asked_ms})",
-                found["offset"],
-                human_timestamp(found["offset_timestamp_ms"]),
-                found["leader_epoch"],
-                found["outcome"],
-            )
-        )
-    job.console.result()
-    job.console.table(["lookup", "offset", "timestamp", "leader epoch", "outcome"], answers)

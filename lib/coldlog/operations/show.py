@@ -1,0 +1,81 @@
+"""show: what does a person see of a warehouse when the pipeline is done?"""
+
+from __future__ import annotations
+
+from pyspark.sql import functions as F
+
+from coldlog.console import human_bytes, human_timestamp
+from coldlog.job import Job
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.warehouse import Warehouse
+
+_SHOWN_ROWS = 40
+
+
+def show_partitions(job: Job, warehouse: Warehouse) -> None:
+    """A row a partition."""
+    metadata = warehouse.read(PARTITION_METADATA).orderBy("topic", "partition", "topic_id")
+    rows = metadata.limit(_SHOWN_ROWS + 1).collect()
+    job.console.result()
+    job.console.table(
+        ["topic", "partition", "segments", "served", "offsets", "newest record", "records", "log bytes", "gaps"],
+        [
+            (
+                row["topic"],
+                row["partition"],
+                row["segment_count"],
+                row["served_segment_count"],
+                "" if row["earliest_offset"] is None else f"{row['earliest_offset']}..{row['latest_tiered_offset']}",
+                human_timestamp(row["max_timestamp_ms"]),
+                row["record_count"],
+                human_bytes(row["size_bytes"]),
+                row["gap_count"],
+            )
+            for row in rows[:_SHOWN_ROWS]
+        ],
+    )
+    if len(rows) > _SHOWN_ROWS:
+        job.console.result(
+            f"... and {metadata.count() - _SHOWN_ROWS} more; see {warehouse.location(PARTITION_METADATA)}"
+        )
+
+
+def show_quarantine(job: Job, warehouse: Warehouse) -> None:
+    """A row a segment that could not be used."""
+    rows = warehouse.read(QUARANTINE).orderBy(*QUARANTINE.key).limit(_SHOWN_ROWS).collect()
+    if rows:
+        job.console.result()
+        job.console.table(
+            ["in quarantine", "position", "reason", "expected", "found"],
+            [(row["object_name"], row["position"], row["reason"], row["expected"], row["found"]) for row in rows],
+        )
+
+
+def show_lookups(job: Job, warehouse: Warehouse) -> None:
+    """Three lookups into the partition with the most records: its beginning, its newest record, and later than that."""
+    largest = (
+        warehouse.read(PARTITION_METADATA)
+        .where("is_current AND max_timestamp_ms >= 0")
+        .orderBy(F.desc("record_count"), "topic", "partition")
+        .head(1)
+    )
+    if not largest:
+        return
+    topic, partition, newest_ms = (largest[0][name] for name in ("topic", "partition", "max_timestamp_ms"))
+    answers = []
+    for asked_ms in (0, newest_ms, min(newest_ms + 1, 2**63 - 1)):
+        call = "SELECT * FROM offset_for_timestamp(:topic, :partition, :timestamp_ms)"
+        values = {"topic": topic, "partition": partition, "timestamp_ms": asked_ms}
+        found = job.spark.sql(call, args=values).collect()[0]
+        answers.append(
+            (
+                f"offset_for_timestamp('{topic}', {partition}, {asked_ms})",
+                found["offset"],
+                human_timestamp(found["offset_timestamp_ms"]),
+                found["leader_epoch"],
+                found["outcome"],
+            )
+        )
+    job.console.result()
+    job.console.table(["lookup", "offset", "timestamp", "leader epoch", "outcome"], answers)
