@@ -194,11 +194,10 @@ def _refuse_batch(
 
 
 def _gather(content: UInt8Column, starts: Int64Column, position: int) -> BatchHeaders:
-    raw = (
-        content[starts[:, np.newaxis] + np.arange(HEADER_BYTES)]
-        if len(starts)
-        else np.empty((0, HEADER_BYTES), np.uint8)
-    )
+    if len(starts):
+        raw = np.lib.stride_tricks.sliding_window_view(content, HEADER_BYTES)[starts]
+    else:
+        raw = np.empty((0, HEADER_BYTES), np.uint8)
     fields_of = np.ascontiguousarray(raw).view(HEADER).reshape(len(starts))
     base_offset = fields_of["base_offset"].astype(np.int64)
     return BatchHeaders(
