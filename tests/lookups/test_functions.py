@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from coldlog.lookups.functions import register_functions
+from coldlog.errors import UsageError
+from coldlog.sql import attach_warehouse
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.warehouse import Warehouse
@@ -16,8 +19,7 @@ FOUND, LATER, UNKNOWN, INVALID = "FOUND", "LATER_THAN_ARCHIVE", "UNKNOWN_TOPIC_O
 
 @pytest.fixture(scope="module")
 def sql(golden: Warehouse) -> SparkSession:
-    golden.register()
-    register_functions(golden.spark)
+    attach_warehouse(golden.spark, golden.uri)
     return golden.spark
 
 
@@ -84,3 +86,8 @@ def test_function_under_lateral_gives_one_row_a_request_as_a_scan_does(golden: W
             expected = (min(scanned), FOUND) if scanned else (None, LATER)
         assert (row["offset"], row["outcome"]) == expected, (topic, partition, timestamp_ms)
     assert len(asked) > 1000
+
+
+def test_folder_that_is_no_warehouse_is_refused(golden: Warehouse, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no warehouse of coldlog"):
+        attach_warehouse(golden.spark, str(tmp_path))

@@ -45,6 +45,15 @@ class Warehouse:
             if not self.has(table):
                 self.spark.sql(table.create_statement(self.identifier(table), self.location(table)))
 
+    def require_tables(self) -> None:
+        """A `UsageError` names the tables that are missing."""
+        missing = [table.name for table in ALL_TABLES if not self.has(table)]
+        if missing:
+            raise UsageError(
+                f"{self.uri} is no warehouse of coldlog: {', '.join(missing)} missing; run the pipeline into it first, "
+                "or correct warehouse.uri"
+            )
+
     def has(self, table: TableDefinition) -> bool:
         return DeltaTable.isDeltaTable(self.spark, self.location(table))
 
