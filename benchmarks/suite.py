@@ -72,13 +72,16 @@ def machine() -> dict[str, object]:
 
 
 def write_results(figures: Sequence[Figure], *, is_quick: bool) -> Path:
-    """The figures as JSON; a quick run does not overwrite a full one."""
+    """The figures as JSON, by benchmark; one that was not run keeps its earlier ones, and quick runs have a file
+    apart."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / ("quick.json" if is_quick else "latest.json")
-    content = {
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": machine(),
-        "figures": [asdict(figure) for figure in figures],
-    }
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for name in {figure.benchmark for figure in figures}:
+        results[name] = {
+            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "machine": machine(),
+            "figures": [asdict(figure) for figure in figures if figure.benchmark == name],
+        }
+    path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
