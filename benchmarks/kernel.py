@@ -20,10 +20,13 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.sections import SectionReader
 from coldlog.index.segment_index import SegmentIndexer
 from coldlog.model.states import IndexDepth
+from coldlog.settings import IndexSettings
 
 _GOAL = 0.8
-_WINDOW_BYTES = 32 * MIB
-_LIMITS = DecodeLimits(max_batch_bytes=128 * MIB, max_decompressed_bytes=128 * MIB)
+_SETTINGS = IndexSettings()
+_LIMITS = DecodeLimits(
+    max_batch_bytes=_SETTINGS.max_batch_bytes, max_decompressed_bytes=_SETTINGS.max_decompressed_bytes
+)
 
 
 def measure_kernel(sizes: Sizes) -> Iterator[Figure]:
@@ -67,7 +70,7 @@ def index_logs(logs: Sequence[Path], depth: IndexDepth) -> None:
         with mapped(log) as view:
             position = 0
             while position < len(view):
-                end = min(position + _WINDOW_BYTES, len(view))
+                end = min(position + _SETTINGS.window_bytes, len(view))
                 with view[position:end] as window:
                     consumed_bytes = indexer.add_window(window, position, is_last=end == len(view)).consumed_bytes
                 position += consumed_bytes

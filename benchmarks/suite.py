@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def line_of(figure: Figure) -> str:
     """One line of the table."""
-    ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+    ratio = "" if figure.ratio is None else f"{figure.ratio:.3g}"
     met = {None: "", True: " met", False: " MISSED"}[figure.is_met]
     value = f"{figure.value:,.1f}" if figure.value < 100 else f"{figure.value:,.0f}"
     return _COLUMNS.format(
