@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-import crc32c
 import numba
 import numpy as np
 import numpy.typing as npt
 
 from coldlog.errors import ArchiveError, Reason
+from coldlog.formats.crc import batch_crc, find_crc_mismatch
 
 HEADER = np.dtype(
     [
@@ -45,7 +45,6 @@ HEADER = np.dtype(
 )
 HEADER_BYTES = HEADER.itemsize
 LENGTH_PREFIX_BYTES = 12
-CRC_START = 21
 MAGIC_POSITION = 16
 MIN_BATCH_LENGTH = HEADER_BYTES - LENGTH_PREFIX_BYTES
 MIN_MESSAGE_LENGTH = 14
@@ -218,18 +217,18 @@ def _gather(content: UInt8Column, starts: Int64Column, position: int) -> BatchHe
 
 
 def _require_crcs(window: memoryview, headers: BatchHeaders, position: int) -> None:
-    checksum = crc32c.crc32c
-    starts = (headers.position - position).tolist()
-    for at, size, expected in zip(starts, headers.size_bytes.tolist(), headers.crc.tolist(), strict=True):
-        found = checksum(window[at + CRC_START : at + size])
-        if found != expected:
-            raise ArchiveError(
-                Reason.CRC_MISMATCH,
-                "batch does not match its checksum",
-                position=position + at,
-                expected=f"crc {expected:#010x}",
-                found=f"crc {found:#010x}",
-            )
+    starts = headers.position - position
+    bad = find_crc_mismatch(window, starts, headers.size_bytes, headers.crc)
+    if bad is None:
+        return
+    found = batch_crc(window, int(starts[bad]), int(headers.size_bytes[bad]))
+    raise ArchiveError(
+        Reason.CRC_MISMATCH,
+        "batch does not match its checksum",
+        position=int(headers.position[bad]),
+        expected=f"crc {int(headers.crc[bad]):#010x}",
+        found=f"crc {found:#010x}",
+    )
 
 
 def _require_fields(headers: BatchHeaders, next_offset: int) -> None:
