@@ -1,0 +1,243 @@
+"""Whatever the bytes of a log are, they parse or raise ArchiveError, in bounded time and memory."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import tracemalloc
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.message_sets import Magic, build_message_set
+from builders.payload_codecs import Codec
+from builders.segment_builder import Batch, Record, build_batch, build_batch_around, build_segment, varint
+from coldlog.errors import ArchiveError, Reason
+from coldlog.formats.limits import DecodeLimits
+from coldlog.formats.sections import SectionReader
+from coldlog.index.segment_index import SegmentIndexer, SegmentSummary
+from coldlog.model.states import IndexDepth
+
+LIMITS = DecodeLimits(max_batch_bytes=1 << 22, max_decompressed_bytes=1 << 22)
+
+
+def read(log: bytes, depth: IndexDepth = IndexDepth.RECORD) -> SegmentSummary:
+    indexer = SegmentIndexer(start_offset=0, depth=depth, counted_from_offset=0, sections=SectionReader(limits=LIMITS))
+    indexer.add_window(memoryview(log), 0, is_last=True)
+    return indexer.finish()
+
+
+def read_or_refusal(log: bytes) -> SegmentSummary | ArchiveError:
+    """The summary, or why there is none; anything but an ArchiveError fails the test."""
+    try:
+        return read(log)
+    except ArchiveError as refused:
+        return refused
+
+
+def _segment() -> list[Batch]:
+    """A batch of each codec, and markers."""
+    batches = []
+    for number, codec in enumerate(Codec):
+        records = tuple(Record(timestamp_ms=1000 + number * 10 + i, key=b"k", value=b"value" * 5) for i in range(3))
+        batches.append(Batch(base_offset=number * 3, records=records, codec=codec, leader_epoch=2))
+    return batches
+
+
+LOG = build_segment(_segment())
+BORDERS = [0]
+for one in _segment():
+    BORDERS.append(BORDERS[-1] + len(build_batch(one)))
+
+
+def test_every_flipped_byte_is_found_or_lies_outside_the_checksum() -> None:
+    whole = read(LOG)
+    found = 0
+    for at in range(len(LOG)):
+        damaged = bytearray(LOG)
+        damaged[at] ^= 0x40
+        begin = max(border for border in BORDERS if border <= at)
+        outcome = read_or_refusal(bytes(damaged))
+        if isinstance(outcome, ArchiveError):
+            # A base offset that was made smaller or larger shows at this batch or at the next.
+            assert outcome.position in (begin, min((b for b in BORDERS if b > at), default=begin)), at
+            found += 1
+        else:
+            in_batch = at - begin
+            assert in_batch < 8 or 12 <= in_batch < 16, "only the base offset and the leader epoch are not protected"
+            assert outcome.record_count == whole.record_count
+    assert found > 0.9 * len(LOG)
+
+
+def test_every_truncation_is_refused_unless_it_ends_with_a_batch() -> None:
+    for length in range(1, len(LOG)):
+        if length in BORDERS:
+            assert read(LOG[:length]).batch_count == BORDERS.index(length)
+            continue
+        with pytest.raises(ArchiveError) as caught:
+            read(LOG[:length])
+        assert caught.value.reason is Reason.LOG_TRUNCATED
+        assert caught.value.position == max(border for border in BORDERS if border < length)
+
+
+def test_log_of_no_bytes_is_refused() -> None:
+    with pytest.raises(ArchiveError) as caught:
+        SegmentIndexer(
+            start_offset=0, depth=IndexDepth.BATCH, counted_from_offset=0, sections=SectionReader(limits=LIMITS)
+        ).finish()
+    assert caught.value.reason is Reason.LOG_EMPTY
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_parse_or_raise_archive_error(log: bytes) -> None:
+    if not log:
+        return
+    for depth in IndexDepth:
+        with pytest.raises(ArchiveError):
+            read(log, depth)
+
+
+@given(codec=st.sampled_from(list(Codec)), payload=st.binary(max_size=300), count=st.integers(0, 2**31 - 1))
+def test_any_records_behind_a_true_checksum_parse_or_raise_archive_error(
+    codec: Codec, payload: bytes, count: int
+) -> None:
+    batch = Batch(base_offset=5, codec=codec, last_offset_delta=2**31 - 1)
+    _parses_or_refuses(build_batch_around(batch, payload, records_count=count))
+
+
+@given(codec=st.sampled_from(list(Codec)), seed=st.integers(0, 2**32), flips=st.integers(1, 4))
+def test_damaged_records_behind_a_true_checksum_parse_or_raise_archive_error(
+    codec: Codec, seed: int, flips: int
+) -> None:
+    chance = random.Random(seed)
+    records = tuple(Record(timestamp_ms=i, value=bytes([i]) * 40) for i in range(5))
+    batch = Batch(base_offset=5, records=records, codec=codec)
+    payload = bytearray(build_batch(batch)[61:])
+    for _ in range(flips):
+        payload[chance.randrange(len(payload))] ^= 1 << chance.randrange(8)
+    _parses_or_refuses(build_batch_around(batch, bytes(payload)))
+
+
+def _parses_or_refuses(log: bytes) -> None:
+    outcome = read_or_refusal(log)
+    if isinstance(outcome, ArchiveError):
+        assert outcome.position in (0, -1)
+    else:
+        assert outcome.batch_count == 1
+
+
+def _bomb(codec: Codec, size: int) -> bytes:
+    zeros = bytes(size)
+    if codec is Codec.GZIP:
+        return gzip.compress(zeros)
+    if codec is Codec.LZ4:
+        return lz4.frame.compress(zeros)
+    if codec is Codec.ZSTD:
+        return zstandard.ZstdCompressor(write_content_size=False).compress(zeros)
+    block = bytes(cramjam.snappy.compress_raw(zeros))
+    if codec is Codec.SNAPPY_RAW:
+        return block
+    return b"\x82SNAPPY\x00" + bytes([0, 0, 0, 1, 0, 0, 0, 1]) + len(block).to_bytes(4, "big") + block
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+def test_decompression_bomb_stops_at_the_limit(codec: Codec) -> None:
+    log = build_batch_around(
+        Batch(base_offset=0, codec=codec, last_offset_delta=9), _bomb(codec, 60 << 20), records_count=9
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(ArchiveError) as caught:
+            read(log)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.reason is Reason.DECOMPRESSION_LIMIT
+    assert peak < 8 * LIMITS.max_decompressed_bytes
+
+
+@pytest.mark.parametrize(
+    ("codec", "payload"),
+    [
+        (Codec.SNAPPY_RAW, b"\xff\xff\xff\xff\x0f\x00"),
+        (Codec.SNAPPY_XERIAL, b"\x82SNAPPY\x00" + bytes(8) + b"\x7f\xff\xff\xff"),
+        (Codec.SNAPPY_XERIAL, b"\x82SNAPPY\x00" + bytes(8) + b"\xff\xff\xff\xff"),
+        (Codec.SNAPPY_XERIAL, b"\x82SNAPPY\x00" + bytes(3)),
+        (Codec.GZIP, gzip.compress(b"x") + b"rubbish"),
+        (Codec.GZIP, gzip.compress(b"x" * 100)[:-9]),
+        (Codec.LZ4, lz4.frame.compress(b"x" * 100)[:-5]),
+        (Codec.LZ4, lz4.frame.compress(b"x") + b"rubbish"),
+        (Codec.ZSTD, zstandard.compress(b"x" * 100)[:-1]),
+        (Codec.ZSTD, zstandard.compress(b"x") + b"rubbish"),
+    ],
+)
+def test_broken_compression_is_refused_with_its_batch(codec: Codec, payload: bytes) -> None:
+    good = build_batch(Batch(base_offset=0, records=(Record(timestamp_ms=1),)))
+    bad = build_batch_around(Batch(base_offset=1, codec=codec, last_offset_delta=0), payload, records_count=1)
+    with pytest.raises(ArchiveError) as caught:
+        read(good + bad)
+    assert caught.value.reason in (Reason.DECOMPRESSION_FAILED, Reason.DECOMPRESSION_LIMIT)
+    assert caught.value.position == len(good)
+
+
+def test_members_and_frames_that_follow_one_another_are_one() -> None:
+    plain = build_batch(Batch(base_offset=0, records=(Record(timestamp_ms=1), Record(timestamp_ms=2))))[61:]
+    half = len(plain) // 2
+    for codec, compress in (
+        (Codec.GZIP, gzip.compress),
+        (Codec.ZSTD, zstandard.compress),
+        (Codec.LZ4, lz4.frame.compress),
+    ):
+        payload = compress(plain[:half]) + compress(plain[half:])
+        log = build_batch_around(Batch(base_offset=0, codec=codec, last_offset_delta=1), payload, records_count=2)
+        assert read(log).record_count == 2
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_message_sets_of_old_brokers_are_refused_by_name(magic: Magic) -> None:
+    with pytest.raises(ArchiveError) as caught:
+        read(build_message_set(magic, 0, [Record(timestamp_ms=1, value=b"x" * 80)]))
+    assert caught.value.reason is Reason.UNSUPPORTED_MAGIC
+    assert caught.value.found == f"magic {magic}"
+
+
+@pytest.mark.parametrize("length", [-1, 0, 13, 48, 2**31 - 1])
+def test_lengths_that_lie_never_lead_outside(length: int) -> None:
+    log = bytearray(LOG)
+    log[8:12] = length.to_bytes(4, "big", signed=True)
+    with pytest.raises(ArchiveError) as caught:
+        read(bytes(log))
+    assert caught.value.reason in (Reason.BATCH_LENGTH_INVALID, Reason.LOG_TRUNCATED)
+    assert caught.value.position == 0
+
+
+def test_claimed_counts_and_numbers_that_cannot_be_are_refused() -> None:
+    record = build_batch(Batch(base_offset=0, records=(Record(timestamp_ms=1),)))[61:]
+    endless = b"\xff" * 11
+    for payload, count in (
+        (record, 2),
+        (record + record, 1),
+        (record, 2**31 - 1),
+        (varint(20) + b"\x00" + endless + bytes(9), 1),
+        (varint(-1) + record, 1),
+        (endless, 1),
+        (record + record, 2),
+    ):
+        log = build_batch_around(Batch(base_offset=0, last_offset_delta=2**31 - 2), payload, records_count=count)
+        with pytest.raises(ArchiveError) as caught:
+            read(log)
+        assert caught.value.reason in (Reason.RECORDS_INVALID, Reason.HEADER_INVALID), (payload, count)
+
+
+def test_offsets_that_fall_or_pass_the_largest_number_are_refused() -> None:
+    one = Batch(base_offset=5, records=(Record(timestamp_ms=1),))
+    with pytest.raises(ArchiveError) as caught:
+        read(build_segment([one, one]))
+    assert caught.value.reason is Reason.OFFSETS_NOT_ASCENDING
+    with pytest.raises(ArchiveError) as caught:
+        read(build_batch_around(Batch(base_offset=2**63 - 1, last_offset_delta=3), b"", records_count=0))
+    assert caught.value.reason is Reason.HEADER_INVALID

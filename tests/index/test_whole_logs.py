@@ -1,0 +1,183 @@
+"""A log, walked from end to end in windows of any size, gives what a real broker and an independent builder say it
+holds."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.brute_force import list_stairs
+from builders.segment_builder import Segment, build_segment
+from builders.strategies import partitions
+from coldlog.formats.limits import DecodeLimits
+from coldlog.formats.record_batch import CODEC_NAMES
+from coldlog.formats.sections import SectionReader
+from coldlog.index.segment_index import IndexChunk, SegmentIndexer, SegmentSummary
+from coldlog.model.states import IndexDepth
+from kafka_sample import KAFKA_SAMPLE, TIERED_STORAGE, true_segments
+
+LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
+
+
+def walk(
+    log: bytes,
+    *,
+    start_offset: int,
+    counted_from: int | None = None,
+    depth: IndexDepth = IndexDepth.RECORD,
+    window_bytes: int = 1 << 22,
+) -> tuple[list[IndexChunk], SegmentSummary]:
+    """Feeds the log window by window, as a build does."""
+    indexer = SegmentIndexer(
+        start_offset=start_offset,
+        depth=depth,
+        counted_from_offset=start_offset if counted_from is None else counted_from,
+        sections=SectionReader(limits=LIMITS),
+    )
+    chunks, position, needed = [], 0, 0
+    while position < len(log):
+        window = log[position : position + max(window_bytes, needed)]
+        chunk = indexer.add_window(memoryview(window), position, is_last=position + len(window) == len(log))
+        chunks.append(chunk)
+        assert chunk.consumed_bytes or chunk.needed_bytes > len(window), "no progress"
+        position += chunk.consumed_bytes
+        needed = chunk.needed_bytes
+    return chunks, indexer.finish()
+
+
+def _batches(chunks: list[IndexChunk]) -> Iterator[dict[str, object]]:
+    for chunk in chunks:
+        headers = chunk.headers
+        for at in range(len(headers)):
+            yield {
+                "pos": int(headers.position[at]),
+                "size": int(headers.size_bytes[at]),
+                "base": int(headers.base_offset[at]),
+                "last": int(headers.last_offset[at]),
+                "records": int(headers.record_count[at]),
+                "codec": CODEC_NAMES[headers.codec[at]],
+                "ts_type": "LogAppendTime" if headers.is_log_append_time[at] else "CreateTime",
+                "max_ts": int(headers.max_timestamp_ms[at]),
+                "pid": int(headers.producer_id[at]),
+                "pepoch": int(headers.producer_epoch[at]),
+                "bseq": int(headers.base_sequence[at]),
+                "txn": bool(headers.is_transactional[at]),
+                "control": bool(headers.is_control[at]),
+                "leader_epoch": int(headers.leader_epoch[at]),
+                "crc": int(headers.crc[at]),
+            }
+
+
+def test_every_batch_of_the_broker_is_found_field_by_field() -> None:
+    truth: dict[str, list[dict[str, object]]] = {}
+    for path in sorted((KAFKA_SAMPLE / "truth" / "batches").glob("*.jsonl.gz")):
+        for line in gzip.decompress(path.read_bytes()).splitlines():
+            batch = json.loads(line)
+            truth.setdefault(batch["segment_id"], []).append(batch)
+    compared = 0
+    for segment in true_segments("COPY_SEGMENT_FINISHED"):
+        log = (TIERED_STORAGE / f"{segment['path']}.log").read_bytes()
+        chunks, summary = walk(log, start_offset=segment["start_offset"], window_bytes=4096)
+        found = list(_batches(chunks))
+        assert found == [{name: batch[name] for name in found[0]} for batch in truth[segment["segment_id"]]]
+        assert summary.max_timestamp_ms == segment["rec_max_ts"]
+        assert summary.abort_marker_count >= len(segment["aborted"])
+        compared += len(found)
+    assert compared > 5000
+
+
+def _stairs(chunks: list[IndexChunk]) -> list[tuple[int, int, int | None, int, int]]:
+    return [
+        (
+            int(chunk.stairs.offset[at]),
+            int(chunk.stairs.timestamp_ms[at]),
+            int(chunk.stairs.previous_timestamp_ms[at]) if chunk.stairs.has_previous[at] else None,
+            int(chunk.headers.base_offset[chunk.stairs.batch[at]]),
+            int(chunk.headers.leader_epoch[chunk.stairs.batch[at]]),
+        )
+        for chunk in chunks
+        for at in range(len(chunk.stairs.offset))
+    ]
+
+
+def _expected_stairs(segment: Segment, counted_from: int) -> list[tuple[int, int, int | None, int, int]]:
+    batch_of = {record.offset: batch for batch in segment.batches for record in batch.placed_records}
+    stairs = list_stairs(segment.placed_records, from_offset=counted_from)
+    before: list[int | None] = [None, *(stair.timestamp_ms for stair in stairs)]
+    return [
+        (stair.offset, stair.timestamp_ms, previous, batch_of[stair.offset].base_offset, stair.leader_epoch)
+        for stair, previous in zip(stairs, before, strict=False)
+    ]
+
+
+@given(segments=partitions(), window_bytes=st.integers(1, 5000), data=st.data())
+def test_stairs_and_running_maxima_are_those_of_a_scan_whatever_the_windows(
+    segments: list[Segment], window_bytes: int, data: st.DataObject
+) -> None:
+    for segment in segments:
+        log = build_segment(segment.batches)
+        last = segment.batches[-1].last_offset
+        counted_from = data.draw(st.integers(segment.start_offset, min(last + 2, 2**63 - 1)))
+        chunks, summary = walk(
+            log, start_offset=segment.start_offset, counted_from=counted_from, window_bytes=window_bytes
+        )
+        assert _stairs(chunks) == _expected_stairs(segment, counted_from)
+        running: int | None = None
+        rows = [(chunk, at) for chunk in chunks for at in range(len(chunk.headers))]
+        for (chunk, at), batch in zip(rows, segment.batches, strict=True):
+            before = int(chunk.previous_running_ms[at]) if chunk.has_previous_running[at] else None
+            assert before == running
+            counted = [each.timestamp_ms for each in batch.placed_records if each.offset >= counted_from]
+            running = max([*counted, *([] if running is None else [running])], default=None)
+            assert (int(chunk.running_ms[at]) if chunk.has_running[at] else None) == running
+        assert summary.counted_max_timestamp_ms == running
+        times = [record.timestamp_ms for record in segment.placed_records]
+        assert (summary.max_timestamp_ms, summary.min_timestamp_ms) == (
+            max(times, default=None),
+            min(times, default=None),
+        )
+        assert summary.record_count == len(times)
+        assert summary.last_offset == last
+
+
+@given(segments=partitions(), window_bytes=st.integers(1, 5000), data=st.data())
+def test_batch_depth_names_the_batch_that_holds_the_first_record_at_or_after_a_time(
+    segments: list[Segment], window_bytes: int, data: st.DataObject
+) -> None:
+    for segment in segments:
+        log = build_segment(segment.batches)
+        counted_from = data.draw(st.integers(segment.start_offset, segment.batches[-1].last_offset))
+        chunks, _ = walk(
+            log,
+            start_offset=segment.start_offset,
+            counted_from=counted_from,
+            depth=IndexDepth.BATCH,
+            window_bytes=window_bytes,
+        )
+        rows = [(chunk, at) for chunk in chunks for at in range(len(chunk.headers))]
+        for stair in list_stairs(segment.placed_records, from_offset=counted_from):
+            holding = [
+                int(chunk.headers.base_offset[at])
+                for chunk, at in rows
+                if chunk.has_running[at]
+                and stair.timestamp_ms <= int(chunk.running_ms[at])
+                and not (chunk.has_previous_running[at] and int(chunk.previous_running_ms[at]) >= stair.timestamp_ms)
+            ]
+            batch = next(b for b in segment.batches if b.base_offset <= stair.offset <= b.last_offset)
+            assert holding == [batch.base_offset]
+
+
+@pytest.mark.parametrize("depth", list(IndexDepth))
+def test_windows_smaller_than_a_batch_ask_for_more_and_go_on(depth: IndexDepth) -> None:
+    segment = true_segments("COPY_SEGMENT_FINISHED")[0]
+    log = (TIERED_STORAGE / f"{segment['path']}.log").read_bytes()
+    whole, of_whole = walk(log, start_offset=segment["start_offset"], depth=depth)
+    pieces, of_pieces = walk(log, start_offset=segment["start_offset"], depth=depth, window_bytes=1)
+    assert of_pieces == of_whole
+    assert list(_batches(pieces)) == list(_batches(whole))
+    assert len(pieces) > len(whole)
