@@ -1,9 +1,9 @@
 """crc: do the batches of a window match their checksums?
 
-CRC-32C over everything from a batch's attributes on, by the package crc32c. Its Python function costs about a microsecond
-a call, more than the checksum of a small batch itself; so the loop over the batches is compiled and calls the C function
-that the package's extension exports. Where that is not exported (another build of the package, another processor), the
-Python function is called, batch by batch; both give the same answer.
+CRC-32C over everything from a batch's attributes on, by the package crc32c. Its Python function costs about a
+microsecond a call, more than the checksum of a small batch itself; so the loop over the batches is compiled and calls
+the C function that the package's extension exports. Where that is not exported (another build of the package, another
+processor), the Python function is called, batch by batch; both give the same answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _INITIAL = np.uint32(0xFFFFFFFF)
 def find_crc_mismatch(
     window: memoryview, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32], crcs: npt.NDArray[np.uint32]
 ) -> int | None:
-    """The first batch of `window` (it begins at `starts[i]` and has `sizes[i]` bytes) whose checksum is not `crcs[i]`."""
+    """The first batch of `window` (it begins at `starts[i]` and has `sizes[i]` bytes) whose checksum is not
+    `crcs[i]`."""
     if not len(starts):
         return None
     if _ADDRESS == 0:
