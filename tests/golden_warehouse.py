@@ -6,10 +6,10 @@ import csv
 import json
 from pathlib import Path
 
-from coldlog.formats.limits import DecodeLimits
 from pyspark.sql import SparkSession
 
 from coldlog.archive.open_archive import open_archive
+from coldlog.formats.limits import DecodeLimits
 from coldlog.model.states import IndexDepth
 from coldlog.operations.build import BuildSettings, build_indexes
 from coldlog.operations.materialize import materialize_metadata

@@ -135,7 +135,7 @@ def _bomb(codec: Codec, size: int) -> bytes:
     if codec is Codec.GZIP:
         return gzip.compress(zeros)
     if codec is Codec.LZ4:
-        return lz4.frame.compress(zeros)
+        return bytes(lz4.frame.compress(zeros))
     if codec is Codec.ZSTD:
         return zstandard.ZstdCompressor(write_content_size=False).compress(zeros)
     block = bytes(cramjam.snappy.compress_raw(zeros))

@@ -60,7 +60,7 @@ def decompress_into(codec: int, section: memoryview, output: memoryview) -> int:
             expected=f"{len(output)} bytes at most",
             found=f"more, from {len(section)} bytes",
         ) from None
-    except (_BrokenError, *_LIBRARY_ERRORS) as broken:
+    except _REFUSALS as broken:
         raise ArchiveError(
             Reason.DECOMPRESSION_FAILED,
             f"{name} records cannot be decompressed",
@@ -130,10 +130,10 @@ _RLE_BLOCK = 1
 
 
 def _zstd_frame_end(section: memoryview, at: int, end: int) -> int:
-    if end - at >= 8 and section[at + 1 : at + 4] == b"\x2a\x4d\x18" and section[at] & 0xF0 == 0x50:
+    if end - at >= 8 and bytes(section[at + 1 : at + 4]) == b"\x2a\x4d\x18" and section[at] & 0xF0 == 0x50:
         skippable = at + 8 + int.from_bytes(section[at + 4 : at + 8], "little")
         return skippable if skippable <= end else -1
-    if end - at < 6 or section[at : at + 4] != _ZSTD_MAGIC:
+    if end - at < 6 or bytes(section[at : at + 4]) != _ZSTD_MAGIC:
         return -1
     descriptor = section[at + 4]
     is_single_segment = bool(descriptor & 0x20)
@@ -175,7 +175,14 @@ def _snappy_block(block: memoryview, output: memoryview) -> int:
 
 
 _ZSTD = zstandard.ZstdDecompressor()
-_LIBRARY_ERRORS = (cramjam.DecompressionError, isal_zlib.error, RuntimeError, zstandard.ZstdError, EOFError)
+_REFUSALS: tuple[type[Exception], ...] = (
+    _BrokenError,
+    cramjam.DecompressionError,
+    isal_zlib.error,  # type: ignore[assignment]  # its stub declares an instance; it is zlib's exception class
+    RuntimeError,
+    zstandard.ZstdError,
+    EOFError,
+)
 """What the libraries raise for bytes they cannot decode: lz4 a bare RuntimeError, at a missing end EOFError."""
 _DECODERS: dict[int, tuple[str, Callable[[memoryview, memoryview], int]]] = {
     1: ("gzip", _gzip),

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.varint import MAX_VARINT_BYTES, MAX_VARLONG_BYTES, read_signed
+from coldlog.formats.varint import MAX_VARINT_BYTES, MAX_VARLONG_BYTES, read_number
 
 _KEY_BYTES = 4
 
@@ -28,13 +28,13 @@ class ControlRecordType(IntEnum):
 
 def read_control_record_type(buffer: npt.NDArray[np.uint8], start: int, end: int, position: int) -> ControlRecordType:
     """The type of the first record of a control batch's records; `position` is the batch's, for the error."""
-    at: int = start
+    at = start
     for max_bytes, skip in ((MAX_VARINT_BYTES, 1), (MAX_VARLONG_BYTES, 0), (MAX_VARINT_BYTES, 0)):
-        _, at = read_signed.py_func(buffer, at, end, max_bytes)
+        _, at = read_number(buffer, at, end, max_bytes)
         if at < 0:
             raise _refusal(position, "a number that does not end")
         at += skip
-    key_bytes, at = read_signed.py_func(buffer, at, end, MAX_VARINT_BYTES)
+    key_bytes, at = read_number(buffer, at, end, MAX_VARINT_BYTES)
     if at < 0 or key_bytes < _KEY_BYTES or at + key_bytes > end:
         raise _refusal(position, f"a key of {int(key_bytes)} bytes")
     kind = int.from_bytes(buffer[at + 2 : at + _KEY_BYTES].tobytes(), "big", signed=True)

@@ -71,12 +71,17 @@ def _call(typing_context, address, crc, data, size):  # type: ignore[no-untyped-
     return numba.uint32(numba.int64, numba.uint32, numba.int64, numba.int64), generate
 
 
+@numba.njit(cache=True, nogil=True, inline="always")
+def _checksum(address, data, size):  # type: ignore[no-untyped-def]  # numba infers it
+    return _call(address, _INITIAL, data, size)  # type: ignore[call-arg]  # numba adds the typing context
+
+
 @numba.njit(cache=True, nogil=True)
 def _find_mismatch(address, content, starts, sizes, crcs):  # type: ignore[no-untyped-def]  # numba infers it
     data = np.int64(content.ctypes.data)
     for batch in range(len(starts)):
         start = data + starts[batch] + CRC_START
-        found = _call(address, _INITIAL, start, np.int64(sizes[batch]) - CRC_START)
+        found = _checksum(address, start, np.int64(sizes[batch]) - CRC_START)
         if np.uint32(found ^ _INITIAL) != crcs[batch]:
             return batch
     return -1

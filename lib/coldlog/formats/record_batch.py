@@ -94,15 +94,19 @@ class BatchHeaders:
 
     @property
     def is_log_append_time(self) -> npt.NDArray[np.bool_]:
-        return (self.attributes & np.int16(LOG_APPEND_TIME)) != 0
+        return _has(self.attributes, LOG_APPEND_TIME)
 
     @property
     def is_transactional(self) -> npt.NDArray[np.bool_]:
-        return (self.attributes & np.int16(TRANSACTIONAL)) != 0
+        return _has(self.attributes, TRANSACTIONAL)
 
     @property
     def is_control(self) -> npt.NDArray[np.bool_]:
-        return (self.attributes & np.int16(CONTROL)) != 0
+        return _has(self.attributes, CONTROL)
+
+
+def _has(attributes: Int16Column, bit: int) -> npt.NDArray[np.bool_]:
+    return np.asarray(attributes & np.int16(bit), dtype=np.bool_)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +146,9 @@ def read_batch_headers(
 
 
 @numba.njit(cache=True, nogil=True)
-def _walk(content, max_batch_bytes, starts):  # type: ignore[no-untyped-def]  # numba infers it
+def _walk(content, max_batch_bytes, starts):  # type: ignore[no-untyped-def]  # noqa: C901  # numba infers it; one loop
     """Fills `starts`; returns how many, where it stopped, why, and the size of the batch there (0: unknown)."""
-    count, at, end = 0, 0, len(content)
+    count, at, end = 0, np.int64(0), len(content)
     while at < end:
         if at + MAGIC_POSITION + 1 > end:
             return count, at, _CUT, 0

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.record_batch import BatchHeaders
 from coldlog.formats.sections import SectionReader
-from coldlog.formats.varint import MAX_VARINT_BYTES, MAX_VARLONG_BYTES, read_signed
+from coldlog.formats.varint import MAX_VARINT_BYTES, MAX_VARLONG_BYTES, read_number
 
 Headers = tuple[tuple[bytes, bytes | None], ...]
 _INT64_RANGE = 1 << 64
@@ -64,7 +64,7 @@ class _Cursor:
     batch_position: int
 
     def number(self, max_bytes: int = MAX_VARINT_BYTES) -> int:
-        value, at = read_signed.py_func(self.buffer, self.at, self.end, max_bytes)
+        value, at = read_number(self.buffer, self.at, self.end, max_bytes)
         if at < 0:
             raise self.refusal("record holds a number that does not end")
         self.at = int(at)

@@ -101,7 +101,7 @@ class SectionReader:
         if used and room < 16 * len(section):
             return -1
         try:
-            return decompress_into(codec, section, memoryview(self.scratch)[used:])
+            return decompress_into(codec, section, memoryview(self.scratch.data)[used:])
         except ArchiveError as wrong:
             if wrong.reason is Reason.DECOMPRESSION_LIMIT:
                 return -1
@@ -113,7 +113,7 @@ class SectionReader:
         while True:
             room = min(len(self.scratch), limit)
             try:
-                return decompress_into(codec, section, memoryview(self.scratch)[:room])
+                return decompress_into(codec, section, memoryview(self.scratch.data)[:room])
             except ArchiveError as wrong:
                 if wrong.reason is not Reason.DECOMPRESSION_LIMIT or room >= limit:
                     raise

@@ -10,9 +10,16 @@ from __future__ import annotations
 
 import numba
 import numpy as np
+import numpy.typing as npt
 
 MAX_VARINT_BYTES = 5
 MAX_VARLONG_BYTES = 10
+
+
+def read_number(buffer: npt.NDArray[np.uint8], at: int, end: int, max_bytes: int) -> tuple[int, int]:
+    """`read_signed` for callers that are not compiled: one number now and then."""
+    value, behind = read_signed.py_func(buffer, at, end, max_bytes)  # type: ignore[no-untyped-call]  # a dispatcher
+    return int(value), int(behind)
 
 
 @numba.njit(cache=True, nogil=True, inline="always")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from coldlog.model.states import IndexDepth
 
 Int64Column = npt.NDArray[np.int64]
 BoolColumn = npt.NDArray[np.bool_]
+_Scalar = TypeVar("_Scalar", np.int64, np.bool_)
 _LOWEST = np.iinfo(np.int64).min
 
 
@@ -260,7 +262,8 @@ def _control_sections(
             yield sections, index
 
 
-def _shifted(column: npt.NDArray[np.generic], before: int | bool) -> npt.NDArray[np.generic]:  # type: ignore[type-var]
+def _shifted(column: npt.NDArray[_Scalar], before: int | bool) -> npt.NDArray[_Scalar]:
+    """Each entry's predecessor; the first one's is `before`."""
     return np.concatenate((np.array([before], dtype=column.dtype), column[:-1])) if len(column) else column
 
 

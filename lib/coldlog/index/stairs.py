@@ -114,7 +114,7 @@ def find_stairs(sections: RecordSections, headers: BatchHeaders, running: Runnin
 
 
 @numba.njit(cache=True, nogil=True)
-def _find_stairs(  # type: ignore[no-untyped-def]  # numba infers it
+def _find_stairs(  # type: ignore[no-untyped-def]  # noqa: C901  # numba infers it; one loop, split it would be slower
     buffer, starts, ends, base_offsets, last_offsets, base_timestamps, max_timestamps, is_append_time, counts,
     counted_from, running, is_known, stairs, has_previous, times, has_running,
 ):  # fmt: skip
