@@ -34,6 +34,7 @@ class TrueSegment(TypedDict):
     start_offset: int
     end_offset: int
     size: int
+    leader_epochs: dict[str, int]
     rec_max_ts: int
     txnindex_present: bool
     aborted: list[AbortedTransaction]

@@ -1,0 +1,62 @@
+"""faulty_layout: what if the store does not answer?
+
+A double that tests ship to tasks: a layout whose logs, for the segments named, cannot be read for now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coldlog.archive.layout import (
+    ArchiveLayout,
+    DirectoryListing,
+    ListedSegment,
+    PartitionDirectory,
+    SegmentFileKind,
+    SegmentListing,
+)
+from coldlog.errors import RetriableError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultyLayout:
+    """An ArchiveLayout over another, which raises `RetriableError` for the logs of `unanswered_segment_ids`."""
+
+    layout: ArchiveLayout
+    unanswered_segment_ids: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """The other's."""
+        return self.layout.name
+
+    @property
+    def uri(self) -> str:
+        """The other's."""
+        return self.layout.uri
+
+    def list_partition_directories(self) -> DirectoryListing:
+        """The other's."""
+        return self.layout.list_partition_directories()
+
+    def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
+        """The other's."""
+        return self.layout.list_segments(directory)
+
+    def has_file(self, segment: ListedSegment, kind: SegmentFileKind) -> bool:
+        """The other's."""
+        return self.layout.has_file(segment, kind)
+
+    def log_size_bytes(self, segment: ListedSegment) -> int:
+        """The other's."""
+        return self.layout.log_size_bytes(segment)
+
+    def read_log_range(self, segment: ListedSegment, position: int, length: int) -> memoryview:
+        """The other's, or no answer."""
+        if segment.segment_id in self.unanswered_segment_ids:
+            raise RetriableError(f"the store does not answer for segment {segment.segment_id}")
+        return self.layout.read_log_range(segment, position, length)
+
+    def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
+        """The other's."""
+        return self.layout.read_small_file(segment, kind)
