@@ -34,7 +34,7 @@ def test_segments_agree_with_the_metadata_topic(golden: Warehouse) -> None:
         assert row["txn_index_empty"] == facts["txn_idx_empty"]
         assert (row["batch_count"], row["record_count"]) == (facts["batches"], facts["records"])
         assert row["control_batch_count"] == facts["control_batches"]
-        # Metadata begins an epoch at the log start where DeleteRecords had moved that into the segment before its upload.
+        # Metadata begins an epoch at the log start where DeleteRecords had moved that into the segment already.
         for each in row["segment_leader_epochs"]:
             assert each["start_offset"] <= segment["leader_epochs"][str(each["leader_epoch"])]
         if facts["rec_max_ts"] >= 0:  # type: ignore[operator]
