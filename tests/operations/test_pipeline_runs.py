@@ -17,6 +17,7 @@ from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.faulty_layout import FaultyLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ColdlogError, RetriableError, UsageError
+from coldlog.formats.producer_snapshot import ProducerSnapshot, ProducerStateEntry, write_producer_snapshot
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.requests import requests_from_rows
 from coldlog.operations.build import build_indexes
@@ -145,6 +146,22 @@ def _remove(suffix: str) -> Damage:
 
 
 OLD_MESSAGES = build_message_set(1, 0, [Record(timestamp_ms=1, value=b"x" * 80)])
+LATER_SNAPSHOT = write_producer_snapshot(
+    ProducerSnapshot(
+        entries=(
+            ProducerStateEntry(
+                producer_id=1,
+                producer_epoch=0,
+                last_sequence=0,
+                last_offset=99,
+                offset_delta=0,
+                timestamp_ms=0,
+                coordinator_epoch=0,
+                current_txn_first_offset=-1,
+            ),
+        )
+    )
+)
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "flipped-record": (_flip(".log", 70), "crc_mismatch"),
     "flipped-crc": (_flip(".log", 18), "crc_mismatch"),
@@ -163,6 +180,8 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "promising-txnindex": (_replace(".txnindex", bytes(2) + bytes(7) + b"\x01" + bytes(24)), "txn_index_invalid"),
     "flipped-snapshot": (_flip(".snapshot", 3), "producer_snapshot_invalid"),
     "rubbish-checkpoint": (_replace(".leader_epoch_checkpoint", b"hello"), "leader_epoch_checkpoint_invalid"),
+    "flipped-epoch": (_flip(".log", 14), "header_invalid"),
+    "later-producers": (_replace(".snapshot", LATER_SNAPSHOT), "log_truncated"),
     "no-log": (_remove(".log"), ""),
     "no-index": (_remove(".index"), ""),
     "no-snapshot": (_remove(".snapshot"), ""),

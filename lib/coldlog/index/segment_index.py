@@ -211,6 +211,17 @@ class _Totals:
     def _add_epochs(self, headers: BatchHeaders) -> None:
         before = self.leader_epochs[-1][0] if self.leader_epochs else None
         changes = np.flatnonzero(np.diff(headers.leader_epoch)) + 1
+        falls = np.flatnonzero(np.diff(headers.leader_epoch) < 0) + 1
+        if before is not None and int(headers.leader_epoch[0]) < before:
+            falls = np.array([0])
+        if len(falls):
+            raise ArchiveError(
+                Reason.HEADER_INVALID,
+                "leader epoch of a batch is lower than the one before",
+                position=int(headers.position[falls[0]]),
+                expected="epochs that do not fall",
+                found=f"epoch {int(headers.leader_epoch[falls[0]])}",
+            )
         for at in ([] if before == int(headers.leader_epoch[0]) else [0]) + changes.tolist():
             self.leader_epochs.append((int(headers.leader_epoch[at]), int(headers.base_offset[at])))
 

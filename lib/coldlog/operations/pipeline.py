@@ -166,8 +166,8 @@ def _noted_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]:
     try:
         yield summary
         outcome, error = "succeeded", ""
-    except ColdlogError as failed:
-        error = str(failed)
+    except Exception as failed:
+        error = str(failed).partition("\n")[0] or type(failed).__name__
         raise
     finally:
         row = {

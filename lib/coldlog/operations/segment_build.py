@@ -127,7 +127,7 @@ def _index_one(
     side_files.require_agreement(summary)
     if side_files.txn_index.entry_count:
         yield encode_rows(TXN_INDEX.name, segment, txn_index_rows(side_files.txn_index))
-    return _published(work, summary, side_files.txn_index.is_empty, options.depth)
+    return _published(work, summary, side_files.find_txn_index_empty(summary), options.depth)
 
 
 def _iter_chunks(
@@ -154,7 +154,7 @@ def _iter_chunks(
 
 
 def _published(
-    work: SegmentWork, summary: SegmentSummary, txn_index_empty: bool, depth: IndexDepth
+    work: SegmentWork, summary: SegmentSummary, txn_index_empty: bool | None, depth: IndexDepth
 ) -> dict[str, object]:
     """Kafka's metadata gives the time of the file where no batch has a timestamp (LogSegment.largestTimestamp)."""
     largest = summary.largest_batch_timestamp_ms

@@ -43,13 +43,19 @@ def show_partitions(job: Job, warehouse: Warehouse) -> None:
 
 def show_quarantine(job: Job, warehouse: Warehouse) -> None:
     """A row a segment that could not be used."""
-    rows = warehouse.read(QUARANTINE).orderBy(*QUARANTINE.key).limit(_SHOWN_ROWS).collect()
+    quarantine = warehouse.read(QUARANTINE)
+    rows = quarantine.orderBy(*QUARANTINE.key).limit(_SHOWN_ROWS + 1).collect()
     if rows:
         job.console.result()
         job.console.table(
             ["in quarantine", "position", "reason", "expected", "found"],
-            [(row["object_name"], row["position"], row["reason"], row["expected"], row["found"]) for row in rows],
+            [
+                (row["object_name"], row["position"], row["reason"], row["expected"], row["found"])
+                for row in rows[:_SHOWN_ROWS]
+            ],
         )
+    if len(rows) > _SHOWN_ROWS:
+        job.console.result(f"... and {quarantine.count() - _SHOWN_ROWS} more; see {warehouse.location(QUARANTINE)}")
 
 
 def show_lookups(job: Job, warehouse: Warehouse) -> None:

@@ -2,7 +2,8 @@
 
 They are read before the log and held against it while it is walked: an offset index must point to the beginning of a
 batch and name its last offset; no entry of it or of the time index may lie behind the log's end; a transaction index
-may not list more aborts than the log has abort markers. Such a disagreement means that one of the files is of another
+may not list more aborts than the log has abort markers; the producer snapshot may know no record behind the log's end, the leader
+epoch checkpoint must know the log's epochs. Such a disagreement means that one of the files is of another
 segment or was cut, and a log that was cut between two batches shows by nothing else.
 """
 
@@ -14,9 +15,9 @@ import numpy as np
 
 from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.leader_epoch_checkpoint import read_leader_epoch_checkpoint
+from coldlog.formats.leader_epoch_checkpoint import LeaderEpochCheckpoint, read_leader_epoch_checkpoint
 from coldlog.formats.offset_index import OffsetIndex, read_offset_index
-from coldlog.formats.producer_snapshot import read_producer_snapshot
+from coldlog.formats.producer_snapshot import ProducerSnapshot, read_producer_snapshot
 from coldlog.formats.time_index import TimeIndex, read_time_index
 from coldlog.formats.txn_index import TxnIndex, read_txn_index
 from coldlog.index.segment_index import IndexChunk, SegmentSummary
@@ -72,7 +73,16 @@ class SideFiles:
     offset_index_check: OffsetIndexCheck
     time_index: TimeIndex
     txn_index: TxnIndex
+    producer_snapshot: ProducerSnapshot
+    leader_epoch_checkpoint: LeaderEpochCheckpoint
     names: dict[SegmentFileKind, str]
+
+    def find_txn_index_empty(self, summary: SegmentSummary) -> bool | None:
+        """None (unknown) where the log has abort markers and the index lists none: a marker of a transaction that wrote
+        nothing here leaves no entry, and neither does an index that was lost."""
+        if self.txn_index.is_empty and summary.abort_marker_count:
+            return None
+        return self.txn_index.is_empty
 
     def require_agreement(self, summary: SegmentSummary) -> None:
         """Raises `ArchiveError` where a file promises what the log does not hold."""
@@ -86,6 +96,8 @@ class SideFiles:
                 expected=f"offset {summary.last_offset} at most",
                 found=f"offset {int(self.time_index.offsets[-1])}",
             )
+        self._require_producers(summary)
+        self._require_leader_epochs(summary)
         if self.txn_index.entry_count > summary.abort_marker_count:
             raise ArchiveError(
                 Reason.TXN_INDEX_INVALID,
@@ -94,6 +106,30 @@ class SideFiles:
                 expected=f"{summary.abort_marker_count} at most",
                 found=str(self.txn_index.entry_count),
             )
+
+    def _require_producers(self, summary: SegmentSummary) -> None:
+        last_offset = max((entry.last_offset for entry in self.producer_snapshot.entries), default=-1)
+        if last_offset > summary.last_offset:
+            raise ArchiveError(
+                Reason.LOG_TRUNCATED,
+                "producer snapshot of the segment's end knows later records than the log holds",
+                object_name=self.names[SegmentFileKind.LOG],
+                expected=f"offset {last_offset} at least",
+                found=f"offset {summary.last_offset}",
+            )
+
+    def _require_leader_epochs(self, summary: SegmentSummary) -> None:
+        """No batch is of an epoch that the lineage, which goes up to the segment's end, has passed over."""
+        lineage = [entry.leader_epoch for entry in self.leader_epoch_checkpoint.entries]
+        for epoch, offset in summary.leader_epochs:
+            if lineage and epoch > lineage[0] and epoch not in lineage:
+                raise ArchiveError(
+                    Reason.LEADER_EPOCH_CHECKPOINT_INVALID,
+                    "log holds a leader epoch that the checkpoint does not know",
+                    object_name=self.names[SegmentFileKind.LEADER_EPOCH_CHECKPOINT],
+                    expected=f"one of {lineage[:20]}",
+                    found=f"epoch {epoch} at offset {offset}",
+                )
 
 
 def read_side_files(layout: ArchiveLayout, segment: ListedSegment) -> SideFiles:
@@ -114,14 +150,16 @@ def read_side_files(layout: ArchiveLayout, segment: ListedSegment) -> SideFiles:
         kind = SegmentFileKind.TXN_INDEX
         txn_index = read_txn_index(content(kind), base_offset=base_offset)
         kind = SegmentFileKind.PRODUCER_SNAPSHOT
-        read_producer_snapshot(content(kind))
+        producer_snapshot = read_producer_snapshot(content(kind))
         kind = SegmentFileKind.LEADER_EPOCH_CHECKPOINT
-        read_leader_epoch_checkpoint(content(kind))
+        leader_epoch_checkpoint = read_leader_epoch_checkpoint(content(kind))
     except ArchiveError as wrong:
         raise wrong if wrong.object_name else wrong.with_object_name(names.get(kind, "")) from wrong
     return SideFiles(
         offset_index_check=OffsetIndexCheck(index=offset_index, object_name=names[SegmentFileKind.OFFSET_INDEX]),
         time_index=time_index,
         txn_index=txn_index,
+        producer_snapshot=producer_snapshot,
+        leader_epoch_checkpoint=leader_epoch_checkpoint,
         names=names,
     )
