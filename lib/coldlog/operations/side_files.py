@@ -2,9 +2,10 @@
 
 They are read before the log and held against it while it is walked: an offset index must point to the beginning of a
 batch and name its last offset; no entry of it or of the time index may lie behind the log's end; a transaction index
-may not list more aborts than the log has abort markers; the producer snapshot may know no record behind the log's end, the leader
-epoch checkpoint must know the log's epochs. Such a disagreement means that one of the files is of another
-segment or was cut, and a log that was cut between two batches shows by nothing else.
+may not list more aborts than the log has abort markers; the producer snapshot may know no record behind the log's end,
+and the leader epoch checkpoint must know the log's epochs. Such a disagreement means that one of the files is of
+another segment or was cut. A log that was cut between two batches shows by nothing else, and where none of these files
+reaches into its last batch (an index has an entry every few kilobytes) not at all.
 """
 
 from __future__ import annotations
