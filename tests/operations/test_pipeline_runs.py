@@ -301,6 +301,7 @@ def _killed_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         yield
 
 
+@pytest.mark.timeout(2400)  # two runs of the pipeline for each of some twenty writes
 def test_run_that_was_cut_behind_any_write_ends_the_same_when_run_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
