@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -29,9 +28,8 @@ if __name__ == "__main__":
 
 
 def run_python(script: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_GATEWAY")}
     command = [sys.executable, str(script), *arguments]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.fixture
@@ -152,10 +150,8 @@ def test_a_job_that_is_stopped_ends_with_its_jvm(tmp_path: Path, number: signal.
     script = tmp_path / "wait.py"
     body = "    print('started', flush=True)\n    time.sleep(100)"
     script.write_text(JOB.format(name="wait", body=body))
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_GATEWAY")}
-    with subprocess.Popen(
-        [sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as job:
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
         assert job.stdout is not None
         assert job.stdout.readline() == "started\n"
         job.send_signal(number)

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pyspark
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from coldlog.settings import Settings
@@ -23,7 +23,7 @@ from coldlog.spark_options import LAUNCH_OPTIONS, process_environment, spark_opt
 
 def spark_session(settings: Settings, app_name: str = "coldlog") -> SparkSession:
     """The session of this process; the first call starts Spark."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
+    if _has_jvm():
         submitted = SparkConf()
         options = {
             key: value
@@ -39,9 +39,18 @@ def spark_session(settings: Settings, app_name: str = "coldlog") -> SparkSession
     return builder.getOrCreate()
 
 
+def _has_jvm() -> bool:
+    # The variable is spark-submit's word to the driver it starts.
+    return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def _start_jvm(options: dict[str, str]) -> None:
     needed = process_environment(os.environ, options["spark.master"], python=sys.executable, conf=REPOSITORY / "conf")
     os.environ.update(needed)
     # The Spark beside pyspark, whatever SPARK_HOME says: another version would not understand it.
     gateway = start_gateway(Path(pyspark.__file__).parent, options, os.environ)
     os.environ.update(gateway.environment)
+    SparkContext._ensure_initialized()
+    # A job that this process starts would take them for its own JVM.
+    for variable in gateway.environment:
+        del os.environ[variable]

@@ -1,9 +1,9 @@
 """compression: what are the records of a compressed batch?
 
 Kafka's codecs: gzip, snappy (raw, as librdkafka writes it, or in the framing of xerial's snappy-java: 8 bytes of magic,
-two int32 of version, then blocks with an int32 length each), lz4 (its frame format) and zstd. Frames may follow one
-another where Kafka's Java readers go on with the next one (gzip members, zstd frames); anything else behind the end is
-refused.
+two int32 of version, then blocks with an int32 length each), lz4 (its frame format) and zstd. Behind the first end,
+Kafka's Java readers go on with the next gzip member or zstd frame, and stop at an lz4 frame's end mark whatever follows
+(Lz4BlockInputStream): so does this one.
 
 Memory: output goes into a buffer that the caller owns, `limit_bytes` at most, whatever the input claims. What would be
 larger is `DECOMPRESSION_LIMIT`, what no decoder understands is `DECOMPRESSION_FAILED`.
@@ -70,28 +70,27 @@ def decompress_into(codec: int, section: memoryview, output: memoryview) -> int:
 
 
 def _gzip(section: memoryview, output: memoryview) -> int:
-    return _inflate_members(section, output, lambda: isal_zlib.decompressobj(wbits=_GZIP_WINDOW_BITS))
+    written, rest = 0, bytes(section)
+    while rest:
+        decoder: _Inflater = isal_zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
+        written += _inflate(decoder, rest, output[written:])
+        rest = decoder.unused_data
+    return written
 
 
 def _lz4(section: memoryview, output: memoryview) -> int:
-    return _inflate_members(section, output, lz4.frame.LZ4FrameDecompressor)
+    return _inflate(lz4.frame.LZ4FrameDecompressor(), bytes(section), output) if section else 0
 
 
-def _inflate_members(section: memoryview, output: memoryview, make: Callable[[], _Inflater]) -> int:
-    """Members one after another, each by a decoder of its own; the decoders stop at the room that is left."""
-    written, rest = 0, bytes(section)
-    while rest:
-        decoder = make()
-        room = len(output) - written
-        piece = decoder.decompress(rest, room + 1)
-        if len(piece) > room:
-            raise _LimitError
-        output[written : written + len(piece)] = piece
-        written += len(piece)
-        if not decoder.eof:
-            raise _BrokenError("the data ends before the frame does")
-        rest = decoder.unused_data or b""
-    return written
+def _inflate(decoder: _Inflater, data: bytes, output: memoryview) -> int:
+    """One member or frame; the decoder stops at the room that is left."""
+    piece = decoder.decompress(data, len(output) + 1)
+    if len(piece) > len(output):
+        raise _LimitError
+    if not decoder.eof:
+        raise _BrokenError("the data ends before the frame does")
+    output[: len(piece)] = piece
+    return len(piece)
 
 
 def _zstd(section: memoryview, output: memoryview) -> int:
