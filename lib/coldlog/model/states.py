@@ -1,6 +1,7 @@
 """states: how far is a remote log segment, and how deep is its index?
 
-Segment states carry Kafka's ids (org.apache.kafka.server.log.remote.storage.RemoteLogSegmentState).
+Segment and partition states carry Kafka's ids (org.apache.kafka.server.log.remote.storage: RemoteLogSegmentState,
+RemotePartitionDeleteState).
 """
 
 from __future__ import annotations
@@ -30,6 +31,18 @@ _NEXT_STATES: dict[RemoteLogSegmentState, tuple[RemoteLogSegmentState, ...]] = {
     RemoteLogSegmentState.DELETE_SEGMENT_STARTED: (RemoteLogSegmentState.DELETE_SEGMENT_FINISHED,),
     RemoteLogSegmentState.DELETE_SEGMENT_FINISHED: (),
 }
+
+
+class RemotePartitionDeleteState(IntEnum):
+    """Kafka's end of a tiered partition."""
+
+    DELETE_PARTITION_MARKED = 0
+    DELETE_PARTITION_STARTED = 1
+    DELETE_PARTITION_FINISHED = 2
+
+    def can_become(self, target: RemotePartitionDeleteState) -> bool:
+        """Kafka's valid transitions, one step at a time; a state may be announced again."""
+        return target - self in (0, 1)
 
 
 class IndexDepth(StrEnum):
