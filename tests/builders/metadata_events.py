@@ -2,7 +2,7 @@
 
 Hypothesis strategies over coldlog's classes: every kind and state, names in every script, ids that begin with `-` or
 `_`, numbers at the ends of their types, custom metadata that is null, empty or there. `untagged` are those that Kafka
-4.2 can write; `events` may hold what a later Kafka may add.
+4.2 can write; `events` may hold what a later Kafka may add. `EVENTS` is one of each kind, for tests that count bytes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,50 @@ from coldlog.formats.remote_log_events import (
 )
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition, uuid_text
 from coldlog.model.states import RemoteLogSegmentState, RemotePartitionDeleteState
+
+PARTITION = TopicIdPartition(topic="orders", topic_id=uuid_text(b"\xfb" * 16), partition=3)
+SEGMENT_ID = RemoteLogSegmentId(topic_id_partition=PARTITION, segment_id=uuid_text(bytes(range(16))))
+SEGMENT = SegmentMetadataEvent(
+    remote_log_segment_id=SEGMENT_ID,
+    start_offset=100,
+    end_offset=199,
+    broker_id=1,
+    max_timestamp_ms=1_700_000_000_000,
+    event_timestamp_ms=1_700_000_001_000,
+    segment_leader_epochs=((4, 90), (5, 150)),
+    size_bytes=4096,
+    custom_metadata=b"abc",
+    state=RemoteLogSegmentState.COPY_SEGMENT_STARTED,
+    txn_index_empty=True,
+)
+UPDATE = SegmentUpdateEvent(
+    remote_log_segment_id=SEGMENT_ID,
+    broker_id=1,
+    event_timestamp_ms=1_700_000_002_000,
+    custom_metadata=None,
+    state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+)
+DELETE = PartitionDeleteEvent(
+    topic_id_partition=PARTITION,
+    broker_id=1,
+    event_timestamp_ms=1_700_000_003_000,
+    state=RemotePartitionDeleteState.DELETE_PARTITION_MARKED,
+)
+SNAPSHOT = SegmentSnapshotEvent(
+    segment_id=SEGMENT_ID.segment_id,
+    start_offset=100,
+    end_offset=199,
+    broker_id=1,
+    max_timestamp_ms=-1,
+    event_timestamp_ms=1_700_000_004_000,
+    segment_leader_epochs=((4, 90),),
+    size_bytes=4096,
+    custom_metadata=b"",
+    state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED,
+    txn_index_empty=None,
+    unknown_tags=UnknownTags(event=((1, b"new"), (300, b"")), segment_leader_epochs=(((0, b"e"),),)),
+)
+EVENTS: tuple[Event, ...] = (SEGMENT, UPDATE, DELETE, SNAPSHOT)
 
 _INT32 = st.one_of(st.integers(-2, 200), st.integers(-(1 << 31), (1 << 31) - 1))
 _INT64 = st.one_of(st.integers(-2, 200), st.integers(-(1 << 63), (1 << 63) - 1))
@@ -148,7 +192,8 @@ def _draw_epochs(draw: st.DrawFn) -> tuple[tuple[int, int], ...]:
 
 
 def _tagged_fields() -> st.SearchStrategy[TaggedFields]:
-    tags = st.one_of(st.integers(0, 3), st.integers(0, (1 << 31) - 1))
+    # The largest int32 is none that Kafka can write: it stands for "no tag is left" there.
+    tags = st.one_of(st.integers(0, 3), st.integers(0, (1 << 31) - 2))
     contents = st.one_of(st.binary(max_size=4), st.just(b"t" * 130))
     return st.dictionaries(tags, contents, max_size=3).map(lambda fields: tuple(sorted(fields.items())))
 
