@@ -145,6 +145,59 @@ def test_the_end_of_a_job_is_an_exit_code_and_an_error_is_seen(
     assert ("Traceback" in answer.stderr) == ("ZeroDivision" in last_line)
 
 
+KILL_JVM = "os.kill(int(job.spark._jvm.java.lang.ProcessHandle.current().pid()), 9)"
+IN_A_WORKER = """
+    def rows(batches):
+        for batch in batches:
+            {statement}
+            yield batch
+    job.spark.range(9).mapInArrow(rows, "id BIGINT").{end}
+"""
+FULL_HEAP = '    job.spark.range(90_000_000).selectExpr("collect_list(repeat(id, 90))").collect()'
+
+
+@pytest.mark.parametrize(
+    ("body", "what", "advice"),
+    [
+        (f"    {KILL_JVM}\n    job.spark.range(9).count()", "spark's JVM has ended by SIGKILL", "started again"),
+        (
+            f"    import threading; threading.Timer(3, lambda: {KILL_JVM}).start()"
+            + IN_A_WORKER.format(statement="time.sleep(9)", end="toArrow()"),
+            "spark's JVM has ended by SIGKILL",
+            "SPARK_DRIVER_MEMORY",
+        ),
+        (f"    {KILL_JVM}", "spark's JVM has ended by SIGKILL", "started again"),
+        ("    job.spark._jvm.java.lang.System.exit(52)", "the heap of spark's JVM was full", "SPARK_DRIVER_MEMORY=4g"),
+        (FULL_HEAP, "the heap of spark's JVM was full", "SPARK_DRIVER_MEMORY=4g"),
+        (
+            IN_A_WORKER.format(statement="os.kill(os.getpid(), 9)", end="collect()"),
+            "a python worker of spark was killed or crashed in task ",
+            "MASTER=local[1]",
+        ),
+    ],
+    ids=["jvm-between-calls", "jvm-in-a-call", "jvm-at-the-end", "jvm-ended-itself", "heap", "worker"],
+)
+def test_end_of_a_process_of_spark_is_told_in_a_few_lines(tmp_path: Path, body: str, what: str, advice: str) -> None:
+    script = tmp_path / "fall.py"
+    script.write_text(JOB.format(name="fall", body=body))
+    answer = run_python(script, "--set", "spark.driver.memory=512m", cwd=tmp_path)
+    told = answer.stderr.partition("spark-submit.sh fall: ")[2]
+    assert answer.returncode == 1
+    assert told.startswith(what)
+    assert advice in told
+    assert len(told.splitlines()) <= 4
+    assert "Traceback" not in answer.stderr
+
+
+def test_error_of_our_own_code_in_a_worker_keeps_its_traceback(tmp_path: Path) -> None:
+    script = tmp_path / "fail.py"
+    script.write_text(JOB.format(name="fail", body=IN_A_WORKER.format(statement="1 // 0", end="collect()")))
+    answer = run_python(script, cwd=tmp_path)
+    assert answer.returncode == 1
+    assert "Traceback" in answer.stderr
+    assert "ZeroDivisionError" in answer.stderr
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGKILL, -9)])
 def test_a_job_that_is_stopped_ends_with_its_jvm(tmp_path: Path, number: signal.Signals, code: int) -> None:
     script = tmp_path / "wait.py"

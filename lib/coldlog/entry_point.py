@@ -1,8 +1,8 @@
 """entry_point: what do all jobs have in common, from the command line to the exit code?
 
 Arguments, settings, the session, one call, an exit code: 0 done (or what the job returned), 2 the caller is wrong, 1
-anything else, 130 interrupted. An error that coldlog raised on purpose is one line; any other keeps its traceback,
-because it is a fault of coldlog.
+anything else, 130 interrupted. An error that coldlog raised on purpose is one line, the end of one of Spark's processes
+a few (`coldlog.spark_failures`); any other keeps its traceback, because it is a fault of coldlog.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from coldlog.job import Job
 from coldlog.session import spark_session
 from coldlog.settings import Settings
 from coldlog.settings_sources import list_setting_keys, load_settings
+from coldlog.spark_failures import explain_failure, quiet_gateway
+from coldlog.spark_gateway import jvm_exit_code
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -57,14 +59,19 @@ def run_job(
     arguments = parser.parse_args(argv)
     try:
         settings = load_settings(arguments.env, arguments.set)
-        return _call_with_spark(call, settings, arguments, app_name=parser.prog.split()[-1])
+        with quiet_gateway():
+            return _call_with_spark(call, settings, arguments, app_name=parser.prog.split()[-1])
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except ColdlogError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
-    except Exception:  # noqa: BLE001 - the edge of a job: whatever happens has to become an exit code
-        traceback.print_exc()
+    except Exception as error:  # noqa: BLE001 - the edge of a job: whatever happens has to become an exit code
+        explanation = explain_failure(error)
+        if explanation is None:
+            traceback.print_exc()
+        else:
+            print(f"{parser.prog}: {explanation}", file=sys.stderr)
         return EXIT_FAILED
 
 
@@ -82,7 +89,8 @@ def _call_with_spark(
     try:
         return call(Job(spark=spark, settings=settings, arguments=arguments, console=console)) or 0
     finally:
-        spark.stop()
+        if jvm_exit_code() is None:
+            spark.stop()
 
 
 class _ListSettings(argparse.Action):

@@ -54,6 +54,19 @@ def start_gateway(home: Path, options: Mapping[str, str], environment: Mapping[s
         return _read_connection(connection.read_bytes())
 
 
+def jvm_exit_code(*, wait_s: float = 0) -> int | None:
+    """The code with which the JVM that was started here has ended, negative for a signal; None while it lives.
+
+    Also None where none was started here. An end that is under way is waited for, `wait_s` seconds at the most.
+    """
+    if not _STARTED:
+        return None
+    try:
+        return _STARTED[-1].wait(timeout=wait_s)
+    except subprocess.TimeoutExpired:
+        return None
+
+
 def find_java(environment: Mapping[str, str]) -> str:
     """JAVA_HOME's java, else the PATH's."""
     home = environment.get("JAVA_HOME")

@@ -1,0 +1,108 @@
+"""spark_failures: which process of Spark ended under a job, and what can its user do?
+
+Three ends that are no fault of coldlog, each told in a few lines: what, where, what to do. The JVM is gone (killed, or
+ended by itself), its heap was full, or a Python worker was gone in the middle of a task. Whether the JVM is gone is
+asked of the system where this process started it; the many shapes in which py4j says so are only a hint to wait for
+its end. Any other error is left to its traceback.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from coldlog.spark_gateway import jvm_exit_code
+
+_HEAP_FULL_EXIT_CODE = 52
+"""Spark's own: SparkExitCode.OOM."""
+_DYING_S = 5.0
+_LOST_TASK = re.compile(r"Lost (task [^()]+?) \(TID \d+\) \(([^()]+)\)")
+_AGAIN = "the job may simply be started again: it goes on from what was published"
+
+
+def explain_failure(error: BaseException) -> str | None:
+    """The lines that tell the user of it; None where `error` is not the end of one of Spark's processes."""
+    chain = list(_chain(error))
+    code = jvm_exit_code(wait_s=_DYING_S if any(map(_is_hint, chain)) else 0)
+    told = None if code is not None else _told_by_spark(chain)
+    if told is None or "SparkContext was shut down" in told:  # by a JVM that is about to end
+        code = jvm_exit_code(wait_s=_DYING_S)
+    if code == _HEAP_FULL_EXIT_CODE or (told and "java.lang.OutOfMemoryError" in told):
+        return _heap_was_full()
+    if code is not None or told is None or any(isinstance(each, Py4JNetworkError) for each in chain):
+        return _jvm_has_ended(code)
+    return _worker_has_ended(told) if "Python worker exited unexpectedly" in told else None
+
+
+@contextmanager
+def quiet_gateway() -> Iterator[None]:
+    """py4j logs a lost JVM with a traceback before it raises; the error says enough."""
+
+    def is_worth_telling(record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], Py4JNetworkError))
+
+    root = logging.getLogger()
+    root.addFilter(is_worth_telling)
+    try:
+        yield
+    finally:
+        root.removeFilter(is_worth_telling)
+
+
+def _told_by_spark(chain: list[BaseException]) -> str | None:
+    """What Spark says of the errors it raised; None when it is gone: py4j asks the JVM for the text of an error."""
+    try:
+        return "\n".join(str(each) for each in chain if isinstance(each, Py4JJavaError | PySparkException))
+    except (Py4JError, OSError):
+        return None
+
+
+def _heap_was_full() -> str:
+    return (
+        "the heap of spark's JVM was full\n"
+        "give it more (SPARK_DRIVER_MEMORY=4g or --set spark.driver.memory=4g; on a cluster spark.executor.memory), "
+        "or lower build.max_bytes_per_commit\n"
+        f"{_AGAIN}"
+    )
+
+
+def _jvm_has_ended(code: int | None) -> str:
+    how = "" if code is None else f" by {signal.Signals(-code).name}" if code < 0 else f" with code {code}"
+    return (
+        f"spark's JVM has ended{how} while the job ran\n"
+        f"{_AGAIN}\n"
+        "if nobody ended it, the system did for want of memory: give the machine more, or the JVM less "
+        "(SPARK_DRIVER_MEMORY)"
+    )
+
+
+def _worker_has_ended(told: str) -> str:
+    lost = _LOST_TASK.search(told)
+    where = f" in {lost[1]} on {lost[2]}" if lost else ""
+    return (
+        f"a python worker of spark was killed or crashed{where}\n"
+        "most often the system killed it for want of memory: give the machine more (on a cluster "
+        "spark.executor.memoryOverhead), run fewer tasks at once (MASTER=local[1]), or lower index.window_bytes and "
+        "index.max_decompressed_bytes\n"
+        f"{_AGAIN}; if the worker ends again, spark.python.worker.faulthandler.enabled=true shows where"
+    )
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _is_hint(error: BaseException) -> bool:
+    """What a call to a JVM that is about to die, or the stream of its rows, may raise."""
+    is_gateway = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    return is_gateway or isinstance(error, OSError | EOFError)
