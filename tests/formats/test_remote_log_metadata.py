@@ -104,7 +104,7 @@ def test_an_absent_field_a_false_one_and_a_true_one_are_told_apart(
 
 def test_numbers_longer_than_they_need_to_be_are_read() -> None:
     value = encode_event(SEGMENT)
-    longer = b"\x81\x00" + b"\x80\x80\x80\x80\x00" + b"\x80\x80\x00" + b"\x87\x80\x00" + value[4:]
+    longer = b"\x81\x00" + b"\x80\x80\x80\x80\x70" + b"\x80\x80\x00" + b"\x87\x80\x00" + value[4:]
     assert decode_event(longer) == SEGMENT
 
 

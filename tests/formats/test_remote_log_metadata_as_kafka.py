@@ -7,6 +7,7 @@ everything in one start (tests/kafka_serde/MetadataEvents.java, which tells the 
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import shutil
 import subprocess
@@ -48,6 +49,9 @@ STRICTER_THAN_KAFKA = {
 """What Kafka reads and never writes, by words of the refusal: it replaces what is no UTF-8, lets tags come in any order
 and twice, takes numbers above int32 for negative ones, and a boolean for one byte whatever its size."""
 
+LONG_NUMBERS = b"\x81\x00" + b"\x80\x80\x80\x80\x70" + b"\x80\x80\x00" + encode_event(SEGMENT)[3:]
+"""Frame version, api key and version in more bytes than they need; one has bits that no int32 has."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
@@ -67,7 +71,7 @@ class Compared:
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
     """Everything that Kafka was asked, in one start of its JVM."""
     plain, tagged = _drawn(untagged(), 3500), _drawn(events(), 1500)
-    damaged = [*STRICTER_THAN_KAFKA.values(), *_damaged([*plain[:200], *tagged[:300]])]
+    damaged = [*STRICTER_THAN_KAFKA.values(), LONG_NUMBERS, *_damaged([*plain[:200], *tagged[:300]])]
     questions = [
         [f"write\t{_line(event)}" for event in plain],
         [f"read\t{encode_event(event).hex()}" for event in plain],
@@ -142,7 +146,8 @@ def _resolve_jars() -> None:
 
 
 def _tool(name: str) -> str:
-    path = shutil.which(name)
+    home = os.environ.get("JAVA_HOME")
+    path = (shutil.which(f"{home}/bin/{name}") if home else None) or shutil.which(name)
     if path is None:
         pytest.fail(f"{name} is needed to ask Kafka's own classes and was not found; install a JDK and Maven")
     return path
@@ -261,6 +266,11 @@ def test_what_kafka_reads_and_never_writes_is_refused(compared: Compared) -> Non
         assert read.startswith(("delete\t", "segment\t"))
         with pytest.raises(ArchiveError, match=reason):
             decode_event(value)
+
+
+def test_numbers_in_more_bytes_than_they_need_are_read_by_both(compared: Compared) -> None:
+    assert compared.damaged_read[compared.damaged.index(LONG_NUMBERS)] == _line(SEGMENT)
+    assert decode_event(LONG_NUMBERS) == SEGMENT
 
 
 def _compare_damaged(value: bytes, read: str) -> str:
