@@ -24,7 +24,6 @@ from coldlog.operations.build import build_indexes
 from coldlog.operations.materialize import materialize_metadata
 from coldlog.operations.scan import scan_segments
 from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
-from coldlog.tables.definition import TableDefinition
 from coldlog.tables.job_runs import JOB_RUNS
 from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.partition_metadata import PARTITION_METADATA
@@ -32,6 +31,7 @@ from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline
+from table_contents import table_contents
 
 LAYOUT = "local_tiered_storage"
 
@@ -54,15 +54,6 @@ def _versions(warehouse: Warehouse) -> dict[str, int]:
     tables = [table for table in ALL_TABLES if table is not JOB_RUNS]
     history = {t.name: warehouse.spark.sql(f"DESCRIBE HISTORY {warehouse.identifier(t)} LIMIT 1") for t in tables}
     return {name: rows.collect()[0]["version"] for name, rows in history.items()}
-
-
-def _rows(warehouse: Warehouse, table: TableDefinition) -> list[str]:
-    columns = [name for name in table.column_names if name not in ("first_seen_ms", "last_seen_ms")]
-    return sorted(map(repr, warehouse.read(table).select(*columns).toArrow().to_pylist()))
-
-
-def _contents(warehouse: Warehouse) -> dict[str, list[str]]:
-    return {table.name: _rows(warehouse, table) for table in ALL_TABLES if table is not JOB_RUNS}
 
 
 def _ask(warehouse: Warehouse, topic: str, partition: int, timestamp_ms: int) -> object:
@@ -317,7 +308,7 @@ def test_run_that_was_cut_behind_any_write_ends_the_same_when_run_again(
             spark, archive, location, log_start_offsets=log_starts, settings=build_settings(max_bytes_per_commit=200)
         )
 
-    undisturbed = _contents(run(tmp_path / "undisturbed"))
+    undisturbed = table_contents(run(tmp_path / "undisturbed"))
     assert len(undisturbed[OFFSET_INDEX.name]) == 8
     for writes in range(40):
         location = tmp_path / f"killed-{writes}"
@@ -327,7 +318,7 @@ def test_run_that_was_cut_behind_any_write_ends_the_same_when_run_again(
                 was_killed = False
             except _Killed:
                 was_killed = True
-        contents = _contents(run(location))
+        contents = table_contents(run(location))
         for name, rows in undisturbed.items():
             if name == QUARANTINE.name:
                 # A kill between the row and its mark in `segments` makes the next run try the segment once more.

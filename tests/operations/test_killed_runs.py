@@ -1,0 +1,203 @@
+"""Runs of the pipeline whose processes are really killed (`kill -9`), at moments told by what the warehouse holds.
+
+Of a run the driver is killed, or its JVM; nothing that it started may stay behind. A moment is a number of commits of
+one table, so a slow machine is killed at the same place as a fast one. However often a warehouse was cut, a run that
+comes to its end leaves the tables of an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from coldlog.tables.definition import TableDefinition
+from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.time_index import TIME_INDEX
+from coldlog.tables.txn_index import TXN_INDEX
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
+from kafka_sample import KAFKA_SAMPLE
+from table_contents import BUILD_NUMBERS, table_contents
+
+ROOT = Path(__file__).parent.parent.parent
+MAX_BYTES_PER_COMMIT = 350 << 10
+# Aborted transactions, a second upload of a segment, a log start offset inside a segment, times that go backwards.
+PARTITIONS = ("payments-1", "crashy-upload-0", "records-deleted-0", "late.events-2")
+BROKEN_LOG = "late.events-2-*/00000000000000000000-*.log"
+PATIENCE_S = 240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """Who is killed once the run has made `commit_count` commits to `table`."""
+
+    table: TableDefinition
+    commit_count: int
+    is_jvm: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """`run_pipeline` from one archive into one warehouse, as a scheduler starts it."""
+
+    folder: Path
+    archive: Path
+    log_starts: Path
+
+    @property
+    def warehouse(self) -> Path:
+        return self.folder / "warehouse"
+
+    @property
+    def stderr(self) -> str:
+        return (self.folder / "stderr").read_text(encoding="utf-8")
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """In a session of its own, by which all of its processes are found."""
+        settings = (
+            f"archive.uri={self.archive}",
+            f"warehouse.uri={self.warehouse}",
+            f"log_start_offsets.uri={self.log_starts}",
+            f"build.max_bytes_per_commit={MAX_BYTES_PER_COMMIT}",
+        )
+        options = [word for setting in settings for word in ("--set", setting)]
+        with (self.folder / "stderr").open("wb") as stderr:
+            return subprocess.Popen(
+                [str(ROOT / "spark-submit.sh"), "run_pipeline", *options],
+                cwd=self.folder,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+    def finish(self) -> None:
+        with self.start() as run:
+            code = run.wait(timeout=PATIENCE_S)
+        assert code == 0, self.stderr
+
+    def kill(self, kill: Kill) -> int:
+        """Starts a run, kills it and waits until every process of it is gone; the driver's exit code."""
+        commits_before = self.commit_count(kill.table)
+        with self.start() as run:
+            moment = commits_before + kill.commit_count
+            _wait_until(lambda: self.commit_count(kill.table) >= moment or run.poll() is not None, every_s=0.005)
+            assert run.poll() is None, f"it ended before {kill.table.name} had {moment} commits\n{self.stderr}"
+            os.kill(_find_jvm(run.pid) if kill.is_jvm else run.pid, signal.SIGKILL)
+            code = run.wait(timeout=60)
+            _wait_until(lambda: not _find_processes(run.pid), within_s=60, every_s=0.1)
+        return code
+
+    def commit_count(self, table: TableDefinition) -> int:
+        return len(list((self.warehouse / table.name / "_delta_log").glob("*.json")))
+
+
+def _wait_until(is_so: Callable[[], bool], *, within_s: float = PATIENCE_S, every_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited {within_s} s in vain"
+        time.sleep(every_s)
+
+
+def _find_processes(session: int) -> list[psutil.Process]:
+    """What lives of a session; those that only wait to be buried do not."""
+    return [each for each in psutil.process_iter() if _is_alive_in(session, each)]
+
+
+def _is_alive_in(session: int, process: psutil.Process) -> bool:
+    try:
+        return os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+        return False
+
+
+def _find_jvm(session: int) -> int:
+    (jvm,) = [each.pid for each in _find_processes(session) if each.name() == "java"]
+    return int(jvm)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A part of the sample, one of its segments broken."""
+    archive = tmp_path_factory.mktemp("killed") / "archive"
+    source = KAFKA_SAMPLE / "archive" / "kafka-tiered-storage"
+    for partition in PARTITIONS:
+        (directory,) = source.glob(f"{partition}-*")
+        shutil.copytree(directory, archive / source.name / directory.name, copy_function=shutil.copy)
+    (log,) = (archive / source.name).glob(BROKEN_LOG)
+    os.truncate(log, log.stat().st_size - 1)
+    return archive
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark: SparkSession, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The tables of a run that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    warehouse = run_pipeline(
+        spark,
+        archive,
+        folder / "warehouse",
+        log_start_offsets=write_log_start_offsets(folder / "log_starts.csv"),
+        settings=build_settings(max_bytes_per_commit=MAX_BYTES_PER_COMMIT),
+    )
+    contents = table_contents(warehouse, without=BUILD_NUMBERS)
+    assert all(contents[table.name] for table in (SEGMENTS, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, QUARANTINE))
+    return contents
+
+
+@pytest.fixture
+def pipeline(archive: Path, tmp_path: Path) -> Pipeline:
+    return Pipeline(folder=tmp_path, archive=archive, log_starts=write_log_start_offsets(tmp_path / "log_starts.csv"))
+
+
+def _contents(spark: SparkSession, pipeline: Pipeline) -> dict[str, list[str]]:
+    contents = table_contents(Warehouse(spark=spark, uri=str(pipeline.warehouse)), without=BUILD_NUMBERS)
+    # A kill between the row and its mark in `segments` makes the next run try the segment once more.
+    contents[QUARANTINE.name] = [
+        row.replace("'attempt_count': 2", "'attempt_count': 1") for row in contents[QUARANTINE.name]
+    ]
+    return contents
+
+
+@pytest.mark.timeout(900)
+def test_warehouse_whose_runs_were_killed_again_and_again_ends_as_an_undisturbed_one(
+    spark: SparkSession, pipeline: Pipeline, undisturbed: dict[str, list[str]]
+) -> None:
+    kills = (
+        Kill(table=TIME_INDEX, commit_count=1),  # while tables are created
+        Kill(table=SEGMENTS, commit_count=1),  # behind the scan
+        Kill(table=OFFSET_INDEX, commit_count=1),  # between the index tables: rows that were never published
+        Kill(table=TIME_INDEX, commit_count=1),  # while these are removed, or when they are written again
+        Kill(table=SEGMENTS, commit_count=2),  # between a publication and what follows it
+        Kill(table=PARTITION_METADATA, commit_count=1),  # all indexed; the partitions' rows are there
+    )
+    for kill in kills:
+        assert pipeline.kill(kill) == -signal.SIGKILL
+    pipeline.finish()
+    assert _contents(spark, pipeline) == undisturbed
+
+
+@pytest.mark.timeout(900)
+def test_run_whose_jvm_was_killed_says_so_and_is_simply_started_again(
+    spark: SparkSession, pipeline: Pipeline, undisturbed: dict[str, list[str]]
+) -> None:
+    assert pipeline.kill(Kill(table=TIME_INDEX, commit_count=3, is_jvm=True)) == 1
+    told = pipeline.stderr
+    assert "spark-submit.sh run_pipeline: spark's JVM has ended by SIGKILL" in told
+    assert "started again" in told
+    assert "Traceback" not in told
+    assert len(told.splitlines()) < 12, told
+    pipeline.finish()
+    assert _contents(spark, pipeline) == undisturbed
