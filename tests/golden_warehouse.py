@@ -8,12 +8,16 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from coldlog.archive.open_archive import open_archive
+from coldlog.archive.metadata_log import METADATA_TOPIC
+from coldlog.archive.open_archive import open_archive, open_store
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.states import IndexDepth
 from coldlog.operations.build import BuildSettings, build_indexes
+from coldlog.operations.event_sources import LogSegmentsSource
+from coldlog.operations.log_starts import read_log_start_offsets
 from coldlog.operations.materialize import materialize_metadata
-from coldlog.operations.scan import read_log_start_offsets, scan_segments
+from coldlog.operations.read_events import read_events
+from coldlog.operations.scan import scan_segments
 from coldlog.operations.segment_build import BuildOptions
 from coldlog.tables.warehouse import Warehouse
 from kafka_sample import KAFKA_SAMPLE
@@ -41,6 +45,7 @@ def run_pipeline(
     location: Path,
     *,
     log_start_offsets: Path | None = None,
+    metadata: Path | None = None,
     settings: BuildSettings | None = None,
 ) -> Warehouse:
     """Scan, build and materialize, as the job does it."""
@@ -49,10 +54,21 @@ def run_pipeline(
     layout = open_archive(str(archive), "local_tiered_storage")
     if log_start_offsets is not None:
         read_log_start_offsets(warehouse, str(log_start_offsets))
+    if metadata is not None:
+        read_events(warehouse, log_segments_source(metadata))
     scan_segments(warehouse, layout)
     build_indexes(warehouse, layout, settings or build_settings())
     materialize_metadata(warehouse)
     return warehouse
+
+
+def log_segments_source(metadata: Path) -> LogSegmentsSource:
+    """The metadata topic's log segments below a directory."""
+    return LogSegmentsSource(
+        store=open_store(str(metadata)),
+        topic=METADATA_TOPIC,
+        limits=DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20),
+    )
 
 
 def golden_partitions() -> list[dict[str, object]]:

@@ -33,6 +33,13 @@ class ArchiveLayout(StrEnum):
     LOCAL_TIERED_STORAGE = "local_tiered_storage"
 
 
+class MetadataSource(StrEnum):
+    """What `metadata.uri` names."""
+
+    LOG_SEGMENTS = "log_segments"
+    TABLE = "table"
+
+
 def setting(default: _Value, meaning: str, *, at_least: float | None = None, at_most: float | None = None) -> _Value:
     """A field of a settings group, with the text that `--list-settings` shows."""
     return field(default=default, metadata={"meaning": meaning, "at_least": at_least, "at_most": at_most})
@@ -66,9 +73,15 @@ class LogStartOffsetsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataSettings:
-    """Kafka's own list of remote segments."""
+    """Kafka's own list of remote segments, the topic `__remote_log_metadata`."""
 
-    uri: Uri | None = setting(None, "log segments of __remote_log_metadata; reserved, not read yet")
+    uri: Uri | None = setting(
+        None, "where its records lie; without it, segments are told from the archive's listing alone"
+    )
+    source: MetadataSource = setting(
+        MetadataSource.LOG_SEGMENTS, "what lies there: the topic's log segments, or a Delta table of its records"
+    )
+    topic: str = setting("__remote_log_metadata", "name of the topic, and of its directories")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from coldlog.archive.local_tiered_storage import (
     LocalTieredStorageLayout,
     find_partition_directory,
 )
+from coldlog.archive.object_store import ObjectStore
 from coldlog.errors import UsageError
 
 LAYOUT_NAMES = (LOCAL_TIERED_STORAGE,)
@@ -34,6 +35,14 @@ def open_archive(uri: str, layout_name: str) -> ArchiveLayout:
     if not os.path.isdir(directory):
         raise UsageError(f"no archive at {uri}: {directory} is not a directory that can be reached")
     return LocalTieredStorageLayout(store=_open_tiered_storage(directory, uri))
+
+
+def open_store(uri: str) -> ObjectStore:
+    """The store whose root `uri` names."""
+    directory = directory_of(uri)
+    if not os.path.isdir(directory):
+        raise UsageError(f"nothing at {uri}: {directory} is not a directory that can be reached")
+    return LocalStore(root=directory, uri=uri)
 
 
 def directory_of(uri: str) -> str:

@@ -9,8 +9,7 @@ by one segment at the most. The rule, over the usable segments of one partition 
 3. A segment that begins inside one already taken and is of no lower epoch cuts it short there: a new leader's log
    replaces its predecessor's from that offset on.
 4. A segment whose first leader epoch is lower than the last one taken is `older_leader_epoch`: epochs never fall along
-a
-   log, so it was written by a leader that had been deposed. Epoch -1 says nothing and is not compared.
+   a log, so it was written by a leader that had been deposed. Epoch -1 says nothing and is not compared.
 5. What ends below the log start offset is `below_log_start`; a segment that holds it serves from there on.
 
 Kafka comes to the same by evicting from RemoteLogLeaderEpochState what a later upload covers; it has the order of the
@@ -33,12 +32,13 @@ class NotServedReason(StrEnum):
     DUPLICATE = "duplicate"
     OLDER_LEADER_EPOCH = "older_leader_epoch"
     BELOW_LOG_START = "below_log_start"
+    OUTSIDE_LINEAGE = "outside_lineage"
     NOT_INDEXED = "not_indexed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A usable segment: its offsets (inclusive) and the leader epochs of its first and last batch."""
+    """A usable segment: its offsets (inclusive, up to where it leaves the lineage), its first and last leader epoch."""
 
     segment_id: str
     start_offset: int
@@ -55,10 +55,6 @@ class ServedRange:
     from_offset: int
     to_offset: int
     reason: NotServedReason | None = None
-
-    @property
-    def is_cut_at_end(self) -> bool:
-        return self.reason is None and self.to_offset < self.segment.end_offset
 
 
 def plan_served_ranges(segments: Iterable[Candidate], log_start_offset: int | None) -> list[ServedRange]:

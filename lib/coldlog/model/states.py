@@ -60,3 +60,4 @@ class IndexStatus(StrEnum):
     QUARANTINED = "quarantined"
     INCOMPLETE = "incomplete"
     GONE = "gone"
+    ORPHAN = "orphan"

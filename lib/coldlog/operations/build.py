@@ -58,6 +58,9 @@ PUBLISHED_COLUMNS = (
     "commit_marker_count",
     "abort_marker_count",
     "codecs",
+    "leader_epoch_checkpoint",
+    "open_transaction_count",
+    "open_from_offset",
 )
 
 

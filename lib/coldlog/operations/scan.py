@@ -1,33 +1,40 @@
 """scan: which segments does the archive hold now?
 
-Lists the partition directories on the driver and the segments of each in tasks, compares with `segments` and writes
-what differs: new segments, segments whose objects changed, segments that have gone. No object is opened. Without the
-metadata topic a copy with all its required files counts as COPY_SEGMENT_FINISHED, one that lacks any as
-COPY_SEGMENT_STARTED (`incomplete`), and one that has gone as DELETE_SEGMENT_FINISHED (`gone`).
+Lists the partition directories on the driver and the segments of each in tasks, joins what the metadata topic has
+announced (`announced_segments`), compares with `segments` and writes what differs: new segments, segments whose objects
+or state changed, segments that have gone. No object is opened. The state is the announced one. A partition of which no
+event is known is told from the listing: a copy with all its required files counts as COPY_SEGMENT_FINISHED, one that
+lacks any as COPY_SEGMENT_STARTED (`incomplete`), and one that has gone as DELETE_SEGMENT_FINISHED (`gone`).
+
+Events are read before the listing is made, so that a segment that is uploaded meanwhile is an orphan for one run and
+never a missing one.
 
 Refused: an archive that lists no segment while the tables know some; a wrong path must not empty a warehouse.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from coldlog.archive.layout import ArchiveLayout, ListedSegment, PartitionDirectory, SegmentFileKind, UnrecognizedObject
 from coldlog.errors import UsageError
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
-from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
+from coldlog.operations.announced_segments import ANNOUNCED_COLUMNS, announced_segments
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.warehouse import Warehouse
 
-LISTED_COLUMNS = ("size_bytes", "objects", "missing_kinds", "log_modified_ms", "state", "state_source", "index_status")
-_FROM_LISTING = "listing"
+LISTED_COLUMNS = ("size_bytes", "objects", "missing_kinds", "log_modified_ms")
+WRITTEN_COLUMNS = (
+    *LISTED_COLUMNS, "is_listed", "state", "state_source", "index_status", "txn_index_empty", *ANNOUNCED_COLUMNS
+)  # fmt: skip
+_FROM_LISTING, _FROM_EVENTS = "listing", "events"
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
 _DIRECTORIES_A_TASK = 64
 
 
@@ -51,7 +58,8 @@ def scan_segments(warehouse: Warehouse, layout: ArchiveLayout) -> ScanSummary:
     listed = _list_in_tasks(warehouse, layout, directories.directories).persist()
     try:
         listed_segments = listed.where(F.col("unrecognized_name").isNull()).select(*_LISTED_SCHEMA.names[:-3])
-        differences = _differences(listed_segments, warehouse.read(SEGMENTS)).persist()
+        expected = _expected(listed_segments, announced_segments(warehouse))
+        differences = _differences(expected, warehouse.read(SEGMENTS)).persist()
         counts = {row["change"]: row["count"] for row in differences.groupBy("change").count().collect()}
         totals = listed_segments.agg(
             F.count("*").alias("segments"),
@@ -76,53 +84,20 @@ def scan_segments(warehouse: Warehouse, layout: ArchiveLayout) -> ScanSummary:
     )
 
 
-def read_log_start_offsets(warehouse: Warehouse, path: str) -> int:
-    """Takes over log start offsets from a CSV file `topic,partition,log_start_offset`; returns how many changed."""
-    rows = [_log_start_offset(path, number, row) for number, row in _csv_rows(path)]
-    repeated = len(rows) - len({(row["topic"], row["partition"]) for row in rows})
-    if repeated:
-        raise UsageError(f"{path}: {repeated} topic-partitions are named more than once; name each once")
-    given = warehouse.local(LOG_START_OFFSETS, rows)
-    stored = warehouse.read(LOG_START_OFFSETS)
-    changed = given.join(stored, list(LOG_START_OFFSETS.column_names), "left_anti")
-    changed_count = changed.count()
-    if changed_count:
-        warehouse.merge(LOG_START_OFFSETS, changed)
-    return changed_count
-
-
-def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as lines:
-            reader = csv.DictReader(lines)
-            missing = [name for name in LOG_START_OFFSETS.column_names if name not in (reader.fieldnames or ())]
-            if missing:
-                raise UsageError(f"{path}: the first line must name topic,partition,log_start_offset; {missing} lack")
-            for row in reader:
-                yield reader.line_num, row
-    except OSError as unreadable:
-        raise UsageError(f"log_start_offsets.uri cannot be read: {path}: {unreadable.strerror}") from unreadable
-    except UnicodeDecodeError as unreadable:
-        raise UsageError(f"{path}: not UTF-8 text: {unreadable.reason} at byte {unreadable.start}") from unreadable
-
-
-def _log_start_offset(path: str, number: int, row: dict[str, str]) -> dict[str, object]:
-    try:
-        partition, offset = int(row["partition"]), int(row["log_start_offset"])
-    except (TypeError, ValueError) as unreadable:
-        raise UsageError(
-            f"{path}, line {number}: partition and log_start_offset must be integers: {row}"
-        ) from unreadable
-    if not row["topic"] or not 0 <= partition < 2**31 or not 0 <= offset < 2**63:
-        raise UsageError(f"{path}, line {number}: a topic, a partition and an offset of 0 or more are expected: {row}")
-    return {"topic": row["topic"], "partition": partition, "log_start_offset": offset}
-
-
 _LISTED_SCHEMA = pa.schema(
     [
         *(
             SEGMENTS.arrow_schema.field(name).with_nullable(True)
-            for name in ("topic", "partition", "topic_id", "start_offset", "segment_id", *LISTED_COLUMNS)
+            for name in (
+                "topic",
+                "partition",
+                "topic_id",
+                "start_offset",
+                "segment_id",
+                *LISTED_COLUMNS,
+                "state",
+                "index_status",
+            )
         ),
         ("unrecognized_name", pa.string()),
         ("unrecognized_bytes", pa.int64()),
@@ -185,44 +160,102 @@ def _segment_row(segment: ListedSegment) -> dict[str, object]:
         "missing_kinds": [kind.value for kind in segment.missing_kinds],
         "log_modified_ms": log.modified_ms if log else None,
         "state": state.name,
-        "state_source": _FROM_LISTING,
         "index_status": (IndexStatus.PENDING if is_whole else IndexStatus.INCOMPLETE).value,
     }
 
 
-def _differences(listed: DataFrame, stored: DataFrame) -> DataFrame:
-    """Listed columns of segments that are `new`, `changed` or `gone`, with the status each is to have.
+def _expected(listed: DataFrame, announced: DataFrame) -> DataFrame:
+    """What listing and events say together: a row a segment, in the columns that a scan writes.
+
+    A partition that no event names is told from the listing alone. Where events know the partition, an object that
+    none of them announced is an orphan: it waits, and is indexed if it is announced later.
+    """
+    key = ["topic", "partition", "topic_id", "segment_id"]
+    valid = announced.where(F.col("announced_state").isNotNull())
+    governed = F.broadcast(valid.select("topic_id", "partition").distinct().withColumn("is_governed", F.lit(True)))
+    both = listed.withColumn("listed", F.lit(True)).join(valid, key, "full_outer")
+    both = both.join(governed, ["topic_id", "partition"], "left")
+    state = F.col("announced_state")
+    is_whole = F.col("listed") & (F.size("missing_kinds") == 0)
+    status = (
+        F.when(state.isNull() & F.col("is_governed"), IndexStatus.ORPHAN.value)
+        .when(state.isNull(), F.col("index_status"))
+        .when(state.startswith("DELETE"), IndexStatus.GONE.value)
+        .when(F.col("listed").isNull() & (state == _FINISHED), IndexStatus.GONE.value)
+        .when(is_whole & (state == _FINISHED), IndexStatus.PENDING.value)
+        .otherwise(IndexStatus.INCOMPLETE.value)
+    )
+    return both.select(
+        *key,
+        F.coalesce("start_offset", "announced_start_offset").alias("start_offset"),
+        F.coalesce("listed", F.lit(False)).alias("is_listed"),
+        "size_bytes",
+        "objects",
+        "missing_kinds",
+        "log_modified_ms",
+        F.coalesce(state, "state").alias("state"),
+        F.when(state.isNull(), _FROM_LISTING).otherwise(_FROM_EVENTS).alias("state_source"),
+        status.alias("index_status"),
+        F.nullif("announced_txn_index_empty", F.lit(False)).alias("txn_index_empty"),
+        *ANNOUNCED_COLUMNS,
+    )
+
+
+def _differences(expected: DataFrame, stored: DataFrame) -> DataFrame:
+    """The written columns of segments that are `new`, `changed` or `gone`.
 
     A changed time alone matters only to a segment in quarantine: it may have been restored. One that was gone and is
     back unchanged is indexed still.
     """
     before = stored.select(
-        *SEGMENTS.key, *(F.col(name).alias(f"stored_{name}") for name in (*LISTED_COLUMNS, "topic_id", "build_number"))
+        *SEGMENTS.key, *(F.col(name).alias(f"stored_{name}") for name in (*WRITTEN_COLUMNS, "topic_id", "build_number"))
     )
-    both = listed.withColumn("is_listed", F.lit(True)).join(before, list(SEGMENTS.key), "full_outer")
-    status = F.col("stored_index_status")
-    is_same = F.col("objects").eqNullSafe(F.col("stored_objects"))
-    is_restored = (status == IndexStatus.QUARANTINED.value) & ~F.col("log_modified_ms").eqNullSafe(
-        F.col("stored_log_modified_ms")
-    )
+    both = expected.withColumn("is_expected", F.lit(True)).join(before, list(SEGMENTS.key), "full_outer")
+    wanted = _wanted(both)
+    is_new = F.col("stored_index_status").isNull()
+    compared = [name for name in WRITTEN_COLUMNS if name != "log_modified_ms"]
+    is_same = F.lit(True)
+    for name in compared:
+        is_same = is_same & wanted[name].eqNullSafe(F.col(f"stored_{name}"))
     change = (
-        F.when(status.isNull(), "new")
-        .when(F.col("is_listed").isNull() & (status != IndexStatus.GONE.value), "gone")
-        .when(F.col("is_listed") & (~is_same | is_restored | (status == IndexStatus.GONE.value)), "changed")
+        F.when(is_new, "new")
+        .when(is_same, None)
+        .when(wanted["index_status"] == IndexStatus.GONE.value, "gone")
+        .otherwise("changed")
     )
-    is_back = (status == IndexStatus.GONE.value) & is_same & F.col("stored_build_number").isNotNull()
-    wanted = {name: F.coalesce(F.col(name), F.col(f"stored_{name}")) for name in (*LISTED_COLUMNS, "topic_id")}
-    is_gone = F.col("change") == "gone"
-    wanted["state"] = F.when(is_gone, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED.name).otherwise(wanted["state"])
+    columns = [wanted[name].alias(name) for name in WRITTEN_COLUMNS]
+    topic_id = F.coalesce("topic_id", "stored_topic_id").alias("topic_id")
+    return both.select(*SEGMENTS.key, topic_id, change.alias("change"), *columns).where(F.col("change").isNotNull())
+
+
+def _wanted(both: DataFrame) -> dict[str, Column]:
+    """Each written column as it is to be; what was neither listed nor announced has gone, and keeps what was known."""
+    stored = {name: F.col(f"stored_{name}") for name in WRITTEN_COLUMNS}
+    is_expected, is_listed = F.col("is_expected").isNotNull(), F.coalesce("is_listed", F.lit(False))
+    wanted = {name: F.when(is_expected, F.col(name)).otherwise(stored[name]) for name in WRITTEN_COLUMNS}
+    for name in LISTED_COLUMNS:
+        wanted[name] = F.when(is_listed, F.col(name)).otherwise(stored[name])
+    for name in ("objects", "missing_kinds"):
+        wanted[name] = F.coalesce(wanted[name], F.from_json(F.lit("[]"), SEGMENTS.column_types[name]))
+    wanted["is_listed"] = is_listed
+    is_built = F.col("stored_build_number").isNotNull()
+    wanted["txn_index_empty"] = F.when(is_built, stored["txn_index_empty"]).otherwise(wanted["txn_index_empty"])
+    is_restored = (stored["index_status"] == IndexStatus.QUARANTINED.value) & ~F.col("log_modified_ms").eqNullSafe(
+        stored["log_modified_ms"]
+    )
+    is_usable = F.col("index_status") == IndexStatus.PENDING.value
+    is_untouched = is_usable & F.col("objects").eqNullSafe(stored["objects"]) & ~F.coalesce(is_restored, F.lit(False))
+    known = (IndexStatus.INDEXED.value, IndexStatus.QUARANTINED.value)
+    is_back = ~stored["index_status"].isin(*known, IndexStatus.PENDING.value) & F.col("stored_build_number").isNotNull()
     wanted["index_status"] = (
-        F.when(is_gone, IndexStatus.GONE.value)
-        .when(is_back, IndexStatus.INDEXED.value)
-        .otherwise(wanted["index_status"])
+        F.when(~is_expected, IndexStatus.GONE.value)
+        .when(is_untouched & stored["index_status"].isin(*known), stored["index_status"])
+        .when(is_untouched & is_back, IndexStatus.INDEXED.value)
+        .otherwise(F.col("index_status"))
     )
-    columns = [wanted[name].alias(name) for name in ("topic_id", *LISTED_COLUMNS)]
-    return (
-        both.withColumn("change", change).where(F.col("change").isNotNull()).select(*SEGMENTS.key, "change", *columns)
-    )
+    deleted = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED.name
+    wanted["state"] = F.when(is_expected, F.col("state")).otherwise(deleted)
+    return wanted
 
 
 def _refuse_emptied(warehouse: Warehouse, layout: ArchiveLayout, listed_count: int) -> None:
@@ -247,7 +280,7 @@ def _write_differences(warehouse: Warehouse, differences: DataFrame, counts: dic
     new = differences.where(F.col("change") == "new")
     if counts.get("new"):
         _write_differences(warehouse, new, {"new": counts["new"]})
-    warehouse.merge(SEGMENTS, differences.where(F.col("change") != "new"), update=LISTED_COLUMNS)
+    warehouse.merge(SEGMENTS, differences.where(F.col("change") != "new"), update=WRITTEN_COLUMNS)
 
 
 def _write_unrecognized(warehouse: Warehouse, listed: DataFrame, beside: tuple[UnrecognizedObject, ...]) -> int:

@@ -73,6 +73,9 @@ _FROM_SEGMENTS = (
     "commit_marker_count",
     "abort_marker_count",
     "codecs",
+    "leader_epoch_checkpoint",
+    "open_transaction_count",
+    "open_from_offset",
 )
 OUTCOME_SCHEMA = pa.schema(
     [
@@ -127,7 +130,7 @@ def _index_one(
     side_files.require_agreement(summary)
     if side_files.txn_index.entry_count:
         yield encode_rows(TXN_INDEX.name, segment, txn_index_rows(side_files.txn_index))
-    return _published(work, summary, side_files.find_txn_index_empty(summary), options.depth)
+    return {**_published(work, summary, options.depth), **side_files.facts(summary)}
 
 
 def _iter_chunks(
@@ -153,9 +156,7 @@ def _iter_chunks(
         needed = chunk.needed_bytes
 
 
-def _published(
-    work: SegmentWork, summary: SegmentSummary, txn_index_empty: bool | None, depth: IndexDepth
-) -> dict[str, object]:
+def _published(work: SegmentWork, summary: SegmentSummary, depth: IndexDepth) -> dict[str, object]:
     """Kafka's metadata gives the time of the file where no batch has a timestamp (LogSegment.largestTimestamp)."""
     largest = summary.largest_batch_timestamp_ms
     return {
@@ -167,7 +168,6 @@ def _published(
         "segment_leader_epochs": [
             {"leader_epoch": epoch, "start_offset": offset} for epoch, offset in summary.leader_epochs
         ],
-        "txn_index_empty": txn_index_empty,
         "index_depth": depth.value,
         "counted_from_offset": work.count_from_offset,
         "counted_max_timestamp_ms": summary.counted_max_timestamp_ms,

@@ -8,9 +8,10 @@ count anew from a log start offset, materialize for what to publish.
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from coldlog.index.leader_epoch_lineage import EpochStart
 from coldlog.index.partition_plan import CutMaxima, IncarnationPlan, SegmentFacts, ServedSegment, plan_partition
 from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
@@ -21,6 +22,7 @@ from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.warehouse import Warehouse
 
 SERVED_COLUMNS = (
+    "is_within_lineage",
     "served_from_offset",
     "served_to_offset",
     "not_served_reason",
@@ -50,7 +52,9 @@ _PLANNED_SCHEMA = pa.schema(
 _READ_COLUMNS = (
     "topic", "partition", "topic_id", "start_offset", "segment_id", "end_offset", "state", "index_status",
     "counted_from_offset", "counted_max_timestamp_ms", "counted_max_timestamp_offset", "metadata_max_timestamp_ms",
-    "log_modified_ms", "size_bytes", "record_count", "txn_index_empty", *SERVED_COLUMNS,
+    "log_modified_ms", "size_bytes", "record_count", "txn_index_empty", "segment_leader_epochs", "was_copied",
+    "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs", "event_timestamp_ms",
+    "open_transaction_count", "open_from_offset", *SERVED_COLUMNS,
 )  # fmt: skip
 
 
@@ -76,10 +80,11 @@ def partition_rows(plan: DataFrame) -> DataFrame:
 
 
 def _plan(warehouse: Warehouse, cut_maxima: CutMaxima) -> DataFrame:
-    segments = warehouse.read(SEGMENTS).select(
+    segments = warehouse.read(SEGMENTS).repartition("topic", "partition")
+    incarnation = Window.partitionBy("topic", "partition", "topic_id")
+    segments = segments.select(
         *_READ_COLUMNS,
-        F.get(F.col("segment_leader_epochs"), F.lit(0))["leader_epoch"].alias("first_leader_epoch"),
-        F.try_element_at("segment_leader_epochs", F.lit(-1))["leader_epoch"].alias("last_leader_epoch"),
+        F.when(_rank() == F.max(_rank()).over(incarnation), F.col("leader_epoch_checkpoint")).alias("checkpoint"),
     )
     log_starts = F.broadcast(warehouse.read(LOG_START_OFFSETS))
     types = SEGMENTS.column_types | PARTITION_METADATA.column_types
@@ -96,11 +101,24 @@ def _plan(warehouse: Warehouse, cut_maxima: CutMaxima) -> DataFrame:
     )
 
 
+def _rank() -> Column:
+    """Grows with the leader epoch and the end of a usable segment: the greatest came with the newest checkpoint."""
+    last_epoch = F.try_element_at("segment_leader_epochs", F.lit(-1))["leader_epoch"]
+    has_entries = F.size("leader_epoch_checkpoint") > 0
+    return F.when(_is_usable() & has_entries, F.struct(last_epoch, F.col("end_offset"), F.col("segment_id")))
+
+
+def _is_usable() -> Column:
+    is_finished = F.col("state") == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+    return (F.col("index_status") == IndexStatus.INDEXED.value) & is_finished
+
+
 def plan_rows(rows: pa.Table, cut_maxima: CutMaxima) -> pa.Table:
     """The plan of one topic-partition from its rows of `segments`, with the log start offset beside them."""
     by_id = {row["segment_id"]: row for row in rows.to_pylist()}
     some = next(iter(by_id.values()))
-    plans = plan_partition(map(_facts, by_id.values()), some["log_start_offset"], cut_maxima)
+    checkpoints = {row["topic_id"]: _epoch_starts(row["checkpoint"]) for row in by_id.values() if row["checkpoint"]}
+    plans = plan_partition(map(_facts, by_id.values()), some["log_start_offset"], checkpoints, cut_maxima)
     where = {"topic": some["topic"], "partition": some["partition"]}
     planned = []
     for plan in plans:
@@ -113,21 +131,41 @@ def plan_rows(rows: pa.Table, cut_maxima: CutMaxima) -> pa.Table:
 
 
 def _facts(row: dict[str, object]) -> SegmentFacts:
-    is_usable = (
-        row["index_status"] == IndexStatus.INDEXED.value
-        and row["state"] == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+    is_finished = row["state"] == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+    is_usable = is_finished and row["index_status"] == IndexStatus.INDEXED.value
+    listed = {name: row[name] for name in ("topic_id", "segment_id", "start_offset")}
+    is_deleted = bool(row["was_copied"]) and str(row["state"]).startswith("DELETE_SEGMENT")
+    if not is_usable and not is_deleted:
+        return SegmentFacts(is_usable=False, written_ms=_written_ms(row), **listed)  # type: ignore[arg-type]
+    counted = {name: row[name] for name in ("counted_from_offset", "counted_max_timestamp_ms")} if is_usable else {}
+    return SegmentFacts(
+        is_usable=is_usable,
+        is_deleted=is_deleted,
+        written_ms=_written_ms(row),
+        end_offset=max(_count(row["end_offset"]), _count(row["announced_end_offset"])),
+        leader_epochs=_epoch_starts(row["announced_leader_epochs"] or row["segment_leader_epochs"]),
+        counted_max_timestamp_offset=row["counted_max_timestamp_offset"] if is_usable else None,  # type: ignore[arg-type]
+        metadata_max_timestamp_ms=_first_known(row["announced_max_timestamp_ms"], row["metadata_max_timestamp_ms"]),
+        **listed,  # type: ignore[arg-type]  # a row of `segments`
+        **counted,  # type: ignore[arg-type]
     )
-    listed = {name: row[name] for name in ("topic_id", "segment_id", "start_offset", "log_modified_ms")}
-    built = (
-        "end_offset", "first_leader_epoch", "last_leader_epoch", "counted_from_offset", "counted_max_timestamp_ms",
-        "counted_max_timestamp_offset", "metadata_max_timestamp_ms",
-    )  # fmt: skip
-    found = {name: row[name] for name in built} if is_usable else {}
-    return SegmentFacts(is_usable=is_usable, **listed, **found)  # type: ignore[arg-type]  # a row of `segments`
+
+
+def _written_ms(row: dict[str, object]) -> int | None:
+    return _first_known(row["event_timestamp_ms"], row["log_modified_ms"])
+
+
+def _first_known(*values: object) -> int | None:
+    return next((value for value in values if isinstance(value, int)), None)
+
+
+def _epoch_starts(entries: object) -> tuple[EpochStart, ...]:
+    return tuple((entry["leader_epoch"], entry["start_offset"]) for entry in entries or ())  # type: ignore[attr-defined]
 
 
 def _segment_row(served: ServedSegment, stored: dict[str, object]) -> dict[str, object]:
     wanted: dict[str, object] = {
+        "is_within_lineage": served.is_within_lineage,
         "served_from_offset": served.from_offset,
         "served_to_offset": served.to_offset,
         "not_served_reason": None if served.reason is None else served.reason.value,
@@ -154,7 +192,11 @@ def _partition_row(plan: IncarnationPlan, by_id: dict[str, dict[str, object]]) -
     return {
         "topic_id": plan.topic_id,
         "is_current": plan.is_current,
-        "log_start_offset": plan.log_start_offset,
+        "log_start_offset": None if plan.log_start is None else plan.log_start.offset,
+        "log_start_source": None if plan.log_start is None else plan.log_start.source.value,
+        "leader_epoch_lineage": [
+            {"leader_epoch": epoch, "start_offset": offset} for epoch, offset in plan.lineage.entries
+        ],
         "earliest_offset": plan.earliest_offset,
         "latest_tiered_offset": plan.latest_tiered_offset,
         "max_timestamp_ms": plan.max_timestamp_ms,
@@ -169,6 +211,21 @@ def _partition_row(plan: IncarnationPlan, by_id: dict[str, dict[str, object]]) -
         "size_bytes": sum(_count(row["size_bytes"]) for row in served),
         "record_count": sum(_count(row["record_count"]) for row in served),
         "gap_count": plan.gap_count,
+        **_stable_offset(plan, by_id),
+    }
+
+
+def _stable_offset(plan: IncarnationPlan, by_id: dict[str, dict[str, object]]) -> dict[str, object]:
+    """What the last segment served left open; a reader of committed records stops at the oldest such transaction."""
+    if plan.latest_tiered_offset is None:
+        return {"stable_offset": None, "open_transaction_count": None}
+    newest = max((each for each in plan.segments if each.reason is None), key=lambda each: each.to_offset or 0)
+    row = by_id[newest.segment.segment_id]
+    open_from = _first_known(row["open_from_offset"])
+    end = plan.latest_tiered_offset + 1
+    return {
+        "stable_offset": end if open_from is None else min(end, open_from),
+        "open_transaction_count": row["open_transaction_count"],
     }
 
 

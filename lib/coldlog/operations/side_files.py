@@ -78,6 +78,21 @@ class SideFiles:
     leader_epoch_checkpoint: LeaderEpochCheckpoint
     names: dict[SegmentFileKind, str]
 
+    def facts(self, summary: SegmentSummary) -> dict[str, object]:
+        """What they alone say, in columns of `segments`."""
+        open_from = [
+            e.current_txn_first_offset for e in self.producer_snapshot.entries if e.current_txn_first_offset >= 0
+        ]
+        return {
+            "txn_index_empty": self.find_txn_index_empty(summary),
+            "leader_epoch_checkpoint": [
+                {"leader_epoch": entry.leader_epoch, "start_offset": entry.start_offset}
+                for entry in self.leader_epoch_checkpoint.entries
+            ],
+            "open_transaction_count": len(open_from),
+            "open_from_offset": min(open_from, default=None),
+        }
+
     def find_txn_index_empty(self, summary: SegmentSummary) -> bool | None:
         """None (unknown) where the log has abort markers and the index lists none: a marker of a transaction that wrote
         nothing here leaves no entry, and neither does an index that was lost."""

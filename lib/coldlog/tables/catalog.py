@@ -8,6 +8,7 @@ from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.segment_events import SEGMENT_EVENTS
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.txn_index import TXN_INDEX
@@ -20,6 +21,7 @@ ALL_TABLES: tuple[TableDefinition, ...] = (
     SEGMENTS,
     *INDEX_TABLES,
     PARTITION_METADATA,
+    SEGMENT_EVENTS,
     QUARANTINE,
     LOG_START_OFFSETS,
     UNRECOGNIZED_OBJECTS,

@@ -1,9 +1,9 @@
 """segments: which remote log segments are there, what was made of each, and which offsets does each serve?
 
-One row a remote log segment, that is one upload with an id of its own. Kafka's RemoteLogSegmentMetadata first, then
-where the objects lie, then what the build read, then what `materialize_metadata` decided. A segment's rows in the index
-tables count only when they carry its `build_number`, and lookups read only segments with `served_from_offset` set:
-so everything is published by the one commit that sets them.
+One row a remote log segment, that is one upload with an id of its own: what the metadata topic announced of it (where
+that is read), where its objects lie, what the build read, what `materialize_metadata` decided. A segment's rows in the
+index tables count only when they carry its `build_number`, and lookups read only segments with `served_from_offset`
+set: so everything is published by the one commit that sets them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SEGMENTS = TableDefinition(
         Column(
             name="metadata_max_timestamp_ms",
             type="BIGINT",
-            comment="What Kafka's metadata says: largest batch timestamp, or the file time if that is negative",
+            comment="What Kafka's metadata should say: largest batch timestamp, or the file time if that is negative",
         ),
         Column(name="size_bytes", type="BIGINT", comment="Bytes of the log alone"),
         Column(
@@ -54,7 +54,23 @@ SEGMENTS = TableDefinition(
             required=True,
             comment="listing: concluded from the objects present; events: from the remote log metadata",
         ),
+        Column(name="announced_start_offset", type="BIGINT", comment="Base offset, as announced; NULL: no event"),
+        Column(name="announced_end_offset", type="BIGINT", comment="Last offset, as announced"),
+        Column(name="announced_max_timestamp_ms", type="BIGINT", comment="Largest timestamp (or file time), announced"),
+        Column(name="announced_size_bytes", type="BIGINT", comment="Bytes of the log, as announced"),
+        Column(
+            name="announced_leader_epochs",
+            type="ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>",
+            comment="Leader epochs, as announced; the first offset of the first is the segment's",
+        ),
+        Column(name="announced_txn_index_empty", type="BOOLEAN", comment="As announced; NULL: not said, it may not be"),
+        Column(name="broker_id", type="INT", comment="Broker of the last event"),
+        Column(name="event_timestamp_ms", type="BIGINT", comment="Time of the last event"),
+        Column(name="custom_metadata", type="BINARY", comment="Storage plugin's own, of the last event"),
+        Column(name="was_copied", type="BOOLEAN", comment="It was COPY_SEGMENT_FINISHED once"),
+        Column(name="dropped_event_count", type="BIGINT", comment="Events dropped: no valid transition"),
         Column(name="txn_index_empty", type="BOOLEAN", comment="True: no abort marker in it; NULL: unknown"),
+        Column(name="is_listed", type="BOOLEAN", required=True, comment="The last scan found objects of it"),
         Column(
             name="objects",
             type="ARRAY<STRUCT<kind: STRING, name: STRING, size_bytes: BIGINT>>",
@@ -64,7 +80,10 @@ SEGMENTS = TableDefinition(
         Column(name="missing_kinds", type="ARRAY<STRING>", required=True, comment="Required files that are not there"),
         Column(name="log_modified_ms", type="BIGINT", comment="Modification time of the log object"),
         Column(
-            name="index_status", type="STRING", required=True, comment="pending, indexed, quarantined, incomplete, gone"
+            name="index_status",
+            type="STRING",
+            required=True,
+            comment="pending, indexed, quarantined, incomplete, gone, orphan (no event announced it)",
         ),
         Column(name="index_depth", type="STRING", comment="record or batch: how deep it is indexed"),
         Column(name="build_number", type="BIGINT", comment="Rows of the index tables with this number belong to it"),
@@ -86,6 +105,14 @@ SEGMENTS = TableDefinition(
         Column(name="commit_marker_count", type="BIGINT", comment="Commit markers"),
         Column(name="abort_marker_count", type="BIGINT", comment="Abort markers"),
         Column(name="codecs", type="ARRAY<STRING>", comment="Compression codecs of its batches"),
+        Column(
+            name="leader_epoch_checkpoint",
+            type="ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>",
+            comment="Lineage up to its end, from the checkpoint that came with it",
+        ),
+        Column(name="open_transaction_count", type="BIGINT", comment="Transactions open at its end"),
+        Column(name="open_from_offset", type="BIGINT", comment="First offset of the oldest of them; NULL: none"),
+        Column(name="is_within_lineage", type="BOOLEAN", comment="By Kafka's rule; NULL: no lineage is known"),
         Column(name="served_from_offset", type="BIGINT", comment="First offset it answers for; NULL: not served"),
         Column(name="served_to_offset", type="BIGINT", comment="Last offset it answers for, inclusive"),
         Column(name="not_served_reason", type="STRING", comment="Why lookups pass it over"),

@@ -1,0 +1,130 @@
+"""metadata_log: which records does a copy of the metadata topic hold?
+
+A broker keeps `__remote_log_metadata` like any topic: a directory `__remote_log_metadata-<partition>` with a log
+segment `<base offset, 20 digits>.log` and those after it. The directories may lie in a broker's data directory, between
+those of other topics, or be a copy in a store. The last segment may be the broker's active one: a tail that is cut
+inside a batch, or that is zeros the broker has not written over, is the end of what is there, no damage.
+
+Refused: names that are not a directory of the topic are passed over; damage in a segment is an `ArchiveError` with
+object and position, behind which nothing of that partition is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from coldlog.archive.object_store import ObjectInfo, ObjectStore
+from coldlog.errors import ArchiveError, Reason
+from coldlog.formats.limits import DecodeLimits
+from coldlog.formats.record_batch import BatchHeaders, WindowHeaders, read_batch_headers
+from coldlog.formats.records import Record, iter_records
+from coldlog.formats.sections import SectionReader
+
+METADATA_TOPIC = "__remote_log_metadata"
+_LOG_NAME = re.compile(r"(?P<base_offset>[0-9]{20})\.log")
+_WINDOW_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFile:
+    """One log segment of a partition."""
+
+    base_offset: int
+    info: ObjectInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataPartition:
+    """The log segments of one partition of the metadata topic, by base offset."""
+
+    partition: int
+    files: tuple[LogFile, ...]
+
+
+def list_metadata_partitions(store: ObjectStore, topic: str = METADATA_TOPIC) -> list[MetadataPartition]:
+    """The partitions of `topic` that lie below the store's root, by number."""
+    name = re.compile(re.escape(topic) + r"-(?P<partition>[0-9]{1,9})")
+    found = [(matched, directory) for directory in store.list_directories("") if (matched := name.fullmatch(directory))]
+    partitions = [
+        MetadataPartition(partition=int(matched["partition"]), files=_list_files(store, directory))
+        for matched, directory in found
+    ]
+    return sorted(partitions, key=lambda each: each.partition)
+
+
+def iter_metadata_records(
+    store: ObjectStore, partition: MetadataPartition, from_offset: int, limits: DecodeLimits
+) -> Iterator[Record]:
+    """The records at or behind `from_offset`, in order; control records are left out."""
+    for file, is_last in _files_from(partition, from_offset):
+        for record in _iter_file(store, file, limits, is_last=is_last):
+            if record.offset >= from_offset and not record.is_control:
+                yield record
+
+
+def _list_files(store: ObjectStore, directory: str) -> tuple[LogFile, ...]:
+    files = []
+    for info in store.iter_objects(directory):
+        matched = _LOG_NAME.fullmatch(info.name.rpartition("/")[2])
+        if matched:
+            files.append(LogFile(base_offset=int(matched["base_offset"]), info=info))
+    return tuple(sorted(files, key=lambda file: file.base_offset))
+
+
+def _files_from(partition: MetadataPartition, from_offset: int) -> Iterator[tuple[LogFile, bool]]:
+    """Files that may hold `from_offset` or what is behind it, and whether each is the last."""
+    for file, follows in pairwise((*partition.files, None)):
+        if file is not None and (follows is None or follows.base_offset > from_offset):
+            yield file, follows is None
+
+
+def _iter_file(store: ObjectStore, file: LogFile, limits: DecodeLimits, *, is_last: bool) -> Iterator[Record]:
+    """Records of one file; before damage is raised, those that lie before it."""
+    reader = _WindowReader(sections=SectionReader(limits=limits), next_offset=file.base_offset)
+    name, size_bytes = file.info.name, file.info.size_bytes
+    position, needed = 0, 0
+    while position < size_bytes:
+        wanted = min(max(_WINDOW_BYTES, needed), size_bytes - position)
+        window = store.read_range(name, position, wanted)
+        is_end = position + wanted == size_bytes
+        try:
+            read = reader.read_headers(window, position, must_end=is_end and not is_last)
+            yield from reader.iter_records(window, read.headers, position)
+        except ArchiveError as wrong:
+            good = window[: max(0, wrong.position - position)]
+            if wrong.reason is not Reason.RECORDS_INVALID:
+                yield from reader.iter_records(
+                    good, reader.read_headers(good, position, must_end=True).headers, position
+                )
+            if is_last and not any(window[len(good) :]):
+                return
+            raise wrong.with_object_name(name) from wrong
+        if is_end:
+            return
+        position += read.consumed_bytes
+        needed = read.needed_bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class _WindowReader:
+    """Reads the windows of one file; offsets must rise from one to the next."""
+
+    sections: SectionReader
+    next_offset: int
+
+    def read_headers(self, window: memoryview, position: int, *, must_end: bool) -> WindowHeaders:
+        return read_batch_headers(
+            window,
+            position=position,
+            next_offset=self.next_offset,
+            is_last=must_end,
+            max_batch_bytes=self.sections.limits.max_batch_bytes,
+        )
+
+    def iter_records(self, window: memoryview, headers: BatchHeaders, position: int) -> Iterator[Record]:
+        yield from iter_records(window, headers, position, self.sections)
+        if len(headers):
+            self.next_offset = int(headers.last_offset[-1]) + 1

@@ -1,0 +1,133 @@
+"""announced_segments: in which state is each segment, by what the metadata topic announced?
+
+Folds `segment_events` as Kafka's RemoteLogMetadataCache does, in the order of the events: a segment's first event must
+announce COPY_SEGMENT_STARTED, an update keeps everything but state, broker, event time and custom metadata (so
+txn_index_empty carries over), transitions that are not Kafka's are dropped and counted, an update of a segment that
+nobody announced too. A segment that has reached DELETE_SEGMENT_FINISHED is forgotten: it may be announced anew, nothing
+else. When a partition's deletion is finished, everything announced of it before is deleted.
+
+The fold runs inside Spark's own engine, a group a segment, with no Python in it.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from coldlog.operations.event_rows import PARTITION_DELETE, SEGMENT, SEGMENT_UPDATE
+from coldlog.tables.segment_events import SEGMENT_EVENTS
+from coldlog.tables.warehouse import Warehouse
+
+ANNOUNCED_COLUMNS = (
+    "announced_start_offset",
+    "announced_end_offset",
+    "announced_max_timestamp_ms",
+    "announced_size_bytes",
+    "announced_leader_epochs",
+    "announced_txn_index_empty",
+    "broker_id",
+    "event_timestamp_ms",
+    "custom_metadata",
+    "was_copied",
+    "dropped_event_count",
+)
+_ORDER = ("metadata_partition", "metadata_offset")
+_CARRIED = (
+    "event_kind", "state", "broker_id", "event_timestamp_ms", "custom_metadata", "start_offset", "end_offset",
+    "max_timestamp_ms", "size_bytes", "segment_leader_epochs", "txn_index_empty",
+)  # fmt: skip
+_SEGMENT_KEY = ("topic", "partition", "topic_id", "segment_id")
+
+_IS_VALID = f"""CASE
+  WHEN event.event_kind = '{SEGMENT}' THEN
+    event.state = 'COPY_SEGMENT_STARTED'
+    AND (known.state IS NULL OR known.state IN ('COPY_SEGMENT_STARTED', 'DELETE_SEGMENT_FINISHED'))
+  WHEN known.state IS NULL OR known.state = 'DELETE_SEGMENT_FINISHED' THEN false
+  WHEN event.state = 'COPY_SEGMENT_FINISHED' THEN known.state IN ('COPY_SEGMENT_STARTED', 'COPY_SEGMENT_FINISHED')
+  WHEN event.state = 'DELETE_SEGMENT_STARTED' THEN
+    known.state IN ('COPY_SEGMENT_STARTED', 'COPY_SEGMENT_FINISHED', 'DELETE_SEGMENT_STARTED')
+  WHEN event.state = 'DELETE_SEGMENT_FINISHED' THEN known.state = 'DELETE_SEGMENT_STARTED'
+  ELSE false
+END"""
+
+_FOLD_SEGMENT = f"""aggregate(
+  events,
+  named_struct(
+    'state', CAST(NULL AS STRING), 'first', element_at(events, 1), 'last', element_at(events, 1),
+    'was_copied', false, 'dropped', 0L
+  ),
+  (known, event) -> CASE WHEN {_IS_VALID} THEN named_struct(
+      'state', event.state,
+      'first', if(event.event_kind = '{SEGMENT}', event, known.first),
+      'last', event,
+      'was_copied', event.state = 'COPY_SEGMENT_FINISHED' OR (known.was_copied AND event.event_kind <> '{SEGMENT}'),
+      'dropped', known.dropped)
+    ELSE named_struct(
+      'state', known.state, 'first', known.first, 'last', known.last,
+      'was_copied', known.was_copied, 'dropped', known.dropped + 1L)
+  END
+)"""
+
+_FOLD_PARTITION = """aggregate(
+  events,
+  named_struct('state', CAST(NULL AS STRING), 'at', element_at(events, 1), 'dropped', 0L),
+  (known, event) -> CASE
+    WHEN CASE event.state
+        WHEN 'DELETE_PARTITION_MARKED' THEN known.state IS NULL OR known.state = 'DELETE_PARTITION_MARKED'
+        WHEN 'DELETE_PARTITION_STARTED' THEN known.state IN ('DELETE_PARTITION_MARKED', 'DELETE_PARTITION_STARTED')
+        ELSE known.state IN ('DELETE_PARTITION_STARTED', 'DELETE_PARTITION_FINISHED')
+      END IS TRUE
+    THEN named_struct('state', event.state, 'at', event, 'dropped', known.dropped)
+    ELSE named_struct('state', known.state, 'at', known.at, 'dropped', known.dropped + 1L)
+  END
+)"""
+
+
+def announced_segments(warehouse: Warehouse) -> DataFrame:
+    """A row a segment that events name: its key, `announced_state` and `ANNOUNCED_COLUMNS`.
+
+    The state is NULL where no event of it was valid; `dropped_event_count` is all that is to be known then.
+    """
+    events = warehouse.read(SEGMENT_EVENTS)
+    own = events.where(F.col("event_kind").isin(SEGMENT, SEGMENT_UPDATE))
+    grouped = own.groupBy(*_SEGMENT_KEY).agg(F.sort_array(F.collect_list(F.struct(*_ORDER, *_CARRIED))).alias("events"))
+    folded = grouped.select(*_SEGMENT_KEY, F.expr(_FOLD_SEGMENT).alias("known"))
+    deleted = deleted_partitions(warehouse).where(F.col("delete_state") == "DELETE_PARTITION_FINISHED")
+    ended = F.struct("known.last.metadata_partition", "known.last.metadata_offset") < F.struct(
+        "deleted_metadata_partition", "deleted_metadata_offset"
+    )
+    is_deleted = F.coalesce(ended, F.lit(False))
+    is_deleted = is_deleted & F.col("known.state").isNotNull()
+    state = F.when(is_deleted, F.lit("DELETE_SEGMENT_FINISHED")).otherwise(F.col("known.state"))
+    return folded.join(F.broadcast(deleted), ["topic", "partition", "topic_id"], "left").select(
+        *_SEGMENT_KEY,
+        state.alias("announced_state"),
+        F.col("known.first.start_offset").alias("announced_start_offset"),
+        F.col("known.first.end_offset").alias("announced_end_offset"),
+        F.col("known.first.max_timestamp_ms").alias("announced_max_timestamp_ms"),
+        F.col("known.first.size_bytes").alias("announced_size_bytes"),
+        F.col("known.first.segment_leader_epochs").alias("announced_leader_epochs"),
+        F.col("known.first.txn_index_empty").alias("announced_txn_index_empty"),
+        F.col("known.last.broker_id").alias("broker_id"),
+        F.col("known.last.event_timestamp_ms").alias("event_timestamp_ms"),
+        F.col("known.last.custom_metadata").alias("custom_metadata"),
+        F.col("known.was_copied").alias("was_copied"),
+        F.col("known.dropped").alias("dropped_event_count"),
+    )
+
+
+def deleted_partitions(warehouse: Warehouse) -> DataFrame:
+    """A row a partition whose deletion was announced: `delete_state`, and where the topic said so."""
+    events = warehouse.read(SEGMENT_EVENTS).where(F.col("event_kind") == PARTITION_DELETE)
+    grouped = events.groupBy("topic", "partition", "topic_id").agg(
+        F.sort_array(F.collect_list(F.struct(*_ORDER, "state"))).alias("events")
+    )
+    folded = grouped.select("topic", "partition", "topic_id", F.expr(_FOLD_PARTITION).alias("known"))
+    return folded.where("known.state IS NOT NULL").select(
+        "topic",
+        "partition",
+        "topic_id",
+        F.col("known.state").alias("delete_state"),
+        F.col("known.at.metadata_partition").alias("deleted_metadata_partition"),
+        F.col("known.at.metadata_offset").alias("deleted_metadata_offset"),
+    )

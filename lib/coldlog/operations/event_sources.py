@@ -1,0 +1,153 @@
+"""event_sources: where do the events of the metadata topic come from?
+
+A source gives raw records: partition and offset in the topic, timestamp, value, each partition from a given offset on;
+what it cannot read is a row with the facts of the damage instead of a value, the last one of its partition. Two sources
+need nothing but Spark:
+
+`LogSegmentsSource`   the topic's own log segments, in a broker's data directory or a copy of it
+`TableSource`         a Delta table with the columns partition, offset, timestamp and value, as Spark's Kafka source
+                      writes it; timestamp may be missing
+
+A live topic is `operations.live_topic`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from coldlog.archive.metadata_log import MetadataPartition, iter_metadata_records, list_metadata_partitions
+from coldlog.archive.object_store import ObjectStore
+from coldlog.errors import ArchiveError, UsageError
+from coldlog.formats.limits import DecodeLimits
+
+RAW_SCHEMA = pa.schema(
+    [
+        ("metadata_partition", pa.int32()),
+        ("metadata_offset", pa.int64()),
+        ("record_timestamp_ms", pa.int64()),
+        ("value", pa.binary()),
+        ("reason", pa.string()),
+        ("message", pa.string()),
+        ("object_name", pa.string()),
+        ("position", pa.int64()),
+        ("expected", pa.string()),
+        ("found", pa.string()),
+    ]
+)
+RAW_DDL = (
+    "metadata_partition INT, metadata_offset BIGINT, record_timestamp_ms BIGINT, value BINARY, reason STRING, "
+    "message STRING, object_name STRING, position BIGINT, expected STRING, found STRING"
+)
+_ROWS_A_BATCH = 10_000
+
+
+class EventSource(Protocol):
+    """Records of the metadata topic."""
+
+    @property
+    def uri(self) -> str:
+        """What it reads; for messages."""
+
+    def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
+        """Rows of `RAW_SCHEMA`: every record at or behind its partition's offset (0 where none is given)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSegmentsSource:
+    """The directories `<topic>-<partition>` below a store's root."""
+
+    store: ObjectStore
+    topic: str
+    limits: DecodeLimits
+
+    @property
+    def uri(self) -> str:
+        return self.store.uri
+
+    def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
+        """A task a partition of the topic."""
+        partitions = list_metadata_partitions(self.store, self.topic)
+        if not partitions:
+            raise UsageError(
+                f"metadata.uri {self.uri} holds no directory {self.topic}-<partition>; name the directory that holds "
+                "them, or correct metadata.topic"
+            )
+        starts = [from_offsets.get(each.partition, 0) for each in partitions]
+
+        def read_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for index in batch.column(0).to_pylist():
+                    yield from _in_batches(_partition_rows(self, partitions[index], starts[index]))
+
+        return spark.range(0, len(partitions), 1, len(partitions)).mapInArrow(read_partitions, schema=RAW_DDL)
+
+
+def _partition_rows(
+    source: LogSegmentsSource, partition: MetadataPartition, from_offset: int
+) -> Iterator[dict[str, object]]:
+    try:
+        for record in iter_metadata_records(source.store, partition, from_offset, source.limits):
+            yield {
+                "metadata_partition": partition.partition,
+                "metadata_offset": record.offset,
+                "record_timestamp_ms": record.timestamp_ms,
+                "value": record.value,
+            }
+    except ArchiveError as wrong:
+        yield {
+            "metadata_partition": partition.partition,
+            "reason": wrong.reason.value,
+            "message": wrong.message,
+            "object_name": wrong.object_name,
+            "position": wrong.position,
+            "expected": wrong.expected,
+            "found": wrong.found,
+        }
+
+
+def _in_batches(rows: Iterator[dict[str, object]]) -> Iterator[pa.RecordBatch]:
+    waiting: list[dict[str, object]] = []
+    for row in rows:
+        waiting.append(row)
+        if len(waiting) == _ROWS_A_BATCH:
+            yield pa.RecordBatch.from_pylist(waiting, schema=RAW_SCHEMA)
+            waiting = []
+    yield pa.RecordBatch.from_pylist(waiting, schema=RAW_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSource:
+    """A Delta table of the topic's records."""
+
+    uri: str
+
+    def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
+        """Rows with an offset below what was read already are left to Delta's file statistics to skip."""
+        try:
+            table = spark.read.format("delta").load(self.uri)
+        except AnalysisException as missing:
+            raise UsageError(f"metadata.uri {self.uri} is not a Delta table ({missing.getCondition()})") from missing
+        lacking = sorted({"partition", "offset", "value"} - set(table.columns))
+        if lacking:
+            raise UsageError(f"the table {self.uri} lacks the columns {', '.join(lacking)}: partition, offset, value")
+        stamp = F.unix_millis("timestamp") if "timestamp" in table.columns else F.lit(None).cast("bigint")
+        wanted = F.lit(True)
+        if from_offsets:
+            start = F.create_map(*(F.lit(each) for pair in from_offsets.items() for each in pair))
+            wanted = F.col("offset") >= F.coalesce(F.try_element_at(start, F.col("partition")), F.lit(0))
+        rows = table.where(wanted).select(
+            F.col("partition").cast("int").alias("metadata_partition"),
+            F.col("offset").cast("bigint").alias("metadata_offset"),
+            stamp.alias("record_timestamp_ms"),
+            F.col("value").cast("binary").alias("value"),
+        )
+        nothing = [name for name in RAW_SCHEMA.names if name not in rows.columns]
+        types = dict(each.strip().split(" ") for each in RAW_DDL.split(","))
+        return rows.withColumns({name: F.lit(None).cast(types[name]) for name in nothing})

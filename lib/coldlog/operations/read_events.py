@@ -1,0 +1,160 @@
+"""read_events: what has the metadata topic announced since it was last read?
+
+Reads a source from the last offset of each metadata partition that `segment_events` has, appends what is behind it in
+one commit, and so repeats nothing and loses nothing wherever a run is killed. The record at the last offset is read
+again and must be the one that is stored: a source of another cluster, or a topic that was made anew, is refused.
+
+Damage in the topic's log stops the reading of that metadata partition there, and is a row of `quarantine` until it is
+mended; the other partitions go on. Offsets that lack before the first new event are told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from coldlog.archive.metadata_log import METADATA_TOPIC
+from coldlog.errors import UsageError
+from coldlog.operations.event_rows import UNREADABLE, event_row
+from coldlog.operations.event_sources import RAW_SCHEMA, EventSource
+from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.segment_events import SEGMENT_EVENTS
+from coldlog.tables.warehouse import Warehouse
+
+_DAMAGE = RAW_SCHEMA.names[4:]
+_DECODED_SCHEMA = pa.schema(
+    [
+        *(field.with_nullable(True) for field in SEGMENT_EVENTS.arrow_schema),
+        *(RAW_SCHEMA.field(name) for name in _DAMAGE),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSummary:
+    """What one reading found. `missing_offset_count`: offsets before the first new event of a partition that nothing
+    was read of."""
+
+    new_event_count: int
+    unreadable_count: int
+    damaged_partition_count: int
+    missing_offset_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cursor:
+    offset: int
+    value: bytes | None
+
+
+def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
+    """Brings `segment_events` to the source's end."""
+    cursors = _cursors(warehouse)
+    raw = source.read(warehouse.spark, {partition: cursor.offset for partition, cursor in cursors.items()})
+    decoded = _decoded(raw).persist()
+    try:
+        _require_same_topic(decoded, cursors, source)
+        damaged_count = _note_damage(warehouse, decoded.where(F.col("reason").isNotNull()))
+        new = _behind(decoded.where(F.col("reason").isNull()), cursors)
+        firsts = new.groupBy("metadata_partition").agg(F.min("metadata_offset"), F.count("*"), _unreadable()).collect()
+        if firsts:
+            warehouse.append(SEGMENT_EVENTS, new)
+    finally:
+        decoded.unpersist()
+    return ReadSummary(
+        new_event_count=sum(row[2] for row in firsts),
+        unreadable_count=sum(row[3] for row in firsts),
+        damaged_partition_count=damaged_count,
+        missing_offset_count=sum(row[1] - _next_offset(cursors, row[0]) for row in firsts),
+    )
+
+
+def _unreadable() -> Column:
+    return F.count_if(F.col("event_kind") == UNREADABLE)
+
+
+def _next_offset(cursors: dict[int, _Cursor], partition: int) -> int:
+    return cursors[partition].offset + 1 if partition in cursors else 0
+
+
+def _cursors(warehouse: Warehouse) -> dict[int, _Cursor]:
+    last = F.max_by("value", "metadata_offset")
+    rows = warehouse.read(SEGMENT_EVENTS).groupBy("metadata_partition").agg(F.max("metadata_offset"), last).collect()
+    return {row[0]: _Cursor(offset=row[1], value=None if row[2] is None else bytes(row[2])) for row in rows}
+
+
+def _decoded(raw: DataFrame) -> DataFrame:
+    types = SEGMENT_EVENTS.column_types | dict.fromkeys(_DAMAGE, "STRING") | {"position": "BIGINT"}
+    ddl = ", ".join(f"{name} {types[name]}" for name in _DECODED_SCHEMA.names)
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = [row if row["reason"] else {**row, **event_row(row["value"])} for row in batch.to_pylist()]
+            yield pa.RecordBatch.from_pylist(rows, schema=_DECODED_SCHEMA)
+
+    return raw.mapInArrow(decode, schema=ddl)
+
+
+def _behind(rows: DataFrame, cursors: dict[int, _Cursor]) -> DataFrame:
+    return rows.where(F.col("metadata_offset") > _last_read(cursors))
+
+
+def _last_read(cursors: dict[int, _Cursor]) -> Column:
+    """The offset up to which a row's metadata partition was read before."""
+    nothing = F.lit(-1).cast("bigint")
+    if not cursors:
+        return nothing
+    last = [F.lit(each) for partition, cursor in cursors.items() for each in (partition, cursor.offset)]
+    return F.coalesce(F.try_element_at(F.create_map(*last), F.col("metadata_partition")), nothing)
+
+
+def _require_same_topic(decoded: DataFrame, cursors: dict[int, _Cursor], source: EventSource) -> None:
+    """The stored event at each partition's last offset is the one that stands there now."""
+    if not cursors:
+        return
+    again = decoded.where(F.col("metadata_offset") <= _last_read(cursors))
+    for row in again.select("metadata_partition", "metadata_offset", "value").collect():
+        value = None if row["value"] is None else bytes(row["value"])
+        if value != cursors[row["metadata_partition"]].value:
+            raise UsageError(
+                f"{source.uri} holds another event at offset {row['metadata_offset']} of metadata partition "
+                f"{row['metadata_partition']} than was read before: it is the topic of another cluster, or was made "
+                "anew; correct metadata.uri, or use a new warehouse"
+            )
+
+
+def _note_damage(warehouse: Warehouse, damaged: DataFrame) -> int:
+    """Brings the rows of the metadata topic in `quarantine` to what is damaged now."""
+    found = damaged.collect()
+    known = warehouse.read(QUARANTINE).where(F.col("topic") == METADATA_TOPIC)
+    before = {row["segment_id"]: row for row in known.collect()}
+    names = {row["object_name"] for row in found}
+    mended = [row.asDict() for name, row in before.items() if name not in names]
+    if mended:
+        warehouse.delete_keys(QUARANTINE, warehouse.local(QUARANTINE, mended))
+    if found:
+        now_ms = time.time_ns() // 1_000_000
+        rows = [_quarantine_row(row.asDict(), before.get(row["object_name"]), now_ms) for row in found]
+        warehouse.merge(QUARANTINE, warehouse.local(QUARANTINE, rows))
+    return len(found)
+
+
+def _quarantine_row(row: dict[str, object], before: object, now_ms: int) -> dict[str, object]:
+    facts = {name: row[name] for name in _DAMAGE}
+    stem = str(row["object_name"]).rpartition("/")[2].partition(".")[0]
+    return {
+        "topic": METADATA_TOPIC,
+        "partition": row["metadata_partition"],
+        "topic_id": "",
+        "start_offset": int(stem),
+        "segment_id": row["object_name"],
+        **facts,
+        "first_seen_ms": before["first_seen_ms"] if before else now_ms,  # type: ignore[index]  # a row of the table
+        "last_seen_ms": now_ms,
+        "attempt_count": (before["attempt_count"] if before else 0) + 1,  # type: ignore[index]
+    }
