@@ -1,0 +1,74 @@
+"""Rows of `job_runs`: while a run runs, when it ends well or badly, and when it never told its end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from coldlog.operations.run_log import noted_run
+from coldlog.tables.job_runs import JOB_RUNS
+from coldlog.tables.warehouse import Warehouse
+
+
+@pytest.fixture
+def tables(spark: SparkSession, tmp_path: Path) -> Warehouse:
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
+    spark.sql(JOB_RUNS.create_statement(warehouse.identifier(JOB_RUNS), warehouse.location(JOB_RUNS)))
+    return warehouse
+
+
+def _runs(warehouse: Warehouse) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = warehouse.read(JOB_RUNS).orderBy("started_ms").toArrow().to_pylist()
+    return rows
+
+
+def _leave_running(warehouse: Warehouse, name: str) -> None:
+    """What a run that is killed leaves: its row of the beginning."""
+    with noted_run(warehouse, name):
+        (running,) = (row for row in _runs(warehouse) if row["outcome"] == "running")
+    warehouse.merge(JOB_RUNS, warehouse.local(JOB_RUNS, [running]))
+
+
+def test_run_has_one_row_from_its_beginning_to_its_end(tables: Warehouse) -> None:
+    with noted_run(tables, "scan_segments") as summary:
+        (beginning,) = _runs(tables)
+        summary["segment_count"] = 7
+    (end,) = _runs(tables)
+    assert (beginning["job"], beginning["outcome"], beginning["finished_ms"]) == ("scan_segments", "running", None)
+    assert (end["outcome"], end["error"], json.loads(str(end["summary"]))) == ("succeeded", None, {"segment_count": 7})
+    assert (end["run_id"], end["started_ms"]) == (beginning["run_id"], beginning["started_ms"])
+    assert int(str(end["finished_ms"])) >= int(str(end["started_ms"]))
+
+
+@pytest.mark.parametrize(
+    ("raised", "error"),
+    [(ValueError("no luck\ntoday"), "no luck"), (ValueError(), "ValueError"), (KeyboardInterrupt(), "interrupted")],
+)
+def test_run_that_fails_notes_why_and_what_it_had_done(tables: Warehouse, raised: BaseException, error: str) -> None:
+    def fail() -> None:
+        with noted_run(tables, "build_indexes") as summary:
+            summary["indexed_count"] = 3
+            raise raised
+
+    with pytest.raises(type(raised)):
+        fail()
+    (run,) = _runs(tables)
+    assert (run["outcome"], run["error"], run["summary"]) == ("failed", error, '{"indexed_count": 3}')
+
+
+def test_runs_that_never_told_their_end_are_marked_killed_by_the_next(tables: Warehouse) -> None:
+    with noted_run(tables, "before"):
+        pass
+    _leave_running(tables, "lost")
+    with noted_run(tables, "after"):
+        assert [(row["job"], row["outcome"]) for row in _runs(tables)] == [
+            ("before", "succeeded"),
+            ("lost", "killed"),
+            ("after", "running"),
+        ]
+    lost = _runs(tables)[1]
+    assert (lost["finished_ms"], lost["error"]) == (None, "its process ended without a word")
+    assert [row["outcome"] for row in _runs(tables)] == ["succeeded", "killed", "succeeded"]
