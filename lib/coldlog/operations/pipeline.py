@@ -11,18 +11,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from coldlog.archive.layout import ArchiveLayout
-from coldlog.archive.open_archive import open_archive
+from coldlog.archive.open_archive import open_archive, open_store
 from coldlog.console import counted, human_bytes
 from coldlog.errors import ColdlogError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.job import Job
 from coldlog.lookups.functions import register_functions
 from coldlog.operations.build import BuildSettings, BuildSummary, build_indexes
+from coldlog.operations.event_sources import EventSource, LogSegmentsSource, TableSource
+from coldlog.operations.log_starts import read_log_start_offsets
 from coldlog.operations.materialize import materialize_metadata
+from coldlog.operations.read_events import read_events
 from coldlog.operations.run_log import noted_run
-from coldlog.operations.scan import read_log_start_offsets, scan_segments
+from coldlog.operations.scan import scan_segments
 from coldlog.operations.segment_build import BuildOptions
 from coldlog.operations.show import show_lookups, show_partitions, show_quarantine
+from coldlog.settings import MetadataSource, Settings
 from coldlog.tables.warehouse import Warehouse
 from coldlog.tables.warehouse_lock import writing
 
@@ -30,7 +34,8 @@ from coldlog.tables.warehouse_lock import writing
 def scan(job: Job) -> None:
     """scan_segments: list the archive."""
     with _writing(job, "scan_segments") as (warehouse, run):
-        run.update(_scan(job, warehouse, _open_layout(job)))
+        run["metadata"] = _read_metadata(job, warehouse)
+        run["scan"] = _scan(job, warehouse, _open_layout(job))
 
 
 def build(job: Job) -> None:
@@ -49,6 +54,7 @@ def run_pipeline(job: Job) -> None:
     """All three, then what came of it and a few lookups."""
     layout = _open_layout(job)
     with _writing(job, "run_pipeline") as (warehouse, run):
+        run["metadata"] = _read_metadata(job, warehouse)
         run["scan"] = _scan(job, warehouse, layout)
         failure = None
         try:
@@ -84,9 +90,24 @@ def open_warehouse(job: Job) -> Warehouse:
 
 
 def _open_layout(job: Job) -> ArchiveLayout:
-    if job.settings.metadata.uri is not None:
-        job.console.note("metadata.uri is not read yet: segments are told from the archive's listing alone")
     return open_archive(job.settings.archive_uri, job.settings.archive.layout)
+
+
+def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:
+    source = open_event_source(job.settings)
+    if source is None:
+        return None
+    with job.console.stage("metadata") as stage:
+        summary = read_events(warehouse, source)
+        stage.add(counted(summary.new_event_count, "new event"))
+        for count, what in (
+            (summary.unreadable_count, "unreadable"),
+            (summary.missing_offset_count, "offsets before them lack"),
+            (summary.damaged_partition_count, "partitions of the topic damaged, see quarantine"),
+        ):
+            if count:
+                stage.add(f"{count} {what}")
+    return dataclasses.asdict(summary)
 
 
 def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, object]:
@@ -107,12 +128,27 @@ def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, ob
     return dataclasses.asdict(summary)
 
 
+def decode_limits(settings: Settings) -> DecodeLimits:
+    """What a batch may grow to."""
+    index = settings.index
+    return DecodeLimits(max_batch_bytes=index.max_batch_bytes, max_decompressed_bytes=index.max_decompressed_bytes)
+
+
+def open_event_source(settings: Settings) -> EventSource | None:
+    """What `metadata.*` names; None without `metadata.uri`."""
+    metadata = settings.metadata
+    if metadata.uri is None:
+        return None
+    if metadata.source is MetadataSource.TABLE:
+        return TableSource(uri=metadata.uri)
+    return LogSegmentsSource(store=open_store(metadata.uri), topic=metadata.topic, limits=decode_limits(settings))
+
+
 def build_settings(job: Job) -> BuildSettings:
     """The part of a job's settings that a build needs."""
     index, own = job.settings.index, job.settings.build
-    limits = DecodeLimits(max_batch_bytes=index.max_batch_bytes, max_decompressed_bytes=index.max_decompressed_bytes)
     return BuildSettings(
-        options=BuildOptions(depth=index.depth, limits=limits, window_bytes=index.window_bytes),
+        options=BuildOptions(depth=index.depth, limits=decode_limits(job.settings), window_bytes=index.window_bytes),
         max_bytes_per_commit=own.max_bytes_per_commit,
         tasks_per_core=own.tasks_per_core,
         max_quarantined_share=own.max_quarantined_share,
