@@ -10,7 +10,7 @@ timestamps of batches that have records and end at or behind `counted_from_offse
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from coldlog.formats.control_record import ControlRecordType, read_control_recor
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.record_batch import CODEC_NAMES, BatchHeaders, read_batch_headers
 from coldlog.formats.sections import RecordSections, SectionReader
+from coldlog.index.open_transactions import OpenTransactions
 from coldlog.index.stairs import BatchTimes, RunningMaximum, Stairs, find_stairs
 from coldlog.model.states import IndexDepth
 
@@ -51,7 +52,7 @@ class SegmentSummary:
     """One segment in figures. `*_timestamp_offset` is None where records were not decoded or there are none.
 
     `counted_*` are over records at or behind the offset that was counted from; `largest_batch_timestamp_ms` is over
-    headers.
+    headers; `open_transactions` are first offsets by producer id, as far as this log shows them.
     """
 
     batch_count: int
@@ -70,6 +71,7 @@ class SegmentSummary:
     largest_batch_timestamp_ms: int
     stair_count: int
     codecs: tuple[str, ...]
+    open_transactions: Mapping[int, int]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -188,6 +190,7 @@ class _Totals:
     stair_count: int = 0
     leader_epochs: list[tuple[int, int]] = field(default_factory=list)
     codecs: set[int] = field(default_factory=set)
+    open_transactions: OpenTransactions = field(default_factory=OpenTransactions)
     largest_batch_ms: int = int(_LOWEST)
     largest: tuple[int, int] | None = None
     smallest_ms: int | None = None
@@ -203,6 +206,7 @@ class _Totals:
         self.codecs.update(np.unique(headers.codec).tolist())
         self.largest_batch_ms = max(self.largest_batch_ms, int(headers.max_timestamp_ms.max()))
         self._add_epochs(headers)
+        self.open_transactions.add(headers)
         self.stair_count += len(stairs.offset)
         if len(stairs.offset):
             self.last_stair_offset = int(stairs.offset[-1])
@@ -260,6 +264,7 @@ class _Totals:
             largest_batch_timestamp_ms=self.largest_batch_ms,
             stair_count=self.stair_count,
             codecs=tuple(CODEC_NAMES[codec] for codec in sorted(self.codecs)),
+            open_transactions=dict(self.open_transactions.first_offsets),
         )
 
 

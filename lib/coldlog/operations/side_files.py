@@ -79,10 +79,9 @@ class SideFiles:
     names: dict[SegmentFileKind, str]
 
     def facts(self, summary: SegmentSummary) -> dict[str, object]:
-        """What they alone say, in columns of `segments`."""
-        open_from = [
-            e.current_txn_first_offset for e in self.producer_snapshot.entries if e.current_txn_first_offset >= 0
-        ]
+        """What they say, in columns of `segments`. A transaction that the log alone shows to be open counts as open."""
+        known = {e.producer_id: e.current_txn_first_offset for e in self.producer_snapshot.entries}
+        open_from = {**summary.open_transactions, **{who: offset for who, offset in known.items() if offset >= 0}}
         return {
             "txn_index_empty": self.find_txn_index_empty(summary),
             "leader_epoch_checkpoint": [
@@ -90,7 +89,7 @@ class SideFiles:
                 for entry in self.leader_epoch_checkpoint.entries
             ],
             "open_transaction_count": len(open_from),
-            "open_from_offset": min(open_from, default=None),
+            "open_from_offset": min(open_from.values(), default=None),
         }
 
     def find_txn_index_empty(self, summary: SegmentSummary) -> bool | None:
