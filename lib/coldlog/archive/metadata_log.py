@@ -6,25 +6,27 @@ those of other topics, or be a copy in a store. The last segment may be the brok
 inside a batch, or that is zeros the broker has not written over, is the end of what is there, no damage.
 
 Refused: names that are not a directory of the topic are passed over; damage in a segment is an `ArchiveError` with
-object and position, behind which nothing of that partition is read.
+object and position, behind which nothing of that partition is read. A batch whose records cannot be read is left out as
+a whole. In the last segment, damage that makes a batch's length reach behind the file looks like a cut tail.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from coldlog.archive.object_store import ObjectInfo, ObjectStore
-from coldlog.errors import ArchiveError, Reason
+from coldlog.errors import ArchiveError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch import BatchHeaders, WindowHeaders, read_batch_headers
+from coldlog.formats.record_batch import WindowHeaders, read_batch_headers
 from coldlog.formats.records import Record, iter_records
 from coldlog.formats.sections import SectionReader
 
 METADATA_TOPIC = "__remote_log_metadata"
 _LOG_NAME = re.compile(r"(?P<base_offset>[0-9]{20})\.log")
+_INT64_MAX = 2**63 - 1
 _WINDOW_BYTES = 4 << 20
 
 
@@ -46,7 +48,7 @@ class MetadataPartition:
 
 def list_metadata_partitions(store: ObjectStore, topic: str = METADATA_TOPIC) -> list[MetadataPartition]:
     """The partitions of `topic` that lie below the store's root, by number."""
-    name = re.compile(re.escape(topic) + r"-(?P<partition>[0-9]{1,9})")
+    name = re.compile(re.escape(topic) + r"-(?P<partition>0|[1-9][0-9]{0,8})")
     found = [(matched, directory) for directory in store.list_directories("") if (matched := name.fullmatch(directory))]
     partitions = [
         MetadataPartition(partition=int(matched["partition"]), files=_list_files(store, directory))
@@ -59,8 +61,9 @@ def iter_metadata_records(
     store: ObjectStore, partition: MetadataPartition, from_offset: int, limits: DecodeLimits
 ) -> Iterator[Record]:
     """The records at or behind `from_offset`, in order; control records are left out."""
+    reader = _LogReader(store=store, sections=SectionReader(limits=limits))
     for file, is_last in _files_from(partition, from_offset):
-        for record in _iter_file(store, file, limits, is_last=is_last):
+        for record in reader.iter_file(file, is_last=is_last):
             if record.offset >= from_offset and not record.is_control:
                 yield record
 
@@ -69,7 +72,7 @@ def _list_files(store: ObjectStore, directory: str) -> tuple[LogFile, ...]:
     files = []
     for info in store.iter_objects(directory):
         matched = _LOG_NAME.fullmatch(info.name.rpartition("/")[2])
-        if matched:
+        if matched and int(matched["base_offset"]) <= _INT64_MAX:
             files.append(LogFile(base_offset=int(matched["base_offset"]), info=info))
     return tuple(sorted(files, key=lambda file: file.base_offset))
 
@@ -81,50 +84,57 @@ def _files_from(partition: MetadataPartition, from_offset: int) -> Iterator[tupl
             yield file, follows is None
 
 
-def _iter_file(store: ObjectStore, file: LogFile, limits: DecodeLimits, *, is_last: bool) -> Iterator[Record]:
-    """Records of one file; before damage is raised, those that lie before it."""
-    reader = _WindowReader(sections=SectionReader(limits=limits), next_offset=file.base_offset)
-    name, size_bytes = file.info.name, file.info.size_bytes
-    position, needed = 0, 0
-    while position < size_bytes:
-        wanted = min(max(_WINDOW_BYTES, needed), size_bytes - position)
-        window = store.read_range(name, position, wanted)
-        is_end = position + wanted == size_bytes
-        try:
-            read = reader.read_headers(window, position, must_end=is_end and not is_last)
-            yield from reader.iter_records(window, read.headers, position)
-        except ArchiveError as wrong:
-            good = window[: max(0, wrong.position - position)]
-            if wrong.reason is not Reason.RECORDS_INVALID:
-                yield from reader.iter_records(
-                    good, reader.read_headers(good, position, must_end=True).headers, position
-                )
-            if is_last and not any(window[len(good) :]):
-                return
-            raise wrong.with_object_name(name) from wrong
-        if is_end:
-            return
-        position += read.consumed_bytes
-        needed = read.needed_bytes
-
-
 @dataclass(slots=True, kw_only=True)
-class _WindowReader:
-    """Reads the windows of one file; offsets must rise from one to the next."""
+class _LogReader:
+    """Reads one file after another; offsets must rise through all of them."""
 
+    store: ObjectStore
     sections: SectionReader
-    next_offset: int
+    next_offset: int = 0
 
-    def read_headers(self, window: memoryview, position: int, *, must_end: bool) -> WindowHeaders:
-        return read_batch_headers(
-            window,
-            position=position,
-            next_offset=self.next_offset,
-            is_last=must_end,
-            max_batch_bytes=self.sections.limits.max_batch_bytes,
-        )
+    def iter_file(self, file: LogFile, *, is_last: bool) -> Iterator[Record]:
+        """Records of one file; before damage is raised, all that lie before it."""
+        self.next_offset = max(self.next_offset, file.base_offset)
+        name, size_bytes = file.info.name, file.info.size_bytes
+        position, needed, is_end = 0, 0, size_bytes == 0
+        while not is_end:
+            wanted = min(max(_WINDOW_BYTES, needed), size_bytes - position)
+            window = self.store.read_range(name, position, wanted)
+            # A file may have become shorter since it was listed.
+            is_end = len(window) < wanted or position + wanted == size_bytes
+            try:
+                read = yield from self._iter_window(window, position, must_end=is_end and not is_last)
+            except ArchiveError as wrong:
+                if is_last and self._is_zeros_from(file, wrong.position):
+                    return
+                raise wrong.with_object_name(name) from wrong
+            position += read.consumed_bytes
+            needed = read.needed_bytes
 
-    def iter_records(self, window: memoryview, headers: BatchHeaders, position: int) -> Iterator[Record]:
-        yield from iter_records(window, headers, position, self.sections)
-        if len(headers):
-            self.next_offset = int(headers.last_offset[-1]) + 1
+    def _iter_window(
+        self, window: memoryview, position: int, *, must_end: bool
+    ) -> Generator[Record, None, WindowHeaders]:
+        try:
+            read = read_batch_headers(
+                window,
+                position=position,
+                next_offset=self.next_offset,
+                is_last=must_end,
+                max_batch_bytes=self.sections.limits.max_batch_bytes,
+            )
+        except ArchiveError as wrong:
+            yield from self._iter_window(window[: wrong.position - position], position, must_end=True)
+            raise
+        for index in range(len(read.headers)):
+            batch = read.headers.slice(index, index + 1)
+            yield from list(iter_records(window, batch, position, self.sections))
+            self.next_offset = int(batch.last_offset[0]) + 1
+        return read
+
+    def _is_zeros_from(self, file: LogFile, position: int) -> bool:
+        while position < file.info.size_bytes:
+            window = self.store.read_range(file.info.name, position, _WINDOW_BYTES)
+            if any(window):
+                return False
+            position += max(1, len(window))
+        return True
