@@ -166,6 +166,12 @@ FULL_HEAP = '    job.spark.range(90_000_000).selectExpr("collect_list(repeat(id,
             "spark's JVM has ended by SIGKILL",
             "SPARK_DRIVER_MEMORY",
         ),
+        (
+            IN_A_WORKER.format(statement="pass", end="collect()")
+            + f"    {KILL_JVM}\n    time.sleep(0.5)\n    job.spark.range(9).count()",
+            "spark's JVM has ended by SIGKILL",
+            "started again",
+        ),
         (f"    {KILL_JVM}", "spark's JVM has ended by SIGKILL", "started again"),
         ("    job.spark._jvm.java.lang.System.exit(52)", "the heap of spark's JVM was full", "SPARK_DRIVER_MEMORY=4g"),
         (FULL_HEAP, "the heap of spark's JVM was full", "SPARK_DRIVER_MEMORY=4g"),
@@ -175,7 +181,15 @@ FULL_HEAP = '    job.spark.range(90_000_000).selectExpr("collect_list(repeat(id,
             "MASTER=local[1]",
         ),
     ],
-    ids=["jvm-between-calls", "jvm-in-a-call", "jvm-at-the-end", "jvm-ended-itself", "heap", "worker"],
+    ids=[
+        "jvm-between-calls",
+        "jvm-in-a-call",
+        "jvm-behind-workers",
+        "jvm-at-the-end",
+        "jvm-ended-itself",
+        "heap",
+        "worker",
+    ],
 )
 def test_end_of_a_process_of_spark_is_told_in_a_few_lines(tmp_path: Path, body: str, what: str, advice: str) -> None:
     script = tmp_path / "fall.py"

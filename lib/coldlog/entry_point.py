@@ -19,7 +19,7 @@ from coldlog.job import Job
 from coldlog.session import spark_session
 from coldlog.settings import Settings
 from coldlog.settings_sources import list_setting_keys, load_settings
-from coldlog.spark_failures import explain_failure, quiet_gateway
+from coldlog.spark_failures import explain_failure, quiet_accumulators, quiet_gateway
 from coldlog.spark_gateway import jvm_exit_code
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
@@ -81,6 +81,7 @@ def _call_with_spark(
     console = Console()
     with console.stage("spark") as stage:
         spark = spark_session(settings, app_name)
+        quiet_accumulators(spark.sparkContext)
         stage.add(
             f"Spark {spark.version}",
             spark.conf.get("spark.master") or "",

@@ -11,10 +11,13 @@ from __future__ import annotations
 import logging
 import re
 import signal
+import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from coldlog.spark_gateway import jvm_exit_code
@@ -53,6 +56,18 @@ def quiet_gateway() -> Iterator[None]:
         yield
     finally:
         root.removeFilter(is_worth_telling)
+
+
+def quiet_accumulators(context: SparkContext) -> None:
+    """pyspark's thread for accumulators prints a traceback when the JVM hangs up on it; the error says enough."""
+    server = context._accumulatorServer
+    tell = server.handle_error
+
+    def tell_other_errors(request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            tell(request, client_address)
+
+    server.handle_error = tell_other_errors  # type: ignore[method-assign]  # socketserver's hook for this
 
 
 def _told_by_spark(chain: list[BaseException]) -> str | None:

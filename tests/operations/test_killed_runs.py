@@ -21,6 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.tables.definition import TableDefinition
+from coldlog.tables.job_runs import JOB_RUNS
 from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.quarantine import QUARANTINE
@@ -72,6 +73,7 @@ class Pipeline:
             f"warehouse.uri={self.warehouse}",
             f"log_start_offsets.uri={self.log_starts}",
             f"build.max_bytes_per_commit={MAX_BYTES_PER_COMMIT}",
+            "spark.sql.shuffle.partitions=1",
         )
         options = [word for setting in settings for word in ("--set", setting)]
         with (self.folder / "stderr").open("wb") as stderr:
@@ -171,13 +173,17 @@ def _contents(spark: SparkSession, pipeline: Pipeline) -> dict[str, list[str]]:
     return contents
 
 
+def _outcomes(spark: SparkSession, pipeline: Pipeline) -> list[str]:
+    runs = Warehouse(spark=spark, uri=str(pipeline.warehouse)).read(JOB_RUNS)
+    return [row["outcome"] for row in runs.orderBy("started_ms").collect()]
+
+
 @pytest.mark.timeout(900)
 def test_warehouse_whose_runs_were_killed_again_and_again_ends_as_an_undisturbed_one(
     spark: SparkSession, pipeline: Pipeline, undisturbed: dict[str, list[str]]
 ) -> None:
     kills = (
         Kill(table=TIME_INDEX, commit_count=1),  # while tables are created
-        Kill(table=SEGMENTS, commit_count=1),  # behind the scan
         Kill(table=OFFSET_INDEX, commit_count=1),  # between the index tables: rows that were never published
         Kill(table=TIME_INDEX, commit_count=1),  # while these are removed, or when they are written again
         Kill(table=SEGMENTS, commit_count=2),  # between a publication and what follows it
@@ -187,6 +193,8 @@ def test_warehouse_whose_runs_were_killed_again_and_again_ends_as_an_undisturbed
         assert pipeline.kill(kill) == -signal.SIGKILL
     pipeline.finish()
     assert _contents(spark, pipeline) == undisturbed
+    # The first was killed before there was a table to note it in.
+    assert _outcomes(spark, pipeline) == ["killed"] * (len(kills) - 1) + ["succeeded"]
 
 
 @pytest.mark.timeout(900)
@@ -201,3 +209,4 @@ def test_run_whose_jvm_was_killed_says_so_and_is_simply_started_again(
     assert len(told.splitlines()) < 12, told
     pipeline.finish()
     assert _contents(spark, pipeline) == undisturbed
+    assert _outcomes(spark, pipeline) == ["killed", "succeeded"]
