@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coldlog.tables.definition import TableDefinition
+from coldlog.tables.discrepancies import DISCREPANCIES
 from coldlog.tables.job_runs import JOB_RUNS
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.offset_index import OFFSET_INDEX
@@ -23,6 +24,7 @@ ALL_TABLES: tuple[TableDefinition, ...] = (
     PARTITION_METADATA,
     SEGMENT_EVENTS,
     QUARANTINE,
+    DISCREPANCIES,
     LOG_START_OFFSETS,
     UNRECOGNIZED_OBJECTS,
     JOB_RUNS,

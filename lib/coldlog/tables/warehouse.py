@@ -94,20 +94,21 @@ class Warehouse:
             for key in keys:
                 self.spark.conf.unset(key)
 
-    def merge(self, table: TableDefinition, rows: DataFrame, *, update: tuple[str, ...] = ()) -> None:
+    def merge(self, table: TableDefinition, rows: DataFrame, *, update: tuple[str, ...] = (), remove: str = "") -> None:
         """Inserts rows with a new key and updates the others: the columns named in `update`, or all.
 
         Keys may not repeat in `rows`. With `update`, `rows` needs only the key and these columns, and nothing is
-        inserted.
+        inserted. `remove` names a boolean column of `rows`: where it is true, the stored row goes, in the same commit.
         """
         names = (*table.key, *update) if update else table.column_names
         source = f"coldlog_merge_{table.name}"
-        rows.select(*names).createOrReplaceTempView(source)
+        rows.select(*names, *([remove] if remove else [])).createOrReplaceTempView(source)
         on = " AND ".join(f"t.{name} = s.{name}" for name in table.key)
         changes = ", ".join(f"t.{name} = s.{name}" for name in names if name not in table.key)
+        delete = f"WHEN MATCHED AND s.{remove} THEN DELETE" if remove else ""
         insert = "" if update else "WHEN NOT MATCHED THEN INSERT *"
         self.spark.sql(
-            f"MERGE INTO {self.identifier(table)} t USING {source} s ON {on} "
+            f"MERGE INTO {self.identifier(table)} t USING {source} s ON {on} {delete} "
             f"WHEN MATCHED THEN UPDATE SET {changes} {insert}"
         )
         self.spark.catalog.dropTempView(source)
