@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from coldlog.lookups.queries import query_text
 
-FUNCTIONS: tuple[str, ...] = ("offset_for_timestamp",)
+FUNCTIONS: tuple[str, ...] = ("offset_for_timestamp", "next_segment_with_txn_index", "aborted_transactions")
 
 
 def register_functions(spark: SparkSession) -> None:

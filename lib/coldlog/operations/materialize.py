@@ -1,8 +1,9 @@
 """materialize: what may lookups see from now on?
 
 Publishes, in this order: which offsets each segment serves and the running maxima of the timestamp over a partition's
-segments (the columns of `segments` that lookups enter by), then a row a partition in `partition_metadata`. Only rows
-that differ from what is stored are written; a second run writes nothing.
+segments (the columns of `segments` that lookups enter by), then a row a partition in `partition_metadata`, then which
+segments may hold aborted transactions (`txn_segments`). Only rows that differ from what is stored are written; a second
+run writes nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
 from coldlog.operations.serving_plan import SERVED_COLUMNS, partition_rows, plan_serving, segment_rows
+from coldlog.operations.txn_segments import publish_txn_segments
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse
@@ -48,9 +50,11 @@ def materialize_metadata(warehouse: Warehouse) -> MaterializeSummary:
             )
         if changed_segment_count:
             warehouse.merge(SEGMENTS, changes.where("is_changed"), update=SERVED_COLUMNS)
-        return _publish_partitions(warehouse, partition_rows(plan), changed_segment_count)
+        summary = _publish_partitions(warehouse, partition_rows(plan), changed_segment_count)
     finally:
         plan.unpersist()
+    publish_txn_segments(warehouse)
+    return summary
 
 
 def _publish_partitions(warehouse: Warehouse, wanted: DataFrame, changed_segment_count: int) -> MaterializeSummary:

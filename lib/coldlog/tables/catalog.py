@@ -13,6 +13,7 @@ from coldlog.tables.segment_events import SEGMENT_EVENTS
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.txn_index import TXN_INDEX
+from coldlog.tables.txn_segments import TXN_SEGMENTS
 from coldlog.tables.unrecognized_objects import UNRECOGNIZED_OBJECTS
 
 INDEX_TABLES: tuple[TableDefinition, ...] = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
@@ -22,6 +23,7 @@ ALL_TABLES: tuple[TableDefinition, ...] = (
     SEGMENTS,
     *INDEX_TABLES,
     PARTITION_METADATA,
+    TXN_SEGMENTS,
     SEGMENT_EVENTS,
     QUARANTINE,
     DISCREPANCIES,

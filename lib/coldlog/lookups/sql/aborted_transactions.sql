@@ -1,0 +1,29 @@
+-- Which transactions, of those a fetch meets, were aborted?
+--
+-- aborted_transactions(topic, partition, fetch_offset, upper_bound_offset): a row a transaction whose abort marker is at
+-- or behind the fetch offset and that begins before the upper bound (the end of the fetch, or the next segment's base
+-- offset), once each.
+--
+-- Kafka collects from segment to segment and stops at an entry whose last stable offset has reached the bound: every
+-- transaction that was aborted later begins at or behind that offset, so the bound on first_offset says the same.
+-- Segments whose index is known to be empty have no rows and are not looked at; no object of the archive is.
+CREATE OR REPLACE TEMPORARY FUNCTION aborted_transactions(
+  topic STRING, partition INT, fetch_offset BIGINT, upper_bound_offset BIGINT
+)
+RETURNS TABLE (producer_id BIGINT, first_offset BIGINT, last_offset BIGINT, last_stable_offset BIGINT)
+COMMENT 'Aborted transactions that a fetch from an offset up to a bound meets'
+RETURN
+SELECT DISTINCT x.producer_id, x.first_offset, x.last_offset, x.last_stable_offset
+FROM coldlog.txn_index x
+JOIN coldlog.segments s
+  ON s.topic = x.topic AND s.partition = x.partition AND s.topic_id = x.topic_id
+ AND s.segment_id = x.segment_id AND s.build_number = x.build_number
+ AND x.last_offset BETWEEN s.served_from_offset AND s.served_to_offset
+JOIN coldlog.partition_metadata p
+  ON p.topic = s.topic AND p.partition = s.partition AND p.topic_id = s.topic_id AND p.is_current
+WHERE x.topic = aborted_transactions.topic AND x.partition = aborted_transactions.partition
+  AND s.topic = aborted_transactions.topic AND s.partition = aborted_transactions.partition
+  AND p.topic = aborted_transactions.topic AND p.partition = aborted_transactions.partition
+  AND s.served_from_offset IS NOT NULL AND NOT coalesce(s.txn_index_empty, false)
+  AND x.last_offset >= aborted_transactions.fetch_offset
+  AND x.first_offset < aborted_transactions.upper_bound_offset

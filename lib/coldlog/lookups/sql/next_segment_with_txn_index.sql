@@ -1,0 +1,32 @@
+-- Which segment is the first, from an offset on, that may hold aborted transactions?
+--
+-- next_segment_with_txn_index(topic, partition, leader_epoch, offset): one row, or none. Within the leader epoch, as
+-- Kafka's RemoteLogMetadataManager.nextSegmentWithTxnIndex: none too where the offset, or one behind it before such a
+-- segment comes, is not archived in that epoch. With NULL as leader epoch: the next one of the partition.
+--
+-- From table txn_segments alone: of its rows the one whose interval holds the offset.
+CREATE OR REPLACE TEMPORARY FUNCTION next_segment_with_txn_index(
+  topic STRING, partition INT, leader_epoch INT, offset BIGINT
+)
+RETURNS TABLE (segment_id STRING, start_offset BIGINT, end_offset BIGINT, leader_epoch INT, is_certain BOOLEAN)
+COMMENT 'First segment from an offset on that may hold aborted transactions'
+RETURN
+SELECT t.segment_id, t.start_offset, t.end_offset, t.leader_epoch, t.is_certain
+FROM coldlog.txn_segments t
+JOIN coldlog.partition_metadata p
+  ON p.topic = t.topic AND p.partition = t.partition AND p.topic_id = t.topic_id AND p.is_current
+WHERE t.topic = next_segment_with_txn_index.topic AND t.partition = next_segment_with_txn_index.partition
+  AND p.topic = next_segment_with_txn_index.topic AND p.partition = next_segment_with_txn_index.partition
+  AND t.leader_epoch = next_segment_with_txn_index.leader_epoch
+  AND t.epoch_from_offset <= next_segment_with_txn_index.offset
+  AND t.to_offset >= next_segment_with_txn_index.offset
+UNION ALL
+SELECT t.segment_id, t.start_offset, t.end_offset, t.leader_epoch, t.is_certain
+FROM coldlog.txn_segments t
+JOIN coldlog.partition_metadata p
+  ON p.topic = t.topic AND p.partition = t.partition AND p.topic_id = t.topic_id AND p.is_current
+WHERE next_segment_with_txn_index.leader_epoch IS NULL
+  AND t.topic = next_segment_with_txn_index.topic AND t.partition = next_segment_with_txn_index.partition
+  AND p.topic = next_segment_with_txn_index.topic AND p.partition = next_segment_with_txn_index.partition
+  AND t.log_from_offset <= next_segment_with_txn_index.offset
+  AND t.to_offset >= next_segment_with_txn_index.offset

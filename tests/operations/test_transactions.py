@@ -1,0 +1,271 @@
+"""Transactions: what the tables, the archive and a walk as Kafka's say of aborts is one, and what consumers read."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind
+from coldlog.archive.open_archive import open_archive
+from coldlog.formats.limits import DecodeLimits
+from coldlog.formats.records import Record
+from coldlog.operations.aborted_in_archive import AbortedEntry, TxnSegment, collect_aborted_transactions
+from coldlog.operations.build_plan import SegmentWork
+from coldlog.operations.partition_records import IsolationLevel, PartitionReader, StopReason, open_partition
+from coldlog.sql import attach_warehouse
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import golden_partitions
+from kafka_sample import KAFKA_SAMPLE, true_segments
+
+LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
+Partition = tuple[str, int]
+
+
+@pytest.fixture(scope="module")
+def sql(golden: Warehouse) -> SparkSession:
+    attach_warehouse(golden.spark, golden.uri)
+    return golden.spark
+
+
+@pytest.fixture(scope="module")
+def layout(golden_archive: Path) -> ArchiveLayout:
+    return open_archive(str(golden_archive), "local_tiered_storage")
+
+
+@pytest.fixture(scope="module")
+def segments(golden: Warehouse) -> dict[Partition, list[TxnSegment]]:
+    """Served segments of each partition in order, with what the tables know of their transaction indexes."""
+    rows = golden.read(SEGMENTS).where("served_from_offset IS NOT NULL").withColumn("count_from_offset", F.lit(0))
+    by_partition: dict[Partition, list[TxnSegment]] = {}
+    for row in rows.orderBy("topic", "partition", "start_offset").toArrow().to_pylist():
+        by_partition.setdefault((row["topic"], row["partition"]), []).append(
+            TxnSegment(
+                segment=SegmentWork.from_row(row).segment,
+                end_offset=row["end_offset"],
+                txn_index_empty=row["txn_index_empty"],
+            )
+        )
+    return by_partition
+
+
+@dataclass
+class CountingLayout:
+    """A layout that notes which transaction indexes were looked for."""
+
+    real: ArchiveLayout
+    looked_for: list[str] = field(default_factory=list)
+
+    def has_file(self, segment: ListedSegment, kind: SegmentFileKind) -> bool:
+        self.looked_for.append(segment.segment_id)
+        return self.real.has_file(segment, kind)
+
+    def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
+        return self.real.read_small_file(segment, kind)
+
+
+def fetches(segments: dict[Partition, list[TxnSegment]]) -> Iterator[tuple[str, int, int, int]]:
+    """Fetches of each partition: at every border of a segment and between, short ones and long ones."""
+    for (topic, partition), members in segments.items():
+        borders = sorted({each.segment.start_offset for each in members} | {members[-1].end_offset + 1})
+        points = sorted({*borders, *(border + 3 for border in borders), *(border - 1 for border in borders if border)})
+        for at, point in enumerate(points):
+            for bound in {point + 1, *points[at + 1 : at + 4 : 2], points[-1]}:
+                yield topic, partition, point, bound
+
+
+def true_aborts(topic: str, partition: int, fetch_offset: int, bound: int) -> list[tuple[int, int, int, int]]:
+    return sorted(
+        (one["last"], one["first"], one["pid"], one["lso"])
+        for segment in true_segments("COPY_SEGMENT_FINISHED")
+        if (segment["topic"], segment["partition"]) == (topic, partition)
+        for one in segment["aborted"]
+        if one["last"] >= fetch_offset and one["first"] < bound
+    )
+
+
+def test_aborts_from_tables_and_from_archive_are_those_of_the_broker(
+    sql: SparkSession, layout: ArchiveLayout, segments: dict[Partition, list[TxnSegment]]
+) -> None:
+    transactional = {where: members for where, members in segments.items() if where[0] in TRANSACTIONAL}
+    asked = list(fetches(transactional))
+    sql.createDataFrame(asked, "topic STRING, partition INT, at BIGINT, bound BIGINT").createOrReplaceTempView(
+        "fetches"
+    )
+    rows = sql.sql(
+        "SELECT f.*, a.* FROM fetches f, LATERAL aborted_transactions(f.topic, f.partition, f.at, f.bound) a"
+    ).collect()
+    from_tables: dict[tuple[str, int, int, int], list[tuple[int, int, int, int]]] = {}
+    for row in rows:
+        entry = (row["last_offset"], row["first_offset"], row["producer_id"], row["last_stable_offset"])
+        from_tables.setdefault((row["topic"], row["partition"], row["at"], row["bound"]), []).append(entry)
+    met = 0
+    for fetch in asked:
+        topic, partition, at, bound = fetch
+        expected = true_aborts(topic, partition, at, bound)
+        assert sorted(from_tables.get(fetch, [])) == expected, fetch
+        in_archive = collect_aborted_transactions(layout, transactional[topic, partition], at, bound)
+        assert in_archive == [AbortedEntry(**dict(zip(ENTRY_FIELDS, entry, strict=True))) for entry in expected], fetch
+        met += len(expected)
+    assert met > 500
+
+
+ENTRY_FIELDS = ("last_offset", "first_offset", "producer_id", "last_stable_offset")
+TRANSACTIONAL = ("payments", "payments.live", "from-librdkafka")
+
+
+def test_one_fetch_with_constants_says_the_same(sql: SparkSession) -> None:
+    rows = sql.sql("SELECT * FROM aborted_transactions('payments', 0, 500, 900)").collect()
+    found = sorted((r["last_offset"], r["first_offset"], r["producer_id"], r["last_stable_offset"]) for r in rows)
+    assert found == true_aborts("payments", 0, 500, 900)
+    assert found
+    assert sql.sql("SELECT * FROM aborted_transactions('orders', 0, 0, 9999999)").collect() == []
+
+
+def test_known_empty_indexes_cost_no_object(layout: ArchiveLayout, segments: dict[Partition, list[TxnSegment]]) -> None:
+    counts = {}
+    for name, forget in (("field", False), ("no field", True)):
+        counting = CountingLayout(layout)
+        for members in segments.values():
+            known = [replace(each, txn_index_empty=None) for each in members] if forget else members
+            end = members[-1].end_offset + 1
+            collect_aborted_transactions(counting, known, members[0].segment.start_offset, end)  # type: ignore[arg-type]
+        counts[name] = len(counting.looked_for)
+        assert len(set(counting.looked_for)) == counts[name]
+    finished = true_segments("COPY_SEGMENT_FINISHED")
+    assert counts == {"field": sum(bool(segment["aborted"]) for segment in finished), "no field": len(finished)}
+    assert counts["field"] * 6 < counts["no field"]
+
+
+# The walk as Kafka's RemoteLogMetadataCache does it, over the served segments of the sample.
+
+
+def walk(members: Iterable[dict[str, object]], leader_epoch: int, offset: int) -> str | None:
+    """Segment by segment from the one that holds the offset in that epoch, until one may have an index."""
+    while True:
+        holding = [
+            row for row in members if (end := epoch_end(row, leader_epoch)) is not None and holds(row, end, offset)
+        ]
+        if not holding:
+            return None
+        row = holding[0]
+        if not row["txn_index_empty"]:
+            return str(row["segment_id"])
+        offset = int(str(row["end_offset"])) + 1
+
+
+def epoch_end(row: dict[str, object], leader_epoch: int) -> tuple[int, int] | None:
+    """First and last offset of the epoch in the segment."""
+    epochs = [(each["leader_epoch"], each["start_offset"]) for each in row["segment_leader_epochs"]]  # type: ignore[attr-defined]
+    for at, (epoch, start) in enumerate(epochs):
+        if epoch == leader_epoch:
+            return start, epochs[at + 1][1] - 1 if at + 1 < len(epochs) else int(str(row["end_offset"]))
+    return None
+
+
+def holds(row: dict[str, object], end: tuple[int, int], offset: int) -> bool:
+    served = int(str(row["served_from_offset"]))
+    return max(end[0], served) <= offset <= end[1]
+
+
+def test_next_segment_with_a_txn_index_is_the_one_that_kafka_walks_to(golden: Warehouse, sql: SparkSession) -> None:
+    rows = golden.read(SEGMENTS).where("served_from_offset IS NOT NULL").orderBy("start_offset").toArrow().to_pylist()
+    asked = []
+    for topic in TRANSACTIONAL:
+        for partition in sorted({row["partition"] for row in rows if row["topic"] == topic}):
+            members = [row for row in rows if (row["topic"], row["partition"]) == (topic, partition)]
+            starts = sorted({each["start_offset"] for row in members for each in row["segment_leader_epochs"]})
+            for epoch in range(8):
+                for offset in sorted({point + step for point in starts for step in (-1, 0, 1, 7)}):
+                    asked.append((topic, partition, epoch, offset, walk(members, epoch, offset)))
+    sql.createDataFrame(
+        asked, "topic STRING, partition INT, epoch INT, at BIGINT, expected STRING"
+    ).createOrReplaceTempView("walks")
+    wrong = sql.sql(
+        "SELECT w.*, n.segment_id FROM walks w "
+        "LEFT JOIN LATERAL next_segment_with_txn_index(w.topic, w.partition, w.epoch, w.at) n "
+        "WHERE NOT (w.expected <=> n.segment_id)"
+    ).collect()
+    assert wrong == []
+    assert sum(row[4] is not None for row in asked) > 100
+    assert sum(row[4] is None for row in asked) > 100
+
+
+def test_next_segment_of_any_epoch_is_the_first_behind_the_offset(golden: Warehouse, sql: SparkSession) -> None:
+    rows = golden.read(SEGMENTS).where("served_from_offset IS NOT NULL AND topic = 'payments' AND partition = 0")
+    members = rows.orderBy("start_offset").collect()
+    for offset in range(0, members[-1]["end_offset"] + 30, 97):
+        expected = [row["segment_id"] for row in members if row["end_offset"] >= offset and not row["txn_index_empty"]][
+            :1
+        ]
+        found = sql.sql(f"SELECT segment_id FROM next_segment_with_txn_index('payments', 0, NULL, {offset})").collect()
+        assert [row["segment_id"] for row in found] == expected
+
+
+# What consumers read.
+
+
+def digest_line(record: Record) -> bytes:
+    def text(content: bytes | None) -> str:
+        return "-" if content is None else base64.b64encode(content).decode()
+
+    fields = [str(record.offset), str(record.timestamp_ms), text(record.key), text(record.value)]
+    fields += [f"{text(name)}={text(value)}" for name, value in record.headers]
+    return ("\t".join(fields) + "\n").encode()
+
+
+def digest(records: Iterable[Record]) -> tuple[int, str]:
+    count, sha = 0, hashlib.sha256()
+    for record in records:
+        count += 1
+        sha.update(digest_line(record))
+    return count, sha.hexdigest()
+
+
+@pytest.fixture(scope="module")
+def open_reader(golden: Warehouse, layout: ArchiveLayout) -> Callable[[str, int, IsolationLevel], PartitionReader]:
+    def opened(topic: str, partition: int, isolation_level: IsolationLevel) -> PartitionReader:
+        return open_partition(golden, layout, topic, partition, isolation_level, limits=LIMITS, window_bytes=1 << 20)
+
+    return opened
+
+
+def test_records_are_those_that_consumers_read(
+    open_reader: Callable[[str, int, IsolationLevel], PartitionReader],
+) -> None:
+    stopped = 0
+    for truth in golden_partitions():
+        if truth["archive_end"] == -1:
+            continue
+        topic, partition = str(truth["topic"]), int(str(truth["partition"]))
+        uncommitted = open_reader(topic, partition, IsolationLevel.READ_UNCOMMITTED)
+        expected = truth["archive_ru"]
+        assert isinstance(expected, dict)
+        assert digest(uncommitted.iter_records()) == (expected["count"], expected["sha256"]), (topic, partition)
+        committed = open_reader(topic, partition, IsolationLevel.READ_COMMITTED)
+        expected = truth["archive_rc"]
+        assert isinstance(expected, dict)
+        if committed.stop.reason is StopReason.ARCHIVE_END:
+            assert digest(committed.iter_records()) == (expected["count"], expected["sha256"]), (topic, partition)
+        else:
+            stopped += 1
+            offsets = [record.offset for record in committed.iter_records()]
+            assert offsets == [o for o in committed_offsets(topic, partition) if o < committed.stop.offset]
+            assert committed.stop.offset <= int(str(truth["archive_end"]))
+    assert stopped >= 3
+
+
+def committed_offsets(topic: str, partition: int) -> list[int]:
+    """Offsets that a read_committed consumer of the broker got."""
+    path = KAFKA_SAMPLE / "truth" / "records" / f"{topic}-{partition}.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [row["o"] for row in map(json.loads, lines) if row["rc"]]
