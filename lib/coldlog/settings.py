@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import NewType, TypeVar
 
 from coldlog.errors import UsageError
-from coldlog.model.states import IndexDepth
+from coldlog.model.states import IndexDepth, IsolationLevel
 
 Uri = NewType("Uri", str)
 """A URI with a scheme, or an absolute path of the local file system."""
@@ -128,6 +128,10 @@ class LookupSettings:
 
     broker_compatible: bool = setting(
         False, "answer as Kafka's own search does, which stops at the first segment that promises a match"
+    )
+    isolation_level: IsolationLevel = setting(
+        IsolationLevel.READ_UNCOMMITTED,
+        "read_committed: no answer behind the oldest transaction that is open at the archive's end",
     )
 
 

@@ -208,6 +208,8 @@ def _convert(annotation: object, assignment: _Assignment) -> object:
         return {"true": True, "false": False}.get(str(value).lower(), _NOT_UNDERSTOOD)
     if isinstance(value, bool):
         return _NOT_UNDERSTOOD
+    if _is_text(annotation):
+        return value if isinstance(value, str) and value and value.isprintable() else _NOT_UNDERSTOOD
     if annotation is ByteCount:
         return _byte_count(value)
     return _number(annotation, value)
@@ -237,11 +239,17 @@ def _is_uri(annotation: object) -> bool:
     return Uri in typing.get_args(annotation)
 
 
+def _is_text(annotation: object) -> bool:
+    return annotation is str or str in typing.get_args(annotation)
+
+
 def _allowed(annotation: object, at_least: float | None, at_most: float | None) -> str:
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return " or ".join(each.value for each in annotation)
     if _is_uri(annotation):
         return "a path or a URI"
+    if _is_text(annotation):
+        return "a text on one line"
     if annotation is bool:
         return "true or false"
     name = "bytes, such as 32 MiB" if annotation is ByteCount else "a whole number" if annotation is int else "a number"

@@ -18,13 +18,16 @@ from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind
 from coldlog.archive.open_archive import open_archive
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.records import Record
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.requests import requests_from_rows
+from coldlog.model.states import IsolationLevel
 from coldlog.operations.aborted_in_archive import AbortedEntry, TxnSegment, collect_aborted_transactions
 from coldlog.operations.build_plan import SegmentWork
-from coldlog.operations.partition_records import IsolationLevel, PartitionReader, StopReason, open_partition
+from coldlog.operations.partition_records import PartitionReader, StopReason, open_partition
 from coldlog.sql import attach_warehouse
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse
-from golden_warehouse import golden_partitions
+from golden_warehouse import golden_partitions, golden_queries
 from kafka_sample import KAFKA_SAMPLE, true_segments
 
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
@@ -269,3 +272,26 @@ def committed_offsets(topic: str, partition: int) -> list[int]:
     path = KAFKA_SAMPLE / "truth" / "records" / f"{topic}-{partition}.jsonl.gz"
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [row["o"] for row in map(json.loads, lines) if row["rc"]]
+
+
+def test_committed_lookups_answer_nothing_behind_an_open_transaction_and_say_so(
+    golden: Warehouse, open_reader: Callable[[str, int, IsolationLevel], PartitionReader]
+) -> None:
+    queries = [query for query in golden_queries() if query["topic"] in TRANSACTIONAL and query["archive"]]
+    requests = requests_from_rows([(q["topic"], q["partition"], q["ts"]) for q in queries])  # type: ignore[misc]
+    plain, committed = (
+        find_offsets_for_timestamps(golden, requests, broker_compatible=False, isolation_level=level).to_pylist()
+        for level in IsolationLevel
+    )
+    stops: dict[Partition, int] = {}
+    refused = 0
+    for seen, answer in zip(plain, committed, strict=True):
+        where = (seen["topic"], seen["partition"])
+        if where not in stops:
+            stops[where] = open_reader(*where, IsolationLevel.READ_COMMITTED).stop.offset
+        if seen["offset"] is not None and seen["offset"] >= stops[where]:
+            assert (answer["offset"], answer["leader_epoch"], answer["error"]) == (None, None, "OPEN_TRANSACTION")
+            refused += 1
+        else:
+            assert answer == seen
+    assert 0 < refused < len(plain)

@@ -45,6 +45,13 @@ class RemotePartitionDeleteState(IntEnum):
         return target - self in (0, 1)
 
 
+class IsolationLevel(StrEnum):
+    """Kafka's: does a reader see records of transactions that were aborted or are not decided yet?"""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
 class IndexDepth(StrEnum):
     """`batch`: headers and checksums only; `record`: the records' timestamps too, so that lookups read no archive."""
 

@@ -59,6 +59,7 @@ def lookup_offsets(job: Job) -> None:
             warehouse,
             requests,
             broker_compatible=job.settings.lookup.broker_compatible,
+            isolation_level=job.settings.lookup.isolation_level,
             batches=lambda: _batch_search(job.settings),
         )
         found = answers.num_rows - answers.column("offset").null_count

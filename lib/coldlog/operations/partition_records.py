@@ -19,18 +19,12 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.record_batch import BatchHeaders, read_batch_headers
 from coldlog.formats.records import Record, iter_records
 from coldlog.formats.sections import SectionReader
+from coldlog.model.states import IsolationLevel
 from coldlog.operations.build_plan import SegmentWork
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.txn_index import TXN_INDEX
 from coldlog.tables.warehouse import Warehouse
-
-
-class IsolationLevel(StrEnum):
-    """Kafka's isolation levels."""
-
-    READ_UNCOMMITTED = "read_uncommitted"
-    READ_COMMITTED = "read_committed"
 
 
 class StopReason(StrEnum):

@@ -2,15 +2,15 @@
 --
 -- In:  the view coldlog_requests (request_index, topic, partition, timestamp_ms), a row a request, and the tables
 --      :partition_metadata, :segments, :offset_index, :time_index.
--- Out: a row a request: request_index, offset, offset_timestamp_ms, leader_epoch (NULL where nothing was found) and
---      is_known (false: the archive has no such partition).
+-- Out: a row a request: request_index, offset, offset_timestamp_ms, leader_epoch (NULL where nothing was found),
+--      is_known (false: the archive has no such partition) and the partition's stable_offset.
 --
 -- Three levels, each an equi-join on the level above and an interval that one row at the most satisfies: the segment
 -- whose running maximum first reaches the timestamp, in it the batch, in that the stair. The requests, narrowed, are
 -- the broadcast side of each join: a table is read once, whatever the number of requests.
 -- :broker_compatible takes the segment that a broker would commit to (it trusts the segment's metadata).
 WITH known AS (
-  SELECT /*+ BROADCAST(r) */ r.request_index, r.topic, r.partition, r.timestamp_ms, p.topic_id
+  SELECT /*+ BROADCAST(r) */ r.request_index, r.topic, r.partition, r.timestamp_ms, p.topic_id, p.stable_offset
   FROM coldlog_requests r
   JOIN IDENTIFIER(:partition_metadata) p
     ON p.topic = r.topic AND p.partition = r.partition AND p.is_current
@@ -42,7 +42,8 @@ WITH known AS (
    AND i.timestamp_ms <= t.timestamp_ms
    AND (t.previous_timestamp_ms IS NULL OR t.previous_timestamp_ms < i.timestamp_ms)
 )
-SELECT r.request_index, f.offset, f.offset_timestamp_ms, f.leader_epoch, k.request_index IS NOT NULL AS is_known
+SELECT r.request_index, f.offset, f.offset_timestamp_ms, f.leader_epoch, k.request_index IS NOT NULL AS is_known,
+       k.stable_offset
 FROM coldlog_requests r
 LEFT JOIN found f ON f.request_index = r.request_index
 LEFT JOIN known k ON k.request_index = r.request_index
