@@ -1,6 +1,7 @@
 """run_pipeline: index the archive, end to end, and show what is in it.
 
-scan_segments, build_indexes and materialize_metadata in one session, then a table of the partitions and a few lookups.
+scan_segments, build_indexes, materialize_metadata and reconcile_archive in one session, then a table of the partitions
+and a few lookups.
 """
 
 from __future__ import annotations

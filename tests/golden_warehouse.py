@@ -17,6 +17,7 @@ from coldlog.operations.event_sources import LogSegmentsSource
 from coldlog.operations.log_starts import read_log_start_offsets
 from coldlog.operations.materialize import materialize_metadata
 from coldlog.operations.read_events import read_events
+from coldlog.operations.reconcile import reconcile
 from coldlog.operations.scan import scan_segments
 from coldlog.operations.segment_build import BuildOptions
 from coldlog.tables.warehouse import Warehouse
@@ -48,7 +49,7 @@ def run_pipeline(
     metadata: Path | None = None,
     settings: BuildSettings | None = None,
 ) -> Warehouse:
-    """Scan, build and materialize, as the job does it."""
+    """Scan, build, materialize and reconcile, as the job does it."""
     warehouse = Warehouse(spark=spark, uri=str(location))
     warehouse.create_missing()
     layout = open_archive(str(archive), "local_tiered_storage")
@@ -59,6 +60,7 @@ def run_pipeline(
     scan_segments(warehouse, layout)
     build_indexes(warehouse, layout, settings or build_settings())
     materialize_metadata(warehouse)
+    reconcile(warehouse)
     return warehouse
 
 

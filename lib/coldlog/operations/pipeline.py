@@ -22,11 +22,13 @@ from coldlog.operations.event_sources import EventSource, LogSegmentsSource, Tab
 from coldlog.operations.log_starts import read_log_start_offsets
 from coldlog.operations.materialize import materialize_metadata
 from coldlog.operations.read_events import read_events
+from coldlog.operations.reconcile import ReconcileSummary, reconcile
 from coldlog.operations.run_log import noted_run
 from coldlog.operations.scan import scan_segments
 from coldlog.operations.segment_build import BuildOptions
-from coldlog.operations.show import show_lookups, show_partitions, show_quarantine
+from coldlog.operations.show import show_errors, show_lookups, show_partitions, show_problems, show_quarantine
 from coldlog.settings import MetadataSource, Settings
+from coldlog.tables.discrepancies import Severity
 from coldlog.tables.warehouse import Warehouse
 from coldlog.tables.warehouse_lock import writing
 
@@ -50,8 +52,17 @@ def materialize(job: Job) -> None:
         run.update(_materialize(job, warehouse))
 
 
+def reconcile_archive(job: Job) -> int:
+    """reconcile_archive: compare what was announced, listed and read; 1 if a problem is as grave as `--fail-on`."""
+    with _writing(job, "reconcile_archive") as (warehouse, run):
+        run["reconcile"] = dataclasses.asdict(_reconcile(job, warehouse))
+        found = show_problems(job)
+    fail_on = job.arguments.fail_on
+    return int(fail_on is not None and any(Severity(each).is_as_grave_as(Severity(fail_on)) for each in found))
+
+
 def run_pipeline(job: Job) -> None:
-    """All three, then what came of it and a few lookups."""
+    """All four, then what came of it and a few lookups."""
     layout = _open_layout(job)
     with _writing(job, "run_pipeline") as (warehouse, run):
         run["metadata"] = _read_metadata(job, warehouse)
@@ -62,8 +73,12 @@ def run_pipeline(job: Job) -> None:
         except ColdlogError as failed:  # what was indexed before it failed is published all the same
             failure = failed
         run["materialize"] = _materialize(job, warehouse)
+        discrepancies = _reconcile(job, warehouse)
+        run["reconcile"] = dataclasses.asdict(discrepancies)
         show_partitions(job, warehouse)
         show_quarantine(job, warehouse)
+        if discrepancies.count_of(Severity.ERROR):
+            show_errors(job, warehouse)
         show_lookups(job, warehouse)
         if failure is not None:
             raise failure
@@ -188,3 +203,18 @@ def _materialize(job: Job, warehouse: Warehouse) -> dict[str, object]:
         if summary.gap_count:
             stage.add(counted(summary.gap_count, "gap") + " between served offsets")
     return dataclasses.asdict(summary)
+
+
+def _reconcile(job: Job, warehouse: Warehouse) -> ReconcileSummary:
+    with job.console.stage("reconcile") as stage:
+        summary = reconcile(warehouse)
+        stage.add(counted(summary.count_of(Severity.ERROR), "error"))
+        stage.add(counted(summary.count_of(Severity.WARNING), "warning"))
+        for count, what in (
+            (summary.count_of(Severity.INFO), "for information"),
+            (summary.new_count, "new"),
+            (summary.mended_count, "mended"),
+        ):
+            if count:
+                stage.add(f"{count} {what}")
+    return summary

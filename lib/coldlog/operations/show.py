@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from coldlog.console import human_bytes, human_timestamp
 from coldlog.job import Job
+from coldlog.tables.discrepancies import DISCREPANCIES, Severity
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.warehouse import Warehouse
 
 _SHOWN_ROWS = 40
+_SHOWN_ERRORS = 10
 
 
 def show_partitions(job: Job, warehouse: Warehouse) -> None:
@@ -56,6 +59,38 @@ def show_quarantine(job: Job, warehouse: Warehouse) -> None:
         )
     if len(rows) > _SHOWN_ROWS:
         job.console.result(f"... and {quarantine.count() - _SHOWN_ROWS} more; see {warehouse.location(QUARANTINE)}")
+
+
+_PROBLEM_FACTS = ("topic", "partition", "start_offset", "segment_id", "expected", "found")
+
+
+def _problem_cells(row: Row) -> tuple[object, ...]:
+    return tuple(row[name] for name in ("kind", *_PROBLEM_FACTS))
+
+
+def show_errors(job: Job, warehouse: Warehouse) -> None:
+    """The first segments that are not as they were announced and cannot be trusted."""
+    errors = warehouse.read(DISCREPANCIES).where(F.col("severity") == Severity.ERROR.value)
+    rows = errors.orderBy(*DISCREPANCIES.key).limit(_SHOWN_ERRORS + 1).collect()
+    job.console.result()
+    job.console.table(["not as announced", *_PROBLEM_FACTS], [_problem_cells(row) for row in rows[:_SHOWN_ERRORS]])
+    if len(rows) > _SHOWN_ERRORS:
+        job.console.result("... and more; see coldlog.archive_problems")
+
+
+def show_problems(job: Job) -> dict[str, int]:
+    """The worst of everything that is wrong; returns how many problems of each severity there are."""
+    problems = job.spark.table("coldlog.archive_problems")
+    counts = {row["severity"]: row["count"] for row in problems.groupBy("severity").count().collect()}
+    rows = problems.limit(_SHOWN_ROWS).collect() if counts else []
+    if rows:
+        job.console.table(
+            ["severity", "problem", *_PROBLEM_FACTS, "advice"],
+            [(row["severity"], *_problem_cells(row), row["advice"]) for row in rows],
+        )
+    if sum(counts.values()) > len(rows):
+        job.console.result(f"... and {sum(counts.values()) - len(rows)} more; see coldlog.archive_problems")
+    return counts
 
 
 def show_lookups(job: Job, warehouse: Warehouse) -> None:

@@ -22,6 +22,11 @@ class Severity(StrEnum):
     WARNING = "warning"
     INFO = "info"
 
+    def is_as_grave_as(self, other: Severity) -> bool:
+        """It is the other one, or worse."""
+        order = list(Severity)
+        return order.index(self) <= order.index(other)
+
 
 class DiscrepancyKind(StrEnum):
     """What does not agree; the `kind` column of `discrepancies`."""

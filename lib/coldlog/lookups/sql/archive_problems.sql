@@ -1,0 +1,64 @@
+-- What is wrong with the archive?
+--
+-- coldlog.archive_problems: a row a problem, the worst first, as of the last run that wrote each table:
+--   discrepancies   where the announced events, the listing and the bytes of a segment do not agree; incomplete copies
+--   quarantine      segments, and partitions of the metadata topic, whose bytes are not what their format promises
+--   gaps            offsets between served segments that none of them serves; start_offset is the first of them
+--
+-- Gaps are looked for only in partitions of which partition_metadata counts some, so a sound archive costs no window.
+-- What has left the archive since it was put into quarantine is no problem any more.
+CREATE OR REPLACE VIEW coldlog.archive_problems (
+  severity COMMENT 'error: unreadable or maybe wrong; warning: waste, or to be looked at; info: nothing to do now',
+  topic COMMENT 'Topic name',
+  partition COMMENT 'Partition number',
+  start_offset COMMENT 'Base offset of the segment; of a gap its first offset',
+  segment_id COMMENT 'The segment; NULL: a gap',
+  kind COMMENT 'What is wrong: the kind of a discrepancy, the reason of a quarantine, or offset_gap',
+  expected COMMENT 'What should be',
+  found COMMENT 'What is there',
+  advice COMMENT 'What to do about it',
+  first_seen_ms COMMENT 'When it was first found; NULL of a gap'
+)
+COMMENT 'Everything that is wrong with the archive, the worst first'
+AS
+SELECT severity, topic, partition, start_offset, segment_id, kind, expected, found, advice, first_seen_ms
+FROM (
+  SELECT severity, topic, partition, start_offset, segment_id, kind, expected, found, advice, first_seen_ms
+  FROM coldlog.discrepancies
+  UNION ALL
+  SELECT 'error', q.topic, q.partition, q.start_offset, q.segment_id, q.reason,
+         if(q.expected = '', 'bytes as their format promises', q.expected),
+         concat(q.message, ' in ', q.object_name, if(q.position < 0, '', concat(' at byte ', q.position)),
+                if(q.found = '', '', concat(': ', q.found))),
+         'restore the object; the next run reads it again',
+         q.first_seen_ms
+  FROM coldlog.quarantine q
+  LEFT JOIN (
+    SELECT topic, partition, start_offset, segment_id
+    FROM coldlog.segments
+    WHERE index_status IN ('quarantined', 'pending')
+  ) s
+    ON s.topic = q.topic AND s.partition = q.partition AND s.start_offset = q.start_offset
+   AND s.segment_id = q.segment_id
+  WHERE s.segment_id IS NOT NULL OR q.topic = '__remote_log_metadata'
+  UNION ALL
+  SELECT 'error', topic, partition, missing_from, NULL, 'offset_gap',
+         concat('offsets ', missing_from, ' to ', served_from_offset - 1),
+         concat('none before segment ', segment_id),
+         'restore or copy again the segments that held them, if they were not compacted away',
+         NULL
+  FROM (
+    SELECT /*+ BROADCAST(p) */ s.topic, s.partition, s.segment_id, s.served_from_offset,
+           1 + max(s.served_to_offset) OVER (
+             PARTITION BY s.topic, s.partition, s.topic_id ORDER BY s.served_from_offset
+             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+           ) AS missing_from
+    FROM coldlog.segments s
+    JOIN coldlog.partition_metadata p
+      ON p.topic = s.topic AND p.partition = s.partition AND p.topic_id = s.topic_id AND p.gap_count > 0
+    WHERE s.served_from_offset IS NOT NULL
+  )
+  WHERE missing_from < served_from_offset
+)
+ORDER BY CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END,
+         topic, partition, start_offset, segment_id, kind
