@@ -1,8 +1,8 @@
-"""crc: do the batches of a window match their checksums?
+"""crc: does a batch match its checksum?
 
 CRC-32C over everything from a batch's attributes on, by the package crc32c. Its Python function costs about a
-microsecond a call, more than the checksum of a small batch itself; so the loop over the batches is compiled and calls
-the C function that the package's extension exports. Where that is not exported (another build of the package, another
+microsecond a call, more than the checksum of a small batch itself; so the compiled loop over the batches calls the C
+function that the package's extension exports. Where that is not exported (another build of the package, another
 processor), the Python function is called, batch by batch; both give the same answer.
 """
 
@@ -22,28 +22,16 @@ CRC_START = 21
 _INITIAL = np.uint32(0xFFFFFFFF)
 
 
-def find_crc_mismatch(
-    window: memoryview, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32], crcs: npt.NDArray[np.uint32]
-) -> int | None:
-    """The first batch of `window` (it begins at `starts[i]` and has `sizes[i]` bytes) whose checksum is not
-    `crcs[i]`."""
-    if not len(starts):
-        return None
-    if _ADDRESS == 0:
-        return _find_mismatch_one_by_one(window, starts, sizes, crcs)
-    content = np.frombuffer(window, dtype=np.uint8)
-    found = int(_find_mismatch(_ADDRESS, content, starts, sizes, crcs))
-    return None if found < 0 else found
-
-
 def batch_crc(window: memoryview, start: int, size: int) -> int:
     """The checksum of one batch as it should stand in its header."""
     return int(crc32c.crc32c(window[start + CRC_START : start + size]))
 
 
-def _find_mismatch_one_by_one(
+def find_crc_mismatch(
     window: memoryview, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32], crcs: npt.NDArray[np.uint32]
 ) -> int | None:
+    """The first batch of `window` (it begins at `starts[i]` and has `sizes[i]` bytes) whose checksum is not
+    `crcs[i]`; batch by batch, for where there is no `ADDRESS`."""
     batches = zip(starts.tolist(), sizes.tolist(), crcs.tolist(), strict=True)
     return next((at for at, (start, size, crc) in enumerate(batches) if batch_crc(window, start, size) != crc), None)
 
@@ -72,19 +60,10 @@ def _call(typing_context, address, crc, data, size):  # type: ignore[no-untyped-
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
-def _checksum(address, data, size):  # type: ignore[no-untyped-def]  # numba infers it
-    return _call(address, _INITIAL, data, size)  # type: ignore[call-arg]  # numba adds the typing context
+def checksum(address, data, size):  # type: ignore[no-untyped-def]  # numba infers it
+    """For compiled loops: CRC-32C of `size` bytes at the machine address `data`, by the function at `address`."""
+    return np.uint32(_call(address, _INITIAL, data, size) ^ _INITIAL)  # type: ignore[call-arg]  # numba's context
 
 
-@numba.njit(cache=True, nogil=True)
-def _find_mismatch(address, content, starts, sizes, crcs):  # type: ignore[no-untyped-def]  # numba infers it
-    data = np.int64(content.ctypes.data)
-    for batch in range(len(starts)):
-        start = data + starts[batch] + CRC_START
-        found = _checksum(address, start, np.int64(sizes[batch]) - CRC_START)
-        if np.uint32(found ^ _INITIAL) != crcs[batch]:
-            return batch
-    return -1
-
-
-_ADDRESS = _exported_address()
+ADDRESS = _exported_address()
+"""Where `checksum` finds its function; 0: nowhere, and it may not be called."""

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.crc import batch_crc, find_crc_mismatch
+from coldlog.formats.crc import ADDRESS, CRC_START, batch_crc, checksum, find_crc_mismatch
 
 HEADER = np.dtype(
     [
@@ -58,7 +58,7 @@ Int32Column = npt.NDArray[np.int32]
 Int16Column = npt.NDArray[np.int16]
 UInt8Column = npt.NDArray[np.uint8]
 
-_COMPLETE, _CUT, _BAD_LENGTH, _OLD_MAGIC, _BAD_MAGIC = 0, 1, 2, 3, 4
+_COMPLETE, _CUT, _BAD_LENGTH, _OLD_MAGIC, _BAD_MAGIC, _BAD_CRC = 0, 1, 2, 3, 4, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +86,10 @@ class BatchHeaders:
     def slice(self, first: int, last: int) -> BatchHeaders:
         """The batches from `first` to before `last`."""
         return BatchHeaders(**{each.name: getattr(self, each.name)[first:last] for each in fields(self)})
+
+    def has_any(self, bits: int) -> bool:
+        """Some batch has one of these attributes."""
+        return bool((self.attributes & np.int16(bits)).any())
 
     @property
     def codec(self) -> Int16Column:
@@ -127,11 +131,15 @@ def read_batch_headers(
     says that the log ends where the window ends. Raises `ArchiveError` with the position of the first bad batch.
     """
     content = np.frombuffer(window, dtype=np.uint8)
-    starts = np.empty(len(content) // HEADER_BYTES + 1, dtype=np.int64)
-    count, end, status, length = _walk(content, max_batch_bytes, starts)
-    headers = _gather(content, starts[:count], position)
-    _require_crcs(window, headers, position)
-    _require_fields(headers, next_offset)
+    # Room for the smallest batches; pages that are not written to cost nothing.
+    room = len(content) // HEADER_BYTES + 1
+    starts, raw = np.empty(room, dtype=np.int64), np.empty((room, HEADER_BYTES), dtype=np.uint8)
+    count, end, status, length = _walk(content, max_batch_bytes, starts, raw, ADDRESS)
+    headers = _gather(raw[:count], starts[:count], position)
+    bad = find_crc_mismatch(window, starts[:count], headers.size_bytes, headers.crc) if ADDRESS == 0 else None
+    _require_fields(headers if bad is None else headers.slice(0, bad), next_offset)
+    if bad is not None or status == _BAD_CRC:
+        raise _refuse_crc(window, end if bad is None else int(starts[bad]), position)
     if status not in (_COMPLETE, _CUT):
         raise _refuse_batch(status, position + end, length, content, end, max_batch_bytes)
     if status == _CUT and is_last:
@@ -146,9 +154,14 @@ def read_batch_headers(
 
 
 @numba.njit(cache=True, nogil=True)
-def _walk(content, max_batch_bytes, starts):  # type: ignore[no-untyped-def]  # noqa: C901  # numba infers it; one loop
-    """Fills `starts`; returns how many, where it stopped, why, and the size of the batch there (0: unknown)."""
+def _walk(content, max_batch_bytes, starts, raw, address):  # type: ignore[no-untyped-def]  # noqa: C901  # numba infers it; one loop
+    """Fills `starts` and `raw`, the headers as they are; returns how many, where it stopped, why, and the size of the
+    batch there (0: unknown).
+
+    Checks the checksums on the way, unless `address` is 0: so the bytes go through the processor once, in order.
+    """
     count, at, end = 0, np.int64(0), len(content)
+    data = np.int64(content.ctypes.data)
     while at < end:
         if at + MAGIC_POSITION + 1 > end:
             return count, at, _CUT, 0
@@ -167,7 +180,15 @@ def _walk(content, max_batch_bytes, starts):  # type: ignore[no-untyped-def]  # 
         size = length + LENGTH_PREFIX_BYTES
         if size > end - at:
             return count, at, _CUT, size
+        if address != 0:
+            stored = np.uint32(0)
+            for i in range(17, CRC_START):
+                stored = np.uint32((stored << 8) | content[at + i])
+            if checksum(address, data + at + CRC_START, size - CRC_START) != stored:
+                return count, at, _BAD_CRC, size
         starts[count] = at
+        for i in range(HEADER_BYTES):
+            raw[count, i] = content[at + i]
         count += 1
         at += size
     return count, at, _COMPLETE, 0
@@ -196,12 +217,9 @@ def _refuse_batch(
     )
 
 
-def _gather(content: UInt8Column, starts: Int64Column, position: int) -> BatchHeaders:
-    if len(starts):
-        raw = np.lib.stride_tricks.sliding_window_view(content, HEADER_BYTES)[starts]
-    else:
-        raw = np.empty((0, HEADER_BYTES), np.uint8)
-    fields_of = np.ascontiguousarray(raw).view(HEADER).reshape(len(starts))
+def _gather(raw: UInt8Column, starts: Int64Column, position: int) -> BatchHeaders:
+    # A copy of the bytes: a view of another type costs more than the bytes do.
+    fields_of = np.frombuffer(raw.tobytes(), dtype=HEADER)
     base_offset = fields_of["base_offset"].astype(np.int64)
     return BatchHeaders(
         position=starts + position,
@@ -220,22 +238,23 @@ def _gather(content: UInt8Column, starts: Int64Column, position: int) -> BatchHe
     )
 
 
-def _require_crcs(window: memoryview, headers: BatchHeaders, position: int) -> None:
-    starts = headers.position - position
-    bad = find_crc_mismatch(window, starts, headers.size_bytes, headers.crc)
-    if bad is None:
-        return
-    found = batch_crc(window, int(starts[bad]), int(headers.size_bytes[bad]))
-    raise ArchiveError(
+def _refuse_crc(window: memoryview, start: int, position: int) -> ArchiveError:
+    size = int.from_bytes(window[start + 8 : start + 12], "big") + LENGTH_PREFIX_BYTES
+    stored = int.from_bytes(window[start + 17 : start + CRC_START], "big")
+    return ArchiveError(
         Reason.CRC_MISMATCH,
         "batch does not match its checksum",
-        position=int(headers.position[bad]),
-        expected=f"crc {int(headers.crc[bad]):#010x}",
-        found=f"crc {found:#010x}",
+        position=position + start,
+        expected=f"crc {stored:#010x}",
+        found=f"crc {batch_crc(window, start, size):#010x}",
     )
 
 
 def _require_fields(headers: BatchHeaders, next_offset: int) -> None:
+    if _are_fields_good(
+        headers.base_offset, headers.last_offset, headers.record_count, headers.attributes, np.int64(next_offset)
+    ):
+        return
     delta = headers.last_offset - headers.base_offset
     allowed_from = np.concatenate(([np.int64(next_offset)], headers.last_offset[:-1] + 1)) if len(headers) else delta
     codec = headers.codec
@@ -273,3 +292,16 @@ def _require_fields(headers: BatchHeaders, next_offset: int) -> None:
         expected=expected,
         found=str(int(found[first])),
     )
+
+
+@numba.njit(cache=True, nogil=True)
+def _are_fields_good(base_offset, last_offset, record_count, attributes, allowed_from):  # type: ignore[no-untyped-def]  # numba infers it
+    """What `_require_fields` looks for, in one pass: nearly always there is nothing."""
+    for i in range(len(base_offset)):
+        delta = last_offset[i] - base_offset[i]
+        if base_offset[i] < allowed_from or last_offset[i] < 0 or delta < 0:
+            return False
+        if record_count[i] < 0 or record_count[i] > delta + 1 or (attributes[i] & CODEC_MASK) > 4:
+            return False
+        allowed_from = last_offset[i] + 1
+    return True

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.control_record import ControlRecordType, read_control_record_type
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch import CODEC_NAMES, BatchHeaders, read_batch_headers
+from coldlog.formats.record_batch import CODEC_NAMES, CONTROL, TRANSACTIONAL, BatchHeaders, read_batch_headers
 from coldlog.formats.sections import RecordSections, SectionReader
 from coldlog.index.open_transactions import OpenTransactions
 from coldlog.index.stairs import BatchTimes, RunningMaximum, Stairs, find_stairs
@@ -167,6 +167,8 @@ class SegmentIndexer:
         return running[-len(headers) or len(running) :], has_running[-len(headers) or len(running) :]
 
     def _count_markers(self, window: memoryview, headers: BatchHeaders, position: int) -> None:
+        if not headers.has_any(CONTROL):
+            return
         control = np.flatnonzero(headers.is_control & (headers.record_count > 0))
         for sections, index in _control_sections(self.sections, window, headers, control, position):
             kind = read_control_record_type(
@@ -200,13 +202,14 @@ class _Totals:
         if not self.batch_count:
             self.base_offset = int(headers.base_offset[0])
         self.batch_count += len(headers)
-        self.control_batch_count += int(headers.is_control.sum())
+        if headers.has_any(CONTROL | TRANSACTIONAL):
+            self.control_batch_count += int(headers.is_control.sum())
+            self.open_transactions.add(headers)
         self.record_count += int(headers.record_count.sum(dtype=np.int64))
         self.last_offset = int(headers.last_offset[-1])
-        self.codecs.update(np.unique(headers.codec).tolist())
+        self.codecs.update(headers.codec.tolist())
         self.largest_batch_ms = max(self.largest_batch_ms, int(headers.max_timestamp_ms.max()))
         self._add_epochs(headers)
-        self.open_transactions.add(headers)
         self.stair_count += len(stairs.offset)
         if len(stairs.offset):
             self.last_stair_offset = int(stairs.offset[-1])
@@ -214,6 +217,8 @@ class _Totals:
 
     def _add_epochs(self, headers: BatchHeaders) -> None:
         before = self.leader_epochs[-1][0] if self.leader_epochs else None
+        if before is not None and not (headers.leader_epoch != before).any():
+            return
         changes = np.flatnonzero(np.diff(headers.leader_epoch)) + 1
         falls = np.flatnonzero(np.diff(headers.leader_epoch) < 0) + 1
         if before is not None and int(headers.leader_epoch[0]) < before:
