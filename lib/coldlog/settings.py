@@ -93,7 +93,7 @@ class IndexSettings:
         "batch: headers and checksums; record: the records' timestamps too, lookups then read no archive",
     )
     window_bytes: ByteCount = setting(
-        ByteCount(4 * MIB), "bytes of a segment that are read at once", at_least=MIB, at_most=64 * MIB
+        ByteCount(8 * MIB), "bytes of a segment that are read at once", at_least=MIB, at_most=64 * MIB
     )
     max_batch_bytes: ByteCount = setting(
         ByteCount(128 * MIB), "a batch longer than this, compressed, is damage", at_least=KIB, at_most=2 * GIB - 1

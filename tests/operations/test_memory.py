@@ -23,6 +23,7 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.model.states import IndexDepth
 from coldlog.operations.build_plan import SegmentWork
 from coldlog.operations.encoded_rows import read_payloads
+from coldlog.settings import IndexSettings
 from coldlog.operations.segment_build import OUTCOME_SCHEMA, BuildOptions, build_segments
 
 def index(archive, depth):
@@ -31,7 +32,7 @@ def index(archive, depth):
     work = [SegmentWork(segment=each, log_modified_ms=0, count_from_offset=0, replaces_build_number=None)
             for each in listing.segments]
     limits = DecodeLimits(max_batch_bytes=128 << 20, max_decompressed_bytes=128 << 20)
-    options = BuildOptions(depth=depth, limits=limits, window_bytes=4 << 20)
+    options = BuildOptions(depth=depth, limits=limits, window_bytes=IndexSettings().window_bytes)
     pieces = 0
     for piece in build_segments(layout, work, options):
         pieces += 1

@@ -18,9 +18,6 @@ from typing import Protocol
 
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 
-# Reading a log in windows of this size is at its fastest from a local store: see local_store.
-LOG_WINDOW_BYTES = 4 * 1024 * 1024
-
 # Kafka's defaults bound an index to 10 MiB; a snapshot of a million producers has 46 MB.
 SMALL_FILE_LIMIT_BYTES = 64 * 1024 * 1024
 

@@ -2,7 +2,7 @@
 
 Reading goes through `preadv` into a fresh buffer, not through a memory map. A map whose file is cut short, or whose
 disk or mount fails, kills the reading process (SIGBUS) where a read gives fewer bytes or an errno; one bad file would
-take a Spark worker down with it, and its retries. In windows of 4 MiB the read costs little: the buffer stays in the
+take a Spark worker down with it, and its retries. In windows of some MiB the read costs little: the buffer stays in the
 processor's cache for whoever looks at it next. With crc32c over a cached GiB, MB/s, two runs on a shared machine
 (benchmarks/local_store_reads.py):
 
@@ -10,6 +10,8 @@ processor's cache for whoever looks at it next. With crc32c over a cached GiB, M
      1 MiB     6,600 and 10,200      10,500 and 14,900
      4 MiB     6,900 and 17,100      11,200 and 15,000
     32 MiB     6,900 and 14,500       5,300 and  4,500    (the buffer no longer fits the cache)
+
+The whole kernel at batch depth, which has a cost of its own for each window: 10,000 at 4 MiB, 10,600 at 8, 5,200 at 16.
 
 From a disk, announcing that a large read goes on in sequence gives 2,600 MB/s instead of 600 to 1,600.
 
