@@ -58,8 +58,9 @@ def find_offsets_for_timestamps(
 
     `offset` is NULL where nothing was found; `error` is UNKNOWN_TOPIC_OR_PARTITION for a partition that the archive
     does not have, UNSUPPORTED_VERSION for a negative timestamp (as a broker answers those that are no sentinels),
-    OPEN_TRANSACTION where READ_COMMITTED ends before the record that was found, else NULL. Segments at batch depth need `batches`, which reads one batch for each answer; what it cannot read is
-    CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR. Without it such a segment is a `UsageError`.
+    OPEN_TRANSACTION where READ_COMMITTED ends before the record that was found, else NULL. Segments at batch depth
+    need `batches`, which reads one batch for each answer; what it cannot read is CORRUPT_MESSAGE or
+    KAFKA_STORAGE_ERROR. Without it such a segment is a `UsageError`.
     """
     pieces = [
         requests.slice(start, _REQUESTS_A_QUERY) for start in range(0, max(requests.num_rows, 1), _REQUESTS_A_QUERY)
