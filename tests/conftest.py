@@ -76,6 +76,13 @@ def golden(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> War
     return run_pipeline(spark, GOLDEN / "archive", folder / "warehouse", log_start_offsets=log_starts)
 
 
+@pytest.fixture(scope="session")
+def golden_with_events(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """The sample archive with its metadata topic, which tells the log start offsets; to be read only."""
+    location = tmp_path_factory.mktemp("golden-with-events") / "warehouse"
+    return run_pipeline(spark, GOLDEN / "archive", location, metadata=GOLDEN / "rlmm")
+
+
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Path:
     """An empty warehouse of the test's own."""

@@ -85,6 +85,16 @@ def golden_queries() -> list[dict[str, object]]:
         return [json.loads(line) for line in lines]
 
 
+def is_true_answer(query: dict[str, object], answer: dict[str, object], *, broker_compatible: bool) -> bool:
+    """Whether a lookup's row answers the query as the broker did or, by the exact rule, as a scan of the archive."""
+    if "scan" in query and not broker_compatible:
+        scan: dict[str, object] = query["scan"]  # type: ignore[assignment]
+        return (answer["offset"], answer["offset_timestamp_ms"]) == (scan["offset"], scan["ts"])
+    found = answer["offset"], answer["offset_timestamp_ms"], answer["leader_epoch"]
+    true: dict[str, object] = query["ru"] if query["archive"] else {}  # type: ignore[assignment]
+    return found == (true.get("offset"), true.get("ts"), true.get("epoch"))
+
+
 def write_log_start_offsets(path: Path) -> Path:
     """The log start offsets of truth/partitions.jsonl, as an operator supplies them."""
     with path.open("w", newline="", encoding="utf-8") as file:

@@ -16,10 +16,8 @@ from coldlog.lookups.requests import requests_from_rows
 from coldlog.model.states import IndexDepth
 from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.warehouse import Warehouse
-from golden_warehouse import build_settings, golden_queries, run_pipeline, write_log_start_offsets
+from golden_warehouse import build_settings, golden_queries, is_true_answer, run_pipeline, write_log_start_offsets
 from kafka_sample import KAFKA_SAMPLE
-
-Query = dict[str, object]
 
 
 @pytest.fixture(scope="module")
@@ -27,23 +25,17 @@ def asked() -> pa.Table:
     return requests_from_rows([(q["topic"], q["partition"], q["ts"]) for q in golden_queries()])  # type: ignore[misc]
 
 
-def test_every_answer_of_the_broker_is_given(golden: Warehouse, asked: pa.Table) -> None:
-    answers = find_offsets_for_timestamps(golden, asked, broker_compatible=True).to_pylist()
+@pytest.mark.parametrize("broker_compatible", [True, False])
+def test_every_answer_of_the_broker_is_given(golden: Warehouse, asked: pa.Table, broker_compatible: bool) -> None:
+    """By the exact rule: the first record at or after the timestamp."""
+    answers = find_offsets_for_timestamps(golden, asked, broker_compatible=broker_compatible).to_pylist()
     wrong = [
         (query, answer)
         for query, answer in zip(golden_queries(), answers, strict=True)
-        if _facts(answer) != (_truth(query["ru"]) if query["archive"] else (None, None, None))
+        if not is_true_answer(query, answer, broker_compatible=broker_compatible)
     ]
     assert wrong == []
     assert len(answers) > 9000
-
-
-def test_exact_rule_answers_the_first_record_at_or_after_the_timestamp(golden: Warehouse, asked: pa.Table) -> None:
-    answers = find_offsets_for_timestamps(golden, asked, broker_compatible=False).to_pylist()
-    wrong = [
-        (query, answer) for query, answer in zip(golden_queries(), answers, strict=True) if not _is_exact(query, answer)
-    ]
-    assert wrong == []
 
 
 def test_sql_function_gives_the_same_answers_under_lateral(golden: Warehouse, asked: pa.Table) -> None:
@@ -72,18 +64,6 @@ def test_batch_depth_gives_the_same_answers(
         decoded = find_offsets_for_timestamps(golden, asked, broker_compatible=is_broker)
         assert answers.to_pylist() == decoded.to_pylist()
     assert shallow.read(TIME_INDEX).count() == 0
-
-
-def _is_exact(query: Query, answer: dict[str, object]) -> bool:
-    if "scan" in query:
-        scan: dict[str, object] = query["scan"]  # type: ignore[assignment]
-        return (answer["offset"], answer["offset_timestamp_ms"]) == (scan["offset"], scan["ts"])
-    return _facts(answer) == (_truth(query["ru"]) if query["archive"] else (None, None, None))
-
-
-def _truth(answer: object) -> tuple[object, object, object]:
-    assert isinstance(answer, dict)
-    return answer["offset"], answer["ts"], answer["epoch"]
 
 
 def _facts(answer: dict[str, object]) -> tuple[object, object, object]:

@@ -4,14 +4,15 @@ Folds `segment_events` as Kafka's RemoteLogMetadataCache does, in the order of t
 announce COPY_SEGMENT_STARTED, an update keeps everything but state, broker, event time and custom metadata (so
 txn_index_empty carries over), transitions that are not Kafka's are dropped and counted, an update of a segment that
 nobody announced too. A segment that has reached DELETE_SEGMENT_FINISHED is forgotten: it may be announced anew, nothing
-else. When a partition's deletion is finished, everything announced of it before is deleted.
+else. When a partition's deletion is finished, every segment announced of it before is forgotten in the same way; the
+deletion goes MARKED, STARTED, FINISHED, and what does not follow is dropped and counted too.
 
 The fold runs inside Spark's own engine, a group a segment, with no Python in it.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from coldlog.operations.event_rows import PARTITION_DELETE, SEGMENT, SEGMENT_UPDATE
@@ -36,8 +37,10 @@ _CARRIED = (
     "event_kind", "state", "broker_id", "event_timestamp_ms", "custom_metadata", "start_offset", "end_offset",
     "max_timestamp_ms", "size_bytes", "segment_leader_epochs", "txn_index_empty",
 )  # fmt: skip
-_SEGMENT_KEY = ("topic", "partition", "topic_id", "segment_id")
+_PARTITION_KEY = ("topic", "partition", "topic_id")
+_SEGMENT_KEY = (*_PARTITION_KEY, "segment_id")
 
+_DELETED = "DELETE_SEGMENT_FINISHED"
 _IS_VALID = f"""CASE
   WHEN event.event_kind = '{SEGMENT}' THEN
     event.state = 'COPY_SEGMENT_STARTED'
@@ -56,7 +59,11 @@ _FOLD_SEGMENT = f"""aggregate(
     'state', CAST(NULL AS STRING), 'first', element_at(events, 1), 'last', element_at(events, 1),
     'was_copied', false, 'dropped', 0L
   ),
-  (known, event) -> CASE WHEN {_IS_VALID} THEN named_struct(
+  (known, event) -> CASE
+    WHEN event.event_kind = '{PARTITION_DELETE}' THEN named_struct(
+      'state', if(known.state IS NULL, NULL, '{_DELETED}'), 'first', known.first, 'last', known.last,
+      'was_copied', known.was_copied, 'dropped', known.dropped)
+    WHEN {_IS_VALID} THEN named_struct(
       'state', event.state,
       'first', if(event.event_kind = '{SEGMENT}', event, known.first),
       'last', event,
@@ -70,17 +77,24 @@ _FOLD_SEGMENT = f"""aggregate(
 
 _FOLD_PARTITION = """aggregate(
   events,
-  named_struct('state', CAST(NULL AS STRING), 'at', element_at(events, 1), 'dropped', 0L),
+  named_struct('state', CAST(NULL AS STRING), 'finished', filter(events, event -> false), 'dropped', 0L),
   (known, event) -> CASE
     WHEN CASE event.state
-        WHEN 'DELETE_PARTITION_MARKED' THEN known.state IS NULL OR known.state = 'DELETE_PARTITION_MARKED'
+        WHEN 'DELETE_PARTITION_MARKED' THEN
+          known.state IS NULL OR known.state IN ('DELETE_PARTITION_MARKED', 'DELETE_PARTITION_FINISHED')
         WHEN 'DELETE_PARTITION_STARTED' THEN known.state IN ('DELETE_PARTITION_MARKED', 'DELETE_PARTITION_STARTED')
         ELSE known.state IN ('DELETE_PARTITION_STARTED', 'DELETE_PARTITION_FINISHED')
       END IS TRUE
-    THEN named_struct('state', event.state, 'at', event, 'dropped', known.dropped)
-    ELSE named_struct('state', known.state, 'at', known.at, 'dropped', known.dropped + 1L)
+    THEN named_struct(
+      'state', event.state,
+      'finished',
+      if(event.state = 'DELETE_PARTITION_FINISHED', array_append(known.finished, event), known.finished),
+      'dropped', known.dropped)
+    ELSE named_struct('state', known.state, 'finished', known.finished, 'dropped', known.dropped + 1L)
   END
 )"""
+# The ends of the partition are events of each of its segments.
+_EVENTS = "sort_array(if(finished IS NULL, events, concat(events, finished)))"
 
 
 def announced_segments(warehouse: Warehouse) -> DataFrame:
@@ -90,18 +104,13 @@ def announced_segments(warehouse: Warehouse) -> DataFrame:
     """
     events = warehouse.read(SEGMENT_EVENTS)
     own = events.where(F.col("event_kind").isin(SEGMENT, SEGMENT_UPDATE))
-    grouped = own.groupBy(*_SEGMENT_KEY).agg(F.sort_array(F.collect_list(F.struct(*_ORDER, *_CARRIED))).alias("events"))
-    folded = grouped.select(*_SEGMENT_KEY, F.expr(_FOLD_SEGMENT).alias("known"))
-    deleted = deleted_partitions(warehouse).where(F.col("delete_state") == "DELETE_PARTITION_FINISHED")
-    ended = F.struct("known.last.metadata_partition", "known.last.metadata_offset") < F.struct(
-        "deleted_metadata_partition", "deleted_metadata_offset"
-    )
-    is_deleted = F.coalesce(ended, F.lit(False))
-    is_deleted = is_deleted & F.col("known.state").isNotNull()
-    state = F.when(is_deleted, F.lit("DELETE_SEGMENT_FINISHED")).otherwise(F.col("known.state"))
-    return folded.join(F.broadcast(deleted), ["topic", "partition", "topic_id"], "left").select(
+    grouped = own.groupBy(*_SEGMENT_KEY).agg(F.collect_list(_event()).alias("events"))
+    ends = F.broadcast(deleted_partitions(warehouse).where(F.size("finished") > 0).select(*_PARTITION_KEY, "finished"))
+    ordered = grouped.join(ends, list(_PARTITION_KEY), "left").withColumn("events", F.expr(_EVENTS))
+    folded = ordered.select(*_SEGMENT_KEY, F.expr(_FOLD_SEGMENT).alias("known"))
+    return folded.select(
         *_SEGMENT_KEY,
-        state.alias("announced_state"),
+        F.col("known.state").alias("announced_state"),
         F.col("known.first.start_offset").alias("announced_start_offset"),
         F.col("known.first.end_offset").alias("announced_end_offset"),
         F.col("known.first.max_timestamp_ms").alias("announced_max_timestamp_ms"),
@@ -117,17 +126,18 @@ def announced_segments(warehouse: Warehouse) -> DataFrame:
 
 
 def deleted_partitions(warehouse: Warehouse) -> DataFrame:
-    """A row a partition whose deletion was announced: `delete_state`, and where the topic said so."""
+    """A row a partition that deletion events name: `delete_state` (NULL: none was valid), the events that `finished`
+    it, and `dropped_event_count`."""
     events = warehouse.read(SEGMENT_EVENTS).where(F.col("event_kind") == PARTITION_DELETE)
-    grouped = events.groupBy("topic", "partition", "topic_id").agg(
-        F.sort_array(F.collect_list(F.struct(*_ORDER, "state"))).alias("events")
-    )
-    folded = grouped.select("topic", "partition", "topic_id", F.expr(_FOLD_PARTITION).alias("known"))
-    return folded.where("known.state IS NOT NULL").select(
-        "topic",
-        "partition",
-        "topic_id",
+    grouped = events.groupBy(*_PARTITION_KEY).agg(F.sort_array(F.collect_list(_event())).alias("events"))
+    folded = grouped.select(*_PARTITION_KEY, F.expr(_FOLD_PARTITION).alias("known"))
+    return folded.select(
+        *_PARTITION_KEY,
         F.col("known.state").alias("delete_state"),
-        F.col("known.at.metadata_partition").alias("deleted_metadata_partition"),
-        F.col("known.at.metadata_offset").alias("deleted_metadata_offset"),
+        F.col("known.finished").alias("finished"),
+        F.col("known.dropped").alias("dropped_event_count"),
     )
+
+
+def _event() -> Column:
+    return F.struct(*_ORDER, *_CARRIED)

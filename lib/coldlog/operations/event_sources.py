@@ -6,7 +6,7 @@ need nothing but Spark:
 
 `LogSegmentsSource`   the topic's own log segments, in a broker's data directory or a copy of it
 `TableSource`         a Delta table with the columns partition, offset, timestamp and value, as Spark's Kafka source
-                      writes it; timestamp may be missing
+                      writes it; timestamp may be missing, and a record that was written twice counts once
 
 A live topic is `operations.live_topic`.
 """
@@ -141,13 +141,14 @@ class TableSource:
         wanted = F.lit(True)
         if from_offsets:
             start = F.create_map(*(F.lit(each) for pair in from_offsets.items() for each in pair))
-            wanted = F.col("offset") >= F.coalesce(F.try_element_at(start, F.col("partition")), F.lit(0))
+            wanted = F.col("offset") >= F.coalesce(F.try_element_at(start, F.col("partition").cast("int")), F.lit(0))
         rows = table.where(wanted).select(
             F.col("partition").cast("int").alias("metadata_partition"),
             F.col("offset").cast("bigint").alias("metadata_offset"),
             stamp.alias("record_timestamp_ms"),
             F.col("value").cast("binary").alias("value"),
         )
+        rows = rows.dropDuplicates(["metadata_partition", "metadata_offset"])
         nothing = [name for name in RAW_SCHEMA.names if name not in rows.columns]
         types = dict(each.strip().split(" ") for each in RAW_DDL.split(","))
         return rows.withColumns({name: F.lit(None).cast(types[name]) for name in nothing})

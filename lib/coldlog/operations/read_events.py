@@ -5,7 +5,7 @@ one commit, and so repeats nothing and loses nothing wherever a run is killed. T
 again and must be the one that is stored: a source of another cluster, or a topic that was made anew, is refused.
 
 Damage in the topic's log stops the reading of that metadata partition there, and is a row of `quarantine` until it is
-mended; the other partitions go on. Offsets that lack before the first new event are told.
+mended; the other partitions go on. Offsets that lack among the new events, or before them, are told.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _DECODED_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSummary:
-    """What one reading found. `missing_offset_count`: offsets before the first new event of a partition that nothing
-    was read of."""
+    """What one reading found. `missing_offset_count`: offsets up to the last new event of each partition of which
+    nothing was read, in this reading or before: the topic has lost them, or its copy has."""
 
     new_event_count: int
     unreadable_count: int
@@ -61,16 +61,16 @@ def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
         _require_same_topic(decoded, cursors, source)
         damaged_count = _note_damage(warehouse, decoded.where(F.col("reason").isNotNull()))
         new = _behind(decoded.where(F.col("reason").isNull()), cursors)
-        firsts = new.groupBy("metadata_partition").agg(F.min("metadata_offset"), F.count("*"), _unreadable()).collect()
-        if firsts:
+        lasts = new.groupBy("metadata_partition").agg(F.max("metadata_offset"), F.count("*"), _unreadable()).collect()
+        if lasts:
             warehouse.append(SEGMENT_EVENTS, new)
     finally:
         decoded.unpersist()
     return ReadSummary(
-        new_event_count=sum(row[2] for row in firsts),
-        unreadable_count=sum(row[3] for row in firsts),
+        new_event_count=sum(row[2] for row in lasts),
+        unreadable_count=sum(row[3] for row in lasts),
         damaged_partition_count=damaged_count,
-        missing_offset_count=sum(row[1] - _next_offset(cursors, row[0]) for row in firsts),
+        missing_offset_count=sum(row[1] + 1 - row[2] - _next_offset(cursors, row[0]) for row in lasts),
     )
 
 

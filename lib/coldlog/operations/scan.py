@@ -9,7 +9,8 @@ lacks any as COPY_SEGMENT_STARTED (`incomplete`), and one that has gone as DELET
 Events are read before the listing is made, so that a segment that is uploaded meanwhile is an orphan for one run and
 never a missing one.
 
-Refused: an archive that lists no segment while the tables know some; a wrong path must not empty a warehouse.
+Refused: an archive that lists no segment while the tables know some whose deletion nobody announced; a wrong path must
+not empty a warehouse.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def scan_segments(warehouse: Warehouse, layout: ArchiveLayout) -> ScanSummary:
             F.sum("size_bytes").alias("bytes"),
             F.count_if(F.size("missing_kinds") > 0).alias("incomplete"),
         ).collect()[0]
-        _refuse_emptied(warehouse, layout, totals["segments"])
+        if not totals["segments"]:
+            _refuse_emptied(warehouse, layout, differences)
         _write_differences(warehouse, differences, counts)
         differences.unpersist()
         unrecognized_count = _write_unrecognized(warehouse, listed, directories.unrecognized)
@@ -258,13 +260,12 @@ def _wanted(both: DataFrame) -> dict[str, Column]:
     return wanted
 
 
-def _refuse_emptied(warehouse: Warehouse, layout: ArchiveLayout, listed_count: int) -> None:
-    if listed_count:
-        return
-    known = warehouse.read(SEGMENTS).where(F.col("index_status") != IndexStatus.GONE.value).count()
-    if known:
+def _refuse_emptied(warehouse: Warehouse, layout: ArchiveLayout, differences: DataFrame) -> None:
+    is_announced = (F.col("state_source") == _FROM_EVENTS) & F.col("state").startswith("DELETE")
+    lost = differences.where((F.col("change") == "gone") & ~is_announced).count()
+    if lost:
         raise UsageError(
-            f"the archive {layout.uri} lists no segment, but the warehouse {warehouse.uri} knows {known}; correct "
+            f"the archive {layout.uri} lists no segment, but the warehouse {warehouse.uri} knows {lost}; correct "
             "archive.uri, or use another warehouse for another archive"
         )
 

@@ -1,0 +1,222 @@
+"""Archives that agree and disagree with what the metadata topic announced of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
+from builders.metadata_topic import (
+    DELETED,
+    DELETING,
+    FINISHED,
+    became,
+    finished,
+    partition_deleted,
+    partition_of,
+    started,
+    values_of,
+    write_topic,
+)
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.archive.open_archive import open_archive
+from coldlog.errors import UsageError
+from coldlog.formats.remote_log_events import Event
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.requests import requests_from_rows
+from coldlog.model.states import RemotePartitionDeleteState
+from coldlog.operations.read_events import read_events
+from coldlog.operations.scan import scan_segments
+from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import log_segments_source, run_pipeline
+from table_contents import BUILD_NUMBERS, table_rows
+
+Facts = tuple[str, str, bool, int | None]
+"""State, index status, whether objects were listed, first offset served."""
+TOPICS = (
+    "as announced", "orphan", "missing", "partial", "unfinished", "never begun", "deleted but listed", "being deleted",
+    "other size", "not announced", "only updated", "partition deleted",
+)  # fmt: skip
+NAMES = {topic: topic.replace(" ", ".") for topic in TOPICS}
+
+
+def _segment(start: int, *, epoch: int = 0) -> Segment:
+    """Four batches of two records, a millisecond apart; the offset and 1,000 is the time."""
+    batches = tuple(
+        Batch(
+            base_offset=base,
+            records=tuple(Record(timestamp_ms=1_000 + base + at, value=b"v" * 20) for at in (0, 1)),
+            leader_epoch=epoch,
+        )
+        for base in range(start, start + 8, 2)
+    )
+    return Segment(batches=batches, index_interval_bytes=0)
+
+
+def _remove(written: WrittenSegment, pattern: str = "*") -> None:
+    for path in written.stem.parent.glob(written.stem.name + pattern):
+        path.unlink()
+
+
+def _facts(warehouse: Warehouse) -> dict[tuple[str, int], Facts]:
+    topics = {name: topic for topic, name in NAMES.items()}
+    return {
+        (topics[row["topic"]], row["start_offset"]): (
+            row["state"], row["index_status"], row["is_listed"], row["served_from_offset"],
+        )
+        for row in warehouse.read(SEGMENTS).collect()
+    }  # fmt: skip
+
+
+def _ask(warehouse: Warehouse, *asked: tuple[str, int]) -> list[object]:
+    requests = requests_from_rows([(NAMES.get(topic, topic), 0, time_ms) for topic, time_ms in asked])
+    answers = find_offsets_for_timestamps(warehouse, requests, broker_compatible=False)
+    return list(answers.column("offset").to_pylist())
+
+
+@pytest.mark.timeout(1200)
+def test_listing_and_events_are_brought_together_and_every_disagreement_is_seen(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    archive, topic, location = tmp_path / "archive", tmp_path / "topic", tmp_path / "warehouse"
+    partitions = {TopicPartition(topic=name, partition=0): [_segment(0), _segment(8)] for name in NAMES.values()}
+    by_name = {name: topic for topic, name in NAMES.items()}
+    written = {
+        (by_name[each.topic_partition.topic], each.segment.start_offset): each
+        for each in write_archive(archive, partitions)
+    }
+    _remove(written["missing", 8])
+    _remove(written["partial", 8], "*.index")
+    _remove(written["never begun", 8])
+    events: list[Event] = []
+    for name in TOPICS:
+        if name not in ("not announced", "only updated"):
+            events += finished(written[name, 0])
+    for name in ("as announced", "missing", "partial", "being deleted", "deleted but listed", "partition deleted"):
+        events += finished(written[name, 8])
+    for name in ("unfinished", "never begun"):
+        events.append(started(written[name, 8]))
+    events += became(written["deleted but listed", 0], DELETING, DELETED)
+    events += [started(written["other size", 8], size_bytes=77), *became(written["other size", 8], FINISHED)]
+    events += became(written["only updated", 8], FINISHED)
+    events += partition_deleted(partition_of(written["partition deleted", 0]), *RemotePartitionDeleteState)
+
+    write_topic(topic, {0: values_of(events)})
+    warehouse = run_pipeline(spark, archive, location, metadata=topic)
+    finished_state, deleted_state = "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_FINISHED"
+    served = {(name, 0): (finished_state, "indexed", True, 0) for name in TOPICS}
+    expected: dict[tuple[str, int], Facts] = served | {
+        ("as announced", 8): (finished_state, "indexed", True, 8),
+        ("orphan", 8): (finished_state, "orphan", True, None),
+        ("missing", 8): (finished_state, "gone", False, None),
+        ("partial", 8): (finished_state, "incomplete", True, None),
+        ("unfinished", 8): ("COPY_SEGMENT_STARTED", "incomplete", True, None),
+        ("never begun", 8): ("COPY_SEGMENT_STARTED", "incomplete", False, None),
+        ("deleted but listed", 0): (deleted_state, "gone", True, None),
+        ("deleted but listed", 8): (finished_state, "indexed", True, 8),
+        ("being deleted", 8): (finished_state, "indexed", True, 8),
+        ("other size", 8): (finished_state, "indexed", True, 8),
+        ("not announced", 8): (finished_state, "indexed", True, 8),
+        ("only updated", 8): (finished_state, "indexed", True, 8),
+        ("partition deleted", 0): (deleted_state, "gone", True, None),
+        ("partition deleted", 8): (deleted_state, "gone", True, None),
+    }
+    assert _facts(warehouse) == expected
+    rows = {(by_name[row["topic"]], row["start_offset"]): row for row in warehouse.read(SEGMENTS).collect()}
+    differ = {key for key, row in rows.items() if row["announced_size_bytes"] not in (None, row["size_bytes"])}
+    assert differ == {("other size", 8), ("missing", 8), ("never begun", 8)}
+    assert rows["missing", 8]["size_bytes"] is None
+    from_listing = {key for key, row in rows.items() if row["state_source"] == "listing"}
+    assert from_listing == {("orphan", 8), *((name, at) for name in ("not announced", "only updated") for at in (0, 8))}
+    asked = [("orphan", 1009), ("unfinished", 1009), ("deleted but listed", 1001), ("being deleted", 1001)]
+    assert _ask(warehouse, *asked) == [None, None, 8, 1]
+
+    # The next run: the orphan is announced, the copy finished, a segment is being deleted, what was lost is back.
+    events += [*finished(written["orphan", 8]), *became(written["unfinished", 8], FINISHED)]
+    events += became(written["being deleted", 0], DELETING)
+    write_topic(topic, {0: values_of(events)})
+    again = write_archive(
+        tmp_path / "again", {TopicPartition(topic="missing", partition=0): [_segment(0), _segment(8)]}
+    )
+    for path in again[1].stem.parent.glob(again[1].stem.name + "*"):
+        shutil.copy(path, written["missing", 8].stem.parent)
+    files = set(warehouse.read(OFFSET_INDEX).inputFiles())
+    run_pipeline(spark, archive, location, metadata=topic)
+    expected |= {
+        ("orphan", 8): (finished_state, "indexed", True, 8),
+        ("unfinished", 8): (finished_state, "indexed", True, 8),
+        ("missing", 8): (finished_state, "indexed", True, 8),
+        ("being deleted", 0): ("DELETE_SEGMENT_STARTED", "gone", True, None),
+    }
+    assert _facts(warehouse) == expected
+    assert _ask(warehouse, *asked) == [9, 9, 8, 8]
+    assert files < set(warehouse.read(OFFSET_INDEX).inputFiles()), "what was indexed is not indexed again"
+    built = {(by_name[row["topic"]], row["start_offset"]): row for row in warehouse.read(SEGMENTS).collect()}
+    news = {key for key, row in built.items() if row["build_number"] != rows[key]["build_number"]}
+    assert news == {("orphan", 8), ("unfinished", 8), ("missing", 8)}
+
+    before = table_rows(warehouse, SEGMENTS), table_rows(warehouse, PARTITION_METADATA)
+    run_pipeline(spark, archive, location, metadata=topic)
+    assert (table_rows(warehouse, SEGMENTS), table_rows(warehouse, PARTITION_METADATA)) == before
+    fresh = run_pipeline(spark, archive, tmp_path / "fresh", metadata=topic)
+    assert table_rows(fresh, PARTITION_METADATA) == before[1], "told at once or in turn, it is the same"
+    assert _served_rows(fresh) == _served_rows(warehouse)
+
+
+def _served_rows(warehouse: Warehouse) -> list[str]:
+    names = [name for name in SEGMENTS.column_names if name not in BUILD_NUMBERS]
+    served = warehouse.read(SEGMENTS).where("served_from_offset IS NOT NULL").select(*names)
+    return sorted(map(repr, served.toArrow().to_pylist()))
+
+
+def test_archive_whose_every_segment_was_announced_as_deleted_may_list_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    archive, topic = tmp_path / "archive", tmp_path / "topic"
+    written = write_archive(archive, {TopicPartition(topic="t", partition=0): [_segment(0), _segment(8)]})
+    events = finished(*written)
+    write_topic(topic, {0: values_of(events)})
+    warehouse = run_pipeline(spark, archive, tmp_path / "warehouse", metadata=topic)
+    assert _ask(warehouse, ("t", 1009)) == [9]
+    for each in written:
+        _remove(each)
+    events += became(written[0], DELETING, DELETED)
+    write_topic(topic, {0: values_of(events)})
+    read_events(warehouse, log_segments_source(topic))
+    with pytest.raises(UsageError, match=r"lists no segment, but the warehouse .* knows 1"):
+        scan_segments(warehouse, open_archive(str(archive), "local_tiered_storage"))
+    events += became(written[1], DELETING)
+    write_topic(topic, {0: values_of(events)})
+    run_pipeline(spark, archive, tmp_path / "warehouse", metadata=topic)
+    assert _ask(warehouse, ("t", 1001)) == [None]
+
+
+def test_warehouse_that_was_made_from_the_listing_alone_takes_the_events_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    archive, topic, location = tmp_path / "archive", tmp_path / "topic", tmp_path / "warehouse"
+    written = write_archive(archive, {TopicPartition(topic="t", partition=0): [_segment(at) for at in (0, 8, 16)]})
+    warehouse = run_pipeline(spark, archive, location)
+    assert _ask(warehouse, ("t", 1001), ("t", 1017)) == [1, 17]
+    events = [*finished(*written[:2]), *became(written[0], DELETING, DELETED), started(written[2])]
+    write_topic(topic, {0: values_of(events)})
+    run_pipeline(spark, archive, location, metadata=topic)
+    assert _ask(warehouse, ("t", 1001), ("t", 1017)) == [8, None]
+    rows = warehouse.read(SEGMENTS).orderBy("start_offset").collect()
+    assert [(row["state_source"], row["index_status"]) for row in rows] == [
+        ("events", "gone"),
+        ("events", "indexed"),
+        ("events", "incomplete"),
+    ]
+    assert {row["build_number"] for row in rows} == {1}, "nothing is indexed again"
+    # The copy that was never finished is finished after all: its rows count again.
+    write_topic(topic, {0: values_of([*events, *became(written[2], FINISHED)])})
+    run_pipeline(spark, archive, location, metadata=topic)
+    assert _ask(warehouse, ("t", 1001), ("t", 1017)) == [8, 17]
+    assert {row["build_number"] for row in warehouse.read(SEGMENTS).collect()} == {1}
