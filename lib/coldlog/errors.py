@@ -32,6 +32,8 @@ class Reason(StrEnum):
     HEADER_INVALID = "header_invalid"
     LOG_TRUNCATED = "log_truncated"
     LOG_EMPTY = "log_empty"
+    LOG_SIZE_DIFFERS = "log_size_differs"
+    OFFSETS_NOT_ANNOUNCED = "offsets_not_announced"
     RECORDS_INVALID = "records_invalid"
     DECOMPRESSION_FAILED = "decompression_failed"
     DECOMPRESSION_LIMIT = "decompression_limit"

@@ -175,7 +175,10 @@ def _recount_work(warehouse: Warehouse) -> list[SegmentWork]:
 
 
 def _work_of(segments: DataFrame) -> list[SegmentWork]:
-    columns = (*SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "count_from_offset")
+    columns = (
+        *SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "count_from_offset",
+        "announced_size_bytes", "announced_end_offset",
+    )  # fmt: skip
     ordered = segments.select(*columns).orderBy(*SEGMENTS.key)
     return [SegmentWork.from_row(row) for row in ordered.toArrow().to_pylist()]
 

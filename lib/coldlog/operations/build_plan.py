@@ -14,12 +14,15 @@ from coldlog.archive.layout import ListedSegment, SegmentFileKind, SegmentObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentWork:
-    """A segment to be read. Running maxima and stairs count records from `count_from_offset` on."""
+    """A segment to be read. Running maxima and stairs count records from `count_from_offset` on. What was announced of
+    it is None where no event is known."""
 
     segment: ListedSegment
     log_modified_ms: int
     count_from_offset: int
     replaces_build_number: int | None
+    announced_size_bytes: int | None = None
+    announced_end_offset: int | None = None
 
     @property
     def log_bytes(self) -> int:
@@ -44,12 +47,13 @@ class SegmentWork:
             objects=objects,
             missing_kinds=(),
         )
-        replaces = row["build_number"]
         return SegmentWork(
             segment=segment,
             log_modified_ms=_integer(row["log_modified_ms"]),
             count_from_offset=_integer(row["count_from_offset"]),
-            replaces_build_number=None if replaces is None else _integer(replaces),
+            replaces_build_number=_known_integer(row["build_number"]),
+            announced_size_bytes=_known_integer(row.get("announced_size_bytes")),
+            announced_end_offset=_known_integer(row.get("announced_end_offset")),
         )
 
 
@@ -91,3 +95,7 @@ def _integer(value: object) -> int:
     if not isinstance(value, int):
         raise TypeError(f"an integer was expected in a row of segments, found {value!r}")
     return value
+
+
+def _known_integer(value: object) -> int | None:
+    return None if value is None else _integer(value)

@@ -113,6 +113,7 @@ def _index_one(
 ) -> Generator[pa.RecordBatch, None, dict[str, object]]:
     """The pieces of one segment; returns what is to be published of it."""
     segment = work.segment
+    _require_announced_size(layout, work)
     side_files = read_side_files(layout, segment)
     indexer = SegmentIndexer(
         start_offset=segment.start_offset,
@@ -128,9 +129,31 @@ def _index_one(
             yield encode_rows(TIME_INDEX.name, segment, time_index_rows(chunk))
     summary = indexer.finish()
     side_files.require_agreement(summary)
+    _require_announced_end(work, summary)
     if side_files.txn_index.entry_count:
         yield encode_rows(TXN_INDEX.name, segment, txn_index_rows(side_files.txn_index))
     return {**_published(work, summary, options.depth), **side_files.facts(summary)}
+
+
+def _require_announced_size(layout: ArchiveLayout, work: SegmentWork) -> None:
+    size_bytes = layout.log_size_bytes(work.segment)
+    if work.announced_size_bytes not in (None, size_bytes):
+        raise ArchiveError(
+            Reason.LOG_SIZE_DIFFERS,
+            "log has another size than its metadata announced",
+            expected=f"{work.announced_size_bytes} bytes",
+            found=f"{size_bytes} bytes",
+        )
+
+
+def _require_announced_end(work: SegmentWork, summary: SegmentSummary) -> None:
+    if work.announced_end_offset is not None and summary.last_offset > work.announced_end_offset:
+        raise ArchiveError(
+            Reason.OFFSETS_NOT_ANNOUNCED,
+            "log holds offsets behind the end that its metadata announced",
+            expected=f"offset {work.announced_end_offset} at most",
+            found=f"offset {summary.last_offset}",
+        )
 
 
 def _iter_chunks(

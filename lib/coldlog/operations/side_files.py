@@ -4,8 +4,10 @@ They are read before the log and held against it while it is walked: an offset i
 batch and name its last offset; no entry of it or of the time index may lie behind the log's end; a transaction index
 may not list more aborts than the log has abort markers; the producer snapshot may know no record behind the log's end,
 and the leader epoch checkpoint must know the log's epochs. Such a disagreement means that one of the files is of
-another segment or was cut. A log that was cut between two batches shows by nothing else, and where none of these files
-reaches into its last batch (an index has an entry every few kilobytes) not at all.
+another segment or was cut. A log that was cut between two batches shows by nothing else in the archive, and where none
+of these files reaches into its last batch (an index has an entry every few kilobytes) not at all; the time index nearly
+always does, for its last entry names the last batch that raised the largest timestamp. A time index or checkpoint that
+was emptied is refused; an empty offset index is what a short segment has.
 """
 
 from __future__ import annotations
@@ -100,7 +102,8 @@ class SideFiles:
         return self.txn_index.is_empty
 
     def require_agreement(self, summary: SegmentSummary) -> None:
-        """Raises `ArchiveError` where a file promises what the log does not hold."""
+        """Raises `ArchiveError` where a file promises what the log does not hold, or was emptied."""
+        self._require_contents(summary)
         self.offset_index_check.finish(summary)
         if self.time_index.entry_count and int(self.time_index.offsets[-1]) > summary.last_offset:
             raise ArchiveError(
@@ -120,6 +123,26 @@ class SideFiles:
                 object_name=self.names[SegmentFileKind.TXN_INDEX],
                 expected=f"{summary.abort_marker_count} at most",
                 found=str(self.txn_index.entry_count),
+            )
+
+    def _require_contents(self, summary: SegmentSummary) -> None:
+        """Kafka adds the largest timestamp to the time index when it closes a segment (unless all are -1), and the
+        checkpoint that it uploads has a line for the epoch of the segment."""
+        if not self.time_index.entry_count and summary.largest_batch_timestamp_ms >= 0:
+            raise ArchiveError(
+                Reason.TIME_INDEX_INVALID,
+                "time index has no entry",
+                object_name=self.names[SegmentFileKind.TIME_INDEX],
+                expected=f"an entry for timestamp {summary.largest_batch_timestamp_ms}",
+                found="0 bytes",
+            )
+        if not self.leader_epoch_checkpoint.entries and summary.leader_epochs[-1][0] >= 0:
+            raise ArchiveError(
+                Reason.LEADER_EPOCH_CHECKPOINT_INVALID,
+                "leader epoch checkpoint has no entry",
+                object_name=self.names[SegmentFileKind.LEADER_EPOCH_CHECKPOINT],
+                expected=f"an entry for epoch {summary.leader_epochs[-1][0]}",
+                found="none",
             )
 
     def _require_producers(self, summary: SegmentSummary) -> None:
