@@ -74,7 +74,7 @@ _FACTS = {
     "is_just_written": f"log_modified_ms > newest_event_ms AND log_modified_ms <= newest_event_ms + {_PATIENCE_MS}",
     "unannounced_epochs": """array_except(
       filter(segment_leader_epochs.leader_epoch, epoch -> epoch >= 0), announced_leader_epochs.leader_epoch)""",
-    "objects_found": "if(is_listed, concat(size(objects), ' objects'), 'no object')",
+    "objects_found": "if(is_listed, concat(size(objects), if(size(objects) = 1, ' object', ' objects')), 'no object')",
 }
 _FINISHED = "is_announced AND state = 'COPY_SEGMENT_FINISHED'"
 _COPYING = "is_announced AND state = 'COPY_SEGMENT_STARTED'"

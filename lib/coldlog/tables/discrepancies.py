@@ -88,7 +88,7 @@ class DiscrepancyKind(StrEnum):
     COPY_UNFINISHED = (
         "copy_unfinished",
         Severity.WARNING,
-        "remove its objects, if it has any: its broker was lost or failed, and later copies went on without it",
+        "remove its objects, if it has any: its broker failed and did not come back to it",
     )
     COPY_INCOMPLETE = (
         "copy_incomplete",
