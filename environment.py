@@ -33,7 +33,7 @@ POM = REPOSITORY / "conf" / "jars" / "pom.xml"
 CONSTRAINTS = REPOSITORY / "constraints.txt"
 INSTALLING = VENV / "coldlog-installing"
 
-EXTRAS = {"runtime": "", "development": "[test,lint]"}
+EXTRAS = {"runtime": "", "development": "[kafka,test,lint]"}
 MINIMUM_PYTHON = (3, 11)
 MINIMUM_JAVA = 17
 MAVEN_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"

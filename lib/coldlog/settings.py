@@ -34,10 +34,11 @@ class ArchiveLayout(StrEnum):
 
 
 class MetadataSource(StrEnum):
-    """What `metadata.uri` names."""
+    """Where the records of the metadata topic are read; all but a live topic lie at `metadata.uri`."""
 
     LOG_SEGMENTS = "log_segments"
     TABLE = "table"
+    TOPIC = "topic"
 
 
 def setting(default: _Value, meaning: str, *, at_least: float | None = None, at_most: float | None = None) -> _Value:
@@ -69,6 +70,9 @@ class LogStartOffsetsSettings:
     uri: Uri | None = setting(
         None, "CSV file topic,partition,log_start_offset; without it a log starts where it is tiered"
     )
+    bootstrap_servers: str | None = setting(
+        None, "host:port,...: brokers that are asked for the earliest offset of every partition; the higher one counts"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +83,17 @@ class MetadataSettings:
         None, "where its records lie; without it, segments are told from the archive's listing alone"
     )
     source: MetadataSource = setting(
-        MetadataSource.LOG_SEGMENTS, "what lies there: the topic's log segments, or a Delta table of its records"
+        MetadataSource.LOG_SEGMENTS,
+        "what lies there: the topic's log segments, or a Delta table of its records; topic: ask the brokers instead",
     )
     topic: str = setting("__remote_log_metadata", "name of the topic, and of its directories")
+    bootstrap_servers: str | None = setting(None, "host:port,...: brokers that have the live topic")
+    client_config: Uri | None = setting(
+        None, "properties file with the Kafka client's options (security and such), for every broker that is asked"
+    )
+    timeout_ms: int = setting(
+        30_000, "a broker that answers nothing for so long is down", at_least=1_000, at_most=500_000
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
