@@ -14,7 +14,7 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.model.states import IndexDepth
 from coldlog.operations.build import BuildSettings, build_indexes
 from coldlog.operations.event_sources import LogSegmentsSource
-from coldlog.operations.log_starts import read_log_start_offsets
+from coldlog.operations.log_starts import merge_log_start_offsets, read_log_start_offsets
 from coldlog.operations.materialize import materialize_metadata
 from coldlog.operations.read_events import read_events
 from coldlog.operations.reconcile import reconcile
@@ -54,7 +54,7 @@ def run_pipeline(
     warehouse.create_missing()
     layout = open_archive(str(archive), "local_tiered_storage")
     if log_start_offsets is not None:
-        read_log_start_offsets(warehouse, str(log_start_offsets))
+        merge_log_start_offsets(warehouse, read_log_start_offsets(str(log_start_offsets)))
     if metadata is not None:
         read_events(warehouse, log_segments_source(metadata))
     scan_segments(warehouse, layout)

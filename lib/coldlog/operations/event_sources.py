@@ -45,6 +45,8 @@ RAW_DDL = (
     "metadata_partition INT, metadata_offset BIGINT, record_timestamp_ms BIGINT, value BINARY, reason STRING, "
     "message STRING, object_name STRING, position BIGINT, expected STRING, found STRING"
 )
+NO_ANSWER, REFUSED = "no_answer", "refused"
+"""Reasons of rows that tell of no damage: a source was silent, or did not let us in, while it was read."""
 _ROWS_A_BATCH = 10_000
 
 

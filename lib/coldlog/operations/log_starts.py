@@ -1,8 +1,13 @@
-"""log_starts: which log start offsets did the operator supply?
+"""log_starts: which log start offsets did the operator supply, or do the brokers tell?
 
-A CSV file `topic,partition,log_start_offset` with a header; the table holds what the file holds now, so that a line
+Two sources, either or both: a CSV file `topic,partition,log_start_offset` with a header, and brokers that are asked for
+the earliest offset of every partition that `segments` knows (of a tiered topic that is the start of the whole log, its
+tier included). Where both name a partition the higher offset counts. The table holds what they say now, so that a line
 that is taken out no longer counts. Where nothing is supplied, deleted segments and leader epochs tell (see
 `index.partition_plan`); the highest of all counts.
+
+A topic that the brokers do not have, or have under another topic id than the current one of the archive (it was deleted
+and made again), is left out and told.
 
 Refused (`UsageError`): a file that cannot be read, columns that lack, a partition named twice, what is no number.
 """
@@ -11,21 +16,64 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
+from coldlog.operations.kafka_client import Cluster, OffsetSpec, describe_topics, list_offsets
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
+LogStarts = Mapping[tuple[str, int], int]
+"""A log start offset a topic and partition."""
 
-def read_log_start_offsets(warehouse: Warehouse, path: str) -> int:
-    """Brings `log_start_offsets` to what the file says; returns how many rows changed."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveLogStarts:
+    """What brokers told, and the topics of the archive that they do not have."""
+
+    log_starts: LogStarts
+    left_out_topics: tuple[str, ...]
+
+
+def read_log_start_offsets(path: str) -> LogStarts:
+    """What the file says."""
     rows = [_log_start_offset(path, number, row) for number, row in _csv_rows(path)]
-    repeated = len(rows) - len({(row["topic"], row["partition"]) for row in rows})
+    log_starts = dict(rows)
+    repeated = len(rows) - len(log_starts)
     if repeated:
         raise UsageError(f"{path}: {repeated} topic-partitions are named more than once; name each once")
+    return log_starts
+
+
+def ask_log_start_offsets(warehouse: Warehouse, cluster: Cluster) -> LiveLogStarts:
+    """What the cluster says of the partitions that the warehouse knows."""
+    known = _current_topic_ids(warehouse)
+    live = describe_topics(cluster, {topic for topic, _ in known}) if known else {}
+    same = [
+        (topic, partition)
+        for (topic, partition), topic_id in known.items()
+        if topic in live and live[topic].topic_id == topic_id and partition in live[topic].partitions
+    ]
+    left_out = {topic for topic, _ in known} - {topic for topic, _ in same}
+    return LiveLogStarts(
+        log_starts=list_offsets(cluster, same, OffsetSpec.EARLIEST), left_out_topics=tuple(sorted(left_out))
+    )
+
+
+def merge_log_start_offsets(warehouse: Warehouse, *sources: LogStarts) -> int:
+    """Brings `log_start_offsets` to the highest that the sources say; returns how many rows changed."""
+    highest: dict[tuple[str, int], int] = {}
+    for source in sources:
+        for place, offset in source.items():
+            highest[place] = max(offset, highest.get(place, 0))
+    names = LOG_START_OFFSETS.column_names
+    rows = [dict(zip(names, (*place, offset), strict=True)) for place, offset in highest.items()]
     given = warehouse.local(LOG_START_OFFSETS, rows)
     stored = warehouse.read(LOG_START_OFFSETS)
     changed = given.join(stored, list(LOG_START_OFFSETS.column_names), "left_anti")
@@ -37,6 +85,14 @@ def read_log_start_offsets(warehouse: Warehouse, path: str) -> int:
     if removed_count:
         warehouse.delete_keys(LOG_START_OFFSETS, no_more)
     return changed_count + removed_count
+
+
+def _current_topic_ids(warehouse: Warehouse) -> dict[tuple[str, int], str]:
+    """The incarnation of each partition that lookups mean, by the rule of `partition_metadata`."""
+    written = F.coalesce("event_timestamp_ms", "log_modified_ms", F.lit(0))
+    newest = F.max_by("topic_id", F.struct(written, F.col("topic_id")))
+    rows = warehouse.read(SEGMENTS).groupBy("topic", "partition").agg(newest).collect()
+    return {(row[0], row[1]): row[2] for row in rows}
 
 
 def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
@@ -54,11 +110,11 @@ def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
         raise UsageError(f"{path}: not UTF-8 text: {unreadable.reason} at byte {unreadable.start}") from unreadable
 
 
-def _log_start_offset(path: str, number: int, row: dict[str, str]) -> dict[str, object]:
+def _log_start_offset(path: str, number: int, row: dict[str, str]) -> tuple[tuple[str, int], int]:
     numbers = (row["partition"] or "", row["log_start_offset"] or "")
     if not all(_INTEGER.fullmatch(text) for text in numbers):
         raise UsageError(f"{path}, line {number}: partition and log_start_offset must be integers: {row}")
     partition, offset = int(numbers[0]), int(numbers[1])
     if not row["topic"] or not 0 <= partition < 2**31 or not 0 <= offset < 2**63:
         raise UsageError(f"{path}, line {number}: a topic, a partition and an offset of 0 or more are expected: {row}")
-    return {"topic": row["topic"], "partition": partition, "log_start_offset": offset}
+    return (row["topic"], partition), offset

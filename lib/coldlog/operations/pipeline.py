@@ -12,14 +12,22 @@ from contextlib import contextmanager
 
 from coldlog.archive.layout import ArchiveLayout
 from coldlog.archive.open_archive import open_archive, open_store
-from coldlog.console import counted, human_bytes
-from coldlog.errors import ColdlogError
+from coldlog.console import Stage, counted, human_bytes
+from coldlog.errors import ColdlogError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.job import Job
 from coldlog.lookups.functions import register_functions
 from coldlog.operations.build import BuildSettings, BuildSummary, build_indexes
 from coldlog.operations.event_sources import EventSource, LogSegmentsSource, TableSource
-from coldlog.operations.log_starts import read_log_start_offsets
+from coldlog.operations.kafka_client import Cluster, open_cluster
+from coldlog.operations.live_topic import TopicSource
+from coldlog.operations.log_starts import (
+    LiveLogStarts,
+    LogStarts,
+    ask_log_start_offsets,
+    merge_log_start_offsets,
+    read_log_start_offsets,
+)
 from coldlog.operations.materialize import materialize_metadata
 from coldlog.operations.read_events import read_events
 from coldlog.operations.reconcile import ReconcileSummary, reconcile
@@ -31,6 +39,8 @@ from coldlog.settings import MetadataSource, Settings
 from coldlog.tables.discrepancies import Severity
 from coldlog.tables.warehouse import Warehouse
 from coldlog.tables.warehouse_lock import writing
+
+_NAMED_TOPICS = 5
 
 
 def scan(job: Job) -> None:
@@ -117,7 +127,7 @@ def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:
         stage.add(counted(summary.new_event_count, "new event"))
         for count, what in (
             (summary.unreadable_count, "unreadable"),
-            (summary.missing_offset_count, "offsets before them lack"),
+            (summary.missing_offset_count, "offsets lack"),
             (summary.damaged_partition_count, "partitions of the topic damaged, see quarantine"),
         ):
             if count:
@@ -127,10 +137,11 @@ def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:
 
 def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, object]:
     with job.console.stage("scan") as stage:
-        if job.settings.log_start_offsets.uri is not None:
-            changed = read_log_start_offsets(warehouse, job.settings.log_start_offsets.uri)
-            stage.add(counted(changed, "log start offset") + " changed")
+        supplied = job.settings.log_start_offsets.uri
+        # Read before anything is written: a wrong file stops the run.
+        log_starts = {} if supplied is None else read_log_start_offsets(supplied)
         summary = scan_segments(warehouse, layout)
+        _merge_log_starts(job, warehouse, log_starts, stage)
         stage.add(counted(summary.partition_count, "partition"), counted(summary.segment_count, "segment") + " listed")
         stage.add(human_bytes(summary.log_bytes), f"{summary.new_count} new", f"{summary.changed_count} changed")
         for count, what in (
@@ -143,6 +154,26 @@ def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, ob
     return dataclasses.asdict(summary)
 
 
+def _merge_log_starts(job: Job, warehouse: Warehouse, supplied: LogStarts, stage: Stage) -> None:
+    """Behind the scan, because brokers are asked for what it found."""
+    settings = job.settings.log_start_offsets
+    if settings.uri is None and settings.bootstrap_servers is None:
+        return
+    told = LiveLogStarts(log_starts={}, left_out_topics=())
+    if settings.bootstrap_servers is not None:
+        told = ask_log_start_offsets(warehouse, _cluster(job.settings, settings.bootstrap_servers))
+    changed = merge_log_start_offsets(warehouse, supplied, told.log_starts)
+    stage.add(counted(changed, "log start offset") + " changed")
+    if told.left_out_topics:
+        names = ", ".join(told.left_out_topics[:_NAMED_TOPICS])
+        more = "" if len(told.left_out_topics) <= _NAMED_TOPICS else ", ..."
+        stage.add(f"{counted(len(told.left_out_topics), 'topic')} no longer at the brokers ({names}{more})")
+
+
+def _cluster(settings: Settings, bootstrap_servers: str) -> Cluster:
+    return open_cluster(bootstrap_servers, settings.metadata.timeout_ms, settings.metadata.client_config)
+
+
 def decode_limits(settings: Settings) -> DecodeLimits:
     """What a batch may grow to."""
     index = settings.index
@@ -150,8 +181,12 @@ def decode_limits(settings: Settings) -> DecodeLimits:
 
 
 def open_event_source(settings: Settings) -> EventSource | None:
-    """What `metadata.*` names; None without `metadata.uri`."""
+    """What `metadata.*` names; None where there is nothing to read, neither a `metadata.uri` nor a live topic."""
     metadata = settings.metadata
+    if metadata.source is MetadataSource.TOPIC:
+        if metadata.bootstrap_servers is None:
+            raise UsageError("metadata.source = topic needs metadata.bootstrap_servers: give --set with host:port")
+        return TopicSource(cluster=_cluster(settings, metadata.bootstrap_servers), topic=metadata.topic)
     if metadata.uri is None:
         return None
     if metadata.source is MetadataSource.TABLE:

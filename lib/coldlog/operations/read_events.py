@@ -19,9 +19,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from coldlog.archive.metadata_log import METADATA_TOPIC
-from coldlog.errors import UsageError
+from coldlog.errors import RetriableError, UsageError
 from coldlog.operations.event_rows import UNREADABLE, event_row
-from coldlog.operations.event_sources import RAW_SCHEMA, EventSource
+from coldlog.operations.event_sources import NO_ANSWER, RAW_SCHEMA, REFUSED, EventSource
 from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.segment_events import SEGMENT_EVENTS
 from coldlog.tables.warehouse import Warehouse
@@ -58,6 +58,7 @@ def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
     raw = source.read(warehouse.spark, {partition: cursor.offset for partition, cursor in cursors.items()})
     decoded = _decoded(raw).persist()
     try:
+        _require_answers(decoded)
         _require_same_topic(decoded, cursors, source)
         damaged_count = _note_damage(warehouse, decoded.where(F.col("reason").isNotNull()))
         new = _behind(decoded.where(F.col("reason").isNull()), cursors)
@@ -113,6 +114,13 @@ def _last_read(cursors: dict[int, _Cursor]) -> Column:
     return F.coalesce(F.try_element_at(F.create_map(*last), F.col("metadata_partition")), nothing)
 
 
+def _require_answers(decoded: DataFrame) -> None:
+    """A source that was silent for a part of the topic is read again from the start of this reading."""
+    failed = decoded.where(F.col("reason").isin(NO_ANSWER, REFUSED)).select("reason", "message").head(1)
+    for row in failed:
+        raise RetriableError(row["message"]) if row["reason"] == NO_ANSWER else UsageError(row["message"])
+
+
 def _require_same_topic(decoded: DataFrame, cursors: dict[int, _Cursor], source: EventSource) -> None:
     """The stored event at each partition's last offset is the one that stands there now."""
     if not cursors:
@@ -124,7 +132,7 @@ def _require_same_topic(decoded: DataFrame, cursors: dict[int, _Cursor], source:
             raise UsageError(
                 f"{source.uri} holds another event at offset {row['metadata_offset']} of metadata partition "
                 f"{row['metadata_partition']} than was read before: it is the topic of another cluster, or was made "
-                "anew; correct metadata.uri, or use a new warehouse"
+                "anew; correct where metadata.* points to, or use a new warehouse"
             )
 
 

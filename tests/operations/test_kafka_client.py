@@ -1,0 +1,160 @@
+"""Brokers that do not answer, options of the client, and what may be told of them; no broker is needed."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from coldlog.errors import RetriableError, UsageError
+from coldlog.operations.event_sources import RAW_DDL
+from coldlog.operations.kafka_client import Cluster, describe_topics, iter_records, open_cluster
+from coldlog.operations.live_topic import OffsetRange, TopicSource
+from coldlog.operations.pipeline import open_event_source
+from coldlog.operations.read_events import read_events
+from coldlog.settings_sources import load_settings
+from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.segment_events import SEGMENT_EVENTS
+from coldlog.tables.warehouse import Warehouse
+
+# kafka-python 3.0.12 leaves the sockets of a client that could not be made to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning")
+
+TIMEOUT_MS = 1_000
+SECRET = "tell-nobody"
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """What the client left behind goes before the next test, which may know nothing of it."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address at which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def _options(path: Path, *lines: str) -> str:
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT"])
+def test_server_that_says_nothing_is_given_up_in_time(silent: str, tmp_path: Path, protocol: str) -> None:
+    lines = [f"security.protocol={protocol}"]
+    if protocol.startswith("SASL"):
+        lines += ["sasl.mechanism=PLAIN", "sasl.plain.username=u", f"sasl.plain.password={SECRET}"]
+    cluster = open_cluster(silent, TIMEOUT_MS, _options(tmp_path / "client.properties", *lines))
+    start = time.monotonic()
+    with pytest.raises(RetriableError, match=f"{silent} did not answer for topic events within 1,000 ms") as told:
+        describe_topics(cluster, ["events"])
+    assert time.monotonic() - start < 5
+    assert SECRET not in repr((told.value, told.value.__cause__, cluster))
+
+
+def test_address_without_a_broker_is_given_up_in_time(nobody: str) -> None:
+    cluster = open_cluster(nobody, TIMEOUT_MS, None)
+    start = time.monotonic()
+    with pytest.raises(RetriableError, match=f"{nobody} did not answer for topic events"):
+        TopicSource(cluster=cluster, topic="events").plan_ranges({})
+    with pytest.raises(RetriableError, match=f"{nobody} did not answer for partition 2 of topic events"):
+        next(iter_records(cluster, "events", 2, 0, 1))
+    assert time.monotonic() - start < 10
+
+
+def test_broker_that_falls_silent_while_the_topic_is_read_leaves_the_tables_as_they_were(
+    spark: SparkSession, warehouse: Path, nobody: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Warehouse(spark=spark, uri=str(warehouse))
+    for table in (SEGMENT_EVENTS, QUARANTINE):
+        spark.sql(table.create_statement(tables.identifier(table), tables.location(table)))
+    ranges = [OffsetRange(partition=partition, from_offset=0, end_offset=5) for partition in (0, 1)]
+    monkeypatch.setattr(TopicSource, "plan_ranges", lambda *_: ranges)
+    source = TopicSource(cluster=open_cluster(nobody, TIMEOUT_MS, None), topic="events")
+    with pytest.raises(RetriableError, match=r"did not answer for partition \d of topic events"):
+        read_events(tables, source)
+    assert (tables.read(SEGMENT_EVENTS).count(), tables.read(QUARANTINE).count()) == (0, 0)
+    assert source.read(spark, {}).schema == spark.createDataFrame([], RAW_DDL).schema
+
+
+def test_source_can_be_pickled_and_shows_no_secret(tmp_path: Path) -> None:
+    path = _options(tmp_path / "c", "# ours", "", f"sasl_plain_password = {SECRET}", "retry.backoff.ms=50")
+    settings = load_settings(
+        "local",
+        [
+            "metadata.source=topic",
+            "metadata.bootstrap_servers=a:1, b:2",
+            "metadata.topic=events",
+            "metadata.timeout_ms=2000",
+            f"metadata.client_config={path}",
+        ],
+    )
+    source = open_event_source(settings)
+    assert source == TopicSource(
+        cluster=Cluster(
+            bootstrap_servers="a:1, b:2",
+            timeout_ms=2000,
+            options={"sasl_plain_password": SECRET, "retry_backoff_ms": "50"},
+        ),
+        topic="events",
+    )
+    assert source is not None
+    assert pickle.loads(pickle.dumps(source)) == source
+    assert SECRET not in f"{source!r} {source.uri} {settings!r}"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            f"sasl.plain.passwort={SECRET}",
+            "line 1: sasl.plain.passwort cannot be set; did you mean sasl_plain_password",
+        ),
+        ("bootstrap.servers=h:1", "line 1: bootstrap.servers cannot be set"),
+        ("group.id=ours", "line 1: group.id cannot be set"),
+        ("enable.auto.commit=true", "line 1: enable.auto.commit cannot be set"),
+        ("ssl.context=x", "line 1: ssl.context cannot be set"),
+        (SECRET, "line 1: key=value is expected"),
+        (f"ssl.check.hostname={SECRET}", "line 1: ssl_check_hostname must be true or false"),
+        (f"retry.backoff.ms={SECRET}", "line 1: retry_backoff_ms must be a number"),
+    ],
+)
+def test_option_that_cannot_be_set_is_refused_without_its_value(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as refused:
+        open_cluster("h:1", TIMEOUT_MS, _options(tmp_path / "client.properties", line))
+    assert SECRET not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+def test_settings_that_lead_nowhere_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="needs metadata.bootstrap_servers"):
+        open_event_source(load_settings("local", ["metadata.source=topic"]))
+    with pytest.raises(UsageError, match=r"client_config cannot be read: .*/none: FileNotFoundError"):
+        open_cluster("h:1", TIMEOUT_MS, str(tmp_path / "none"))
+    for servers in ("host", "host:port", "h:1,,h:2", "h:1;h:2"):
+        with pytest.raises(UsageError, match="host:port is expected"):
+            open_cluster(servers, TIMEOUT_MS, None)
+
+
+def test_client_that_is_not_installed_is_named_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kafka", None)
+    with pytest.raises(UsageError, match=r"--editable '.\[kafka\]'"):
+        open_cluster("h:1", TIMEOUT_MS, None)
