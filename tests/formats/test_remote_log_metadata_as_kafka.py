@@ -6,18 +6,13 @@ everything in one start (tests/kafka_serde/MetadataEvents.java, which tells the 
 
 from __future__ import annotations
 
-import hashlib
-import os
 import random
-import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from environment import MAVEN_COPY, REPOSITORY
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -35,9 +30,9 @@ from coldlog.formats.remote_log_metadata import (
 )
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState, RemotePartitionDeleteState
+from kafka_jars import find_tool, resolve_jars, run_tool
 
 PROGRAM = Path(__file__).resolve().parent.parent / "kafka_serde"
-JARS = REPOSITORY / "build" / "kafka-serde"
 
 STRICTER_THAN_KAFKA = {
     "is not UTF-8": encode_event(DELETE).replace(b"orders", b"order\xff"),
@@ -125,39 +120,13 @@ def _damaged(sound: Sequence[Event]) -> list[bytes]:
 
 
 def _ask_kafka(questions: Sequence[str], classes: Path) -> list[str]:
-    _resolve_jars()
+    jars = resolve_jars(PROGRAM / "pom.xml", "kafka-serde")
     source = PROGRAM / "MetadataEvents.java"
-    _run([_tool("javac"), "-Xlint:all", "-Werror", "-d", str(classes), "-cp", f"{JARS}/*", str(source)])
-    program = [_tool("java"), "-Xmx512m", "-cp", f"{classes}:{JARS}/*", source.stem]
-    answers = _run(program, "".join(f"{line}\n" for line in questions)).splitlines()
+    run_tool([find_tool("javac"), "-Xlint:all", "-Werror", "-d", str(classes), "-cp", f"{jars}/*", str(source)])
+    program = [find_tool("java"), "-Xmx512m", "-cp", f"{classes}:{jars}/*", source.stem]
+    answers = run_tool(program, "".join(f"{line}\n" for line in questions)).splitlines()
     assert len(answers) == len(questions)
     return answers
-
-
-def _resolve_jars() -> None:
-    """Fills `JARS` where they are not those of the pom."""
-    pom = PROGRAM / "pom.xml"
-    stamp, wanted = JARS / "stamp", hashlib.sha256(pom.read_bytes()).hexdigest()
-    if not stamp.is_file() or stamp.read_text() != wanted:
-        shutil.rmtree(JARS, ignore_errors=True)
-        options = ["--quiet", "--batch-mode", "-Dstyle.color=never", "--file", str(pom)]
-        _run([_tool("mvn"), *options, MAVEN_COPY, f"-DoutputDirectory={JARS}"])
-        stamp.write_text(wanted)
-
-
-def _tool(name: str) -> str:
-    home = os.environ.get("JAVA_HOME")
-    path = (shutil.which(f"{home}/bin/{name}") if home else None) or shutil.which(name)
-    if path is None:
-        pytest.fail(f"{name} is needed to ask Kafka's own classes and was not found; install a JDK and Maven")
-    return path
-
-
-def _run(command: Sequence[str], standard_input: str = "") -> str:
-    answer = subprocess.run(command, input=standard_input, capture_output=True, text=True, check=False)
-    if answer.returncode != 0:
-        pytest.fail(f"{command[0]} failed with exit code {answer.returncode}:\n{answer.stdout[-2000:]}{answer.stderr}")
-    return answer.stdout
 
 
 def _line(event: Event) -> str:

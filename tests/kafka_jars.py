@@ -1,0 +1,45 @@
+"""kafka_jars: how do tests get Kafka's own jars, and run what is in them?
+
+The jars come from Maven into build/, once; a JDK and Maven are needed, and a test that lacks them fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from environment import MAVEN_COPY, REPOSITORY
+
+
+def resolve_jars(pom: Path, name: str) -> Path:
+    """The directory build/`name`, filled where it does not hold the jars of the pom."""
+    jars = REPOSITORY / "build" / name
+    stamp, wanted = jars / "stamp", hashlib.sha256(pom.read_bytes()).hexdigest()
+    if not stamp.is_file() or stamp.read_text() != wanted:
+        shutil.rmtree(jars, ignore_errors=True)
+        options = ["--quiet", "--batch-mode", "-Dstyle.color=never", "--file", str(pom)]
+        run_tool([find_tool("mvn"), *options, MAVEN_COPY, f"-DoutputDirectory={jars}"])
+        stamp.write_text(wanted)
+    return jars
+
+
+def find_tool(name: str) -> str:
+    """JAVA_HOME's tool, else the PATH's."""
+    home = os.environ.get("JAVA_HOME")
+    path = (shutil.which(f"{home}/bin/{name}") if home else None) or shutil.which(name)
+    if path is None:
+        pytest.fail(f"{name} is needed to ask Kafka itself and was not found; install a JDK and Maven")
+    return path
+
+
+def run_tool(command: Sequence[str], standard_input: str = "") -> str:
+    """What the program writes; one that fails fails the test."""
+    answer = subprocess.run(command, input=standard_input, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        pytest.fail(f"{command[0]} failed with exit code {answer.returncode}:\n{answer.stdout[-2000:]}{answer.stderr}")
+    return answer.stdout
