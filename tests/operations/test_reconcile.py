@@ -25,6 +25,7 @@ from coldlog.operations.materialize import materialize_metadata
 from coldlog.operations.pipeline import reconcile_archive
 from coldlog.operations.reconcile import ReconcileSummary, reconcile
 from coldlog.operations.scan import scan_segments
+from coldlog.operations.show import show_errors
 from coldlog.settings_sources import load_settings
 from coldlog.tables.discrepancies import DISCREPANCIES, DiscrepancyKind, Severity
 from coldlog.tables.partition_metadata import PARTITION_METADATA
@@ -79,6 +80,8 @@ def reconciled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     warehouse.create_missing()
     _publish(cluster, warehouse)
     build_indexes(warehouse, open_archive(str(cluster.archive), LAYOUT), build_settings())
+    cluster.events += cluster.late_events
+    _publish(cluster, warehouse)
     materialize_metadata(warehouse)
     summary = reconcile(warehouse)
     return Reconciled(cluster=cluster, warehouse=warehouse, summary=summary, rows=_rows(warehouse))
@@ -129,13 +132,13 @@ def test_operator_reads_everything_that_is_wrong_in_one_place_and_a_scheduler_fa
 ) -> None:
     warehouse, results = reconciled.warehouse, io.StringIO()
 
-    def run(fail_on: str | None) -> int:
+    def job(fail_on: str | None) -> Job:
         console = Console(progress=io.StringIO(), results=results)
         settings = load_settings("local", [f"warehouse.uri={warehouse.uri}"])
         arguments = argparse.Namespace(fail_on=fail_on)
-        return reconcile_archive(Job(spark=warehouse.spark, settings=settings, arguments=arguments, console=console))
+        return Job(spark=warehouse.spark, settings=settings, arguments=arguments, console=console)
 
-    assert (run("error"), run(None)) == (1, 0)
+    assert (reconcile_archive(job("error")), reconcile_archive(job(None))) == (1, 0)
     problems = warehouse.spark.table("coldlog.archive_problems").toArrow().to_pylist()
     order = [(list(Severity).index(row["severity"]), row["topic"], row["start_offset"]) for row in problems]
     assert order == sorted(order), "the worst come first"
@@ -148,6 +151,12 @@ def test_operator_reads_everything_that_is_wrong_in_one_place_and_a_scheduler_fa
     assert (broken["severity"], broken["kind"]) == ("error", "log_truncated")
     assert "00000000000000000000" in broken["found"]
     assert "restore the missing files" in results.getvalue()
+
+    results.truncate(0)
+    show_errors(job(None), warehouse)
+    shown = results.getvalue()
+    assert "size_differs" in shown
+    assert "stuck" not in shown, "no error, and not shown behind a run of the pipeline"
 
 
 def test_severities_are_compared_by_how_grave_they_are() -> None:

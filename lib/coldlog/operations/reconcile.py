@@ -108,7 +108,8 @@ _RULES = (
         found="concat('offset ', start_offset)",
     ),
     _Rule(
-        # The announced end is the offset before the next segment, and may lie behind the last batch.
+        # The announced end is the offset before the next segment, and may lie behind the last batch. A build that knew
+        # the events has put such a segment into quarantine; this one was read before them.
         kind=DiscrepancyKind.END_OFFSET_DIFFERS,
         when="is_read AND end_offset > announced_end_offset",
         expected="concat('offset ', announced_end_offset, ' at most')",

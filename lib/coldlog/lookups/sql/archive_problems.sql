@@ -6,7 +6,8 @@
 --   gaps            offsets between served segments that none of them serves; start_offset is the first of them
 --
 -- Gaps are looked for only in partitions of which partition_metadata counts some, so a sound archive costs no window.
--- What has left the archive since it was put into quarantine is no problem any more.
+-- What has left the archive since it was put into quarantine is no problem any more, and a log in quarantine for its
+-- size is told once, as a discrepancy.
 CREATE OR REPLACE VIEW coldlog.archive_problems (
   severity COMMENT 'error: unreadable or maybe wrong; warning: waste, or to be looked at; info: nothing to do now',
   topic COMMENT 'Topic name',
@@ -40,6 +41,9 @@ FROM (
   ) s
     ON s.topic = q.topic AND s.partition = q.partition AND s.start_offset = q.start_offset
    AND s.segment_id = q.segment_id
+  LEFT ANTI JOIN coldlog.discrepancies d
+    ON d.topic = q.topic AND d.partition = q.partition AND d.start_offset = q.start_offset
+   AND d.segment_id = q.segment_id AND d.kind = 'size_differs' AND q.reason = 'log_size_differs'
   WHERE s.segment_id IS NOT NULL OR q.topic = '__remote_log_metadata'
   UNION ALL
   SELECT 'error', topic, partition, missing_from, NULL, 'offset_gap',
