@@ -101,6 +101,27 @@ def test_each_offset_is_answered_once_by_the_records_of_the_lineage(
     assert _ask(warehouse, asked, broker_compatible=True) == [_first(log[40:], time) for time in asked]
 
 
+def test_records_that_diverged_are_not_served_where_the_successors_upload_lacks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Offsets 50 to 69 are a gap: what the deposed leader wrote there was never part of the log."""
+    later = Segment(batches=SUCCESSOR.batches[6:], index_interval_bytes=0)
+    assert later.start_offset == 70
+    written = write_archive(tmp_path / "archive", {ORDERS: [DEPOSED, later]})
+    checkpoint = written[1].stem.with_name(written[1].stem.name + ".leader_epoch_checkpoint")
+    checkpoint.write_bytes(build_leader_epoch_checkpoint(LINEAGE))
+    events = [event for each in written for event in (started(each), *became(each, FINISHED))]
+    topic = write_topic(tmp_path / "topic", {0: values_of(events)})
+    warehouse = run_pipeline(spark, tmp_path / "archive", tmp_path / "warehouse", metadata=topic)
+    rows = warehouse.read(SEGMENTS).orderBy("start_offset").collect()
+    assert [(row["served_from_offset"], row["served_to_offset"]) for row in rows] == [(0, 49), (70, 119)]
+    assert warehouse.read(PARTITION_METADATA).collect()[0]["gap_count"] == 1
+    first_of_successor = (70, NEW_LEADER_MS + 70, 1)
+    asked = [0, 49, 50, DIVERGED_MS + 50]
+    answers = [(0, 0, 0), (49, 49, 0), first_of_successor, first_of_successor]
+    assert _ask(warehouse, asked, broker_compatible=False) == answers
+
+
 def test_upload_of_a_leader_that_the_lineage_does_not_know_serves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """Epoch 2 was never elected in the log that counts: its leader was cut off, and epoch 3 followed epoch 1."""
     stray = Segment(batches=_batches(60, 100, epoch=2, shift_ms=DIVERGED_MS), index_interval_bytes=0)

@@ -121,7 +121,7 @@ def test_listing_and_events_are_brought_together_and_every_disagreement_is_seen(
         ("deleted but listed", 0): (deleted_state, "gone", True, None),
         ("deleted but listed", 8): (finished_state, "indexed", True, 8),
         ("being deleted", 8): (finished_state, "indexed", True, 8),
-        ("other size", 8): (finished_state, "indexed", True, 8),
+        ("other size", 8): (finished_state, "quarantined", True, None),
         ("not announced", 8): (finished_state, "indexed", True, 8),
         ("only updated", 8): (finished_state, "indexed", True, 8),
         ("partition deleted", 0): (deleted_state, "gone", True, None),
@@ -215,6 +215,8 @@ def test_warehouse_that_was_made_from_the_listing_alone_takes_the_events_over(
         ("events", "incomplete"),
     ]
     assert {row["build_number"] for row in rows} == {1}, "nothing is indexed again"
+    (partition,) = warehouse.read(PARTITION_METADATA).collect()
+    assert (partition["log_start_offset"], partition["log_start_source"]) == (8, "deleted_segments")
     # The copy that was never finished is finished after all: its rows count again.
     write_topic(topic, {0: values_of([*events, *became(written[2], FINISHED)])})
     run_pipeline(spark, archive, location, metadata=topic)

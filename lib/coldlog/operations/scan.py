@@ -1,10 +1,9 @@
 """scan: which segments does the archive hold now?
 
-Lists the partition directories on the driver and the segments of each in tasks, joins what the metadata topic has
-announced (`announced_segments`), compares with `segments` and writes what differs: new segments, segments whose objects
-or state changed, segments that have gone. No object is opened. The state is the announced one. A partition of which no
-event is known is told from the listing: a copy with all its required files counts as COPY_SEGMENT_FINISHED, one that
-lacks any as COPY_SEGMENT_STARTED (`incomplete`), and one that has gone as DELETE_SEGMENT_FINISHED (`gone`).
+Lists the archive (`listing`), joins what the metadata topic has announced (`announced_segments`), compares with
+`segments` and writes what differs: new segments, segments whose objects or state changed, segments that have gone. The
+state is the announced one. A partition of which no event is known is told from the listing, and a segment of it that is
+no longer listed counts as DELETE_SEGMENT_FINISHED (`gone`).
 
 Events are read before the listing is made, so that a segment that is uploaded meanwhile is an orphan for one run and
 never a missing one.
@@ -15,28 +14,25 @@ not empty a warehouse.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from coldlog.archive.layout import ArchiveLayout, ListedSegment, PartitionDirectory, SegmentFileKind, UnrecognizedObject
+from coldlog.archive.layout import ArchiveLayout, UnrecognizedObject
 from coldlog.errors import UsageError
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.operations.announced_segments import ANNOUNCED_COLUMNS, announced_segments
+from coldlog.operations.listing import LISTED_COLUMNS, LISTED_SCHEMA, list_in_tasks
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.warehouse import Warehouse
 
-LISTED_COLUMNS = ("size_bytes", "objects", "missing_kinds", "log_modified_ms")
 WRITTEN_COLUMNS = (
     *LISTED_COLUMNS, "is_listed", "state", "state_source", "index_status", "txn_index_empty", *ANNOUNCED_COLUMNS
 )  # fmt: skip
 _FROM_LISTING, _FROM_EVENTS = "listing", "events"
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
-_DIRECTORIES_A_TASK = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +52,9 @@ class ScanSummary:
 def scan_segments(warehouse: Warehouse, layout: ArchiveLayout) -> ScanSummary:
     """Brings `segments` and `unrecognized_objects` to what the archive lists."""
     directories = layout.list_partition_directories()
-    listed = _list_in_tasks(warehouse, layout, directories.directories).persist()
+    listed = list_in_tasks(warehouse, layout, directories.directories).persist()
     try:
-        listed_segments = listed.where(F.col("unrecognized_name").isNull()).select(*_LISTED_SCHEMA.names[:-3])
+        listed_segments = listed.where(F.col("unrecognized_name").isNull()).select(*LISTED_SCHEMA.names[:-3])
         expected = _expected(listed_segments, announced_segments(warehouse))
         differences = _differences(expected, warehouse.read(SEGMENTS)).persist()
         counts = {row["change"]: row["count"] for row in differences.groupBy("change").count().collect()}
@@ -84,86 +80,6 @@ def scan_segments(warehouse: Warehouse, layout: ArchiveLayout) -> ScanSummary:
         incomplete_count=totals["incomplete"],
         unrecognized_count=unrecognized_count,
     )
-
-
-_LISTED_SCHEMA = pa.schema(
-    [
-        *(
-            SEGMENTS.arrow_schema.field(name).with_nullable(True)
-            for name in (
-                "topic",
-                "partition",
-                "topic_id",
-                "start_offset",
-                "segment_id",
-                *LISTED_COLUMNS,
-                "state",
-                "index_status",
-            )
-        ),
-        ("unrecognized_name", pa.string()),
-        ("unrecognized_bytes", pa.int64()),
-        ("unrecognized_why", pa.string()),
-    ]
-)
-
-
-def _list_in_tasks(
-    warehouse: Warehouse, layout: ArchiveLayout, directories: tuple[PartitionDirectory, ...]
-) -> DataFrame:
-    """Every segment and every stray object below `directories`, in the columns of `_LISTED_SCHEMA`."""
-    spark = warehouse.spark
-    groups = [directories[i : i + _DIRECTORIES_A_TASK] for i in range(0, len(directories), _DIRECTORIES_A_TASK)]
-
-    def list_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for group in batch.column(0).to_pylist():
-                for directory in groups[group]:
-                    yield _listing_rows(layout, directory)
-
-    task_count = max(1, len(groups))
-    tasks = spark.range(0, len(groups), 1, task_count)
-    ddl = ", ".join(f"{name} {_DDL_TYPES[name]}" for name in _LISTED_SCHEMA.names)
-    return tasks.mapInArrow(list_groups, schema=ddl)
-
-
-_DDL_TYPES = {column.name: column.type for column in SEGMENTS.columns} | {
-    "unrecognized_name": "STRING",
-    "unrecognized_bytes": "BIGINT",
-    "unrecognized_why": "STRING",
-}
-
-
-def _listing_rows(layout: ArchiveLayout, directory: PartitionDirectory) -> pa.RecordBatch:
-    listing = layout.list_segments(directory)
-    rows = [_segment_row(segment) for segment in listing.segments]
-    rows += [
-        {"unrecognized_name": stray.name, "unrecognized_bytes": stray.size_bytes, "unrecognized_why": stray.why}
-        for stray in listing.unrecognized
-    ]
-    return pa.RecordBatch.from_pylist(rows, schema=_LISTED_SCHEMA)
-
-
-def _segment_row(segment: ListedSegment) -> dict[str, object]:
-    log = segment.find_object(SegmentFileKind.LOG)
-    is_whole = not segment.missing_kinds
-    state = RemoteLogSegmentState.COPY_SEGMENT_FINISHED if is_whole else RemoteLogSegmentState.COPY_SEGMENT_STARTED
-    return {
-        "topic": segment.topic,
-        "partition": segment.partition,
-        "topic_id": segment.topic_id,
-        "start_offset": segment.start_offset,
-        "segment_id": segment.segment_id,
-        "size_bytes": log.size_bytes if log else None,
-        "objects": [
-            {"kind": listed.kind.value, "name": listed.name, "size_bytes": listed.size_bytes}
-            for listed in segment.objects
-        ],
-        "missing_kinds": [kind.value for kind in segment.missing_kinds],
-        "log_modified_ms": log.modified_ms if log else None,
-        "state": state.name,
-        "index_status": (IndexStatus.PENDING if is_whole else IndexStatus.INCOMPLETE).value,
-    }
 
 
 def _expected(listed: DataFrame, announced: DataFrame) -> DataFrame:

@@ -1,0 +1,99 @@
+"""listing: what does the archive list?
+
+Lists the partition directories' objects in tasks, many directories a task, and gives a row a segment and a row a stray
+object. No object is opened. A segment's state here is the one that a listing can tell: with all its required files a
+copy counts as COPY_SEGMENT_FINISHED, else as COPY_SEGMENT_STARTED (`incomplete`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from coldlog.archive.layout import ArchiveLayout, ListedSegment, PartitionDirectory, SegmentFileKind
+from coldlog.model.states import IndexStatus, RemoteLogSegmentState
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.warehouse import Warehouse
+
+LISTED_COLUMNS = ("size_bytes", "objects", "missing_kinds", "log_modified_ms")
+_DIRECTORIES_A_TASK = 64
+LISTED_SCHEMA = pa.schema(
+    [
+        *(
+            SEGMENTS.arrow_schema.field(name).with_nullable(True)
+            for name in (
+                "topic",
+                "partition",
+                "topic_id",
+                "start_offset",
+                "segment_id",
+                *LISTED_COLUMNS,
+                "state",
+                "index_status",
+            )
+        ),
+        ("unrecognized_name", pa.string()),
+        ("unrecognized_bytes", pa.int64()),
+        ("unrecognized_why", pa.string()),
+    ]
+)
+
+
+def list_in_tasks(
+    warehouse: Warehouse, layout: ArchiveLayout, directories: tuple[PartitionDirectory, ...]
+) -> DataFrame:
+    """Every segment and every stray object below `directories`, in the columns of `LISTED_SCHEMA`."""
+    spark = warehouse.spark
+    groups = [directories[i : i + _DIRECTORIES_A_TASK] for i in range(0, len(directories), _DIRECTORIES_A_TASK)]
+
+    def list_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for group in batch.column(0).to_pylist():
+                for directory in groups[group]:
+                    yield _listing_rows(layout, directory)
+
+    task_count = max(1, len(groups))
+    tasks = spark.range(0, len(groups), 1, task_count)
+    ddl = ", ".join(f"{name} {_DDL_TYPES[name]}" for name in LISTED_SCHEMA.names)
+    return tasks.mapInArrow(list_groups, schema=ddl)
+
+
+_DDL_TYPES = {column.name: column.type for column in SEGMENTS.columns} | {
+    "unrecognized_name": "STRING",
+    "unrecognized_bytes": "BIGINT",
+    "unrecognized_why": "STRING",
+}
+
+
+def _listing_rows(layout: ArchiveLayout, directory: PartitionDirectory) -> pa.RecordBatch:
+    listing = layout.list_segments(directory)
+    rows = [_segment_row(segment) for segment in listing.segments]
+    rows += [
+        {"unrecognized_name": stray.name, "unrecognized_bytes": stray.size_bytes, "unrecognized_why": stray.why}
+        for stray in listing.unrecognized
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=LISTED_SCHEMA)
+
+
+def _segment_row(segment: ListedSegment) -> dict[str, object]:
+    log = segment.find_object(SegmentFileKind.LOG)
+    is_whole = not segment.missing_kinds
+    state = RemoteLogSegmentState.COPY_SEGMENT_FINISHED if is_whole else RemoteLogSegmentState.COPY_SEGMENT_STARTED
+    return {
+        "topic": segment.topic,
+        "partition": segment.partition,
+        "topic_id": segment.topic_id,
+        "start_offset": segment.start_offset,
+        "segment_id": segment.segment_id,
+        "size_bytes": log.size_bytes if log else None,
+        "objects": [
+            {"kind": listed.kind.value, "name": listed.name, "size_bytes": listed.size_bytes}
+            for listed in segment.objects
+        ],
+        "missing_kinds": [kind.value for kind in segment.missing_kinds],
+        "log_modified_ms": log.modified_ms if log else None,
+        "state": state.name,
+        "index_status": (IndexStatus.PENDING if is_whole else IndexStatus.INCOMPLETE).value,
+    }
