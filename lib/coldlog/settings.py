@@ -97,6 +97,15 @@ class MetadataSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScanSettings:
+    """When a listing is believed."""
+
+    accept_replaced_archive: bool = setting(
+        False, "go on where an archive holds none of the segments that the warehouse knows"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSettings:
     """What is indexed, and how much memory one segment may take."""
 
@@ -155,6 +164,7 @@ class Settings:
     warehouse: WarehouseSettings = WarehouseSettings()
     log_start_offsets: LogStartOffsetsSettings = LogStartOffsetsSettings()
     metadata: MetadataSettings = MetadataSettings()
+    scan: ScanSettings = ScanSettings()
     index: IndexSettings = IndexSettings()
     build: BuildSettings = BuildSettings()
     lookup: LookupSettings = LookupSettings()
@@ -192,6 +202,7 @@ SETTING_GROUPS: dict[str, type] = {
     "warehouse": WarehouseSettings,
     "log_start_offsets": LogStartOffsetsSettings,
     "metadata": MetadataSettings,
+    "scan": ScanSettings,
     "index": IndexSettings,
     "build": BuildSettings,
     "lookup": LookupSettings,

@@ -8,8 +8,8 @@ no longer listed counts as DELETE_SEGMENT_FINISHED (`gone`).
 Events are read before the listing is made, so that a segment that is uploaded meanwhile is an orphan for one run and
 never a missing one.
 
-Refused: an archive that lists no segment while the tables know some whose deletion nobody announced; a wrong path must
-not empty a warehouse.
+Refused: an archive that lists no segment while the tables know some whose deletion nobody announced, and one that lists
+none of those they know; a wrong path must not empty a warehouse.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ScanSummary:
     unrecognized_count: int
 
 
-def scan_segments(warehouse: Warehouse, layout: ArchiveLayout) -> ScanSummary:
+def scan_segments(warehouse: Warehouse, layout: ArchiveLayout, *, accept_replaced: bool = False) -> ScanSummary:
     """Brings `segments` and `unrecognized_objects` to what the archive lists."""
     directories = layout.list_partition_directories()
     listed = list_in_tasks(warehouse, layout, directories.directories).persist()
@@ -65,6 +65,8 @@ def scan_segments(warehouse: Warehouse, layout: ArchiveLayout) -> ScanSummary:
         ).collect()[0]
         if not totals["segments"]:
             _refuse_emptied(warehouse, layout, differences)
+        elif counts.get("gone") and counts.get("new") and not accept_replaced:
+            _refuse_replaced(warehouse, layout, listed_segments)
         _write_differences(warehouse, differences, counts)
         differences.unpersist()
         unrecognized_count = _write_unrecognized(warehouse, listed, directories.unrecognized)
@@ -183,6 +185,15 @@ def _refuse_emptied(warehouse: Warehouse, layout: ArchiveLayout, differences: Da
         raise UsageError(
             f"the archive {layout.uri} lists no segment, but the warehouse {warehouse.uri} knows {lost}; correct "
             "archive.uri, or use another warehouse for another archive"
+        )
+
+
+def _refuse_replaced(warehouse: Warehouse, layout: ArchiveLayout, listed: DataFrame) -> None:
+    known = warehouse.read(SEGMENTS).where(F.col("index_status") != IndexStatus.GONE.value).select("segment_id")
+    if known.head(1) and not known.join(listed.select("segment_id"), "segment_id", "left_semi").head(1):
+        raise UsageError(
+            f"the archive {layout.uri} holds none of the segments that the warehouse {warehouse.uri} knows: another "
+            "archive? use another warehouse for it, or --set scan.accept_replaced_archive=true if all were replaced"
         )
 
 
