@@ -44,8 +44,8 @@ Step = tuple[int, bool, bool]
 def test_any_order_of_batches_and_markers_in_pieces_of_any_size(steps: list[Step], piece: int) -> None:
     expected: dict[int, int] = {}
     log = b""
-    for offset, (producer, is_transactional, is_marker) in enumerate(steps):
-        is_marker = is_marker and is_transactional
+    for offset, (producer, is_transactional, ends) in enumerate(steps):
+        is_marker = ends and is_transactional
         log += build_batch(
             Batch(
                 base_offset=offset,
