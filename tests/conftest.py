@@ -7,7 +7,9 @@ failure here; HYPOTHESIS_PROFILE=explore looks for new ones.
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -81,6 +83,21 @@ def golden_with_events(spark: SparkSession, tmp_path_factory: pytest.TempPathFac
     """The sample archive with its metadata topic, which tells the log start offsets; to be read only."""
     location = tmp_path_factory.mktemp("golden-with-events") / "warehouse"
     return run_pipeline(spark, GOLDEN / "archive", location, metadata=GOLDEN / "rlmm")
+
+
+@pytest.fixture
+def kafka_leftovers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """kafka-python 3.0.12 leaves the sockets of a client that could not be made to the garbage collector: here they go
+    with the test that knows of them."""
+    tell = sys.unraisablehook
+
+    def tell_others(unraisable: sys.UnraisableHookArgs) -> None:
+        if not isinstance(unraisable.exc_value, ResourceWarning):
+            tell(unraisable)
+
+    monkeypatch.setattr(sys, "unraisablehook", tell_others)
+    yield
+    gc.collect()
 
 
 @pytest.fixture

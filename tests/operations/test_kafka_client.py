@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import pickle
 import socket
 import sys
@@ -24,18 +23,10 @@ from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.segment_events import SEGMENT_EVENTS
 from coldlog.tables.warehouse import Warehouse
 
-# kafka-python 3.0.12 leaves the sockets of a client that could not be made to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning")
+pytestmark = pytest.mark.usefixtures("kafka_leftovers")
 
 TIMEOUT_MS = 1_000
 SECRET = "tell-nobody"
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """What the client left behind goes before the next test, which may know nothing of it."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture

@@ -1,35 +1,30 @@
 """kafka_client: how is a broker asked, and what is made of its silence?
 
-The one module that imports kafka-python (the extra `kafka`), and only when a broker is asked. It was chosen because its
-consumer does without a group: librdkafka's cannot, and asks for the group's coordinator, upon which a broker makes
-`__consumer_offsets`. Nothing here commits, joins a group or makes a topic.
+Nothing here commits, joins a group or makes a topic. The client's own time-outs do not cover every wait (a TLS
+handshake), so each call is watched. The client tries again and again where it is refused, and then says no more than
+that the time is over; what it logged meanwhile tells why.
 
-Options of the client come from a properties file, `key=value` a line, `#` before a comment: the client's own names,
-with dots or underscores (`security.protocol`, `ssl_cafile`, `sasl.plain.password`). Their values are never part of a
-message.
-
-Refused (`UsageError`): the client is not installed, a file that cannot be read, options that the client does not know
-or that are not the user's to choose, a broker that does not let us in. Any other failure, and no answer in time, is a
-`RetriableError`. The client's own time-outs do not cover every wait (a TLS handshake), so each call is watched.
+Refused (`UsageError`): an address that is none, a broker that does not let us in. Any other failure, and no answer in
+time, is a `RetriableError`. Messages hold the names of errors, never their text or an option's value.
 """
 
 from __future__ import annotations
 
 import base64
-import difflib
+import logging
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
-from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from coldlog.errors import ColdlogError, RetriableError, UsageError
+from coldlog.operations.kafka_options import client_arguments, client_library, read_client_options
 
 _SERVERS = re.compile(r"[^\s,:]+:[0-9]{1,5}(,\s*[^\s,:]+:[0-9]{1,5})*")
-_OURS = {"bootstrap_servers", "bootstrap_timeout_ms", "request_timeout_ms"}
 _GRACE_S = 1.0
 _POLL_MS = 500
 _FETCH_BYTES = 4 << 20
@@ -74,10 +69,10 @@ class LiveRecord:
 
 def open_cluster(bootstrap_servers: str, timeout_ms: int, client_config: str | None) -> Cluster:
     """The cluster of the settings; the client must be installed."""
-    _client_library()
+    client_library()
     if not _SERVERS.fullmatch(bootstrap_servers.strip()):
         raise UsageError(f"bootstrap servers {bootstrap_servers!r}: host:port is expected, several with commas between")
-    options = {} if client_config is None else dict(_read_options(client_config))
+    options = {} if client_config is None else read_client_options(client_config)
     return Cluster(bootstrap_servers=bootstrap_servers.strip(), timeout_ms=timeout_ms, options=options)
 
 
@@ -92,13 +87,13 @@ def describe_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, LiveTop
             partitions = tuple(sorted(each["partition_index"] for each in topic["partitions"]))
             found[topic["name"]] = LiveTopic(topic_id=_topic_id(topic["topic_id"]), partitions=partitions)
         elif topic["error_code"] != 3:  # UNKNOWN_TOPIC_OR_PARTITION
-            raise _told(cluster, f"topic {topic['name']}", _client_library().errors.for_code(topic["error_code"])())
+            raise _told(cluster, f"topic {topic['name']}", client_library().errors.for_code(topic["error_code"])())
     return found
 
 
 def list_offsets(cluster: Cluster, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
     """The earliest or latest offset of each partition, by read_uncommitted; those of a tiered topic count its tier."""
-    kafka = _client_library()
+    kafka = client_library()
     wanted = {kafka.TopicPartition(topic, partition): int(spec) for topic, partition in partitions}
     if not wanted:
         return {}
@@ -111,12 +106,24 @@ def iter_records(
     cluster: Cluster, topic: str, partition: int, from_offset: int, end_offset: int
 ) -> Iterator[list[LiveRecord]]:
     """The records in [from_offset, end_offset), thousands at a time; memory is bounded by what a fetch brings."""
-    kafka, about = _client_library(), f"partition {partition} of topic {topic}"
+    kafka, about = client_library(), f"partition {partition} of topic {topic}"
     place = kafka.TopicPartition(topic, partition)
     consumer = _watched(cluster, about, lambda: kafka.KafkaConsumer(**_consumer_options(cluster)))
-    consumer.assign([place])
-    consumer.seek(place, from_offset)
-    position, silent_ms = from_offset, 0
+    try:
+        consumer.assign([place])
+        consumer.seek(place, from_offset)
+        yield from _iter_polled(cluster, about, consumer, place, end_offset)
+    finally:
+        # Also of a broker that is silent: this is not worth a wait, nor another error.
+        closing = threading.Thread(target=consumer.close, kwargs={"autocommit": False}, daemon=True)
+        closing.start()
+        closing.join(_GRACE_S)
+
+
+def _iter_polled(
+    cluster: Cluster, about: str, consumer: Any, place: object, end_offset: int
+) -> Iterator[list[LiveRecord]]:
+    position, silent_ms = consumer.position(place), 0
     while position < end_offset:
         polled = _watched(cluster, about, lambda: consumer.poll(_POLL_MS, max_records=_RECORDS_A_POLL))
         # Behind a transaction's last marker the position moves without a record.
@@ -124,7 +131,7 @@ def iter_records(
         silent_ms = 0 if moved > position else silent_ms + _POLL_MS
         position = moved
         if silent_ms > cluster.timeout_ms:
-            raise _silent(cluster, f"{about}, which it read up to offset {position},")
+            raise _silent(cluster, f"{about}, read up to offset {position},")
         records = [
             LiveRecord(each.offset, None if each.timestamp < 0 else each.timestamp, each.value)
             for each in polled.get(place, ())
@@ -132,7 +139,6 @@ def iter_records(
         ]
         if records:
             yield records
-    _watched(cluster, about, lambda: consumer.close(autocommit=False))
 
 
 def _consumer_options(cluster: Cluster) -> dict[str, object]:
@@ -149,7 +155,7 @@ def _consumer_options(cluster: Cluster) -> dict[str, object]:
 
 
 def _ask_admin(cluster: Cluster, about: str, question: Callable[[object], _Answer]) -> _Answer:
-    kafka = _client_library()
+    kafka = client_library()
 
     def ask() -> _Answer:
         admin = kafka.KafkaAdminClient(**_client_options(cluster))
@@ -162,16 +168,19 @@ def _ask_admin(cluster: Cluster, about: str, question: Callable[[object], _Answe
 
 
 def _client_options(cluster: Cluster) -> dict[str, object]:
-    given = {key: _converted(key, text) for key, text in cluster.options.items()}
     times = {"bootstrap_timeout_ms": cluster.timeout_ms, "request_timeout_ms": cluster.timeout_ms}
-    return {**given, **times, "bootstrap_servers": [each.strip() for each in cluster.bootstrap_servers.split(",")]}
+    return {
+        **client_arguments(cluster.options),
+        **times,
+        "bootstrap_servers": [each.strip() for each in cluster.bootstrap_servers.split(",")],
+    }
 
 
 def _watched(cluster: Cluster, about: str, call: Callable[[], _Answer]) -> _Answer:
     """What the call returns. A call that has no end is left behind in its thread, which ends with the process."""
     answers: list[_Answer] = []
     failures: list[Exception] = []
-    expected = (_client_library().errors.KafkaError, OSError)
+    expected = (client_library().errors.KafkaError, OSError)
 
     def run() -> None:
         try:
@@ -180,29 +189,56 @@ def _watched(cluster: Cluster, about: str, call: Callable[[], _Answer]) -> _Answ
             failures.append(failed)
 
     thread = threading.Thread(target=run, name="coldlog-kafka", daemon=True)
-    thread.start()
-    thread.join(cluster.timeout_ms / 1000 + _GRACE_S)
+    with _heard() as troubles:
+        thread.start()
+        thread.join(cluster.timeout_ms / 1000 + _GRACE_S)
+    if answers:
+        return answers[0]
     if failures:
-        raise _told(cluster, about, failures[0]) from failures[0]
-    if not answers:
-        raise _silent(cluster, about)
-    return answers[0]
+        raise _told(cluster, about, failures[0], troubles) from failures[0]
+    if not thread.is_alive():
+        raise ColdlogError(f"kafka-python failed when it asked for {about}; its traceback stands above")
+    raise _told(cluster, about, None, troubles)
 
 
-def _told(cluster: Cluster, about: str, failure: Exception) -> ColdlogError:
-    errors = _client_library().errors
-    what = f"{about} at {cluster.bootstrap_servers}"
-    if isinstance(failure, errors.KafkaTimeoutError | errors.RequestTimedOutError):
-        return _silent(cluster, about)
-    if isinstance(failure, _refusals()):
+@contextmanager
+def _heard() -> Iterator[list[BaseException]]:
+    """The errors that the client logs while it tries again and again: why it does not get through."""
+    troubles: list[BaseException] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            arguments = record.args if isinstance(record.args, tuple) else ()
+            troubles.extend(each for each in arguments if isinstance(each, BaseException))
+
+    listener, logger = Listener(logging.WARNING), logging.getLogger("kafka")
+    logger.addHandler(listener)
+    try:
+        yield troubles
+    finally:
+        logger.removeHandler(listener)
+
+
+def _told(
+    cluster: Cluster, about: str, failure: Exception | None, troubles: Sequence[BaseException] = ()
+) -> ColdlogError:
+    """The error to raise; without a failure the call has no end."""
+    errors = client_library().errors
+    told = [each for each in (*troubles, failure) if each and not isinstance(each, errors.KafkaTimeoutError)]
+    why = f" ({type(told[-1]).__name__})" if told else ""
+    refused = next((each for each in told if isinstance(each, _refusals())), None)
+    if refused is not None:
         return UsageError(
-            f"the broker did not let coldlog read {what}: {type(failure).__name__}; correct metadata.client_config"
+            f"{cluster.bootstrap_servers} does not let coldlog ask for {about} ({type(refused).__name__}); correct "
+            "metadata.client_config"
         )
-    return RetriableError(f"asking for {what} failed: {type(failure).__name__}; try again")
+    if failure is None or isinstance(failure, errors.KafkaTimeoutError | errors.RequestTimedOutError):
+        return _silent(cluster, about, why)
+    return RetriableError(f"asking {cluster.bootstrap_servers} for {about} failed{why}; try again")
 
 
 def _refusals() -> tuple[type[Exception], ...]:
-    errors = _client_library().errors
+    errors = client_library().errors
     return (
         errors.AuthorizationError,
         errors.SaslAuthenticationFailedError,
@@ -212,64 +248,13 @@ def _refusals() -> tuple[type[Exception], ...]:
     )
 
 
-def _silent(cluster: Cluster, about: str) -> RetriableError:
+def _silent(cluster: Cluster, about: str, why: str = "") -> RetriableError:
     return RetriableError(
-        f"{cluster.bootstrap_servers} did not answer for {about} within {cluster.timeout_ms:,} ms; see that a broker "
-        "runs there and speaks as metadata.client_config says, or raise metadata.timeout_ms"
+        f"{cluster.bootstrap_servers} did not answer for {about} within {cluster.timeout_ms:,} ms{why}; see that a "
+        "broker runs there and speaks as metadata.client_config says, or raise metadata.timeout_ms"
     )
-
-
-def _read_options(path: str) -> Iterator[tuple[str, str]]:
-    allowed = sorted(_option_defaults())
-    try:
-        with open(path, encoding="utf-8") as lines:
-            stripped = [(number, line.strip()) for number, line in enumerate(lines, start=1)]
-    except (OSError, UnicodeDecodeError) as unreadable:
-        raise UsageError(f"metadata.client_config cannot be read: {path}: {type(unreadable).__name__}") from unreadable
-    for number, line in stripped:
-        if not line or line.startswith(("#", "!")):
-            continue
-        key, equals, text = line.partition("=")
-        name = key.strip().replace(".", "_")
-        if not equals:
-            raise UsageError(f"{path}, line {number}: key=value is expected")
-        if name not in allowed:
-            nearest = difflib.get_close_matches(name, allowed, n=1, cutoff=0.0)[0]
-            raise UsageError(f"{path}, line {number}: {key.strip()} cannot be set; did you mean {nearest}?")
-        _converted(name, text.strip(), f"{path}, line {number}: ")
-        yield name, text.strip()
-
-
-def _option_defaults() -> dict[str, object]:
-    """What may be set, with its default: what every kind of client knows, and a text can say."""
-    known: dict[str, object] = _client_library().KafkaAdminClient.DEFAULT_CONFIG
-    is_text = re.compile(r"security_|ssl_(?!context)|sasl_(?!oauth)|proxy_url|client_|re(connect|try)_|connections_")
-    return {key: default for key, default in known.items() if is_text.match(key) and key not in _OURS}
-
-
-def _converted(name: str, text: str, where: str = "") -> object:
-    default = _option_defaults()[name]
-    try:
-        if isinstance(default, bool):
-            return {"true": True, "false": False}[text.lower()]
-        return int(text) if isinstance(default, int) else text
-    except (KeyError, ValueError):
-        # Without its cause, which shows the value.
-        allowed = "true or false" if isinstance(default, bool) else "a number"
-        raise UsageError(f"{where}{name} must be {allowed}") from None
 
 
 def _topic_id(text: str) -> str:
     """As Kafka writes it, and names directories by it."""
     return base64.urlsafe_b64encode(uuid.UUID(str(text)).bytes).decode().rstrip("=")
-
-
-def _client_library() -> ModuleType:
-    try:
-        import kafka
-    except ImportError as missing:
-        raise UsageError(
-            "a live topic is read with kafka-python, which is not installed: run .venv/bin/python -m uv pip install "
-            "--constraints constraints.txt --editable '.[kafka]'; on a cluster every executor's Python needs it too"
-        ) from missing
-    return kafka  # type: ignore[no-any-return]  # it ships no types

@@ -1,0 +1,84 @@
+"""kafka_options: which client asks brokers, and which of its options may a user give?
+
+kafka-python, the extra `kafka`; nothing else imports it, and here only when a broker is to be asked. It was chosen
+because its consumer does without a group: librdkafka's cannot, and asks for the group's coordinator, upon which a
+broker makes `__consumer_offsets`.
+
+Options come from a properties file, `key=value` a line, `#` before a comment: the client's own names, with dots or
+underscores (`security.protocol`, `ssl_cafile`, `sasl.plain.password`). Their values are never part of a message.
+
+Refused (`UsageError`): the client is not installed, a file that cannot be read, options that the client does not know
+or that are not the user's to choose, values of the wrong type.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+
+from coldlog.errors import UsageError
+
+_SETTABLE = re.compile(r"security_|ssl_(?!context)|sasl_(?!oauth)|proxy_url|client_|re(connect|try)_|connections_")
+
+
+def client_library() -> ModuleType:
+    """The package `kafka`."""
+    try:
+        import kafka
+    except ImportError as missing:
+        raise UsageError(
+            "a live topic is read with kafka-python, which is not installed: run .venv/bin/python -m uv pip install "
+            "--constraints constraints.txt --editable '.[kafka]'; on a cluster every executor's Python needs it too"
+        ) from missing
+    return kafka  # type: ignore[no-any-return]  # it ships no types
+
+
+def read_client_options(path: str) -> dict[str, str]:
+    """The options of the file, checked; by the client's names."""
+    return dict(_iter_options(path))
+
+
+def client_arguments(options: Mapping[str, str]) -> dict[str, object]:
+    """The options as the client takes them."""
+    return {name: _converted(name, text) for name, text in options.items()}
+
+
+def _iter_options(path: str) -> Iterator[tuple[str, str]]:
+    allowed = sorted(_option_defaults())
+    try:
+        with open(path, encoding="utf-8") as lines:
+            stripped = [(number, line.strip()) for number, line in enumerate(lines, start=1)]
+    except (OSError, UnicodeDecodeError) as unreadable:
+        raise UsageError(f"metadata.client_config cannot be read: {path}: {type(unreadable).__name__}") from unreadable
+    for number, line in stripped:
+        if not line or line.startswith(("#", "!")):
+            continue
+        key, equals, text = line.partition("=")
+        name = key.strip().replace(".", "_")
+        if not equals:
+            raise UsageError(f"{path}, line {number}: key=value is expected")
+        if name not in allowed:
+            nearest = difflib.get_close_matches(name, allowed, n=1, cutoff=0.0)[0]
+            raise UsageError(f"{path}, line {number}: {key.strip()} cannot be set; did you mean {nearest}?")
+        _converted(name, text.strip(), f"{path}, line {number}: ")
+        yield name, text.strip()
+
+
+def _option_defaults() -> dict[str, object]:
+    """What may be set, with its default: what every kind of client knows, and a text can say."""
+    known: dict[str, object] = client_library().KafkaAdminClient.DEFAULT_CONFIG
+    return {name: default for name, default in known.items() if _SETTABLE.match(name)}
+
+
+def _converted(name: str, text: str, where: str = "") -> object:
+    default = _option_defaults()[name]
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[text.lower()]
+        return int(text) if isinstance(default, int) else text
+    except (KeyError, ValueError):
+        # Without its cause, which shows the value.
+        allowed = "true or false" if isinstance(default, bool) else "a number"
+        raise UsageError(f"{where}{name} must be {allowed}") from None
