@@ -1,9 +1,10 @@
 """generated_logs: which archive are the benchmarks run on?
 
-One topic a codec, as LocalTieredStorage lays it out, with all side files. The records look like a shop's orders: a
-key, a JSON value of 0.5-1.5 KB that zstd makes 3-5 times smaller, batches of 16-64 KB before compression. Four
-producers take turns batch by batch, each with a clock of its own: a few milliseconds pass from record to record,
-batches of two producers overlap in time, and one record in ten is late.
+One topic a codec, as LocalTieredStorage lays it out, with all side files. Two kinds of records, in batches of 16-64 KB
+before compression: a shop's orders, a key and a JSON value of 0.5-1.5 KB that zstd makes 3-5 times smaller, and its
+clicks, a key and a JSON value of 100-180 bytes. Four producers take turns batch by batch, each with a clock of its own:
+a few milliseconds pass from order to order, and some clicks come in each millisecond; batches of two producers overlap
+in time, and one record in ten is late.
 
 A template of distinct batches is written by the tests' builder and then repeated: base offsets and timestamps move on,
 the checksum is computed anew (the base offset lies outside it, the timestamps inside). Finished archives are kept in
@@ -17,6 +18,7 @@ import shutil
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 
 from crc32c import crc32c
@@ -34,9 +36,17 @@ _STAIRS_A_BATCH, _STAIR_MS = 2_000, 8
 _CITIES = ("Amsterdam", "Berlin", "Copenhagen", "Dublin", "Edinburgh", "Florence", "Geneva", "Helsinki", "Istanbul")
 
 
+class RecordKind(StrEnum):
+    """What the records are like; of `STAIRS` each has a few bytes and a later timestamp than the one before."""
+
+    ORDERS = "orders"
+    CLICKS = "clicks"
+    STAIRS = "stairs"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogShape:
-    """Everything that decides the bytes of an archive; `tiny_records` makes every record a stair of a few bytes.
+    """Everything that decides the bytes of an archive.
 
     `log_bytes` are shared evenly by the codecs, and by the partitions of each codec's topic.
     """
@@ -46,14 +56,13 @@ class LogShape:
     segment_bytes: int = 256 * MIB
     template_bytes: int = 64 * MIB
     partition_count: int = 2
-    tiny_records: bool = False
+    records: RecordKind = RecordKind.ORDERS
 
     @property
     def name(self) -> str:
         """A directory name for it."""
-        kind = "stairs" if self.tiny_records else "orders"
         sizes = f"{self.log_bytes // MIB}m-{self.segment_bytes // MIB}m-{self.template_bytes // MIB}m"
-        return f"{kind}-{sizes}-{self.partition_count}p"
+        return f"{self.records}-{sizes}-{self.partition_count}p"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,14 +121,17 @@ def write_template(shape: LogShape, codec: Codec) -> Template:
     raw_batches, headers = list[bytes](), list[Batch]()
     offset, written_bytes, number = 0, 0, 0
     while written_bytes < shape.template_bytes:
-        batch = _tiny_batch(offset) if shape.tiny_records else _order_batch(randomness, clocks, number, offset)
+        if shape.records is RecordKind.STAIRS:
+            batch = _tiny_batch(offset)
+        else:
+            batch = _shop_batch(shape.records, randomness, clocks, number, offset)
         batch = replace(batch, codec=codec)
         raw_batches.append(build_batch(batch))
         headers.append(_without_records(batch))
         written_bytes += len(raw_batches[-1])
         offset, number = batch.last_offset + 1, number + 1
     last_ms = max(header.max_timestamp_ms for header in headers)
-    time_span_ms = offset * _STAIR_MS if shape.tiny_records else last_ms - FIRST_TIMESTAMP_MS + 1
+    time_span_ms = offset * _STAIR_MS if shape.records is RecordKind.STAIRS else last_ms - FIRST_TIMESTAMP_MS + 1
     return Template(raw_batches=raw_batches, headers=headers, offset_span=offset, time_span_ms=time_span_ms)
 
 
@@ -133,13 +145,17 @@ def _without_records(batch: Batch) -> Batch:
     )
 
 
-def _order_batch(randomness: random.Random, clocks: list[int], number: int, offset: int) -> Batch:
+def _shop_batch(kind: RecordKind, randomness: random.Random, clocks: list[int], number: int, offset: int) -> Batch:
     producer = number % _PRODUCERS
     records, value_bytes, wanted_bytes = list[Record](), 0, randomness.randrange(16 << 10, 64 << 10)
     while value_bytes < wanted_bytes:
-        clocks[producer] += randomness.randrange(1, 8 * _PRODUCERS)
         late_ms = randomness.randrange(1, 500) if randomness.random() < 0.1 else 0
-        value = order_json(randomness, offset + len(records), clocks[producer])
+        if kind is RecordKind.ORDERS:
+            clocks[producer] += randomness.randrange(1, 8 * _PRODUCERS)
+            value = order_json(randomness, offset + len(records), clocks[producer])
+        else:
+            clocks[producer] += randomness.random() < 0.1 * _PRODUCERS
+            value = click_json(randomness, clocks[producer])
         key = b"customer-%d" % randomness.randrange(200_000)
         records.append(Record(timestamp_ms=clocks[producer] - late_ms, key=key, value=value))
         value_bytes += len(value)
@@ -184,6 +200,15 @@ def order_json(randomness: random.Random, number: int, timestamp_ms: int) -> byt
         f'"created_at_ms":{timestamp_ms},"city":"{randomness.choice(_CITIES)}",'
         f'"status":"{randomness.choice(("placed", "paid", "packed", "sent"))}",'
         f'"signature":"{randomness.getrandbits(128):032x}","items":[{items}],"note":"{note}"}}'
+    ).encode()
+
+
+def click_json(randomness: random.Random, timestamp_ms: int) -> bytes:
+    """One click of 100-180 bytes."""
+    page = "/".join(randomness.choices(_WORDS, k=randomness.randrange(1, 4)))
+    return (
+        f'{{"session":"{randomness.getrandbits(64):016x}","at_ms":{timestamp_ms},"page":"/{page}",'
+        f'"city":"{randomness.choice(_CITIES)}","button":{randomness.randrange(20)}}}'
     ).encode()
 
 

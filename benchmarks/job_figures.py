@@ -25,23 +25,24 @@ _JOB_TURNS = 3
 
 def measure_dump_log(sizes: Sizes) -> Iterator[Figure]:
     """The peer alone, on the first segment of each codec."""
-    mix = get_archive(sizes.mix)
-    for codec in sizes.mix.codecs:
-        megabytes_per_second = _dump_log_speed(mix, [codec])
-        yield _speed("dump-log --deep-iteration", codec.value, megabytes_per_second, benchmark="dumplog")
+    for shape in (sizes.mix, sizes.clicks):
+        archive = get_archive(shape)
+        for codec in shape.codecs:
+            what = f"dump-log --deep-iteration, {shape.records}"
+            yield _speed(what, codec.value, _dump_log_speed(archive, [codec]), benchmark="dumplog")
 
 
 def measure_job(sizes: Sizes) -> Iterator[Figure]:
     """Scan, build and materialize at both depths: speed, size of the tables, memory; then a cold run."""
-    mix, large = get_archive(sizes.mix), get_archive(sizes.large)
+    mix, clicks, large = get_archive(sizes.mix), get_archive(sizes.clicks), get_archive(sizes.large)
     session = make_job(warehouse_assignments(mix, mix.directory, IndexDepth.RECORD))[0].spark
     try:
-        for archive, depth in ((large, IndexDepth.BATCH), (mix, IndexDepth.RECORD)):
+        for archive, depth in ((large, IndexDepth.BATCH), (mix, IndexDepth.RECORD), (clicks, IndexDepth.RECORD)):
             run_in_session(session, mix, depth)
             with PeakMemory() as memory:
                 results = [run_in_session(session, archive, depth) for _ in range(_JOB_TURNS)]
             speed = archive.log_bytes / statistics.median(each.seconds for each in results) / MEGABYTE
-            yield from _speed_figures(mix, depth, archive, speed)
+            yield from _speed_figures(depth, archive, speed)
             yield from _stage_figures(depth, archive, results)
             yield from _table_figures(depth, archive, results[-1])
             yield from _memory_figures(depth, memory)
@@ -53,14 +54,12 @@ def measure_job(sizes: Sizes) -> Iterator[Figure]:
         yield _speed(f"{depth.value} depth, cold: {seconds:.0f} s", _size_of(archive), cold)
 
 
-def _speed_figures(
-    mix: GeneratedArchive, depth: IndexDepth, archive: GeneratedArchive, speed: float
-) -> Iterator[Figure]:
+def _speed_figures(depth: IndexDepth, archive: GeneratedArchive, speed: float) -> Iterator[Figure]:
     what, on = f"{depth.value} depth, warm", _size_of(archive)
     if depth is IndexDepth.BATCH:
         yield _speed(what, on, speed, against="1,000 MB/s", peer=1_000.0, at_least=1.0)
     else:
-        tool = _dump_log_speed(mix, mix.shape.codecs)
+        tool = _dump_log_speed(archive, archive.shape.codecs)
         yield _speed(what, on, speed, against=f"dump-log on the same mix, {tool:.0f} MB/s", peer=tool, at_least=10.0)
 
 
@@ -129,4 +128,4 @@ def _speed(
 
 
 def _size_of(archive: GeneratedArchive) -> str:
-    return f"{archive.log_bytes / 1_000 / MEGABYTE:.1f} GB mix"
+    return f"{archive.log_bytes / 1_000 / MEGABYTE:.1f} GB {archive.shape.records}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.generated_logs import MIB, LogShape
+from benchmarks.generated_logs import MIB, LogShape, RecordKind
 
 from builders.payload_codecs import Codec
 
@@ -14,6 +14,7 @@ class Sizes:
     """How much data: `mix` holds every codec, `large` is for batch depth, `stairs` for lookups."""
 
     mix: LogShape
+    clicks: LogShape
     large: LogShape
     stairs: LogShape
     turns: int
@@ -23,6 +24,7 @@ def full_sizes(large_gb: float) -> Sizes:
     """About 1 GB a codec, `large_gb` for batch depth, ten million stairs."""
     return Sizes(
         mix=LogShape(log_bytes=3_000 * MIB),
+        clicks=LogShape(log_bytes=3_000 * MIB, records=RecordKind.CLICKS),
         large=LogShape(log_bytes=round(large_gb * 1_000_000_000)),
         stairs=stairs_shape(10_000_000),
         turns=5,
@@ -33,6 +35,7 @@ def quick_sizes() -> Sizes:
     """Enough to see that everything runs, and roughly how fast."""
     return Sizes(
         mix=LogShape(log_bytes=192 * MIB, segment_bytes=32 * MIB, template_bytes=8 * MIB),
+        clicks=LogShape(log_bytes=192 * MIB, segment_bytes=32 * MIB, template_bytes=8 * MIB, records=RecordKind.CLICKS),
         large=LogShape(log_bytes=384 * MIB, segment_bytes=32 * MIB, template_bytes=8 * MIB),
         stairs=stairs_shape(500_000),
         turns=3,
@@ -48,5 +51,5 @@ def stairs_shape(stair_count: int) -> LogShape:
         segment_bytes=4 * MIB,
         template_bytes=MIB,
         partition_count=4,
-        tiny_records=True,
+        records=RecordKind.STAIRS,
     )
