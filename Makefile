@@ -7,16 +7,19 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.venv/numba-cache
 ARGUMENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types format bench constraints clean distclean
+.PHONY: help setup test test-broker lint types format bench constraints clean distclean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install packages and jars where they are missing
 	@$(or $(SETUP_PYTHON),$(error Python 3.11 or newer is needed and none was found; set PYTHON or PATH)) environment.py development
 
 test: setup ## run every test that needs no server of its own (ARGUMENTS="-k name" narrows)
 	$(PYTHON) -m pytest $(ARGUMENTS)
+
+test-broker: setup ## run the tests that start a Kafka broker of their own
+	$(PYTHON) -m pytest tests/broker $(ARGUMENTS)
 
 lint: setup ## check style, format and the import contracts
 	.venv/bin/ruff check .
