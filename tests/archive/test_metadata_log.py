@@ -243,3 +243,14 @@ def test_file_that_shrinks_or_goes_while_it_is_read_ends_there(is_last: bool, mo
     with pytest.raises(ArchiveError) as gone:
         next(iter_metadata_records(store, partition, 0, LIMITS))
     assert (gone.value.reason, gone.value.object_name) == (Reason.OBJECT_MISSING, _name(segments[0]))
+
+
+@pytest.mark.parametrize("batch", [0, 1, 2])
+def test_length_that_lies_in_the_last_segment_is_damage_where_whole_batches_lie_behind_it(batch: int) -> None:
+    (segment,) = _plain(0)
+    log = bytearray(build_segment(segment.batches))
+    at = sum(_size(each) for each in segment.batches[:batch])
+    log[at + 9] = 0x03  # some 200 KB, within the limit and behind the end of the file
+    found, name, position = _read(MemoryStore({_name(segment): bytes(log)}))
+    assert found == _records([segment])[: 2 * batch]
+    assert (name, position) == (("", None) if batch == 2 else (_name(segment), at))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -232,3 +233,44 @@ def test_directories_beside_the_topic_are_passed_over(events_only: Warehouse, tm
     shutil.copytree(topic / f"{METADATA_TOPIC}-0", topic / f"{METADATA_TOPIC}-0.0123456789-delete")
     (topic / "meta.properties").write_text("broker.id=1\n")
     assert _read(events_only, topic).new_event_count == 1
+
+
+def _table(spark: SparkSession, location: Path, rows: Sequence[tuple[object, ...]], ddl: str) -> TableSource:
+    spark.createDataFrame(list(rows), ddl).write.format("delta").mode("overwrite").option(
+        "overwriteSchema", "true"
+    ).save(str(location))
+    return TableSource(uri=str(location))
+
+
+def test_tables_that_make_no_sense_are_refused_before_anything_is_kept(
+    events_only: Warehouse, spark: SparkSession, tmp_path: Path
+) -> None:
+    good = values_of([SEGMENT, UPDATE])
+    ddl = "partition STRING, offset STRING, value BINARY, timestamp BIGINT"
+    refused: tuple[tuple[Sequence[tuple[object, ...]], str, str], ...] = (
+        ([("0", "0", "text", 5)], ddl.replace("BINARY", "STRING"), "string in its column value"),
+        ([("p-0", "0", good[0], 5)], ddl, "without a partition and offset"),
+        ([("0", None, good[0], 5)], ddl, "without a partition and offset"),
+        ([("0", "0", good[0], 5), ("0", "0", good[1], 5)], ddl, "two values for one offset"),
+        ([("0", "0", b"dGV4dA==", 5)], ddl, "none of the 1 records"),
+    )
+    for rows, kind, complaint in refused:
+        with pytest.raises(UsageError, match=complaint):
+            read_events(events_only, _table(spark, tmp_path / "table", rows, kind))
+    assert table_rows(events_only, SEGMENT_EVENTS) == []
+    again = [("0", "0", good[0], 5), ("0", "0", good[0], 5), ("0", "1", good[1], 6)]
+    assert read_events(events_only, _table(spark, tmp_path / "table", again, ddl)).new_event_count == 2
+    assert [row["record_timestamp_ms"] for row in events_only.read(SEGMENT_EVENTS).collect()] == [5, 6]
+
+
+def test_partitions_that_end_before_what_was_read_are_told_and_a_topic_of_such_is_refused(
+    events_only: Warehouse, tmp_path: Path
+) -> None:
+    own = values_of([SEGMENT, UPDATE, DELETE])
+    _read(events_only, write_topic(tmp_path / "own", {0: own, 4: own, 7: own[:1]}))
+    shorter = _read(events_only, write_topic(tmp_path / "shorter", {0: own[:2], 7: own[:2]}))
+    assert shorter.lost_partitions == (0, 4)
+    assert shorter.new_event_count == 1
+    with pytest.raises(UsageError, match="ends before what was read"):
+        _read(events_only, write_topic(tmp_path / "other", {0: own[:1], 1: own}))
+    assert len(table_rows(events_only, SEGMENT_EVENTS)) == 8

@@ -7,7 +7,7 @@ inside a batch, or that is zeros the broker has not written over, is the end of 
 
 Refused: names that are not a directory of the topic are passed over; damage in a segment is an `ArchiveError` with
 object and position, behind which nothing of that partition is read. A batch whose records cannot be read is left out as
-a whole. In the last segment, damage that makes a batch's length reach behind the file looks like a cut tail.
+a whole. In the last segment a batch whose length reaches behind the file is a cut tail, unless whole batches lie in it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,19 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from coldlog.archive.object_store import ObjectInfo, ObjectStore
-from coldlog.errors import ArchiveError
+from coldlog.errors import ArchiveError, Reason
+from coldlog.formats.crc import CRC_START, batch_crc
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch import WindowHeaders, read_batch_headers
+from coldlog.formats.record_batch import (
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC_POSITION,
+    WindowHeaders,
+    read_batch_headers,
+)
 from coldlog.formats.records import Record, iter_records
 from coldlog.formats.sections import SectionReader
 
@@ -28,6 +37,7 @@ METADATA_TOPIC = "__remote_log_metadata"
 _LOG_NAME = re.compile(r"(?P<base_offset>[0-9]{20})\.log")
 _INT64_MAX = 2**63 - 1
 _WINDOW_BYTES = 4 << 20
+_TAIL_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +118,22 @@ class _LogReader:
                 if is_last and self._is_zeros_from(file, wrong.position):
                     return
                 raise wrong.with_object_name(name) from wrong
+            if is_end and is_last:
+                self._require_cut_tail(window[read.consumed_bytes :], name, position + read.consumed_bytes)
             position += read.consumed_bytes
             needed = read.needed_bytes
+
+    def _require_cut_tail(self, tail: memoryview, name: str, position: int) -> None:
+        """A tail that a copy cut holds no whole batch; behind a length that lies there are some."""
+        for at in _find_batches(tail[:_TAIL_BYTES]):
+            raise ArchiveError(
+                Reason.BATCH_LENGTH_INVALID,
+                "batch is longer than the log, and whole batches lie inside it",
+                object_name=name,
+                position=position,
+                expected=f"a batch that ends before byte {position + at}",
+                found=f"{int.from_bytes(tail[8:12], 'big')} bytes",
+            )
 
     def _iter_window(
         self, window: memoryview, position: int, *, must_end: bool
@@ -138,3 +162,14 @@ class _LogReader:
                 return False
             position += max(1, len(window))
         return True
+
+
+def _find_batches(tail: memoryview) -> Iterator[int]:
+    """Where in `tail`, behind its beginning, a whole batch of magic 2 with a true checksum lies."""
+    content = np.frombuffer(tail, dtype=np.uint8)
+    for place in (np.flatnonzero(content[MAGIC_POSITION:] == 2)).tolist():
+        size = int.from_bytes(tail[place + 8 : place + 12], "big") + LENGTH_PREFIX_BYTES
+        if place and HEADER_BYTES <= size <= len(tail) - place:
+            stored = int.from_bytes(tail[place + 17 : place + CRC_START], "big")
+            if batch_crc(tail, place, size) == stored:
+                yield place

@@ -6,7 +6,8 @@ need nothing but Spark:
 
 `LogSegmentsSource`   the topic's own log segments, in a broker's data directory or a copy of it
 `TableSource`         a Delta table with the columns partition, offset, timestamp and value, as Spark's Kafka source
-                      writes it; timestamp may be missing, and a record that was written twice counts once
+                      writes it; timestamp may be missing, and a record that was written twice counts once. Its
+                      value is BINARY
 
 A live topic is `operations.live_topic`.
 """
@@ -19,7 +20,7 @@ from typing import Protocol
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.archive.metadata_log import MetadataPartition, iter_metadata_records, list_metadata_partitions
@@ -139,18 +140,33 @@ class TableSource:
         lacking = sorted({"partition", "offset", "value"} - set(table.columns))
         if lacking:
             raise UsageError(f"the table {self.uri} lacks the columns {', '.join(lacking)}: partition, offset, value")
-        stamp = F.unix_millis("timestamp") if "timestamp" in table.columns else F.lit(None).cast("bigint")
+        partition, offset = F.expr("try_cast(partition AS INT)"), F.expr("try_cast(offset AS BIGINT)")
         wanted = F.lit(True)
         if from_offsets:
             start = F.create_map(*(F.lit(each) for pair in from_offsets.items() for each in pair))
-            wanted = F.col("offset") >= F.coalesce(F.try_element_at(start, F.col("partition").cast("int")), F.lit(0))
+            # What has no place is wanted too: it is refused where it is seen.
+            wanted = (offset >= F.coalesce(F.try_element_at(start, partition), F.lit(0))) | offset.isNull()
         rows = table.where(wanted).select(
-            F.col("partition").cast("int").alias("metadata_partition"),
-            F.col("offset").cast("bigint").alias("metadata_offset"),
-            stamp.alias("record_timestamp_ms"),
-            F.col("value").cast("binary").alias("value"),
+            partition.alias("metadata_partition"),
+            offset.alias("metadata_offset"),
+            self._timestamp_ms(table).alias("record_timestamp_ms"),
+            self._value(table).alias("value"),
         )
-        rows = rows.dropDuplicates(["metadata_partition", "metadata_offset"])
+        rows = rows.dropDuplicates(["metadata_partition", "metadata_offset", "value"])
         nothing = [name for name in RAW_SCHEMA.names if name not in rows.columns]
         types = dict(each.strip().split(" ") for each in RAW_DDL.split(","))
         return rows.withColumns({name: F.lit(None).cast(types[name]) for name in nothing})
+
+    def _value(self, table: DataFrame) -> Column:
+        found = table.schema["value"].dataType.simpleString()
+        if found != "binary":
+            raise UsageError(f"the table {self.uri} has {found} in its column value; the records' bytes are expected")
+        return F.col("value")
+
+    def _timestamp_ms(self, table: DataFrame) -> Column:
+        """Of a timestamp, or of milliseconds; it is kept for people alone."""
+        if "timestamp" not in table.columns:
+            return F.lit(None).cast("bigint")
+        if table.schema["timestamp"].dataType.simpleString() in ("timestamp", "timestamp_ntz"):
+            return F.unix_millis(F.col("timestamp").cast("timestamp"))
+        return F.expr("try_cast(timestamp AS BIGINT)")

@@ -37,6 +37,8 @@ from coldlog.operations.segment_build import BuildOptions
 from coldlog.operations.show import show_errors, show_lookups, show_partitions, show_problems, show_quarantine
 from coldlog.settings import MetadataSource, Settings
 from coldlog.tables.discrepancies import Severity
+from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.segment_events import SEGMENT_EVENTS
 from coldlog.tables.warehouse import Warehouse
 from coldlog.tables.warehouse_lock import writing
 
@@ -121,6 +123,8 @@ def _open_layout(job: Job) -> ArchiveLayout:
 def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:
     source = open_event_source(job.settings)
     if source is None:
+        if warehouse.read(SEGMENT_EVENTS).head(1):
+            job.console.note("the metadata topic is not read in this run: no metadata.uri; what it told before counts")
         return None
     with job.console.stage("metadata") as stage:
         summary = read_events(warehouse, source)
@@ -128,10 +132,13 @@ def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:
         for count, what in (
             (summary.unreadable_count, "unreadable"),
             (summary.missing_offset_count, "offsets lack"),
-            (summary.damaged_partition_count, "partitions of the topic damaged, see quarantine"),
+            (summary.damaged_partition_count, "damaged of the topic's partitions, see quarantine"),
         ):
             if count:
                 stage.add(f"{count} {what}")
+    if summary.lost_partitions:
+        lost = ", ".join(map(str, summary.lost_partitions))
+        job.console.note(f"metadata partitions that end before what was read of them, or are gone: {lost}")
     return dataclasses.asdict(summary)
 
 
@@ -159,6 +166,8 @@ def _merge_log_starts(job: Job, warehouse: Warehouse, supplied: LogStarts, stage
     """Behind the scan, because brokers are asked for what it found."""
     settings = job.settings.log_start_offsets
     if settings.uri is None and settings.bootstrap_servers is None:
+        if kept := warehouse.read(LOG_START_OFFSETS).count():
+            job.console.note(f"{kept} log start offsets that were supplied before still count; see log_start_offsets")
         return
     told = LiveLogStarts(log_starts={}, left_out_topics=())
     if settings.bootstrap_servers is not None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from coldlog.archive.metadata_log import METADATA_TOPIC
@@ -38,12 +38,14 @@ _DECODED_SCHEMA = pa.schema(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSummary:
     """What one reading found. `missing_offset_count`: offsets up to the last new event of each partition of which
-    nothing was read, in this reading or before: the topic has lost them, or its copy has."""
+    nothing was read, in this reading or before: the topic has lost them, or its copy has. `lost_partitions`: those that
+    end before what was read of them, or are not there any more."""
 
     new_event_count: int
     unreadable_count: int
     damaged_partition_count: int
     missing_offset_count: int
+    lost_partitions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +61,11 @@ def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
     decoded = _decoded(raw).persist()
     try:
         _require_answers(decoded)
-        _require_same_topic(decoded, cursors, source)
+        lost = _require_same_topic(decoded, cursors, source)
         damaged_count = _note_damage(warehouse, decoded.where(F.col("reason").isNotNull()))
         new = _behind(decoded.where(F.col("reason").isNull()), cursors)
-        lasts = new.groupBy("metadata_partition").agg(F.max("metadata_offset"), F.count("*"), _unreadable()).collect()
+        lasts = _lasts(new)
+        _require_sense(lasts, source)
         if lasts:
             warehouse.append(SEGMENT_EVENTS, new)
     finally:
@@ -72,7 +75,26 @@ def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
         unreadable_count=sum(row[3] for row in lasts),
         damaged_partition_count=damaged_count,
         missing_offset_count=sum(row[1] + 1 - row[2] - _next_offset(cursors, row[0]) for row in lasts),
+        lost_partitions=lost,
     )
+
+
+def _lasts(new: DataFrame) -> list[Row]:
+    """Of each metadata partition: the last offset, how many rows, how many unreadable, how many offsets."""
+    columns = (F.max("metadata_offset"), F.count("*"), _unreadable(), F.count_distinct("metadata_offset"))
+    return new.groupBy("metadata_partition").agg(*columns).collect()
+
+
+def _require_sense(lasts: list[Row], source: EventSource) -> None:
+    """Refused before anything is kept: what would be kept for good."""
+    if any(row[0] is None or row[1] is None for row in lasts):
+        raise UsageError(f"{source.uri} holds records without a partition and offset that are integers")
+    twice = [row[0] for row in lasts if row[2] != row[4]]
+    if twice:
+        raise UsageError(f"{source.uri} holds two values for one offset of metadata partition {twice[0]}; remove one")
+    count, unreadable = sum(row[2] for row in lasts), sum(row[3] for row in lasts)
+    if count and count == unreadable:
+        raise UsageError(f"none of the {count} records of {source.uri} is an event of remote log metadata")
 
 
 def _unreadable() -> Column:
@@ -102,7 +124,8 @@ def _decoded(raw: DataFrame) -> DataFrame:
 
 
 def _behind(rows: DataFrame, cursors: dict[int, _Cursor]) -> DataFrame:
-    return rows.where(F.col("metadata_offset") > _last_read(cursors))
+    """Rows without an offset too: they are refused where they are counted."""
+    return rows.where((F.col("metadata_offset") > _last_read(cursors)) | F.col("metadata_offset").isNull())
 
 
 def _last_read(cursors: dict[int, _Cursor]) -> Column:
@@ -121,10 +144,18 @@ def _require_answers(decoded: DataFrame) -> None:
         raise RetriableError(row["message"]) if row["reason"] == NO_ANSWER else UsageError(row["message"])
 
 
-def _require_same_topic(decoded: DataFrame, cursors: dict[int, _Cursor], source: EventSource) -> None:
-    """The stored event at each partition's last offset is the one that stands there now."""
+def _require_same_topic(decoded: DataFrame, cursors: dict[int, _Cursor], source: EventSource) -> tuple[int, ...]:
+    """The stored event at each partition's last offset is the one that stands there now; returns the partitions that
+    end before it or are not there at all. Where that is all of them, it is another topic."""
     if not cursors:
-        return
+        return ()
+    there = {row[0] for row in decoded.select("metadata_partition").distinct().collect()}
+    lost = tuple(sorted(cursors.keys() - there))
+    if len(lost) == len(cursors):
+        raise UsageError(
+            f"{source.uri} ends before what was read of it in every metadata partition: it is the topic of another "
+            "cluster, was made anew, or is an old copy; correct where metadata.* points to, or use a new warehouse"
+        )
     again = decoded.where(F.col("metadata_offset") <= _last_read(cursors))
     for row in again.select("metadata_partition", "metadata_offset", "value").collect():
         value = None if row["value"] is None else bytes(row["value"])
@@ -134,6 +165,7 @@ def _require_same_topic(decoded: DataFrame, cursors: dict[int, _Cursor], source:
                 f"{row['metadata_partition']} than was read before: it is the topic of another cluster, or was made "
                 "anew; correct where metadata.* points to, or use a new warehouse"
             )
+    return lost
 
 
 def _note_damage(warehouse: Warehouse, damaged: DataFrame) -> int:

@@ -27,3 +27,4 @@ WHERE x.topic = aborted_transactions.topic AND x.partition = aborted_transaction
   AND s.served_from_offset IS NOT NULL AND NOT coalesce(s.txn_index_empty, false)
   AND x.last_offset >= aborted_transactions.fetch_offset
   AND x.first_offset < aborted_transactions.upper_bound_offset
+  AND aborted_transactions.fetch_offset < aborted_transactions.upper_bound_offset

@@ -3,6 +3,7 @@
 -- coldlog.archive_problems: a row a problem, the worst first, as of the last run that wrote each table:
 --   discrepancies   where the announced events, the listing and the bytes of a segment do not agree; incomplete copies
 --   quarantine      segments, and partitions of the metadata topic, whose bytes are not what their format promises
+--   unreadable      records of the metadata topic that are no events; start_offset is the record's, partition the topic's
 --   gaps            offsets between served segments that none of them serves; start_offset is the first of them
 --
 -- Gaps are looked for only in partitions of which partition_metadata counts some, so a sound archive costs no window.
@@ -45,6 +46,12 @@ FROM (
     ON d.topic = q.topic AND d.partition = q.partition AND d.start_offset = q.start_offset
    AND d.segment_id = q.segment_id AND d.kind = 'size_differs' AND q.reason = 'log_size_differs'
   WHERE s.segment_id IS NOT NULL OR q.topic = '__remote_log_metadata'
+  UNION ALL
+  SELECT 'error', '__remote_log_metadata', metadata_partition, metadata_offset, NULL, 'event_unreadable',
+         'an event of remote log metadata', problem,
+         'what it announced is not known; read the topic anew into a new warehouse once it is mended', NULL
+  FROM coldlog.segment_events
+  WHERE problem IS NOT NULL
   UNION ALL
   SELECT 'error', topic, partition, missing_from, NULL, 'offset_gap',
          concat('offsets ', missing_from, ' to ', served_from_offset - 1),
