@@ -1,0 +1,75 @@
+"""list_offsets: what may a ListOffsets request ask, and what may it be told?
+
+Numbers and names are Kafka's (ListOffsetsRequest and Errors of 4.2). Two errors are our own and lie above Kafka's:
+LOCAL_REQUIRED and OPEN_TRANSACTION say that an archive alone cannot know the answer.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+NEWEST_VERSION = 11
+"""Of ListOffsetsRequest; what a request that states none is taken for."""
+
+UNKNOWN_EPOCH = -1
+"""As current leader epoch of a request: do not fence. As leader epoch of an answer: its batch states none."""
+
+DEFAULT_TIMEOUT = -1
+"""As timeout of a request: take the setting's."""
+
+
+class SpecialTimestamp(IntEnum):
+    """Timestamps that ask for something else than a time."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
+
+    @property
+    def since_version(self) -> int:
+        """The first version of ListOffsetsRequest that may ask for it."""
+        return _SINCE_VERSION[self]
+
+
+_SINCE_VERSION = {
+    SpecialTimestamp.LATEST: 1,
+    SpecialTimestamp.EARLIEST: 1,
+    SpecialTimestamp.MAX_TIMESTAMP: 7,
+    SpecialTimestamp.EARLIEST_LOCAL: 8,
+    SpecialTimestamp.LATEST_TIERED: 9,
+    SpecialTimestamp.EARLIEST_PENDING_UPLOAD: 11,
+}
+
+TIMEOUT_SINCE_VERSION = 10
+"""Before, a request carries no timeout of its own."""
+
+LEADER_EPOCH_SINCE_VERSION = 4
+"""Before, neither a request nor an answer carries a leader epoch."""
+
+
+class ErrorCode(IntEnum):
+    """Kafka's codes; those from 10,000 on are coldlog's own."""
+
+    NONE = 0
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    REQUEST_TIMED_OUT = 7
+    UNSUPPORTED_VERSION = 35
+    INVALID_REQUEST = 42
+    KAFKA_STORAGE_ERROR = 56
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    LOCAL_REQUIRED = 10_001
+    OPEN_TRANSACTION = 10_002
+    STALE_INDEX = 10_003
+
+
+class Route(StrEnum):
+    """Where an answer was sought."""
+
+    METADATA = "metadata"
+    REMOTE_THEN_LOCAL = "remote_then_local"
+    LOCAL_ONLY = "local_only"
