@@ -57,7 +57,15 @@ def golden_truth() -> Path:
 def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """The settings of the session: those of conf/local.toml on two cores, whatever MASTER says."""
     warehouse = tmp_path_factory.mktemp("session-warehouse")
-    return load_settings("local", [f"warehouse.uri={warehouse}", "spark.sql.shuffle.partitions=2"])
+    return load_settings(
+        "local",
+        [
+            f"warehouse.uri={warehouse}",
+            "spark.sql.shuffle.partitions=2",
+            # Delta keeps every table it met for an hour, plans and all: the tables of hundreds of tests fill a heap.
+            "spark.driver.extraJavaOptions=-Ddelta.log.cacheSize=48",
+        ],
+    )
 
 
 @pytest.fixture(scope="session")
