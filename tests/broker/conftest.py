@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from broker.scenario import Scenario
 from broker.tiered_broker import TieredBroker, running_broker
 from coldlog.archive.metadata_log import METADATA_TOPIC
+from coldlog.brokers.kafka_client import Cluster, open_cluster
 from coldlog.console import Console
 from coldlog.job import Job
-from coldlog.operations.kafka_client import Cluster, open_cluster
 from coldlog.operations.live_topic import TopicSource
 from coldlog.operations.pipeline import run_pipeline
 from coldlog.operations.read_events import ReadSummary, read_events

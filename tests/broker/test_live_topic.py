@@ -16,9 +16,9 @@ from broker.conftest import Played, events_only
 from broker.scenario import admin, make_topic, producer
 from broker.tiered_broker import PASSWORD, USER, TieredBroker
 from builders.metadata_events import DELETE, SEGMENT, UPDATE
+from coldlog.brokers.kafka_client import Cluster, describe_topics, iter_records, open_cluster
 from coldlog.errors import RetriableError, UsageError
 from coldlog.formats.remote_log_metadata import encode_event
-from coldlog.operations.kafka_client import Cluster, describe_topics, iter_records, open_cluster
 from coldlog.operations.live_topic import TopicSource
 from coldlog.operations.read_events import read_events
 from coldlog.tables.segment_events import SEGMENT_EVENTS

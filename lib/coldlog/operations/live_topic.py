@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from coldlog.brokers.kafka_client import Cluster, LiveRecord, OffsetSpec, describe_topics, iter_records, list_offsets
 from coldlog.errors import RetriableError, UsageError
 from coldlog.operations.event_sources import NO_ANSWER, RAW_DDL, RAW_SCHEMA, REFUSED
-from coldlog.operations.kafka_client import Cluster, LiveRecord, OffsetSpec, describe_topics, iter_records, list_offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

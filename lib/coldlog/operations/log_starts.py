@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as F
 
+from coldlog.brokers.kafka_client import Cluster, OffsetSpec, describe_topics, list_offsets
 from coldlog.errors import UsageError
-from coldlog.operations.kafka_client import Cluster, OffsetSpec, describe_topics, list_offsets
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse

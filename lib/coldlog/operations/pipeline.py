@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from coldlog.archive.layout import ArchiveLayout
 from coldlog.archive.open_archive import open_archive, open_store
+from coldlog.brokers.kafka_client import Cluster, open_cluster
 from coldlog.console import Stage, counted, human_bytes
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.formats.limits import DecodeLimits
@@ -19,7 +20,6 @@ from coldlog.job import Job
 from coldlog.lookups.functions import register_functions
 from coldlog.operations.build import BuildSettings, BuildSummary, build_indexes
 from coldlog.operations.event_sources import EventSource, LogSegmentsSource, TableSource
-from coldlog.operations.kafka_client import Cluster, open_cluster
 from coldlog.operations.live_topic import TopicSource
 from coldlog.operations.log_starts import (
     LiveLogStarts,

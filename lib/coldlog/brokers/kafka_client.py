@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeVar
 
+from coldlog.brokers.kafka_options import client_arguments, client_library, read_client_options
 from coldlog.errors import ColdlogError, RetriableError, UsageError
-from coldlog.operations.kafka_options import client_arguments, client_library, read_client_options
 
 _SERVERS = re.compile(r"[^\s,:]+:[0-9]{1,5}(,\s*[^\s,:]+:[0-9]{1,5})*")
 _GRACE_S = 1.0

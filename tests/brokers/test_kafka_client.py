@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from coldlog.brokers.kafka_client import Cluster, describe_topics, iter_records, open_cluster
 from coldlog.errors import RetriableError, UsageError
 from coldlog.operations.event_sources import RAW_DDL
-from coldlog.operations.kafka_client import Cluster, describe_topics, iter_records, open_cluster
 from coldlog.operations.live_topic import OffsetRange, TopicSource
 from coldlog.operations.pipeline import open_event_source
 from coldlog.operations.read_events import read_events

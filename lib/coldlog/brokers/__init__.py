@@ -1,0 +1,1 @@
+"""brokers: what does a running cluster say? The one place that knows a Kafka client."""
