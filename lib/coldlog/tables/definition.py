@@ -77,6 +77,7 @@ class TableDefinition:
     skipping_columns: tuple[str, ...]
     properties: dict[str, str] = field(default_factory=dict)
     delta_packed: tuple[str, ...] = ()
+    row_group_rows: int | None = None
 
     def __post_init__(self) -> None:
         if not _IDENTIFIER.fullmatch(self.name):

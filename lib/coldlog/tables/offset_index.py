@@ -26,6 +26,7 @@ OFFSET_INDEX = TableDefinition(
         "record_count",
         "base_sequence",
     ),
+    row_group_rows=65_536,
     columns=(
         Column(name="topic", type="STRING", required=True, comment="Topic name"),
         Column(name="partition", type="INT", required=True, comment="Partition number"),

@@ -17,6 +17,7 @@ TIME_INDEX = TableDefinition(
     skipping_columns=("topic", "partition", "offset", "timestamp_ms", "build_number", "batch_base_offset"),
     properties={"delta.parquet.format.version": "2.12.0"},
     delta_packed=("batch_base_offset", "offset", "timestamp_ms", "previous_timestamp_ms"),
+    row_group_rows=65_536,
     columns=(
         Column(name="topic", type="STRING", required=True, comment="Topic name"),
         Column(name="partition", type="INT", required=True, comment="Partition number"),

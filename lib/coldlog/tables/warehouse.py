@@ -85,13 +85,15 @@ class Warehouse:
     @contextmanager
     def _encodings(self, table: TableDefinition) -> Iterator[None]:
         """Delta hands a writer's options for Parquet on to nobody; the session's reach it, and go again behind it."""
-        keys = [f"parquet.enable.dictionary#{name}" for name in table.delta_packed]
-        for key in keys:
-            self.spark.conf.set(key, "false")
+        options = {f"parquet.enable.dictionary#{name}": "false" for name in table.delta_packed}
+        if table.row_group_rows is not None:
+            options["parquet.block.row.count.limit"] = str(table.row_group_rows)
+        for key, value in options.items():
+            self.spark.conf.set(key, value)
         try:
             yield
         finally:
-            for key in keys:
+            for key in options:
                 self.spark.conf.unset(key)
 
     def merge(self, table: TableDefinition, rows: DataFrame, *, update: tuple[str, ...] = (), remove: str = "") -> None:
