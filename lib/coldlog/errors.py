@@ -43,6 +43,7 @@ class Reason(StrEnum):
     TXN_INDEX_INVALID = "txn_index_invalid"
     PRODUCER_SNAPSHOT_INVALID = "producer_snapshot_invalid"
     LEADER_EPOCH_CHECKPOINT_INVALID = "leader_epoch_checkpoint_invalid"
+    OFFSET_CHECKPOINT_INVALID = "offset_checkpoint_invalid"
     METADATA_EVENT_INVALID = "metadata_event_invalid"
     OBJECT_MISSING = "object_missing"
     OBJECT_NAME_INVALID = "object_name_invalid"

@@ -17,19 +17,11 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
+from coldlog.archive.log_windows import iter_whole_batches
 from coldlog.archive.object_store import ObjectInfo, ObjectStore
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.crc import CRC_START, batch_crc
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch import (
-    HEADER_BYTES,
-    LENGTH_PREFIX_BYTES,
-    MAGIC_POSITION,
-    WindowHeaders,
-    read_batch_headers,
-)
+from coldlog.formats.record_batch import WindowHeaders, read_batch_headers
 from coldlog.formats.records import Record, iter_records
 from coldlog.formats.sections import SectionReader
 
@@ -125,7 +117,7 @@ class _LogReader:
 
     def _require_cut_tail(self, tail: memoryview, name: str, position: int) -> None:
         """A tail that a copy cut holds no whole batch; behind a length that lies there are some."""
-        for at in _find_batches(tail[:_TAIL_BYTES]):
+        for at in iter_whole_batches(tail[:_TAIL_BYTES]):
             raise ArchiveError(
                 Reason.BATCH_LENGTH_INVALID,
                 "batch is longer than the log, and whole batches lie inside it",
@@ -162,14 +154,3 @@ class _LogReader:
                 return False
             position += max(1, len(window))
         return True
-
-
-def _find_batches(tail: memoryview) -> Iterator[int]:
-    """Where in `tail`, behind its beginning, a whole batch of magic 2 with a true checksum lies."""
-    content = np.frombuffer(tail, dtype=np.uint8)
-    for place in (np.flatnonzero(content[MAGIC_POSITION:] == 2)).tolist():
-        size = int.from_bytes(tail[place + 8 : place + 12], "big") + LENGTH_PREFIX_BYTES
-        if place and HEADER_BYTES <= size <= len(tail) - place:
-            stored = int.from_bytes(tail[place + 17 : place + CRC_START], "big")
-            if batch_crc(tail, place, size) == stored:
-                yield place
