@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.generated_logs import CACHE
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState
@@ -84,11 +84,11 @@ def _rows(spark: SparkSession, shape: TablesShape) -> list[tuple[TableDefinition
     lineage = F.array(F.struct(F.lit(0).alias("leader_epoch"), F.lit(0).cast("bigint").alias("start_offset")))
     count = {name: F.lit(0).cast("bigint") for name in PARTITION_METADATA.column_names if name.endswith("_count")}
 
-    def timestamp(offset: object) -> object:
-        return F.lit(FIRST_MS) + offset * STEP_MS  # type: ignore[operator]
+    def timestamp(offset: Column) -> Column:
+        return F.lit(FIRST_MS) + offset * STEP_MS
 
-    def before(number: object, offset: object) -> object:
-        return F.when(number > 0, timestamp(offset - 1))  # type: ignore[operator]
+    def before(number: Column, offset: Column) -> Column:
+        return F.when(number > 0, timestamp(offset - 1))
 
     def numbered(*levels: tuple[str, int]) -> DataFrame:
         rows = spark.range(shape.partition_count).withColumnRenamed("id", "p")
@@ -189,14 +189,14 @@ def _rows(spark: SparkSession, shape: TablesShape) -> list[tuple[TableDefinition
     return [(PARTITION_METADATA, partitions), (SEGMENTS, segments), (OFFSET_INDEX, batches), (TIME_INDEX, stairs)]
 
 
-def _named(table: TableDefinition, values: dict[str, object]) -> list[object]:
+def _named(table: TableDefinition, values: dict[str, Column]) -> list[Column]:
     """The table's columns; those without a value are NULL, or empty where they may not be."""
-    chosen = []
+    chosen: list[Column] = []
     for column in table.columns:
         value = values.get(column.name)
         if value is None:
             value = F.array() if column.required and column.type.startswith("ARRAY") else F.lit(None)
-        chosen.append(value.cast(column.type).alias(column.name))  # type: ignore[attr-defined]
+        chosen.append(value.cast(column.type).alias(column.name))
     return chosen
 
 

@@ -23,7 +23,7 @@ from benchmarks.sizes import Sizes
 from benchmarks.spark_job import make_job, run_in_session, warehouse_assignments
 
 from builders.payload_codecs import Codec
-from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
 from coldlog.lookups.requests import requests_from_rows
 from coldlog.model.states import IndexDepth
 from coldlog.tables.warehouse import Warehouse
@@ -72,7 +72,7 @@ def _questions(partition_count: int, stair_count: int) -> list[tuple[str, int, i
 def _ask(warehouse: Warehouse, asked: list[tuple[str, int, int]], *, is_broker_compatible: bool) -> float:
     requests = requests_from_rows(asked)
     started = time.perf_counter()
-    answers = find_offsets_for_timestamps(warehouse, requests, broker_compatible=is_broker_compatible)
+    answers = find_offsets_for_timestamps(warehouse, requests, LookupOptions(broker_compatible=is_broker_compatible))
     offsets = answers.column("offset").to_pylist()
     seconds = time.perf_counter() - started
     expected = [stair_offset_at_or_after(timestamp_ms) for _, _, timestamp_ms in asked]

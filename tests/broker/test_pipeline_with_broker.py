@@ -9,7 +9,7 @@ from kafka import TopicPartition
 from broker.conftest import Indexed, Played
 from broker.scenario import BRIEF, CUT_OFFSET, ORDERS, admin
 from coldlog.brokers.kafka_client import Cluster
-from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
 from coldlog.lookups.requests import requests_from_rows
 from coldlog.operations.log_starts import ask_log_start_offsets, merge_log_start_offsets, read_log_start_offsets
 from coldlog.tables.discrepancies import DISCREPANCIES
@@ -88,8 +88,10 @@ def test_answers_are_the_living_brokers_and_by_the_exact_rule_those_of_what_was_
     archived = {
         (ORDERS, row["partition"]): range(row["earliest_offset"], row["latest_tiered_offset"] + 1) for row in rows
     }
-    exact = find_offsets_for_timestamps(indexed.warehouse, requests, broker_compatible=False).to_pylist()
-    compatible = find_offsets_for_timestamps(indexed.warehouse, requests, broker_compatible=True).to_pylist()
+    exact = find_offsets_for_timestamps(indexed.warehouse, requests).to_pylist()
+    compatible = find_offsets_for_timestamps(
+        indexed.warehouse, requests, LookupOptions(broker_compatible=True)
+    ).to_pylist()
     outcomes = set()
     with admin(scenario.broker) as client:
         for (topic, partition, timestamp_ms), ours, alike in zip(asked, exact, compatible, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ from builders.brute_force import FoundOffset, find_first_offset, find_first_offs
 from builders.segment_builder import Segment
 from builders.strategies import log_start_offsets, partitions
 from coldlog.archive.open_archive import open_archive
-from coldlog.lookups.batch_lookup import BatchSearch
-from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
 from coldlog.lookups.requests import requests_from_rows
 from coldlog.model.states import IndexDepth
 from coldlog.tables.quarantine import QUARANTINE
@@ -76,10 +77,11 @@ def test_every_answer_is_that_of_a_scan(
     assert warehouse.read(QUARANTINE).count() == 0
 
     asked = [("drawn", number, time) for number, each in enumerate(drawn) for time in each.timestamps_to_ask]
-    search = BatchSearch(layout=open_archive(str(archive), "local_tiered_storage"), limits=options.options.limits)
+    open_layout = partial(open_archive, str(archive), "local_tiered_storage")
+    batches = BatchReader(open_layout=open_layout, limits=options.options.limits)
     for is_broker, scan in ((False, find_first_offset), (True, find_first_offset_as_broker)):
         answers = find_offsets_for_timestamps(
-            warehouse, requests_from_rows(asked), broker_compatible=is_broker, batches=lambda: search
+            warehouse, requests_from_rows(asked), LookupOptions(broker_compatible=is_broker, batches=batches)
         ).to_pylist()
         for (_, number, time), answer in zip(asked, answers, strict=True):
             each = drawn[number]

@@ -12,7 +12,7 @@ from builders.metadata_topic import FINISHED, became, started, values_of, write_
 from builders.segment_builder import Batch, Record, Segment
 from builders.side_files import build_leader_epoch_checkpoint
 from coldlog.formats.remote_log_events import Event
-from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
 from coldlog.lookups.requests import requests_from_rows
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.segments import SEGMENTS
@@ -53,7 +53,9 @@ def _archive(directory: Path) -> list[WrittenSegment]:
 
 def _ask(warehouse: Warehouse, timestamps_ms: list[int], *, broker_compatible: bool) -> list[Answer]:
     requests = requests_from_rows([("orders", 0, time_ms) for time_ms in timestamps_ms])
-    answers = find_offsets_for_timestamps(warehouse, requests, broker_compatible=broker_compatible).to_pylist()
+    answers = find_offsets_for_timestamps(
+        warehouse, requests, LookupOptions(broker_compatible=broker_compatible)
+    ).to_pylist()
     return [
         None if row["offset"] is None else (row["offset"], row["offset_timestamp_ms"], row["leader_epoch"])
         for row in answers

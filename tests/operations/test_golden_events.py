@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
 from coldlog.lookups.requests import requests_from_rows
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.quarantine import QUARANTINE
@@ -111,8 +111,10 @@ def test_every_answer_of_the_broker_is_given_from_the_metadata_topic(
     golden_with_events: Warehouse, broker_compatible: bool
 ) -> None:
     queries = golden_queries()
-    requests = requests_from_rows([(q["topic"], q["partition"], q["ts"]) for q in queries])  # type: ignore[misc]
-    answers = find_offsets_for_timestamps(golden_with_events, requests, broker_compatible=broker_compatible)
+    requests = requests_from_rows([(q["topic"], q["partition"], q["ts"]) for q in queries])
+    answers = find_offsets_for_timestamps(
+        golden_with_events, requests, LookupOptions(broker_compatible=broker_compatible)
+    )
     wrong = [
         (query, answer)
         for query, answer in zip(queries, answers.to_pylist(), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.archive.open_archive import open_archive
-from coldlog.lookups.batch_lookup import BatchSearch
+from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.functions import register_functions
-from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
 from coldlog.lookups.requests import requests_from_rows
 from coldlog.model.states import IndexDepth
 from coldlog.tables.time_index import TIME_INDEX
@@ -22,13 +23,13 @@ from kafka_sample import KAFKA_SAMPLE
 
 @pytest.fixture(scope="module")
 def asked() -> pa.Table:
-    return requests_from_rows([(q["topic"], q["partition"], q["ts"]) for q in golden_queries()])  # type: ignore[misc]
+    return requests_from_rows([(q["topic"], q["partition"], q["ts"]) for q in golden_queries()])
 
 
 @pytest.mark.parametrize("broker_compatible", [True, False])
 def test_every_answer_of_the_broker_is_given(golden: Warehouse, asked: pa.Table, broker_compatible: bool) -> None:
     """By the exact rule: the first record at or after the timestamp."""
-    answers = find_offsets_for_timestamps(golden, asked, broker_compatible=broker_compatible).to_pylist()
+    answers = find_offsets_for_timestamps(golden, asked, LookupOptions(broker_compatible=broker_compatible)).to_pylist()
     wrong = [
         (query, answer)
         for query, answer in zip(golden_queries(), answers, strict=True)
@@ -47,7 +48,7 @@ def test_sql_function_gives_the_same_answers_under_lateral(golden: Warehouse, as
         "FROM asked q, LATERAL offset_for_timestamp(q.topic, q.partition, q.timestamp_ms) o"
     ).toArrow()
     by_function = rows.sort_by("request_index").to_pylist()
-    in_bulk = find_offsets_for_timestamps(golden, asked, broker_compatible=False).to_pylist()
+    in_bulk = find_offsets_for_timestamps(golden, asked).to_pylist()
     assert [_facts(row) for row in by_function] == [_facts(row) for row in in_bulk]
 
 
@@ -58,10 +59,13 @@ def test_batch_depth_gives_the_same_answers(
     log_starts = write_log_start_offsets(tmp_path / "log_start_offsets.csv")
     settings = build_settings(IndexDepth.BATCH)
     shallow = run_pipeline(spark, archive, tmp_path / "warehouse", log_start_offsets=log_starts, settings=settings)
-    search = BatchSearch(layout=open_archive(str(archive), "local_tiered_storage"), limits=settings.options.limits)
+    open_layout = partial(open_archive, str(archive), "local_tiered_storage")
+    batches = BatchReader(open_layout=open_layout, limits=settings.options.limits)
     for is_broker in (False, True):
-        answers = find_offsets_for_timestamps(shallow, asked, broker_compatible=is_broker, batches=lambda: search)
-        decoded = find_offsets_for_timestamps(golden, asked, broker_compatible=is_broker)
+        answers = find_offsets_for_timestamps(
+            shallow, asked, LookupOptions(broker_compatible=is_broker, batches=batches)
+        )
+        decoded = find_offsets_for_timestamps(golden, asked, LookupOptions(broker_compatible=is_broker))
         assert answers.to_pylist() == decoded.to_pylist()
     assert shallow.read(TIME_INDEX).count() == 0
 

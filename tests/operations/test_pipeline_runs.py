@@ -58,7 +58,7 @@ def _versions(warehouse: Warehouse) -> dict[str, int]:
 
 def _ask(warehouse: Warehouse, topic: str, partition: int, timestamp_ms: int) -> object:
     requests = requests_from_rows([(topic, partition, timestamp_ms)])
-    return find_offsets_for_timestamps(warehouse, requests, broker_compatible=False).to_pylist()[0]["offset"]
+    return find_offsets_for_timestamps(warehouse, requests).to_pylist()[0]["offset"]
 
 
 def _status(warehouse: Warehouse) -> dict[tuple[str, int, int], str]:
@@ -200,7 +200,7 @@ def test_each_damage_is_quarantined_by_itself_and_repaired_segments_are_taken_in
         assert status[name, 0, 8] == ("quarantined" if reason else "incomplete")
         assert status[name, 0, 0] == status[name, 0, 16] == "indexed"
     requests = requests_from_rows([(name, 0, time) for name in DAMAGES for time in (1003, 1019)])
-    answers = find_offsets_for_timestamps(warehouse, requests, broker_compatible=False)
+    answers = find_offsets_for_timestamps(warehouse, requests)
     assert answers.column("offset").to_pylist() == [3, 19] * len(DAMAGES)
     facts = {row["topic"]: row for row in warehouse.read(QUARANTINE).collect()}
     assert facts["flipped-record"]["object_name"].endswith(".log")

@@ -76,7 +76,7 @@ def _facts(warehouse: Warehouse) -> dict[tuple[str, int], Facts]:
 
 def _ask(warehouse: Warehouse, *asked: tuple[str, int]) -> list[object]:
     requests = requests_from_rows([(NAMES.get(topic, topic), 0, time_ms) for topic, time_ms in asked])
-    answers = find_offsets_for_timestamps(warehouse, requests, broker_compatible=False)
+    answers = find_offsets_for_timestamps(warehouse, requests)
     return list(answers.column("offset").to_pylist())
 
 

@@ -18,7 +18,7 @@ from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind
 from coldlog.archive.open_archive import open_archive
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.records import Record
-from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
 from coldlog.lookups.requests import requests_from_rows
 from coldlog.model.states import IsolationLevel
 from coldlog.operations.aborted_in_archive import AbortedEntry, TxnSegment, collect_aborted_transactions
@@ -278,9 +278,9 @@ def test_committed_lookups_answer_nothing_behind_an_open_transaction_and_say_so(
     golden: Warehouse, open_reader: Callable[[str, int, IsolationLevel], PartitionReader]
 ) -> None:
     queries = [query for query in golden_queries() if query["topic"] in TRANSACTIONAL and query["archive"]]
-    requests = requests_from_rows([(q["topic"], q["partition"], q["ts"]) for q in queries])  # type: ignore[misc]
+    requests = requests_from_rows([(q["topic"], q["partition"], q["ts"]) for q in queries])
     plain, committed = (
-        find_offsets_for_timestamps(golden, requests, broker_compatible=False, isolation_level=level).to_pylist()
+        find_offsets_for_timestamps(golden, requests, LookupOptions(isolation_level=level)).to_pylist()
         for level in IsolationLevel
     )
     stops: dict[Partition, int] = {}

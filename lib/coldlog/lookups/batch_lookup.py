@@ -1,99 +1,72 @@
 """batch_lookup: which record of a batch is the first at or after a timestamp?
 
 For segments indexed at batch depth: the tables name the one batch that holds the answer, and exactly that batch is
-read from the archive, by a ranged read, once for all requests that need it, and decoded. A batch that cannot be read
-gives its requests an error and harms no other.
+read from the archive, by one ranged read, and decoded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind, SegmentObject
-from coldlog.errors import ArchiveError, RetriableError
+from coldlog.errors import RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.record_batch import Int64Column, read_batch_headers
 from coldlog.formats.sections import SectionReader
 from coldlog.index.stairs import RunningMaximum, find_stairs
+from coldlog.lookups.local_tier import FoundOffset
+from coldlog.lookups.served_index import FoundBatch
 
-CORRUPT_MESSAGE = "CORRUPT_MESSAGE"
-KAFKA_STORAGE_ERROR = "KAFKA_STORAGE_ERROR"
-FOUND_DDL = "request_index BIGINT, offset BIGINT, offset_timestamp_ms BIGINT, leader_epoch INT, error STRING"
-_FOUND_SCHEMA = pa.schema(
-    [
-        ("request_index", pa.int64()),
-        ("offset", pa.int64()),
-        ("offset_timestamp_ms", pa.int64()),
-        ("leader_epoch", pa.int32()),
-        ("error", pa.string()),
-    ]
-)
+
+@dataclass(frozen=True, slots=True)
+class BatchStairs:
+    """The records of a batch whose timestamp is higher than every earlier one's in it."""
+
+    timestamps_ms: Int64Column
+    offsets: Int64Column
+    leader_epoch: int
+
+    def first_at_or_after(self, timestamp_ms: int) -> FoundOffset | None:
+        """The first record that is as late."""
+        at = int(np.searchsorted(self.timestamps_ms, timestamp_ms))
+        if at == len(self.timestamps_ms):
+            return None
+        return FoundOffset(
+            offset=int(self.offsets[at]), timestamp_ms=int(self.timestamps_ms[at]), leader_epoch=self.leader_epoch
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchSearch:
-    """Runs in tasks over the rows of batches_for_timestamps."""
+class BatchReader:
+    """Reads batches of one archive; can be pickled. `open_layout` is called when, and only when, one has to be read."""
 
-    layout: ArchiveLayout
+    open_layout: Callable[[], ArchiveLayout]
     limits: DecodeLimits
 
-    def search(self, placed: DataFrame) -> DataFrame:
-        """A row a request, in the columns of `FOUND_DDL`."""
-        return (
-            placed.repartition("segment_id", "position")
-            .sortWithinPartitions("segment_id", "position")
-            .mapInArrow(self, schema=FOUND_DDL)
-        )
+    def read_stairs(self, segment: Mapping[str, object], batch: FoundBatch) -> BatchStairs:
+        """The stairs of a batch of the segment in that row of `segments`, counted from where the segment is.
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            by_place: dict[tuple[str, int], list[dict[str, object]]] = {}
-            for row in batch.to_pylist():
-                by_place.setdefault((row["segment_id"], row["position"]), []).append(row)
-            found = [answer for rows in by_place.values() for answer in self._search_one(rows)]
-            yield pa.RecordBatch.from_pylist(found, schema=_FOUND_SCHEMA)
-
-    def _search_one(self, rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        `ArchiveError` for damage, `RetriableError` where the archive does not answer.
+        """
         try:
-            timestamps, offsets, leader_epoch = self._read_stairs(rows[0])
-        except (ArchiveError, RetriableError) as failed:
-            error = CORRUPT_MESSAGE if isinstance(failed, ArchiveError) else KAFKA_STORAGE_ERROR
-            return [{"request_index": row["request_index"], "error": error} for row in rows]
-        answers = []
-        for row in rows:
-            at = int(np.searchsorted(timestamps, int(str(row["timestamp_ms"]))))
-            is_found = at < len(timestamps)
-            answers.append(
-                {
-                    "request_index": row["request_index"],
-                    "offset": int(offsets[at]) if is_found else None,
-                    "offset_timestamp_ms": int(timestamps[at]) if is_found else None,
-                    "leader_epoch": leader_epoch if is_found else None,
-                }
-            )
-        return answers
-
-    def _read_stairs(self, row: dict[str, object]) -> tuple[Int64Column, Int64Column, int]:
-        """Timestamps and offsets of the batch's stairs, counted from where its segment is, and its leader epoch."""
-        position, size_bytes = int(str(row["position"])), int(str(row["size_bytes"]))
-        window = self.layout.read_log_range(listed_segment(row), position, size_bytes)
+            layout = self.open_layout()
+        except UsageError as missing:
+            raise RetriableError(f"the archive cannot be opened: {missing}") from missing
+        window = layout.read_log_range(listed_segment(segment), batch.position, batch.size_bytes)
         read = read_batch_headers(
-            window, position=position, next_offset=0, is_last=True, max_batch_bytes=self.limits.max_batch_bytes
+            window, position=batch.position, next_offset=0, is_last=True, max_batch_bytes=self.limits.max_batch_bytes
         )
-        running = RunningMaximum(counted_from_offset=int(str(row["counted_from_offset"])))
-        reader = SectionReader(limits=self.limits)
-        for sections in reader.iter_sections(window, read.headers, position):
+        running = RunningMaximum(counted_from_offset=batch.counted_from_offset)
+        for sections in SectionReader(limits=self.limits).iter_sections(window, read.headers, batch.position):
             stairs, _ = find_stairs(sections, read.headers, running)
-            return stairs.timestamp_ms, stairs.offset, int(read.headers.leader_epoch[0])
-        return np.empty(0, np.int64), np.empty(0, np.int64), -1
+            return BatchStairs(stairs.timestamp_ms, stairs.offset, int(read.headers.leader_epoch[0]))
+        return BatchStairs(np.empty(0, np.int64), np.empty(0, np.int64), -1)
 
 
-def listed_segment(row: dict[str, object]) -> ListedSegment:
+def listed_segment(row: Mapping[str, object]) -> ListedSegment:
     """The segment of a row with the columns of `segments` that name it and its objects."""
     objects = tuple(
         SegmentObject(

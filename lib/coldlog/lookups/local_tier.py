@@ -1,7 +1,7 @@
 """local_tier: what does the part of a log know that is not archived yet?
 
-The port between lookups and the records a broker still holds itself. Three kinds: `NoLocalTier`, a broker's log
-directory (`log_directory_tier`) and a live broker (`live_broker_tier`). Isolation, fencing, special timestamps and
+The port between lookups and the records a broker still holds itself. Three kinds: none, a broker's log directory
+(`log_directory_tier`) and a live broker (`live_broker_tier`). Isolation, fencing, special timestamps and
 routing are the caller's business: a tier says where its log begins and ends, and which record is the first at or after
 a time.
 """
@@ -44,6 +44,10 @@ class LocalTier(Protocol):
     are damaged, `UsageError` for a tier that is not there at all.
     """
 
+    @property
+    def covers_archive(self) -> bool:
+        """`find_offset` knows the archived part of the log too: a broker does."""
+
     def read_state(self, topic: str, partition: int) -> LocalLogState | None:
         """As it is now; None where the tier has no such partition."""
 
@@ -58,23 +62,3 @@ class LocalTier(Protocol):
 
     def close(self) -> None:
         """Lets go of files and connections."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoLocalTier:
-    """There is only the archive."""
-
-    def read_state(self, topic: str, partition: int) -> LocalLogState | None:
-        return None
-
-    def find_offset(self, topic: str, partition: int, timestamp_ms: int, from_offset: int) -> FoundOffset | None:
-        return None
-
-    def find_max_timestamp(self, topic: str, partition: int) -> FoundOffset | None:
-        return None
-
-    def leader_epoch_at(self, topic: str, partition: int, offset: int) -> int:
-        return -1
-
-    def close(self) -> None:
-        return None

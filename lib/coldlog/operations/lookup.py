@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -13,8 +14,8 @@ from coldlog.errors import UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.job import Job
 from coldlog.lookups.answers import starting_offsets, write_json_lines, write_starting_offsets, write_table
-from coldlog.lookups.batch_lookup import BatchSearch
-from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
 from coldlog.lookups.requests import read_requests, requests_from_rows, timestamp_from_text
 from coldlog.settings import Settings
 from coldlog.tables.partition_metadata import PARTITION_METADATA
@@ -55,13 +56,7 @@ def lookup_offsets(job: Job) -> None:
         requests = _requests(job, warehouse)
         stage.add(f"{requests.num_rows:,} asked")
     with job.console.stage("lookup") as stage:
-        answers = find_offsets_for_timestamps(
-            warehouse,
-            requests,
-            broker_compatible=job.settings.lookup.broker_compatible,
-            isolation_level=job.settings.lookup.isolation_level,
-            batches=lambda: _batch_search(job.settings),
-        )
+        answers = find_offsets_for_timestamps(warehouse, requests, lookup_options(job.settings))
         found = answers.num_rows - answers.column("offset").null_count
         wrong = answers.num_rows - answers.column("error").null_count
         stage.add(
@@ -70,12 +65,20 @@ def lookup_offsets(job: Job) -> None:
     _hand_over(job, answers)
 
 
-def _batch_search(settings: Settings) -> BatchSearch:
-    """How a batch is read, for segments at batch depth."""
+def lookup_options(settings: Settings) -> LookupOptions:
+    """What the settings say of how requests are answered."""
     limits = DecodeLimits(
         max_batch_bytes=settings.index.max_batch_bytes, max_decompressed_bytes=settings.index.max_decompressed_bytes
     )
-    return BatchSearch(layout=open_archive(settings.archive_uri, settings.archive.layout), limits=limits)
+    batches = None
+    if settings.archive.uri is not None:
+        open_layout = partial(open_archive, settings.archive.uri, settings.archive.layout)
+        batches = BatchReader(open_layout=open_layout, limits=limits)
+    return LookupOptions(
+        isolation_level=settings.lookup.isolation_level,
+        broker_compatible=settings.lookup.broker_compatible,
+        batches=batches,
+    )
 
 
 def _requests(job: Job, warehouse: Warehouse) -> pa.Table:

@@ -1,0 +1,98 @@
+"""archive_search: which archived record is the first at or after a time?
+
+At record depth the stairs answer. At batch depth the tables name a batch, and reading it is left as work, since an
+archive may be slow: one reading a batch, whatever the number of requests that it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from coldlog.errors import ArchiveError, RetriableError
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.questions import Answers, Asked, Indices, iter_runs
+from coldlog.lookups.served_index import (
+    NOTHING,
+    FoundBatch,
+    Int64s,
+    PartitionFacts,
+    SegmentPlace,
+    ServedIndex,
+    ServedSegments,
+)
+from coldlog.model.list_offsets import UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
+
+
+@dataclass(frozen=True, slots=True)
+class BatchQuestion:
+    """A batch of the archive, and the requests at `where` that it answers; `segment` is a row of `segments`."""
+
+    segment: Mapping[str, object]
+    batch: FoundBatch
+    where: Indices
+    timestamps_ms: Int64s
+
+    def answer(self, reader: BatchReader | None, answers: Answers) -> None:
+        """Reads and decodes it; NOT_DECODED without a reader, else what is wrong with the archive is an error code."""
+        if reader is None:
+            answers.errors[self.where] = ErrorCode.NOT_DECODED
+            return
+        try:
+            stairs = reader.read_stairs(self.segment, self.batch)
+        except ArchiveError:
+            answers.errors[self.where] = ErrorCode.CORRUPT_MESSAGE
+        except RetriableError:
+            answers.errors[self.where] = ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            for at, timestamp_ms in zip(self.where.tolist(), self.timestamps_ms.tolist(), strict=True):
+                if (found := stairs.first_at_or_after(timestamp_ms)) is not None:
+                    answers.find(at, found)
+
+
+def search_archive(
+    index: ServedIndex, topic: str, partition: int, facts: PartitionFacts, segments: ServedSegments, asked: Asked
+) -> tuple[Answers, list[BatchQuestion]]:
+    """Answers to times and to MAX_TIMESTAMP, and the batches that are left to read."""
+    answers = Answers.nothing(asked.count)
+    batches: list[BatchQuestion] = []
+    sought_ms = _sought(asked, facts)
+    at_segment = np.searchsorted(segments.running_max_ms, sought_ms)
+    remote = np.flatnonzero((sought_ms != NOTHING) & (at_segment < len(segments.segment_ids)))
+    # In ascending order: a segment's requests lie side by side.
+    remote = remote[np.argsort(sought_ms[remote], kind="stable")]
+    for number, first, last in iter_runs(at_segment[remote]):
+        where = remote[first:last]
+        place = segments.place(topic, partition, number)
+        if segments.is_at_batch_depth[number]:
+            batches += _batch_questions(index, place, where, sought_ms[where])
+            continue
+        found = index.find_stairs(place, sought_ms[where])
+        is_found = found.offsets >= 0
+        answers.offsets[where] = found.offsets
+        answers.timestamps_ms[where] = np.where(is_found, found.timestamps_ms, NOTHING)
+        answers.leader_epochs[where] = np.where(is_found, found.leader_epochs, UNKNOWN_EPOCH)
+    return answers, batches
+
+
+def _sought(asked: Asked, facts: PartitionFacts) -> Int64s:
+    """The time that is to be searched for, NOTHING where none is: the largest is the first at or after itself."""
+    latest = NOTHING if facts.max_timestamp_ms is None else facts.max_timestamp_ms
+    sought: Int64s = np.where(asked.timestamps_ms >= 0, asked.timestamps_ms, NOTHING)
+    sought[asked.asks(SpecialTimestamp.MAX_TIMESTAMP)] = latest
+    return sought
+
+
+def _batch_questions(
+    index: ServedIndex, place: SegmentPlace, where: Indices, timestamps_ms: Int64s
+) -> Iterator[BatchQuestion]:
+    by_position: dict[int, tuple[FoundBatch, list[int]]] = {}
+    for number, timestamp_ms in enumerate(timestamps_ms.tolist()):
+        batch = index.find_batch(place, timestamp_ms)
+        if batch is not None:
+            by_position.setdefault(batch.position, (batch, []))[1].append(number)
+    row = index.find_segment_row(place) if by_position else {}
+    for batch, numbers in by_position.values():
+        yield BatchQuestion(row, batch, where[numbers], timestamps_ms[numbers])

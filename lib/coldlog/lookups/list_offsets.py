@@ -1,0 +1,216 @@
+"""list_offsets: what does each request get, by the rules of ListOffsets?
+
+`ListOffsets.answer_from_tables` answers what the tables decide and leaves the rest as work, a piece a partition:
+batches of the archive to read (segments at batch depth), a local tier to ask. Pieces are independent of each other, so
+that a slow or broken one harms no other; who runs them, and until when, is the caller's business (`deadlines`).
+
+Order of checks, errors and special timestamps are a broker's (Kafka 4.2: ReplicaManager.fetchOffset, UnifiedLog.
+fetchOffsetByTimestamp), with three differences: the answer is exact where a broker stops at the first segment that
+promises one, unless `broker_compatible`; MAX_TIMESTAMP is that of the whole log, archive included, its lowest offset on
+ties, where a broker's is that of its local segments; and what an archive alone cannot know is said (LOCAL_REQUIRED,
+OPEN_TRANSACTION, STALE_INDEX) rather than guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from coldlog.errors import ArchiveError, RetriableError
+from coldlog.lookups.archive_search import BatchQuestion, search_archive
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.local_answers import LocalTail
+from coldlog.lookups.local_tier import FoundOffset, LocalTier
+from coldlog.lookups.questions import (
+    LOCAL_ONLY,
+    METADATA,
+    REMOTE_THEN_LOCAL,
+    Answers,
+    Asked,
+    Flags,
+    Indices,
+    Questions,
+    is_unsupported,
+    iter_partitions,
+)
+from coldlog.lookups.served_index import NOTHING, PartitionFacts, ServedIndex
+from coldlog.model.list_offsets import LEADER_EPOCH_SINCE_VERSION, UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWork:
+    """What is left of one partition: `run` gives the answers of the requests at `where`."""
+
+    topic: str
+    partition: int
+    where: Indices
+    run: Callable[[], Answers]
+
+
+class ListOffsets:
+    """Answers from the tables of one warehouse, its archive and one local tier; for one thread, but for `run` of
+    different pieces of work."""
+
+    def __init__(self, index: ServedIndex, local: LocalTier | None = None, batches: BatchReader | None = None) -> None:
+        self._index = index
+        self._local = local
+        self._batches = batches
+
+    def answer_from_tables(self, questions: Questions) -> tuple[Answers, Flags, list[PartitionWork]]:
+        """Answers, those of them that stand, and the work that gives the others."""
+        count = len(questions.timestamps_ms)
+        answers = Answers.nothing(count)
+        work: list[PartitionWork] = []
+        is_done = np.zeros(count, dtype=np.bool_)
+        is_refused = is_unsupported(questions) | questions.is_invalid
+        answers.errors[is_refused] = ErrorCode.UNSUPPORTED_VERSION
+        answers.errors[questions.is_invalid] = ErrorCode.INVALID_REQUEST
+        is_done |= is_refused
+        for topic, partition, where in iter_partitions(questions, np.flatnonzero(~is_refused)):
+            found, left = self._answer_partition(topic, partition, Asked.at(questions, where))
+            if left is None:
+                answers.put(where, found)
+                is_done[where] = True
+            else:
+                work.append(PartitionWork(topic, partition, where, left))
+        return answers, is_done, work
+
+    def answer(self, questions: Questions) -> Answers:
+        """All answers, one piece of work behind the other, however long they take."""
+        answers, _, work = self.answer_from_tables(questions)
+        for piece in work:
+            answers.put(piece.where, piece.run())
+        return answers
+
+    def _answer_partition(
+        self, topic: str, partition: int, asked: Asked
+    ) -> tuple[Answers, Callable[[], Answers] | None]:
+        known = self._index.partition(topic, partition)
+        if known is None:
+            if self._local is None:
+                return Answers.nothing(asked.count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), None
+            no_batches: list[BatchQuestion] = []
+            facts, answers, batches = None, Answers.nothing(asked.count), no_batches
+        else:
+            facts, segments = known
+            answers, batches = search_archive(self._index, topic, partition, facts, segments, asked)
+        local = self._local
+        if local is None and not batches:
+            assert facts is not None
+            return _without_local(facts, asked, answers), None
+
+        def run() -> Answers:
+            for batch in batches:
+                batch.answer(self._batches, answers)
+            if local is None:
+                assert facts is not None
+                return _without_local(facts, asked, answers)
+            return _with_local(local, topic, partition, facts, asked, answers)
+
+        return answers, _told(run, asked.count)
+
+
+def _told(run: Callable[[], Answers], count: int) -> Callable[[], Answers]:
+    """What is wrong with one partition's archive or tier is an answer."""
+
+    def told() -> Answers:
+        try:
+            return run()
+        except ArchiveError:
+            return Answers.nothing(count, ErrorCode.CORRUPT_MESSAGE)
+        except RetriableError:
+            return Answers.nothing(count, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    return told
+
+
+def _route(facts: PartitionFacts | None, asked: Asked, answers: Answers, local_start: int) -> None:
+    """By the archive's largest timestamp, which spares the archive requests that are later than all of it."""
+    is_time = asked.timestamps_ms >= 0
+    latest = None if facts is None else facts.max_timestamp_ms
+    is_remote = is_time if latest is None else is_time & (asked.timestamps_ms <= latest)
+    is_local = (
+        (is_time & ~is_remote) | asked.asks(SpecialTimestamp.LATEST) | asked.asks(SpecialTimestamp.EARLIEST_LOCAL)
+    )
+    answers.routes[:] = METADATA
+    answers.routes[is_remote | asked.asks(SpecialTimestamp.MAX_TIMESTAMP)] = REMOTE_THEN_LOCAL
+    answers.routes[is_local] = LOCAL_ONLY
+    answers.local_starts[answers.routes != METADATA] = local_start
+
+
+def _fence(asked: Asked, answers: Answers, leader_epoch: int | None) -> None:
+    """Those who know another leader get no answer. The archive's newest leader may not be the newest there is."""
+    if leader_epoch is not None and leader_epoch >= 0:
+        is_fenced = (asked.leader_epochs >= 0) & (asked.versions >= LEADER_EPOCH_SINCE_VERSION)
+        answers.refuse(is_fenced & (asked.leader_epochs < leader_epoch), ErrorCode.FENCED_LEADER_EPOCH)
+        answers.refuse(is_fenced & (asked.leader_epochs > leader_epoch), ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+
+def _hide_epochs(asked: Asked, answers: Answers) -> Answers:
+    answers.leader_epochs[asked.versions < LEADER_EPOCH_SINCE_VERSION] = UNKNOWN_EPOCH
+    return answers
+
+
+def _without_local(facts: PartitionFacts, asked: Asked, answers: Answers) -> Answers:
+    """There is only the archive: it says where a local search would have to begin."""
+    _route(facts, asked, answers, facts.local_start_offset)
+    for special in SpecialTimestamp:
+        found = _special_from_archive(facts, special)
+        if found is not None:
+            for at in np.flatnonzero(asked.asks(special)).tolist():
+                answers.find(at, found)
+    # Nothing is tiered, which is known; all else that lacks is for others to say.
+    is_missing = (answers.offsets < 0) & (answers.errors == ErrorCode.NONE)
+    answers.errors[is_missing & ~asked.asks(SpecialTimestamp.LATEST_TIERED)] = ErrorCode.LOCAL_REQUIRED
+    is_time = asked.timestamps_ms >= 0
+    if facts.stable_offset is not None:
+        is_ranked = is_time | asked.asks(SpecialTimestamp.MAX_TIMESTAMP)
+        is_open = is_ranked & asked.is_committed & (answers.offsets >= facts.stable_offset)
+        answers.refuse(is_open, ErrorCode.OPEN_TRANSACTION)
+    _fence(asked, answers, facts.leader_epoch)
+    return _hide_epochs(asked, answers)
+
+
+def _special_from_archive(facts: PartitionFacts, special: SpecialTimestamp) -> FoundOffset | None:
+    tiered = facts.latest_tiered_offset
+    match special:
+        case SpecialTimestamp.EARLIEST:
+            return _at(facts, facts.first_offset)
+        case SpecialTimestamp.LATEST_TIERED if tiered is not None:
+            return _at(facts, tiered)
+        case SpecialTimestamp.EARLIEST_PENDING_UPLOAD if tiered is not None:
+            return _at(facts, max(tiered + 1, facts.first_offset))
+    return None
+
+
+def _at(facts: PartitionFacts, offset: int) -> FoundOffset:
+    epoch = facts.leader_epoch_at(offset)
+    return FoundOffset(offset=offset, timestamp_ms=NOTHING, leader_epoch=UNKNOWN_EPOCH if epoch is None else epoch)
+
+
+def _with_local(
+    local: LocalTier, topic: str, partition: int, facts: PartitionFacts | None, asked: Asked, answers: Answers
+) -> Answers:
+    """The archive's answers, completed and bounded by what the local tier knows of the log."""
+    state = local.read_state(topic, partition)
+    if state is None:
+        if facts is None:
+            return Answers.nothing(asked.count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _without_local(facts, asked, answers)
+    tail = LocalTail(local, topic, partition, facts, state)
+    _route(facts, asked, answers, tail.search_from)
+    fetchable = np.where(asked.is_committed, state.last_stable_offset, state.high_watermark)
+    is_settled = (asked.timestamps_ms >= 0) & (answers.offsets >= state.log_start_offset)
+    for at in np.flatnonzero(~is_settled & (answers.errors == ErrorCode.NONE)).tolist():
+        timestamp_ms = int(asked.timestamps_ms[at])
+        if timestamp_ms >= 0:
+            tail.complete(answers, at, timestamp_ms)
+        else:
+            tail.answer_special(answers, at, SpecialTimestamp(timestamp_ms), int(fetchable[at]))
+    is_bounded = ~(asked.asks(SpecialTimestamp.LATEST) | asked.asks(SpecialTimestamp.EARLIEST))
+    answers.refuse(is_bounded & (answers.errors == ErrorCode.NONE) & (answers.offsets >= fetchable), ErrorCode.NONE)
+    known = facts.leader_epoch if facts is not None else None
+    _fence(asked, answers, state.leader_epoch if state.leader_epoch >= 0 else known)
+    return _hide_epochs(asked, answers)

@@ -1,0 +1,100 @@
+"""local_answers: what becomes of the archive's answers where a local tier knows the rest of the log?
+
+They are completed (by what is not archived yet) and bounded (by where the log begins by now, and by what a consumer may
+see). Where the index is older than the log, that is said (STALE_INDEX) rather than guessed, unless the tier knows the
+archived part itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from coldlog.lookups.local_tier import FoundOffset, LocalLogState, LocalTier
+from coldlog.lookups.questions import Answers
+from coldlog.lookups.served_index import NOTHING, PartitionFacts
+from coldlog.model.list_offsets import UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTail:
+    """One partition's local tier beside its archive."""
+
+    local: LocalTier
+    topic: str
+    partition: int
+    facts: PartitionFacts | None
+    state: LocalLogState
+
+    @property
+    def search_from(self) -> int:
+        """Where the local search begins: behind the archive, and not before the log."""
+        archived = 0 if self.facts is None else self.facts.local_start_offset
+        return max(archived, self.state.log_start_offset)
+
+    @property
+    def has_hole(self) -> bool:
+        """Segments were archived and left the local tier since the index was made."""
+        return not self.local.covers_archive and self.state.local_log_start_offset > self.search_from
+
+    def complete(self, answers: Answers, at: int, timestamp_ms: int) -> None:
+        """The first at or after a time: the archive's answer stands unless the log begins behind it by now."""
+        was_found = answers.offsets[at] >= 0
+        if self.has_hole or (was_found and not self.local.covers_archive):
+            answers.refuse(np.array([at]), ErrorCode.STALE_INDEX)
+            return
+        from_offset = self.state.log_start_offset if was_found else self.search_from
+        found = self.local.find_offset(self.topic, self.partition, timestamp_ms, from_offset)
+        if found is None:
+            answers.refuse(np.array([at]), ErrorCode.NONE)
+        else:
+            answers.find(at, found)
+
+    def answer_special(self, answers: Answers, at: int, special: SpecialTimestamp, fetchable: int) -> None:
+        """LATEST and the others."""
+        if special is SpecialTimestamp.LATEST:
+            leader = self.state.leader_epoch
+            answers.find(at, FoundOffset(offset=fetchable, timestamp_ms=NOTHING, leader_epoch=leader))
+        elif special is SpecialTimestamp.MAX_TIMESTAMP:
+            self._find_max_timestamp(answers, at)
+        else:
+            self._find_place(answers, at, special)
+
+    def _find_place(self, answers: Answers, at: int, special: SpecialTimestamp) -> None:
+        places: dict[SpecialTimestamp, int | None] = {
+            SpecialTimestamp.EARLIEST: self.state.log_start_offset,
+            SpecialTimestamp.EARLIEST_LOCAL: self.state.local_log_start_offset,
+            SpecialTimestamp.LATEST_TIERED: self._highest_tiered,
+            SpecialTimestamp.EARLIEST_PENDING_UPLOAD: self._first_pending,
+        }
+        offset = places[special]
+        if offset is not None:
+            epoch = self.local.leader_epoch_at(self.topic, self.partition, offset)
+            if epoch < 0 and self.facts is not None:
+                told = self.facts.leader_epoch_at(offset)
+                epoch = UNKNOWN_EPOCH if told is None else told
+            answers.find(at, FoundOffset(offset=offset, timestamp_ms=NOTHING, leader_epoch=epoch))
+
+    @property
+    def _highest_tiered(self) -> int | None:
+        told = self.state.highest_tiered_offset
+        if told is not None:
+            return None if told < 0 else told
+        return None if self.facts is None else self.facts.latest_tiered_offset
+
+    @property
+    def _first_pending(self) -> int | None:
+        tiered, state = self._highest_tiered, self.state
+        if tiered is not None:
+            return max(tiered + 1, state.log_start_offset)
+        return state.log_start_offset if state.local_log_start_offset == state.log_start_offset else None
+
+    def _find_max_timestamp(self, answers: Answers, at: int) -> None:
+        """The larger of the archive's, which was found before, and the local tier's; the lower offset on ties."""
+        found = self.local.find_max_timestamp(self.topic, self.partition)
+        if 0 <= answers.offsets[at] < self.state.log_start_offset:
+            answers.refuse(np.array([at]), ErrorCode.STALE_INDEX)
+            return
+        if found is not None and (answers.offsets[at] < 0 or found.timestamp_ms > answers.timestamps_ms[at]):
+            answers.find(at, found)

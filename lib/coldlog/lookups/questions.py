@@ -1,0 +1,162 @@
+"""questions: how are many requests and their answers held, before and after they are rows?
+
+As arrays, one entry a request: what is asked of one partition is answered together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coldlog.lookups.local_tier import FoundOffset
+from coldlog.lookups.served_index import NOTHING, Int64s
+from coldlog.model.list_offsets import NEWEST_VERSION, UNKNOWN_EPOCH, ErrorCode, Route, SpecialTimestamp
+
+Flags = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.intp]
+ROUTES = (Route.METADATA, Route.REMOTE_THEN_LOCAL, Route.LOCAL_ONLY)
+METADATA, REMOTE_THEN_LOCAL, LOCAL_ONLY = range(3)
+"""Places in `ROUTES`."""
+_NO_OFFSET = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Requests as arrays, one entry each."""
+
+    topics: pa.Array
+    partitions: Int64s
+    timestamps_ms: Int64s
+    leader_epochs: Int64s
+    is_committed: Flags
+    versions: Int64s
+    is_invalid: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers as arrays, one entry a request. `offsets`, `leader_epochs`, `local_starts` and `routes` are -1 and
+    `timestamps_ms` NOTHING where there is none; routes are places in `ROUTES`."""
+
+    errors: Int64s
+    offsets: Int64s
+    timestamps_ms: Int64s
+    leader_epochs: Int64s
+    routes: Int64s
+    local_starts: Int64s
+
+    @staticmethod
+    def nothing(count: int, error: ErrorCode = ErrorCode.NONE) -> Answers:
+        """No offset for anyone."""
+        nowhere = [np.full(count, -1, dtype=np.int64) for _ in range(4)]
+        return Answers(
+            np.full(count, error, dtype=np.int64),
+            nowhere[0],
+            np.full(count, NOTHING, dtype=np.int64),
+            nowhere[1],
+            nowhere[2],
+            nowhere[3],
+        )
+
+    def put(self, where: Indices | Flags, others: Answers) -> None:
+        """Takes over the answers of others at these places."""
+        for name in self.__slots__:
+            getattr(self, name)[where] = getattr(others, name)
+
+    def take(self, where: Indices | Flags) -> Answers:
+        """The answers at these places."""
+        return Answers(*(getattr(self, name)[where] for name in self.__slots__))
+
+    def refuse(self, where: Indices | Flags, error: ErrorCode) -> None:
+        """No offset there, and why; the route stays."""
+        self.errors[where] = error
+        self.offsets[where] = _NO_OFFSET
+        self.timestamps_ms[where] = NOTHING
+        self.leader_epochs[where] = UNKNOWN_EPOCH
+
+    def find(self, at: int, found: FoundOffset) -> None:
+        """An offset there."""
+        self.errors[at] = ErrorCode.NONE
+        self.offsets[at] = found.offset
+        self.timestamps_ms[at] = found.timestamp_ms
+        self.leader_epochs[at] = found.leader_epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The requests of one partition, by ascending timestamp."""
+
+    timestamps_ms: Int64s
+    leader_epochs: Int64s
+    is_committed: Flags
+    versions: Int64s
+
+    @staticmethod
+    def at(questions: Questions, where: Indices) -> Asked:
+        return Asked(
+            questions.timestamps_ms[where],
+            questions.leader_epochs[where],
+            questions.is_committed[where],
+            questions.versions[where],
+        )
+
+    @property
+    def count(self) -> int:
+        return len(self.timestamps_ms)
+
+    def asks(self, special: SpecialTimestamp) -> Flags:
+        flags: Flags = self.timestamps_ms == special
+        return flags
+
+
+def is_unsupported(questions: Questions) -> Flags:
+    """Negative timestamps that mean nothing, or not yet in the version of the request."""
+    since = np.full(-min(SpecialTimestamp) + 1, 0)
+    for special in SpecialTimestamp:
+        since[-special] = special.since_version
+    timestamps_ms, versions = questions.timestamps_ms, questions.versions
+    is_special = (timestamps_ms < 0) & (timestamps_ms >= min(SpecialTimestamp))
+    is_too_old = is_special & (versions < since[np.where(is_special, -timestamps_ms, 0)])
+    flags: Flags = (timestamps_ms < min(SpecialTimestamp)) | is_too_old | (versions < 0) | (versions > NEWEST_VERSION)
+    return flags
+
+
+def iter_partitions(questions: Questions, among: Indices) -> Iterator[tuple[str, int, Indices]]:
+    """Requests by partition, each partition's by ascending timestamp."""
+    topics = questions.topics.take(pa.array(among)).dictionary_encode()
+    codes, names = topics.indices.to_numpy(zero_copy_only=False), topics.dictionary.to_pylist()
+    partitions = questions.partitions[among]
+    order = np.lexsort((questions.timestamps_ms[among], partitions, codes))
+    codes, partitions, where = codes[order], partitions[order], among[order]
+    for first, last in _iter_bounds((codes[1:] != codes[:-1]) | (partitions[1:] != partitions[:-1]), len(codes)):
+        yield names[codes[first]], int(partitions[first]), where[first:last]
+
+
+def _iter_bounds(is_new: Flags, count: int) -> Iterator[tuple[int, int]]:
+    if count:
+        starts = [0, *(np.flatnonzero(is_new) + 1).tolist()]
+        yield from zip(starts, [*starts[1:], count], strict=True)
+
+
+def iter_runs(numbers: Int64s) -> Iterator[tuple[int, int, int]]:
+    for first, last in _iter_bounds(numbers[1:] != numbers[:-1], len(numbers)):
+        yield int(numbers[first]), first, last
+
+
+def is_repeated(request_ids: pa.Array, topics: pa.Array, partitions: pa.Array) -> Flags:
+    """Entries whose partition their request names twice; without a request id each entry is a request of its own."""
+    rows = pa.table({"request_id": request_ids, "topic": topics, "partition": partitions})
+    if request_ids.null_count == len(request_ids):
+        return np.zeros(len(request_ids), dtype=np.bool_)
+    numbered = rows.append_column("at", pa.array(np.arange(rows.num_rows))).filter(pc.is_valid(rows["request_id"]))
+    keys = ["request_id", "topic", "partition"]
+    counts = numbered.group_by(keys).aggregate([("at", "count"), ("at", "list")])
+    repeated = counts.filter(pc.greater(counts["at_count"], 1))["at_list"]
+    flags = np.zeros(rows.num_rows, dtype=np.bool_)
+    flags[pc.list_flatten(repeated).to_numpy().astype(np.intp)] = True
+    return flags

@@ -1,0 +1,394 @@
+"""served_index: what do the tables say of one partition, read without an engine?
+
+The same tables and the same three levels as the SQL functions (segment, then batch or stair), over `TableReader`: a
+question reads the row groups that may hold its answer and no others. One index is for one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coldlog.model.states import IndexDepth
+from coldlog.tables.definition import TableDefinition
+from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.table_files import TableFiles, list_table_files
+from coldlog.tables.table_reader import TableReader
+from coldlog.tables.time_index import TIME_INDEX
+
+Int64s = npt.NDArray[np.int64]
+NOTHING = np.iinfo(np.int64).min
+"""Where an array has no timestamp; records may be of any time after it."""
+_END = np.iinfo(np.int64).max
+_KEPT_PARTITIONS = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarehouseFiles:
+    """The files of the tables that lookups read; can be pickled."""
+
+    partitions: TableFiles
+    segments: TableFiles
+    batches: TableFiles
+    stairs: TableFiles
+
+
+def list_warehouse_files(uri: str, *, as_of_ms: int | None = None) -> WarehouseFiles:
+    """What the warehouse holds now, or held then: index tables as the segments of the same moment name them."""
+
+    def listed(table: TableDefinition) -> TableFiles:
+        # Delta keeps statistics of these columns for each file.
+        columns = [
+            name
+            for name in table.skipping_columns
+            if pa.types.is_integer(kind := table.arrow_schema.field(name).type) or pa.types.is_string(kind)
+        ]
+        return list_table_files(f"{uri.rstrip('/')}/{table.name}", table, columns, as_of_ms=as_of_ms)
+
+    segments = listed(SEGMENTS)
+    while True:
+        batches, stairs = listed(OFFSET_INDEX), listed(TIME_INDEX)
+        again = listed(SEGMENTS)
+        if again.version == segments.version:
+            partitions = listed(PARTITION_METADATA)
+            return WarehouseFiles(partitions=partitions, segments=segments, batches=batches, stairs=stairs)
+        # A run published meanwhile: the rows that the older segments name may be gone.
+        segments = again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFacts:
+    """A row of partition_metadata; None where it is NULL."""
+
+    topic_id: str
+    log_start_offset: int | None
+    earliest_offset: int | None
+    latest_tiered_offset: int | None
+    max_timestamp_ms: int | None
+    max_timestamp_offset: int | None
+    stable_offset: int | None
+    lineage: tuple[tuple[int, int], ...]
+
+    @property
+    def first_offset(self) -> int:
+        """Where the log begins, as far as the archive knows."""
+        known = self.log_start_offset if self.log_start_offset is not None else self.earliest_offset
+        return 0 if known is None else known
+
+    @property
+    def local_start_offset(self) -> int:
+        """Where the search of segments that are not archived begins."""
+        return self.first_offset if self.latest_tiered_offset is None else self.latest_tiered_offset + 1
+
+    @property
+    def leader_epoch(self) -> int | None:
+        """The newest that is known."""
+        return self.lineage[-1][0] if self.lineage else None
+
+    def leader_epoch_at(self, offset: int) -> int | None:
+        """Of the leader that wrote `offset`."""
+        return next((epoch for epoch, start in reversed(self.lineage) if start <= offset), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedSegments:
+    """The segments that answer for one partition, in the order of their offsets.
+
+    `running_max_ms` never falls: the first segment where it is T or more holds the answer to T.
+    """
+
+    segment_ids: tuple[str, ...]
+    build_numbers: Int64s
+    from_offsets: Int64s
+    end_offsets: Int64s
+    running_max_ms: Int64s
+    is_at_batch_depth: npt.NDArray[np.bool_]
+
+    def place(self, topic: str, partition: int, number: int) -> SegmentPlace:
+        """One of them."""
+        return SegmentPlace(
+            topic=topic,
+            partition=partition,
+            segment_id=self.segment_ids[number],
+            build_number=int(self.build_numbers[number]),
+            from_offset=int(self.from_offsets[number]),
+            end_offset=int(self.end_offsets[number]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentPlace:
+    """A segment that answers for a partition, and where its rows are."""
+
+    topic: str
+    partition: int
+    segment_id: str
+    build_number: int
+    from_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundStairs:
+    """Answers to several timestamps; `offsets` is -1 where there is none."""
+
+    offsets: Int64s
+    timestamps_ms: Int64s
+    leader_epochs: Int64s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundBatch:
+    """Where the batch with an answer lies in its log."""
+
+    position: int
+    size_bytes: int
+    counted_from_offset: int
+
+
+class ServedIndex:
+    """Partitions, their served segments, and the stairs or batches of these."""
+
+    def __init__(self, files: WarehouseFiles, *, broker_compatible: bool = False) -> None:
+        self._broker_compatible = broker_compatible
+        self._partitions = TableReader(files.partitions, PARTITION_METADATA, _PARTITION_COLUMNS, _decode_partitions)
+        self._segments = TableReader(files.segments, SEGMENTS, _SEGMENT_COLUMNS, _decode_segments)
+        self._segment_rows = TableReader(files.segments, SEGMENTS, _OBJECT_COLUMNS, lambda rows: (rows, rows.nbytes))
+        self._stairs = TableReader(
+            files.stairs, TIME_INDEX, _STAIR_COLUMNS, _decode_stairs, texts_as_codes=("segment_id",)
+        )
+        self._batches = TableReader(
+            files.batches, OFFSET_INDEX, _BATCH_COLUMNS, _decode_batches, texts_as_codes=("segment_id",)
+        )
+        self._kept: dict[tuple[str, int], tuple[PartitionFacts, ServedSegments] | None] = {}
+
+    @property
+    def rows_read(self) -> int:
+        """Rows that were read from files so far; what was kept in memory does not count."""
+        readers = (self._partitions, self._segments, self._segment_rows, self._stairs, self._batches)
+        return sum(reader.counts.rows for reader in readers)
+
+    def partition(self, topic: str, partition: int) -> tuple[PartitionFacts, ServedSegments] | None:
+        """What is known of the current incarnation of a topic's partition; None: nothing."""
+        place = (topic, partition)
+        if place in self._kept:
+            return self._kept[place]
+        facts = self._find_facts(place)
+        found = None if facts is None else (facts, self._find_segments(place, facts.topic_id))
+        if len(self._kept) >= _KEPT_PARTITIONS:
+            self._kept.clear()
+        self._kept[place] = found
+        return found
+
+    def find_stairs(self, segment: SegmentPlace, timestamps_ms: Int64s) -> FoundStairs:
+        """For each timestamp the first record of the segment that is as late; timestamps ascend."""
+        found = FoundStairs(*(np.full(len(timestamps_ms), -1, dtype=np.int64) for _ in range(3)))
+        within = {**_within(segment), "timestamp_ms": (int(timestamps_ms[0]), _END)}
+        key = (segment.segment_id, segment.build_number)
+        for least_offset, part in self._stairs.iter_parts(within, "offset"):
+            if found.offsets.min() >= 0 and least_offset > found.offsets.max():
+                break
+            for start, stop in part.runs.get(key, ()):
+                _take_first(found, part, start, stop, timestamps_ms)
+        return found
+
+    def find_batch(self, segment: SegmentPlace, timestamp_ms: int) -> FoundBatch | None:
+        """The batch of the segment whose largest timestamp is the first to be as late."""
+        best: tuple[int, FoundBatch] | None = None
+        within = {**_within(segment, "last_offset"), "running_max_timestamp_ms": (timestamp_ms, _END)}
+        key = (segment.segment_id, segment.build_number)
+        for least_offset, part in self._batches.iter_parts(within, "base_offset"):
+            if best is not None and least_offset > best[0]:
+                break
+            for start, stop in part.runs.get(key, ()):
+                at = start + int(np.searchsorted(part.keys[start:stop], timestamp_ms))
+                if at < stop and (best is None or part.offsets[at] < best[0]):
+                    batch = FoundBatch(
+                        position=int(part.columns["position"][at]),
+                        size_bytes=int(part.columns["size_bytes"][at]),
+                        counted_from_offset=segment.from_offset,
+                    )
+                    best = int(part.offsets[at]), batch
+        return None if best is None else best[1]
+
+    def find_segment_row(self, segment: SegmentPlace) -> dict[str, object]:
+        """Its row of `segments`, as far as reading its log needs it."""
+        within = _partition_range(segment.topic, segment.partition)
+        for _, rows in self._segment_rows.iter_parts(within, "start_offset"):
+            chosen = rows.filter(pc.equal(rows["segment_id"], segment.segment_id))
+            if chosen.num_rows:
+                row: dict[str, object] = chosen.to_pylist()[0]
+                return row
+        raise AssertionError(f"segment {segment.segment_id} was listed in this version of the table")
+
+    def close(self) -> None:
+        """Closes the files."""
+        for reader in (self._partitions, self._segments, self._segment_rows, self._stairs, self._batches):
+            reader.close()
+
+    def _find_facts(self, place: tuple[str, int]) -> PartitionFacts | None:
+        for _, rows in self._partitions.iter_parts(_partition_range(*place), "partition"):
+            at = rows.places.get(place)
+            if at is not None:
+                return rows.facts(at)
+        return None
+
+    def _find_segments(self, place: tuple[str, int], topic_id: str) -> ServedSegments:
+        slices = [
+            part.rows.slice(start, stop - start)
+            for _, part in self._segments.iter_parts(_partition_range(*place), "start_offset")
+            if place in part.places
+            for start, stop in [part.places[place]]
+        ]
+        rows = pa.concat_tables(slices) if slices else _EMPTY_SEGMENTS
+        rows = rows.filter(pc.equal(rows["topic_id"], topic_id)).sort_by("served_from_offset")
+        reached = "broker_running_max_timestamp_ms" if self._broker_compatible else "running_max_timestamp_ms"
+        return ServedSegments(
+            segment_ids=tuple(rows["segment_id"].to_pylist()),
+            build_numbers=_numbers(rows["build_number"]),
+            from_offsets=_numbers(rows["served_from_offset"]),
+            end_offsets=_numbers(rows["end_offset"]),
+            running_max_ms=_numbers(rows[reached]),
+            is_at_batch_depth=pc.equal(rows["index_depth"], IndexDepth.BATCH.value).to_numpy(zero_copy_only=False),
+        )
+
+
+def _within(segment: SegmentPlace, offset: str = "offset") -> dict[str, tuple[object, object]]:
+    return {
+        **_partition_range(segment.topic, segment.partition),
+        "build_number": (segment.build_number, segment.build_number),
+        offset: (segment.from_offset, segment.end_offset),
+    }
+
+
+def _partition_range(topic: str, partition: int) -> dict[str, tuple[object, object]]:
+    return {"topic": (topic, topic), "partition": (partition, partition)}
+
+
+def _take_first(found: FoundStairs, part: _IndexRows, start: int, stop: int, timestamps_ms: Int64s) -> None:
+    """Brings in a run of stairs: the lower offset stays."""
+    at = start + np.searchsorted(part.keys[start:stop], timestamps_ms)
+    is_there = at < stop
+    at = np.where(is_there, at, start)
+    is_better = is_there & ((found.offsets < 0) | (part.offsets[at] < found.offsets))
+    found.offsets[is_better] = part.offsets[at][is_better]
+    found.timestamps_ms[is_better] = part.keys[at][is_better]
+    found.leader_epochs[is_better] = part.columns["leader_epoch"][at][is_better]
+
+
+def _numbers(column: pa.ChunkedArray) -> Int64s:
+    """NULL is NOTHING."""
+    filled = pc.fill_null(column.cast(pa.int64()), NOTHING)
+    numbers: Int64s = filled.to_numpy()
+    return numbers
+
+
+_PARTITION_COLUMNS = (
+    "topic", "partition", "topic_id", "is_current", "log_start_offset", "earliest_offset", "latest_tiered_offset",
+    "max_timestamp_ms", "max_timestamp_offset", "stable_offset", "leader_epoch_lineage",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _PartitionRows:
+    rows: pa.Table
+    places: dict[tuple[str, int], int]
+
+    def facts(self, at: int) -> PartitionFacts:
+        row = self.rows.slice(at, 1).to_pylist()[0]
+        lineage = tuple((each["leader_epoch"], each["start_offset"]) for each in row.pop("leader_epoch_lineage"))
+        names = (name for name in PartitionFacts.__dataclass_fields__ if name != "lineage")
+        return PartitionFacts(lineage=lineage, **{name: row[name] for name in names})
+
+
+def _decode_partitions(rows: pa.Table) -> tuple[_PartitionRows, int]:
+    current = rows.filter(rows["is_current"]).combine_chunks()
+    places = zip(current["topic"].to_pylist(), current["partition"].to_pylist(), strict=True)
+    return _PartitionRows(current, {place: at for at, place in enumerate(places)}), current.nbytes * 2
+
+
+_SEGMENT_COLUMNS = (
+    "topic", "partition", "topic_id", "segment_id", "build_number", "index_depth", "end_offset", "served_from_offset",
+    "running_max_timestamp_ms", "broker_running_max_timestamp_ms",
+)  # fmt: skip
+_OBJECT_COLUMNS = ("topic", "partition", "topic_id", "segment_id", "start_offset", "objects")
+_EMPTY_SEGMENTS = pa.schema([SEGMENTS.arrow_schema.field(name) for name in _SEGMENT_COLUMNS]).empty_table()
+
+
+@dataclass(frozen=True, slots=True)
+class _SegmentRows:
+    rows: pa.Table
+    places: dict[tuple[str, int], tuple[int, int]]
+
+
+def _decode_segments(rows: pa.Table) -> tuple[_SegmentRows, int]:
+    served = rows.filter(rows["served_from_offset"].is_valid())
+    served = served.sort_by([("topic", "ascending"), ("partition", "ascending")]).combine_chunks()
+    topics = served["topic"].combine_chunks().dictionary_encode()
+    codes = topics.indices.to_numpy() if served.num_rows else np.empty(0, np.int32)
+    partitions = served["partition"].to_numpy()
+    names = topics.dictionary.to_pylist()
+    places = {
+        (names[codes[start]], int(partitions[start])): (start, stop) for start, stop in _iter_runs(codes, partitions)
+    }
+    return _SegmentRows(served, places), served.nbytes
+
+
+_STAIR_COLUMNS = ("segment_id", "build_number", "offset", "timestamp_ms", "leader_epoch")
+_BATCH_COLUMNS = ("segment_id", "build_number", "base_offset", "running_max_timestamp_ms", "position", "size_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _IndexRows:
+    """Rows of an index table: by segment and build the runs in which `offsets` and `keys` ascend."""
+
+    runs: dict[tuple[str, int], list[tuple[int, int]]]
+    keys: Int64s
+    offsets: Int64s
+    columns: dict[str, Int64s]
+
+
+def _decode_stairs(rows: pa.Table) -> tuple[_IndexRows, int]:
+    return _decode_index(rows, "timestamp_ms", "offset", ("leader_epoch",))
+
+
+def _decode_batches(rows: pa.Table) -> tuple[_IndexRows, int]:
+    return _decode_index(rows, "running_max_timestamp_ms", "base_offset", ("position", "size_bytes"))
+
+
+def _decode_index(rows: pa.Table, key: str, offset: str, others: tuple[str, ...]) -> tuple[_IndexRows, int]:
+    segments = rows["segment_id"].combine_chunks()
+    codes = segments.indices.to_numpy()
+    columns = {name: _numbers(rows[name]) for name in ("build_number", key, offset, *others)}
+    is_same = (codes[1:] == codes[:-1]) & (columns["build_number"][1:] == columns["build_number"][:-1])
+    if np.any(is_same & (columns[offset][1:] <= columns[offset][:-1])):
+        # Files that were rewritten need not keep the order of a segment's rows.
+        order = np.lexsort((columns[offset], columns["build_number"], codes))
+        codes, columns = codes[order], {name: column[order] for name, column in columns.items()}
+    names, builds = segments.dictionary.to_pylist(), columns["build_number"]
+    runs: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for start, stop in _iter_runs(codes, builds):
+        runs.setdefault((names[codes[start]], int(builds[start])), []).append((start, stop))
+    decoded = _IndexRows(
+        runs=runs, keys=columns[key], offsets=columns[offset], columns={name: columns[name] for name in others}
+    )
+    return decoded, 8 * len(codes) * len(columns) + 200 * len(runs)
+
+
+def _iter_runs(*columns: npt.NDArray[np.generic]) -> Iterator[tuple[int, int]]:
+    """Where all columns stay the same."""
+    count = len(columns[0])
+    if count == 0:
+        return
+    is_new = np.zeros(count - 1, dtype=np.bool_)
+    for column in columns:
+        is_new |= column[1:] != column[:-1]
+    starts = [0, *(np.flatnonzero(is_new) + 1).tolist()]
+    yield from zip(starts, [*starts[1:], count], strict=True)

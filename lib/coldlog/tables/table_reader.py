@@ -1,0 +1,151 @@
+"""table_reader: how is a small part of a table read without an engine?
+
+Below the files of a table, the statistics of Parquet's row groups narrow further; a row group is read at a time, the
+columns that are asked for alone, decoded once, and kept while there is room. One reader is for one thread.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from coldlog.errors import RetriableError
+from coldlog.tables.definition import TableDefinition
+from coldlog.tables.table_files import ColumnRanges, TableFiles, column_ranges
+
+_Decoded = TypeVar("_Decoded")
+_OPEN_FILES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenFile:
+    parquet: pq.ParquetFile
+    ranges: ColumnRanges
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What a reader has read from storage so far; what it had kept does not count."""
+
+    files: int = 0
+    row_groups: int = 0
+    rows: int = 0
+
+
+class TableReader(Generic[_Decoded]):
+    """Row groups of one table, decoded by `decode`, which gives what to keep and its size in bytes."""
+
+    def __init__(
+        self,
+        files: TableFiles,
+        table: TableDefinition,
+        columns: Sequence[str],
+        decode: Callable[[pa.Table], tuple[_Decoded, int]],
+        *,
+        texts_as_codes: Sequence[str] = (),
+        keep_bytes: int = 256 << 20,
+    ) -> None:
+        self.counts = ReadCounts()
+        self._files = files
+        self._table = table
+        self._columns = list(columns)
+        self._decode = decode
+        self._texts_as_codes = list(texts_as_codes)
+        self._keep_bytes = keep_bytes
+        self._kept_bytes = 0
+        self._kept: OrderedDict[tuple[int, int], tuple[_Decoded, int]] = OrderedDict()
+        self._open: OrderedDict[int, _OpenFile] = OrderedDict()
+        self._filesystem: tuple[fs.FileSystem, str] | None = None
+
+    @property
+    def version(self) -> int:
+        """The version of the table."""
+        return self._files.version
+
+    def iter_parts(self, within: Mapping[str, tuple[object, object]], order_by: str) -> Iterator[tuple[int, _Decoded]]:
+        """Row groups that may have a row with all columns in their ranges (ends included), by the least value of
+        `order_by`, an integer column, which comes with each; they hold other rows too.
+
+        A file that cannot be read is a `RetriableError`: a table that was vacuumed meanwhile, or a store that is down.
+        """
+        places = []
+        for number in self._files.ranges.may_hold(within):
+            ranges = self._opened(int(number)).ranges
+            least = ranges.minima[order_by]
+            places += [(int(least[group]), int(number), int(group)) for group in ranges.may_hold(within)]
+        for least_value, number, group in sorted(places):
+            yield least_value, self._read(number, group)
+
+    def _read(self, number: int, group: int) -> _Decoded:
+        kept = self._kept.get((number, group))
+        if kept is not None:
+            self._kept.move_to_end((number, group))
+            return kept[0]
+        try:
+            rows = self._opened(number).parquet.read_row_group(group, columns=self._columns, use_threads=False)
+        except (OSError, pa.ArrowException) as failed:
+            raise self._unreadable(number, failed) from failed
+        self.counts.row_groups += 1
+        self.counts.rows += rows.num_rows
+        decoded, size_bytes = self._decode(rows)
+        self._kept[number, group] = decoded, size_bytes
+        self._kept_bytes += size_bytes
+        while self._kept_bytes > self._keep_bytes and len(self._kept) > 1:
+            self._kept_bytes -= self._kept.popitem(last=False)[1][1]
+        return decoded
+
+    def _opened(self, number: int) -> _OpenFile:
+        opened = self._open.get(number)
+        if opened is not None:
+            self._open.move_to_end(number)
+            return opened
+        try:
+            filesystem, root = self._resolved()
+            source = filesystem.open_input_file(f"{root}/{self._files.paths[number]}")
+            parquet = pq.ParquetFile(source, read_dictionary=self._texts_as_codes)
+        except (OSError, pa.ArrowException) as failed:
+            raise self._unreadable(number, failed) from failed
+        opened = self._open[number] = _OpenFile(parquet, self._row_group_ranges(parquet.metadata))
+        self.counts.files += 1
+        if len(self._open) > _OPEN_FILES:
+            self._open.popitem(last=False)[1].parquet.close(force=True)
+        return opened
+
+    def _resolved(self) -> tuple[fs.FileSystem, str]:
+        if self._filesystem is None:
+            location = self._files.location
+            is_uri = "://" in location
+            self._filesystem = fs.FileSystem.from_uri(location) if is_uri else (fs.LocalFileSystem(), location)
+        return self._filesystem
+
+    def _row_group_ranges(self, metadata: pq.FileMetaData) -> ColumnRanges:
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        places = {groups[0].column(at).path_in_schema: at for at in range(groups[0].num_columns)} if groups else {}
+        names = self._files.ranges.minima.keys()
+        least: dict[str, list[object]] = {name: [] for name in names}
+        greatest: dict[str, list[object]] = {name: [] for name in names}
+        for group in groups:
+            for name in names:
+                statistics = group.column(places[name]).statistics if name in places else None
+                if statistics is not None and not statistics.has_min_max:
+                    statistics = None
+                least[name].append(None if statistics is None else statistics.min)
+                greatest[name].append(None if statistics is None else statistics.max)
+        return column_ranges(self._table, least, greatest, len(groups))
+
+    def _unreadable(self, number: int, failed: Exception) -> RetriableError:
+        return RetriableError(
+            f"a file of table {self._table.name} cannot be read ({type(failed).__name__}): "
+            f"{self._files.location}/{self._files.paths[number]}; if the table was vacuumed meanwhile, open it again"
+        )
+
+    def close(self) -> None:
+        """Closes the files."""
+        while self._open:
+            self._open.popitem()[1].parquet.close(force=True)
