@@ -11,7 +11,15 @@ from pyspark.sql import SparkSession
 
 from coldlog.lookups.queries import query_text
 
-FUNCTIONS: tuple[str, ...] = ("offset_for_timestamp", "next_segment_with_txn_index", "aborted_transactions")
+FUNCTIONS: tuple[str, ...] = (
+    "offset_for_timestamp",
+    "list_offsets",
+    "max_timestamp",
+    "earliest_offset",
+    "latest_tiered_offset",
+    "next_segment_with_txn_index",
+    "aborted_transactions",
+)
 VIEWS: tuple[str, ...] = ("archive_problems",)
 
 

@@ -1,7 +1,8 @@
 """list_offsets: what may a ListOffsets request ask, and what may it be told?
 
-Numbers and names are Kafka's (ListOffsetsRequest and Errors of 4.2). Two errors are our own and lie above Kafka's:
-LOCAL_REQUIRED and OPEN_TRANSACTION say that an archive alone cannot know the answer.
+Numbers and names are Kafka's (ListOffsetsRequest and Errors of 4.2). The errors that are our own lie above Kafka's:
+LOCAL_REQUIRED and OPEN_TRANSACTION say that an archive alone cannot know the answer, NOT_DECODED that the tables alone
+cannot: the answer lies in a batch whose records were not indexed, and lookup_offsets, which reads it, tells.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class ErrorCode(IntEnum):
     LOCAL_REQUIRED = 10_001
     OPEN_TRANSACTION = 10_002
     STALE_INDEX = 10_003
+    NOT_DECODED = 10_004
 
 
 class Route(StrEnum):

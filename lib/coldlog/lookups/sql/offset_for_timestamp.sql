@@ -17,18 +17,22 @@ FROM (
   FROM (
     SELECT /*+ BROADCAST(s) */ s.asked_topic, s.asked_partition, s.asked_ms, s.segment_id, s.build_number, b.base_offset
     FROM (
-      SELECT q.topic AS asked_topic, q.partition AS asked_partition, q.timestamp_ms AS asked_ms, s.segment_id, s.build_number
+      SELECT /*+ BROADCAST(k) */ k.asked_topic, k.asked_partition, k.asked_ms, s.segment_id, s.build_number
       FROM (
-        SELECT offset_for_timestamp.topic AS topic, offset_for_timestamp.partition AS partition,
-               offset_for_timestamp.timestamp_ms AS timestamp_ms
-      ) q
-      JOIN coldlog.partition_metadata p
-        ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
+        SELECT /*+ BROADCAST(q) */ q.topic AS asked_topic, q.partition AS asked_partition, q.timestamp_ms AS asked_ms,
+               p.topic_id
+        FROM (
+          SELECT offset_for_timestamp.topic AS topic, offset_for_timestamp.partition AS partition,
+                 offset_for_timestamp.timestamp_ms AS timestamp_ms
+        ) q
+        JOIN coldlog.partition_metadata p
+          ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
+      ) k
       JOIN coldlog.segments s
-        ON s.topic = q.topic AND s.partition = q.partition AND s.topic_id = p.topic_id
+        ON s.topic = k.asked_topic AND s.partition = k.asked_partition AND s.topic_id = k.topic_id
        AND s.served_from_offset IS NOT NULL
-       AND q.timestamp_ms <= s.running_max_timestamp_ms
-       AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < q.timestamp_ms)
+       AND k.asked_ms <= s.running_max_timestamp_ms
+       AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < k.asked_ms)
     ) s
     JOIN coldlog.offset_index b
       ON b.topic = s.asked_topic AND b.partition = s.asked_partition
@@ -49,18 +53,21 @@ WHERE p.is_current AND p.topic = offset_for_timestamp.topic AND p.partition = of
   AND offset_for_timestamp.timestamp_ms >= 0
   AND (p.max_timestamp_ms IS NULL OR p.max_timestamp_ms < offset_for_timestamp.timestamp_ms)
 UNION ALL
-SELECT NULL, NULL, NULL, 'NOT_DECODED'
+SELECT /*+ BROADCAST(k) */ NULL, NULL, NULL, 'NOT_DECODED'
 FROM (
-  SELECT offset_for_timestamp.topic AS topic, offset_for_timestamp.partition AS partition,
-         offset_for_timestamp.timestamp_ms AS timestamp_ms
-) q
-JOIN coldlog.partition_metadata p
-  ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
+  SELECT /*+ BROADCAST(q) */ q.topic AS asked_topic, q.partition AS asked_partition, q.timestamp_ms AS asked_ms, p.topic_id
+  FROM (
+    SELECT offset_for_timestamp.topic AS topic, offset_for_timestamp.partition AS partition,
+           offset_for_timestamp.timestamp_ms AS timestamp_ms
+  ) q
+  JOIN coldlog.partition_metadata p
+    ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
+) k
 JOIN coldlog.segments s
-  ON s.topic = q.topic AND s.partition = q.partition AND s.topic_id = p.topic_id
+  ON s.topic = k.asked_topic AND s.partition = k.asked_partition AND s.topic_id = k.topic_id
  AND s.served_from_offset IS NOT NULL AND s.index_depth = 'batch'
- AND q.timestamp_ms <= s.running_max_timestamp_ms
- AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < q.timestamp_ms)
+ AND k.asked_ms <= s.running_max_timestamp_ms
+ AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < k.asked_ms)
 UNION ALL
 SELECT NULL, NULL, NULL, 'UNKNOWN_TOPIC_OR_PARTITION'
 FROM (

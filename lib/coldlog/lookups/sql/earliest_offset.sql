@@ -1,0 +1,24 @@
+-- Where does a partition's log begin?
+--
+-- earliest_offset(topic, partition): always one row: the log start offset, or the first offset served where no log start
+-- is known, and its leader epoch (NULL: not known); NULLs where the partition is unknown.
+-- From one row of partition_metadata: an aggregate gives a row where there is none.
+CREATE OR REPLACE TEMPORARY FUNCTION earliest_offset(
+  topic STRING COMMENT 'Topic name',
+  partition INT COMMENT 'Partition number'
+)
+RETURNS TABLE (
+  offset BIGINT COMMENT 'Log start offset, else the first offset served; NULL: neither is known',
+  leader_epoch INT COMMENT 'Leader epoch there, by the lineage; NULL: not known'
+)
+COMMENT 'First offset of a partition, and its leader epoch'
+RETURN
+SELECT max(p.offset),
+       max(try_element_at(filter(p.leader_epoch_lineage, e -> e.start_offset <= p.offset), -1).leader_epoch)
+FROM (
+  -- A column of the function's own name would hide its parameters.
+  SELECT topic, partition, coalesce(log_start_offset, earliest_offset) AS offset, leader_epoch_lineage
+  FROM coldlog.partition_metadata
+  WHERE is_current
+) p
+WHERE p.topic = earliest_offset.topic AND p.partition = earliest_offset.partition

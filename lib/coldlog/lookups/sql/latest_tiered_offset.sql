@@ -1,0 +1,24 @@
+-- Where does a partition's archive end?
+--
+-- latest_tiered_offset(topic, partition): always one row: the last offset served, inclusive, and its leader epoch (NULL:
+-- not known); NULLs where nothing is tiered or the partition is unknown.
+-- From one row of partition_metadata: an aggregate gives a row where there is none.
+CREATE OR REPLACE TEMPORARY FUNCTION latest_tiered_offset(
+  topic STRING COMMENT 'Topic name',
+  partition INT COMMENT 'Partition number'
+)
+RETURNS TABLE (
+  offset BIGINT COMMENT 'Last offset served, inclusive; NULL: none',
+  leader_epoch INT COMMENT 'Leader epoch there, by the lineage; NULL: not known'
+)
+COMMENT 'Last offset of a partition in the archive, and its leader epoch'
+RETURN
+SELECT max(p.offset),
+       max(try_element_at(filter(p.leader_epoch_lineage, e -> e.start_offset <= p.offset), -1).leader_epoch)
+FROM (
+  -- A column of the function's own name would hide its parameters.
+  SELECT topic, partition, latest_tiered_offset AS offset, leader_epoch_lineage
+  FROM coldlog.partition_metadata
+  WHERE is_current
+) p
+WHERE p.topic = latest_tiered_offset.topic AND p.partition = latest_tiered_offset.partition

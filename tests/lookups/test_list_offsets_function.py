@@ -1,0 +1,380 @@
+"""The SQL face of ListOffsets, called in every way an analyst calls it, says what a plain loop over the rows says."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from archived_partitions import Answer, ArchivedPartition, Request, archived_partitions, expected_answer
+from builders.archive_writer import TopicPartition, write_archive
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
+from coldlog.model.states import IndexDepth
+from coldlog.sql import attach_warehouse
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import build_settings, golden_queries, is_true_answer, run_pipeline
+from spark_plans import scans_of
+
+LONGEST, SHORTEST = 2**63 - 1, -(2**63)
+ISOLATION_LEVELS = ("read_uncommitted", "read_committed", "READ_COMMITTED", "", None)
+VERSIONS = (None, -1, 0, 1, 3, 4, *range(6, 13))
+Partitions = dict[tuple[str, int], ArchivedPartition]
+
+LATERAL = (
+    "SELECT q.number, o.* FROM list_offsets_requests q, LATERAL list_offsets(q.topic, q.partition, q.timestamp_ms, "
+    "q.current_leader_epoch, q.isolation_level, q.version) o"
+)
+
+
+def view_of(spark: SparkSession, asked: Sequence[Request]) -> None:
+    """The requests as the view list_offsets_requests."""
+    columns = {
+        "number": pa.array(range(len(asked)), pa.int64()),
+        "topic": pa.array([each.topic for each in asked], pa.string()),
+        "partition": pa.array([each.partition for each in asked], pa.int32()),
+        "timestamp_ms": pa.array([each.timestamp_ms for each in asked], pa.int64()),
+        "current_leader_epoch": pa.array([each.current_leader_epoch for each in asked], pa.int32()),
+        "isolation_level": pa.array([each.isolation_level for each in asked], pa.string()),
+        "version": pa.array([each.version for each in asked], pa.int32()),
+    }
+    spark.createDataFrame(pa.table(columns)).createOrReplaceTempView("list_offsets_requests")
+
+
+def answers_of(rows: DataFrame) -> list[Answer]:
+    """The rows in the order asked, as the oracle writes them; name and code of each error agree."""
+    answers: list[Answer] = []
+    for number, row in enumerate(rows.toArrow().sort_by("number").to_pylist()):
+        assert row["number"] == number
+        error = ErrorCode(row["error_code"])
+        assert row["error"] == error.name
+        route = None if row["route"] is None else Route(row["route"])
+        found = row["offset"], row["offset_timestamp_ms"], row["leader_epoch"]
+        answers.append((error, *found, route, row["local_start_offset"]))
+    return answers
+
+
+def compare_under_lateral(warehouse: Warehouse, asked: Sequence[Request]) -> list[Answer]:
+    """Every answer is the oracle's; returns them."""
+    attach_warehouse(warehouse.spark, warehouse.uri)
+    view_of(warehouse.spark, asked)
+    partitions = archived_partitions(warehouse)
+    answers = answers_of(warehouse.spark.sql(LATERAL))
+    assert len(answers) == len(asked)
+    wrong = [
+        (request, answer, expected)
+        for request, answer in zip(asked, answers, strict=True)
+        if answer != (expected := expected_answer(request, _partition_of(partitions, request)))
+    ]
+    assert wrong[:5] == []
+    return answers
+
+
+def _partition_of(partitions: Partitions, request: Request) -> ArchivedPartition | None:
+    if request.topic is None or request.partition is None:
+        return None
+    return partitions.get((request.topic, request.partition))
+
+
+def epochs_around(partition: ArchivedPartition) -> list[int | None]:
+    """None asked, right, stale, future, and what no client sends."""
+    last = partition.lineage[-1][0] if partition.lineage else 3
+    return [-1, last, max(last - 1, 0), last + 1, 2**31 - 1, -7, None]
+
+
+def requests_for(partitions: Partitions, chance: random.Random) -> Iterator[Request]:
+    """Of every partition: all sentinels with everything beside them, and timestamps with the half of it."""
+    for (topic, partition), known in sorted(partitions.items()):
+        epochs = epochs_around(known)
+        for timestamp_ms in (*SpecialTimestamp, -7, SHORTEST, None):
+            for epoch, level, version in itertools.product(epochs[:4], ISOLATION_LEVELS[:3], VERSIONS):
+                yield Request(
+                    topic=topic,
+                    partition=partition,
+                    timestamp_ms=timestamp_ms,
+                    current_leader_epoch=epoch,
+                    isolation_level=level,
+                    version=version,
+                )
+        times = sorted({time for _, time, _ in known.stairs})
+        sample = {*chance.sample(times, min(12, len(times))), *times[-2:], known.max_timestamp_ms or 0}
+        around = {time + step for time in sample for step in (-1, 0, 1)} | {0, 1, LONGEST}
+        for timestamp_ms in sorted(time for time in around if 0 <= time <= LONGEST):
+            for level in ISOLATION_LEVELS[:2]:
+                yield Request(topic=topic, partition=partition, timestamp_ms=timestamp_ms, isolation_level=level)
+            yield Request(
+                topic=topic,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                current_leader_epoch=chance.choice(epochs),
+                isolation_level=chance.choice(ISOLATION_LEVELS),
+                version=chance.choice(VERSIONS),
+            )
+    yield from strangers()
+
+
+def strangers() -> Iterator[Request]:
+    """Partitions that are not there, with what would be wrong of others too."""
+    names: tuple[tuple[str | None, int | None], ...] = (("no such", 0), ("orders", 7), (None, 0), ("orders", None))
+    for topic, partition in names:
+        for timestamp_ms, epoch, level in itertools.product((5, -1, -9, None), (-1, 3), ISOLATION_LEVELS):
+            yield Request(
+                topic=topic,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                current_leader_epoch=epoch,
+                isolation_level=level,
+            )
+
+
+@pytest.mark.parametrize("name", ["golden", "golden_with_events"])
+def test_every_answer_under_lateral_is_that_of_a_scan(name: str, request: pytest.FixtureRequest) -> None:
+    warehouse: Warehouse = request.getfixturevalue(name)
+    asked = list(requests_for(archived_partitions(warehouse), random.Random(11)))
+    seen = Counter(error for error, *_ in compare_under_lateral(warehouse, asked))
+    assert len(asked) > 40_000
+    told = {ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST, ErrorCode.LOCAL_REQUIRED}
+    told |= {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPEN_TRANSACTION}
+    told |= {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH}
+    assert set(seen) == told
+    assert min(seen.values()) > 10
+
+
+def partition_row(topic: str, **columns: object) -> dict[str, object]:
+    """A row of partition_metadata with what matters here; the rest is empty."""
+    counts = [column.name for column in PARTITION_METADATA.columns if column.required and column.type == "BIGINT"]
+    named = {"topic": topic, "partition": 0, "topic_id": "id", "is_current": True, "leader_epoch_lineage": []}
+    return {**dict.fromkeys(PARTITION_METADATA.column_names), **dict.fromkeys(counts, 0), **named, **columns}
+
+
+LINEAGE = [{"leader_epoch": 4, "start_offset": 10}, {"leader_epoch": 9, "start_offset": 20}]
+SERVED = {"log_start_offset": 12, "earliest_offset": 12, "latest_tiered_offset": 29, "leader_epoch_lineage": LINEAGE}
+ODD_PARTITIONS = [
+    partition_row("nothing-known"),
+    partition_row("nothing-tiered", log_start_offset=17, leader_epoch_lineage=LINEAGE),
+    partition_row("no-log-start", **{**SERVED, "log_start_offset": None}, max_timestamp_ms=5, max_timestamp_offset=20),
+    partition_row("no-lineage", **{**SERVED, "leader_epoch_lineage": []}, max_timestamp_ms=5, max_timestamp_offset=20),
+    partition_row("before-lineage", **{**SERVED, "log_start_offset": 3}, max_timestamp_ms=5, max_timestamp_offset=9),
+    partition_row("no-timestamps", **SERVED),
+    partition_row("negative-timestamps", **SERVED, max_timestamp_ms=-1, max_timestamp_offset=14),
+    partition_row("not-decoded", **SERVED, max_timestamp_ms=5),
+    partition_row(
+        "log-start-behind", **{**SERVED, "log_start_offset": 40}, max_timestamp_ms=5, max_timestamp_offset=20
+    ),
+    partition_row("open", **SERVED, max_timestamp_ms=5, max_timestamp_offset=20, stable_offset=20),
+    partition_row("open-later", **SERVED, max_timestamp_ms=5, max_timestamp_offset=20, stable_offset=21),
+    partition_row("gone", **SERVED, is_current=False),
+    partition_row("twice", **{**SERVED, "latest_tiered_offset": 99}, is_current=False, topic_id="old"),
+    partition_row("twice", **SERVED, max_timestamp_ms=5, max_timestamp_offset=20),
+]
+
+
+def test_partitions_that_the_sample_lacks_are_answered_as_a_scan_does(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing tiered, no log start, no lineage, no timestamps, two incarnations."""
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
+    warehouse.create_missing()
+    warehouse.append(PARTITION_METADATA, warehouse.local(PARTITION_METADATA, ODD_PARTITIONS))
+    topics = sorted({str(row["topic"]) for row in ODD_PARTITIONS})
+    times = (*SpecialTimestamp, 0, 4, 5, 6, LONGEST)
+    asked = [
+        Request(
+            topic=topic,
+            partition=0,
+            timestamp_ms=timestamp_ms,
+            current_leader_epoch=epoch,
+            isolation_level=level,
+            version=version,
+        )
+        for topic, timestamp_ms, epoch, level, version in itertools.product(
+            topics, times, (-1, 8, 9, 10), ISOLATION_LEVELS[:2], (3, 4, 11)
+        )
+    ]
+    answers = compare_under_lateral(warehouse, asked)
+    told = {
+        (request.topic, request.timestamp_ms): answer
+        for request, answer in zip(asked, answers, strict=True)
+        if request == Request(topic=request.topic, partition=0, timestamp_ms=request.timestamp_ms)
+    }
+    none, local = ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED
+    assert told["nothing-known", -2] == (local, None, None, None, Route.METADATA, 0)
+    assert told["nothing-tiered", 0] == (local, None, None, None, Route.REMOTE_THEN_LOCAL, 17)
+    assert told["nothing-tiered", -2] == (none, 17, None, 4, Route.METADATA, None)
+    assert told["nothing-tiered", -3] == (local, None, None, None, Route.REMOTE_THEN_LOCAL, 17)
+    assert told["nothing-tiered", -5] == (none, None, None, None, Route.METADATA, None)
+    assert told["nothing-tiered", -6] == (local, None, None, None, Route.METADATA, 17)
+    assert told["no-log-start", -2] == (none, 12, None, 4, Route.METADATA, None)
+    assert told["no-lineage", -5] == (none, 29, None, None, Route.METADATA, None)
+    assert told["before-lineage", -2] == (none, 3, None, None, Route.METADATA, None)
+    assert told["not-decoded", -3] == (ErrorCode.NOT_DECODED, None, None, None, Route.REMOTE_THEN_LOCAL, None)
+    assert told["log-start-behind", -6] == (none, 40, None, 9, Route.METADATA, None)
+    assert told["open-later", -3] == (none, 20, 5, 9, Route.REMOTE_THEN_LOCAL, None)
+    assert told["open-later", 6] == (local, None, None, None, Route.LOCAL_ONLY, 30)
+    assert told["gone", 6][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert told["twice", -5] == (none, 29, None, 9, Route.METADATA, None)
+    shown = spark.sql(
+        "SELECT * FROM VALUES ('twice'), ('gone'), ('nothing-tiered') AS q(topic), LATERAL "
+        "latest_tiered_offset(q.topic, 0)"
+    )
+    assert sorted(map(tuple, shown.collect())) == [
+        ("gone", None, None),
+        ("nothing-tiered", None, None),
+        ("twice", 29, 9),
+    ]
+
+
+def test_what_lies_in_a_segment_at_batch_depth_is_not_decoded(spark: SparkSession, tmp_path: Path) -> None:
+    """And with one that is decoded behind it, each answers for itself."""
+    partition = TopicPartition(topic="t", partition=0)
+    segments = [_segment(0, 100), _segment(10, 200), _segment(20, 150), _segment(30, 300)]
+    write_archive(tmp_path / "archive", {partition: segments[:2]})
+    shallow = build_settings(IndexDepth.BATCH)
+    run_pipeline(spark, tmp_path / "archive", tmp_path / "warehouse", settings=shallow)
+    write_archive(tmp_path / "archive", {partition: segments})
+    warehouse = run_pipeline(spark, tmp_path / "archive", tmp_path / "warehouse", settings=build_settings())
+    attach_warehouse(spark, warehouse.uri)
+    view_of(spark, [Request(topic="t", partition=0, timestamp_ms=time) for time in (0, 200, 201, 300, 301, -3, -2)])
+    answers = answers_of(spark.sql(LATERAL))
+    assert [(error, offset) for error, offset, *_ in answers] == [
+        (ErrorCode.NOT_DECODED, None),
+        (ErrorCode.NOT_DECODED, None),
+        (ErrorCode.NONE, 30),
+        (ErrorCode.NONE, 30),
+        (ErrorCode.LOCAL_REQUIRED, None),
+        (ErrorCode.NONE, 30),
+        (ErrorCode.NONE, 0),
+    ]
+    assert {route for *_, route, _ in answers[:4]} == {Route.REMOTE_THEN_LOCAL}
+
+
+def _segment(start_offset: int, timestamp_ms: int) -> Segment:
+    return Segment(batches=(Batch(base_offset=start_offset, records=(Record(timestamp_ms=timestamp_ms),)),))
+
+
+def test_whatever_the_archive_answers_is_what_the_broker_answered(golden: Warehouse) -> None:
+    attach_warehouse(golden.spark, golden.uri)
+    queries = golden_queries()
+    for level, key in (("read_uncommitted", "ru"), ("read_committed", "rc")):
+        view_of(golden.spark, [_request_of(query, level) for query in queries])
+        rows = golden.spark.sql(LATERAL).toArrow().sort_by("number").to_pylist()
+        found = [(query, row) for query, row in zip(queries, rows, strict=True) if row["error"] == "NONE"]
+        elsewhere = {row["error"] for query, row in zip(queries, rows, strict=True) if row["error"] != "NONE"}
+        wrong = [
+            (query, row)
+            for query, row in found
+            if not is_true_answer({**query, "ru": query[key]}, row, broker_compatible=False)
+        ]
+        assert wrong == []
+        if level == "read_uncommitted":
+            assert elsewhere == {"LOCAL_REQUIRED", "UNKNOWN_TOPIC_OR_PARTITION"}
+            assert [id(query) for query, _ in found] == [id(query) for query in queries if _is_archived(query)]
+        else:
+            assert elsewhere == {"LOCAL_REQUIRED", "UNKNOWN_TOPIC_OR_PARTITION", "OPEN_TRANSACTION"}
+        assert len(found) > 6000
+
+
+def _request_of(query: dict[str, object], isolation_level: str) -> Request:
+    return Request(
+        topic=str(query["topic"]),
+        partition=int(str(query["partition"])),
+        timestamp_ms=int(str(query["ts"])),
+        isolation_level=isolation_level,
+    )
+
+
+def _is_archived(query: dict[str, object]) -> bool:
+    """The archive has the record: as the broker says or, where the broker passes it over, as a scan says."""
+    scan = query.get("scan")
+    return scan["offset"] is not None if isinstance(scan, dict) else bool(query["archive"])
+
+
+SHORT_FUNCTIONS = ("max_timestamp", "earliest_offset", "latest_tiered_offset")
+
+
+@pytest.mark.parametrize("name", ["golden", "golden_with_events"])
+def test_short_functions_under_lateral_give_one_row_a_request_as_the_rows_do(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    warehouse: Warehouse = request.getfixturevalue(name)
+    spark = warehouse.spark
+    attach_warehouse(spark, warehouse.uri)
+    partitions = archived_partitions(warehouse)
+    keys = [*partitions, ("no such", 0), ("orders", 9), *partitions]
+    view_of(spark, [Request(topic=topic, partition=partition, timestamp_ms=None) for topic, partition in keys])
+    for function in SHORT_FUNCTIONS:
+        rows = spark.sql(
+            f"SELECT q.number, o.* FROM list_offsets_requests q, LATERAL {function}(q.topic, q.partition) o"
+        ).collect()
+        expected = [(number, *_short_answer(function, partitions.get(key))) for number, key in enumerate(keys)]
+        assert sorted(map(tuple, rows)) == expected
+
+
+def _short_answer(function: str, partition: ArchivedPartition | None) -> tuple[int | None, int | None]:
+    if partition is None:
+        return None, None
+    if function == "max_timestamp":
+        return partition.max_timestamp_ms, partition.max_timestamp_offset
+    offset = partition.start if function == "earliest_offset" else partition.latest_tiered_offset
+    return offset, partition.leader_epoch_at(offset)
+
+
+def test_constants_and_parameters_give_what_lateral_gives(golden: Warehouse) -> None:
+    attach_warehouse(golden.spark, golden.uri)
+    sql = golden.spark.sql
+    partitions = archived_partitions(golden)
+    for timestamp_ms in (0, 1_700_042_400_000, -1, -2, -3, -6, -9):
+        request = Request(topic="orders", partition=0, timestamp_ms=timestamp_ms)
+        error, *rest = expected_answer(request, partitions["orders", 0])
+        expected = [(error.value, error.name, *rest)]
+        for call in (
+            sql(f"SELECT * FROM list_offsets('orders', 0, {timestamp_ms})"),
+            sql("SELECT * FROM list_offsets(:t, :p, :ms)", args={"t": "orders", "p": 0, "ms": timestamp_ms}),
+            sql("SELECT * FROM list_offsets(?, ?, ?)", args=["orders", 0, timestamp_ms]),
+            sql(f"SELECT * FROM list_offsets(topic => 'orders', timestamp_ms => {timestamp_ms}, partition => 0)"),
+            sql(f"SELECT o.* FROM VALUES ('orders') AS q(topic), LATERAL list_offsets(q.topic, 0, {timestamp_ms}) o"),
+        ):
+            assert [tuple(row) for row in call.collect()] == expected
+    fenced = sql("SELECT error FROM list_offsets('payments', 0, 0, current_leader_epoch => 1)").collect()
+    assert [row["error"] for row in fenced] == ["FENCED_LEADER_EPOCH"]
+    old = sql("SELECT error, offset, leader_epoch FROM list_offsets('payments', 0, 0, 1, version => 3)").collect()
+    assert [tuple(row) for row in old] == [("NONE", 0, None)]
+
+
+def test_max_timestamp_reads_one_file_of_partition_metadata_and_nothing_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
+    warehouse.create_missing()
+    for topic in ("a", "b", "c", "d"):
+        rows = [partition_row(topic, **SERVED, partition=number, max_timestamp_ms=number) for number in range(5)]
+        warehouse.append(PARTITION_METADATA, warehouse.local(PARTITION_METADATA, rows).coalesce(1))
+    attach_warehouse(spark, warehouse.uri)
+    answer = spark.sql("SELECT * FROM max_timestamp('c', 3)")
+    assert [tuple(row) for row in answer.collect()] == [(3, None)]
+    (scan,) = scans_of(answer)
+    assert (scan.table, scan.file_count, scan.row_count) == ("partition_metadata", 1, 5)
+
+
+def test_requests_are_the_side_of_each_join_that_is_sent_about(golden: Warehouse) -> None:
+    """Else a table of a hundred million stairs would be; and a stair is met through its batch alone."""
+    attach_warehouse(golden.spark, golden.uri)
+    view_of(golden.spark, [Request(topic="orders", partition=0, timestamp_ms=time) for time in range(1000)])
+    for function in ("list_offsets", "offset_for_timestamp"):
+        answer = golden.spark.sql(
+            "SELECT q.number, o.* FROM list_offsets_requests q, "
+            f"LATERAL {function}(q.topic, q.partition, q.timestamp_ms) o"
+        )
+        assert len(answer.collect()) == 1000
+        scans = scans_of(answer)
+        assert {scan.table for scan in scans} == {"partition_metadata", "segments", "offset_index", "time_index"}
+        assert {scan.table for scan in scans if scan.is_broadcast} <= {"partition_metadata"}
+        (stairs,) = [scan for scan in scans if scan.table == "time_index"]
+        assert "batch_base_offset" in stairs.join
+        (batches,) = [scan for scan in scans if scan.table == "offset_index"]
+        assert "segment_id" in batches.join
