@@ -25,7 +25,8 @@ from coldlog.brokers.kafka_options import client_arguments, client_library, read
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 
 _SERVERS = re.compile(r"[^\s,:]+:[0-9]{1,5}(,\s*[^\s,:]+:[0-9]{1,5})*")
-_GRACE_S = 1.0
+CLOSE_S = 1.0
+"""What a client gets to close, and a call beyond its time-out."""
 _POLL_MS = 500
 _FETCH_BYTES = 4 << 20
 _RECORDS_A_POLL = 5_000
@@ -108,7 +109,7 @@ def iter_records(
     """The records in [from_offset, end_offset), thousands at a time; memory is bounded by what a fetch brings."""
     kafka, about = client_library(), f"partition {partition} of topic {topic}"
     place = kafka.TopicPartition(topic, partition)
-    consumer = _watched(cluster, about, lambda: kafka.KafkaConsumer(**_consumer_options(cluster)))
+    consumer = watched(cluster, about, lambda: kafka.KafkaConsumer(**_consumer_options(cluster)))
     try:
         consumer.assign([place])
         consumer.seek(place, from_offset)
@@ -117,7 +118,7 @@ def iter_records(
         # Also of a broker that is silent: this is not worth a wait, nor another error.
         closing = threading.Thread(target=consumer.close, kwargs={"autocommit": False}, daemon=True)
         closing.start()
-        closing.join(_GRACE_S)
+        closing.join(CLOSE_S)
 
 
 def _iter_polled(
@@ -125,9 +126,9 @@ def _iter_polled(
 ) -> Iterator[list[LiveRecord]]:
     position, silent_ms = consumer.position(place), 0
     while position < end_offset:
-        polled = _watched(cluster, about, lambda: consumer.poll(_POLL_MS, max_records=_RECORDS_A_POLL))
+        polled = watched(cluster, about, lambda: consumer.poll(_POLL_MS, max_records=_RECORDS_A_POLL))
         # Behind a transaction's last marker the position moves without a record.
-        moved = max(position, _watched(cluster, about, lambda: consumer.position(place)))
+        moved = max(position, watched(cluster, about, lambda: consumer.position(place)))
         silent_ms = 0 if moved > position else silent_ms + _POLL_MS
         position = moved
         if silent_ms > cluster.timeout_ms:
@@ -143,7 +144,7 @@ def _iter_polled(
 
 def _consumer_options(cluster: Cluster) -> dict[str, object]:
     return {
-        **_client_options(cluster),
+        **client_options(cluster),
         "group_id": None,
         "enable_auto_commit": False,
         "auto_offset_reset": "none",
@@ -158,16 +159,17 @@ def _ask_admin(cluster: Cluster, about: str, question: Callable[[object], _Answe
     kafka = client_library()
 
     def ask() -> _Answer:
-        admin = kafka.KafkaAdminClient(**_client_options(cluster))
+        admin = kafka.KafkaAdminClient(**client_options(cluster))
         try:
             return question(admin)
         finally:
             admin.close()
 
-    return _watched(cluster, about, ask)
+    return watched(cluster, about, ask)
 
 
-def _client_options(cluster: Cluster) -> dict[str, object]:
+def client_options(cluster: Cluster) -> dict[str, object]:
+    """What every client of the library is made with."""
     times = {"bootstrap_timeout_ms": cluster.timeout_ms, "request_timeout_ms": cluster.timeout_ms}
     return {
         **client_arguments(cluster.options),
@@ -176,7 +178,7 @@ def _client_options(cluster: Cluster) -> dict[str, object]:
     }
 
 
-def _watched(cluster: Cluster, about: str, call: Callable[[], _Answer]) -> _Answer:
+def watched(cluster: Cluster, about: str, call: Callable[[], _Answer]) -> _Answer:
     """What the call returns. A call that has no end is left behind in its thread, which ends with the process."""
     answers: list[_Answer] = []
     failures: list[Exception] = []
@@ -191,7 +193,7 @@ def _watched(cluster: Cluster, about: str, call: Callable[[], _Answer]) -> _Answ
     thread = threading.Thread(target=run, name="coldlog-kafka", daemon=True)
     with _heard() as troubles:
         thread.start()
-        thread.join(cluster.timeout_ms / 1000 + _GRACE_S)
+        thread.join(cluster.timeout_ms / 1000 + CLOSE_S)
     if answers:
         return answers[0]
     if failures:

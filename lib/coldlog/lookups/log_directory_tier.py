@@ -28,6 +28,7 @@ from a new listing; a file that is gone then too, or a log that has become short
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -53,8 +54,9 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.sections import SectionReader
 from coldlog.formats.time_index import TimeIndex
 from coldlog.index.open_transactions import OpenTransactions
-from coldlog.index.stairs import RunningMaximum, find_stairs
+from coldlog.index.stairs import RunningMaximum
 from coldlog.lookups.local_tier import FoundOffset, LocalLogState
+from coldlog.lookups.window_search import find_first_in_window, iter_stairs
 
 _CHANGED = frozenset({Reason.OBJECT_MISSING, Reason.LOG_SIZE_DIFFERS})
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -82,6 +84,11 @@ class LogDirectoryTier:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_store", LocalStore(root=self.directory, uri=self.directory))
+
+    @property
+    def covers_archive(self) -> bool:
+        """It does not: only what lies in the directory is searched."""
+        return False
 
     def read_state(self, topic: str, partition: int) -> LocalLogState | None:
         """As the files say now."""
@@ -199,13 +206,17 @@ class LogDirectoryTier:
         """The first record that is late enough, of the batches from the one that holds `begin_offset` on."""
         sections = SectionReader(limits=self.limits)
         for window in self._iter_windows(segment, begin_offset):
-            headers = window.headers
-            may_hold = (headers.max_timestamp_ms >= timestamp_ms) & (headers.last_offset >= from_offset)
-            for batch in np.flatnonzero(may_hold & (headers.record_count > 0)).tolist():
-                running = RunningMaximum(counted_from_offset=from_offset)
-                for each in _iter_stairs(segment, window, batch, sections, running):
-                    if each.timestamp_ms >= timestamp_ms:
-                        return each
+            with _named(segment):
+                found = find_first_in_window(
+                    window.content,
+                    window.headers,
+                    window.position,
+                    timestamp_ms=timestamp_ms,
+                    from_offset=from_offset,
+                    sections=sections,
+                )
+            if found is not None:
+                return found
         return None
 
     def _find_max_timestamp(self, found: LocalPartition) -> FoundOffset | None:
@@ -237,10 +248,13 @@ class LogDirectoryTier:
         # Compaction took the latest records and left the headers as they were.
         sections, running = SectionReader(limits=self.limits), RunningMaximum(counted_from_offset=segment.base_offset)
         for window in self._iter_windows(segment, segment.base_offset):
-            for batch in np.flatnonzero(window.headers.record_count > 0).tolist():
-                if not running.is_known or window.headers.max_timestamp_ms[batch] > running.timestamp_ms:
-                    for each in _iter_stairs(segment, window, batch, sections, running):
-                        found = each
+            headers = window.headers
+            for batch in np.flatnonzero(headers.record_count > 0).tolist():
+                if not running.is_known or headers.max_timestamp_ms[batch] > running.timestamp_ms:
+                    one = headers.slice(batch, batch + 1)
+                    with _named(segment):
+                        stairs = list(iter_stairs(window.content, one, window.position, sections, running))
+                    found = stairs[-1] if stairs else found
         return found
 
     def _iter_windows(self, segment: LocalSegment, offset: int) -> Iterator[LogWindow]:
@@ -284,16 +298,11 @@ def _promised_ms(segment: LocalSegment, time_index: TimeIndex | None) -> int | N
     return int(time_index.timestamps_ms[-1])
 
 
-def _iter_stairs(
-    segment: LocalSegment, window: LogWindow, batch: int, sections: SectionReader, running: RunningMaximum
-) -> Iterator[FoundOffset]:
-    """The records of the batch, each later than those before it; advances `running`."""
-    one = window.headers.slice(batch, batch + 1)
+@contextmanager
+def _named(segment: LocalSegment) -> Iterator[None]:
+    """Damage names the log it was found in."""
     try:
-        for section in sections.iter_sections(window.content, one, window.position):
-            stairs, _ = find_stairs(section, one, running)
-            for offset, timestamp_ms in zip(stairs.offset.tolist(), stairs.timestamp_ms.tolist(), strict=True):
-                yield FoundOffset(offset=offset, timestamp_ms=timestamp_ms, leader_epoch=int(one.leader_epoch[0]))
+        yield
     except ArchiveError as wrong:
         raise wrong.with_object_name(segment.log.name) from wrong
 

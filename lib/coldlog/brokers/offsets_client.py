@@ -1,0 +1,248 @@
+"""offsets_client: what do brokers say of offsets, question after question over the connections of one client?
+
+ListOffsets (versions up to 11, Kafka 4.2's, are known to kafka-python 3.0.12), OffsetForLeaderEpoch, Metadata and Fetch
+go to the leader as the client's own messages. Its public calls will not do: they look for the leader before each
+question, know no EARLIEST_PENDING_UPLOAD, no several questions of one partition and no ends of epochs, and hide markers
+and leader epochs from who reads. A request may name a partition once, so the questions of one partition are as many
+requests, which are sent without waiting in between.
+
+The leader is looked up when it is first needed and when it no longer is the leader; a question is asked again some
+times before that is an error. A client that did not answer is dropped, and the next question makes a new one.
+
+Errors are those of `kafka_client`. A partition that the cluster does not have is None.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from coldlog.brokers.kafka_client import CLOSE_S, Cluster, client_options, watched
+from coldlog.brokers.kafka_options import client_library
+from coldlog.errors import RetriableError
+
+_ATTEMPTS, _PAUSE_S = 6, 0.1
+_IN_FLIGHT = 32
+_FETCH_VERSION = 12
+"""The last that names topics."""
+_FETCH_WAIT_MS = 500
+_OUT_OF_RANGE = 1
+_NOT_NOW = frozenset({5, 6, 9, 74, 75, 76, 78})
+"""No leader, not the leader, no replica, another leader's epoch, not known yet."""
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Who leads a partition, and in which epoch."""
+
+    node_id: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetQuestion:
+    """A time, or one of Kafka's special timestamps, by read_committed or by read_uncommitted."""
+
+    timestamp_ms: int
+    is_committed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedOffset:
+    """An answer; each -1 where there is none."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldOffsets:
+    """An answer to each question, by the leader that gave them."""
+
+    leader: Leader
+    answers: Sequence[ListedOffset]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedBatches:
+    """Batches from the one that holds the wanted offset on; the last may be cut. None: the offset is out of range."""
+
+    content: bytes | None
+    high_watermark: int
+
+
+@dataclass(slots=True, kw_only=True)
+class OffsetsClient:
+    """For one process; makes its connections when it is first asked."""
+
+    cluster: Cluster
+    _admin: Any = None
+    _version: int | None = None
+    _leaders: dict[tuple[str, int], Leader] = field(default_factory=dict)
+
+    def newest_version(self) -> int:
+        """The version of ListOffsets that both sides know."""
+
+        async def ask(admin: Any) -> int:
+            request = client_library().protocol.consumer.ListOffsetsRequest
+            return int(admin._manager.broker_version_data.api_version(request))
+
+        if self._version is None:
+            self._version = self._ask("versions", ask)
+        return self._version
+
+    def list_offsets(
+        self, topic: str, partition: int, questions: Sequence[OffsetQuestion], *, is_leader_asked: bool = False
+    ) -> ToldOffsets | None:
+        """All questions are sent at once, and a broker answers them in order; before, it is asked who leads now."""
+
+        async def ask(admin: Any, leader: Leader) -> ToldOffsets:
+            asked = [self._list_offsets_request(topic, partition, each) for each in questions]
+            sent = [admin._manager.send(request, node_id=leader.node_id) for request in asked]
+            told = [_only(await each) for each in sent]
+            answers = [
+                ListedOffset(offset=each.offset, timestamp_ms=each.timestamp, leader_epoch=each.leader_epoch)
+                for each in told
+            ]
+            return ToldOffsets(leader=leader, answers=answers)
+
+        if is_leader_asked:
+            self._leaders.pop((topic, partition), None)
+        return self._ask_leader(topic, partition, ask)
+
+    def end_offset_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> int | None:
+        """Where the epoch ended: the first offset of the next one, the log's end for the newest; -1 for a later one."""
+
+        async def ask(admin: Any, leader: Leader) -> int:
+            request = client_library().protocol.consumer.OffsetForLeaderEpochRequest
+            of_topic = request.OffsetForLeaderTopic
+            of_partition = of_topic.OffsetForLeaderPartition(
+                partition=partition, current_leader_epoch=-1, leader_epoch=leader_epoch
+            )
+            asked = request(replica_id=-1, topics=[of_topic(topic=topic, partitions=[of_partition])])
+            told = _only(await admin._manager.send(asked, node_id=leader.node_id))
+            return int(told.end_offset)
+
+        return self._ask_leader(topic, partition, ask)
+
+    def fetch_batches(self, topic: str, partition: int, from_offset: int, max_bytes: int) -> FetchedBatches | None:
+        """By read_uncommitted, one batch at least if there is one; waits a while where there is none."""
+
+        async def ask(admin: Any, leader: Leader) -> FetchedBatches:
+            request = client_library().protocol.consumer.FetchRequest
+            of_topic = request.FetchTopic
+            of_partition = of_topic.FetchPartition(
+                partition=partition, current_leader_epoch=-1, fetch_offset=from_offset, partition_max_bytes=max_bytes
+            )
+            asked = request(
+                max_wait_ms=min(_FETCH_WAIT_MS, self.cluster.timeout_ms // 2),
+                min_bytes=1,
+                max_bytes=max_bytes,
+                isolation_level=0,
+                topics=[of_topic(topic=topic, partitions=[of_partition])],
+                max_version=_FETCH_VERSION,
+            )
+            response = await admin._manager.send(asked, node_id=leader.node_id)
+            told = response.responses[0].partitions[0]
+            if told.error_code == _OUT_OF_RANGE:
+                return FetchedBatches(content=None, high_watermark=told.high_watermark)
+            _require_good(told.error_code)
+            return FetchedBatches(content=bytes(told.records or b""), high_watermark=told.high_watermark)
+
+        return self._ask_leader(topic, partition, ask)
+
+    def close(self) -> None:
+        """Also of a broker that is silent: this is not worth a wait, nor an error."""
+        admin, self._admin, self._version = self._admin, None, None
+        self._leaders.clear()
+        if admin is not None:
+            closing = threading.Thread(target=admin.close, name="coldlog-kafka-close", daemon=True)
+            closing.start()
+            closing.join(CLOSE_S)
+
+    def _ask_leader(
+        self, topic: str, partition: int, question: Callable[[Any, Leader], Awaitable[_Answer]]
+    ) -> _Answer | None:
+        async def ask(admin: Any) -> _Answer | None:
+            errors = client_library().errors
+            for attempt in range(1, _ATTEMPTS + 1):
+                try:
+                    leader = await self._leader(admin, topic, partition)
+                    return None if leader is None else await question(admin, leader)
+                except errors.UnknownTopicOrPartitionError:
+                    self._leaders.pop((topic, partition), None)
+                    return None
+                except (errors.BrokerResponseError, errors.KafkaConnectionError, errors.NodeNotReadyError) as failed:
+                    self._leaders.pop((topic, partition), None)
+                    is_final = isinstance(failed, errors.BrokerResponseError) and failed.errno not in _NOT_NOW
+                    if is_final or attempt == _ATTEMPTS:
+                        raise
+                await admin._net.sleep(_PAUSE_S * attempt)
+            return None
+
+        return self._ask(_about(topic, partition), ask)
+
+    async def _leader(self, admin: Any, topic: str, partition: int) -> Leader | None:
+        known = self._leaders.get((topic, partition))
+        if known is not None:
+            return known
+        request = client_library().protocol.metadata.MetadataRequest
+        of_topic = request.MetadataRequestTopic(name=topic)
+        metadata = await admin._manager.send(request(topics=[of_topic], allow_auto_topic_creation=False))
+        for told in metadata.topics:
+            _require_good(told.error_code)
+            for each in told.partitions:
+                if each.partition_index == partition:
+                    _require_good(each.error_code)
+                    leader = Leader(node_id=each.leader_id, leader_epoch=each.leader_epoch)
+                    self._leaders[topic, partition] = leader
+                    return leader
+        return None
+
+    def _list_offsets_request(self, topic: str, partition: int, question: OffsetQuestion) -> object:
+        request = client_library().protocol.consumer.ListOffsetsRequest
+        of_topic = request.ListOffsetsTopic
+        of_partition = of_topic.ListOffsetsPartition(
+            partition_index=partition, current_leader_epoch=-1, timestamp=question.timestamp_ms
+        )
+        return request(
+            replica_id=-1,
+            isolation_level=int(question.is_committed),
+            topics=[of_topic(name=topic, partitions=[of_partition])],
+            timeout_ms=self.cluster.timeout_ms,
+        )
+
+    def _ask(self, about: str, question: Callable[[Any], Awaitable[_Answer]]) -> _Answer:
+        def ask() -> _Answer:
+            if self._admin is None:
+                options = {**client_options(self.cluster), "max_in_flight_requests_per_connection": _IN_FLIGHT}
+                self._admin = client_library().KafkaAdminClient(**options)
+            admin = self._admin
+            return admin._manager.run(question, admin)  # type: ignore[no-any-return]  # it ships no types
+
+        try:
+            return watched(self.cluster, about, ask)
+        except RetriableError:
+            self.close()
+            raise
+
+
+def _about(topic: str, partition: int) -> str:
+    return f"offsets of partition {partition} of topic {topic}"
+
+
+def _only(response: Any) -> Any:
+    """What is told of the one partition that was asked for."""
+    told = response.topics[0].partitions[0]
+    _require_good(told.error_code)
+    return told
+
+
+def _require_good(error_code: int) -> None:
+    if error_code:
+        raise client_library().errors.for_code(error_code)()

@@ -1,0 +1,283 @@
+"""Both local tiers of a living broker, against each other and against what kafka-python's own clients are told."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+
+from broker.conftest import Played
+from broker.scenario import BRIEF, CUT_OFFSET, ORDERS, admin, make_topic, producer
+from broker.tiered_broker import TieredBroker
+from coldlog.archive.local_store import LocalStore
+from coldlog.archive.log_directory import HIGH_WATERMARK_CHECKPOINT, find_partition, list_partitions, read_checkpoint
+from coldlog.brokers.kafka_client import Cluster, open_cluster
+from coldlog.errors import RetriableError
+from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.live_broker_tier import LiveBrokerTier
+from coldlog.lookups.local_tier import FoundOffset, LocalLogState, LocalTier
+from coldlog.lookups.log_directory_tier import LogDirectoryTier
+from coldlog.model.list_offsets import SpecialTimestamp
+
+pytestmark = pytest.mark.usefixtures("kafka_leftovers")
+
+LIMITS = DecodeLimits(max_batch_bytes=128 << 20, max_decompressed_bytes=128 << 20)
+PLAIN, OPEN = "plain.log-1", "open"
+PLACES = ((ORDERS, 0), (ORDERS, 1), (BRIEF, 0), (PLAIN, 0), (PLAIN, 1), (OPEN, 0))
+TIERED = frozenset({ORDERS, BRIEF})
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def filled(played: Played) -> Iterator[TieredBroker]:
+    """The play's broker, with topics that are not tiered beside it: several segments, one cut inside a segment, and
+    transactions of which one is never ended."""
+    broker, chance = played.scenario.broker, played.scenario.chance
+    make_topic(
+        broker, PLAIN, partition_count=2, configs={"internal.segment.bytes": "20000", "file.delete.delay.ms": "1"}
+    )
+    make_topic(broker, OPEN, partition_count=1, configs={"internal.segment.bytes": "5000"})
+    with producer(broker) as client:
+        for partition in (0, 1):
+            for index in range(300):
+                timestamp_ms = START_MS + index * 1_000 + chance.randrange(60_000)
+                client.send(PLAIN, chance.randbytes(500), partition=partition, timestamp_ms=timestamp_ms)
+                if index % 10 == 9:
+                    client.flush()
+    with admin(broker) as client:
+        client.delete_records({TopicPartition(PLAIN, 1): 100})
+    for is_committed in (True, False):
+        with producer(broker, transactional_id=f"ended-{is_committed}") as client:
+            client.init_transactions()
+            client.begin_transaction()
+            for index in range(20):
+                client.send(OPEN, b"v" * 500, partition=0, timestamp_ms=START_MS + index)
+                client.flush()
+            client.commit_transaction() if is_committed else client.abort_transaction()
+    with producer(broker, transactional_id="never-ended") as never:
+        never.init_transactions()
+        never.begin_transaction()
+        for index in range(20):
+            never.send(OPEN, b"v" * 500, partition=0, timestamp_ms=START_MS + 100 + index)
+            never.flush()
+        with producer(broker) as client:
+            client.send(OPEN, b"v", partition=0, timestamp_ms=START_MS + 1_000)
+        with KafkaConsumer(bootstrap_servers=broker.bootstrap_servers) as consumer:
+            ends = consumer.end_offsets([TopicPartition(*place) for place in PLACES])
+        told = {(each.topic, each.partition): offset for each, offset in ends.items()}
+        broker.wait_until(lambda: _checkpointed(broker, told), "the checkpoint of high watermarks")
+        yield broker
+        never.abort_transaction()
+
+
+def _checkpointed(broker: TieredBroker, told: dict[tuple[str, int], int]) -> bool:
+    checkpoint = read_checkpoint(_store(broker), HIGH_WATERMARK_CHECKPOINT)
+    return all(checkpoint.get(place) == offset for place, offset in told.items())
+
+
+def _store(broker: TieredBroker) -> LocalStore:
+    return LocalStore(root=str(broker.data), uri=str(broker.data))
+
+
+@pytest.fixture(scope="module")
+def live(cluster: Cluster) -> Iterator[LiveBrokerTier]:
+    """The tier that asks."""
+    tier = LiveBrokerTier(cluster)
+    yield tier
+    tier.close()
+
+
+@pytest.fixture(scope="module")
+def files(filled: TieredBroker) -> LogDirectoryTier:
+    """The tier that reads."""
+    return LogDirectoryTier(str(filled.data), LIMITS)
+
+
+def _told(
+    client: KafkaAdminClient, place: tuple[str, int], timestamp_ms: int, level: str = "read_uncommitted"
+) -> object:
+    partition = TopicPartition(*place)
+    return client.list_partition_offsets({partition: timestamp_ms}, isolation_level=level)[partition]
+
+
+def _asked_ms(played: Played, place: tuple[str, int]) -> list[int]:
+    if place in played.scenario.sent_ms:
+        return played.scenario.asked_ms(place, 98)
+    # Markers bear the time at which they were written.
+    return [
+        START_MS - 1,
+        1 << 62,
+        *(START_MS + index * 3_700 for index in range(98)),
+        *(START_MS + each for each in range(130)),
+    ]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_states_are_those_that_kafkas_clients_are_told(
+    filled: TieredBroker, files: LogDirectoryTier, live: LiveBrokerTier, place: tuple[str, int]
+) -> None:
+    with admin(filled) as client:
+        told = {spec: _told(client, place, spec).offset for spec in (-1, -2, -4, -5)}  # type: ignore[attr-defined]
+        stable = _told(client, place, SpecialTimestamp.LATEST, "read_committed").offset  # type: ignore[attr-defined]
+        (topic,) = client.describe_topics([place[0]])
+    (epoch,) = [each["leader_epoch"] for each in topic["partitions"] if each["partition_index"] == place[1]]
+    expected = {
+        "log_start_offset": told[SpecialTimestamp.EARLIEST],
+        "local_log_start_offset": told[SpecialTimestamp.EARLIEST_LOCAL],
+        "high_watermark": told[SpecialTimestamp.LATEST],
+        "last_stable_offset": stable,
+        "leader_epoch": epoch,
+    }
+    tiered = told[SpecialTimestamp.LATEST_TIERED]
+    assert live.read_state(*place) == LocalLogState(**expected, highest_tiered_offset=tiered)
+    assert files.read_state(*place) == LocalLogState(**expected)
+    assert (tiered >= 0) == (place[0] == ORDERS)
+
+
+def test_the_play_is_worth_asking(files: LogDirectoryTier, filled: TieredBroker) -> None:
+    states = {place: files.read_state(*place) for place in PLACES}
+    orders, cut, transacted = states[ORDERS, 0], states[PLAIN, 1], states[OPEN, 0]
+    assert orders is not None
+    assert cut is not None
+    assert transacted is not None
+    assert orders.log_start_offset == CUT_OFFSET < orders.local_log_start_offset < orders.high_watermark
+    found = find_partition(_store(filled), PLAIN, 1)
+    assert found is not None
+    assert found.segments[0].base_offset < cut.log_start_offset == cut.local_log_start_offset == 100
+    assert len(found.segments) > 3
+    assert transacted.last_stable_offset == 2 * 21 < transacted.high_watermark
+    assert set(PLACES) <= set(list_partitions(_store(filled)))
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_answers_are_those_that_kafkas_clients_are_told(
+    played: Played, filled: TieredBroker, files: LogDirectoryTier, live: LiveBrokerTier, place: tuple[str, int]
+) -> None:
+    state = files.read_state(*place)
+    assert state is not None
+    begin, outcomes = state.local_log_start_offset, set()
+    with admin(filled) as client:
+        for timestamp_ms in _asked_ms(played, place):
+            told = _told(client, place, timestamp_ms)
+            true = _as_found(told)
+            assert live.find_offset(*place, timestamp_ms, state.log_start_offset) == true
+            assert live.find_offset(*place, timestamp_ms, begin) == files.find_offset(*place, timestamp_ms, begin)
+            if true is None or true.offset >= begin:
+                assert files.find_offset(*place, timestamp_ms, begin) == true
+            outcomes.add(true is not None and true.offset >= begin)
+        largest = _as_found(_told(client, place, SpecialTimestamp.MAX_TIMESTAMP))
+    assert live.find_max_timestamp(*place) == files.find_max_timestamp(*place) == largest
+    assert outcomes == ({False} if place[0] == BRIEF else {True, False})
+
+
+def _as_found(told: object) -> FoundOffset | None:
+    offset, timestamp_ms, leader_epoch = told.offset, told.timestamp, told.leader_epoch  # type: ignore[attr-defined]
+    if offset < 0:
+        return None
+    return FoundOffset(
+        offset=offset, timestamp_ms=timestamp_ms, leader_epoch=-1 if leader_epoch is None else leader_epoch
+    )
+
+
+def test_live_answer_begins_where_the_question_does_markers_and_aborted_records_included(
+    filled: TieredBroker, files: LogDirectoryTier, live: LiveBrokerTier
+) -> None:
+    state = files.read_state(OPEN, 0)
+    assert state is not None
+    for from_offset in range(state.high_watermark + 2):
+        for timestamp_ms in (START_MS, START_MS + 15, START_MS + 110, START_MS + 2_000):
+            asked = (OPEN, 0, timestamp_ms, from_offset)
+            assert live.find_offset(*asked) == files.find_offset(*asked)
+    markers = [files.find_offset(OPEN, 0, START_MS + 2_000, from_offset) for from_offset in (0, 21, 42)]
+    assert [None if each is None else each.offset for each in markers] == [20, 41, None]
+    # A range of the remote tier is read too, through the broker.
+    sent = live.find_offset(ORDERS, 1, START_MS, 57)
+    assert sent is not None
+    assert sent.offset == 57
+
+
+def test_leader_epochs_are_those_of_the_lineage(
+    filled: TieredBroker, files: LogDirectoryTier, live: LiveBrokerTier
+) -> None:
+    for place in PLACES:
+        state = live.read_state(*place)
+        assert state is not None
+        last = max(state.log_start_offset, state.high_watermark - 1)
+        for offset in (state.log_start_offset, last, state.high_watermark, state.high_watermark + 9):
+            assert live.leader_epoch_at(*place, offset) == files.leader_epoch_at(*place, offset) >= 0
+    assert live.leader_epoch_at(ORDERS, 0, CUT_OFFSET - 1) == files.leader_epoch_at(ORDERS, 0, CUT_OFFSET - 1) == -1
+
+
+def test_partition_that_the_broker_lacks_is_none_and_not_made(filled: TieredBroker, live: LiveBrokerTier) -> None:
+    for place in (("nowhere", 0), (ORDERS, 2)):
+        assert live.read_state(*place) is None
+        assert live.find_offset(*place, 0, 0) is None
+        assert live.find_max_timestamp(*place) is None
+        assert live.leader_epoch_at(*place, 0) == -1
+    assert "nowhere" not in filled.topics()
+
+
+def test_tier_that_was_pickled_asks_with_a_client_of_its_own(filled: TieredBroker, live: LiveBrokerTier) -> None:
+    state = live.read_state(ORDERS, 0)
+    copied = pickle.loads(pickle.dumps(live))
+    try:
+        assert copied == live
+        assert copied.read_state(ORDERS, 0) == state
+        copied.close()
+        assert copied.read_state(ORDERS, 0) == state
+    finally:
+        copied.close()
+
+
+def test_broker_that_stands_still_is_given_up_in_time_and_asked_again_afterwards(filled: TieredBroker) -> None:
+    tier = LiveBrokerTier(open_cluster(filled.bootstrap_servers, 2_000, None))
+    state = tier.read_state(ORDERS, 0)
+    os.kill(filled.process.pid, signal.SIGSTOP)
+    try:
+        start = time.monotonic()
+        with pytest.raises(RetriableError, match="did not answer for offsets of partition 0 of topic orders"):
+            tier.find_offset(ORDERS, 0, START_MS, 0)
+        assert time.monotonic() - start < 10
+    finally:
+        os.kill(filled.process.pid, signal.SIGCONT)
+
+    def answers() -> bool:
+        with suppress(RetriableError):
+            return tier.read_state(ORDERS, 0) == state
+        return False
+
+    filled.wait_until(answers, "the broker's answer after its rest")
+    tier.close()
+
+
+def test_hundreds_of_questions_a_second_are_answered(
+    filled: TieredBroker, files: LogDirectoryTier, live: LiveBrokerTier, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiers: dict[str, LocalTier] = {"live": live, "files": files}
+    rates: dict[tuple[str, str], float] = {}
+    for name, tier in tiers.items():
+        questions: dict[str, Callable[[int], object]] = {
+            "offset": lambda at, tier=tier: tier.find_offset(PLAIN, 1, START_MS + at % 300 * 1_000, 100),  # type: ignore[misc]
+            "state": lambda _, tier=tier: tier.read_state(PLAIN, 1),  # type: ignore[misc]
+            "largest": lambda _, tier=tier: tier.find_max_timestamp(PLAIN, 1),  # type: ignore[misc]
+        }
+        rates |= {(name, kind): _rate(question) for kind, question in questions.items()}
+    with capsys.disabled():
+        print({" ".join(key): round(rate) for key, rate in rates.items()})
+    assert rates["live", "offset"] > 100
+
+
+def _rate(question: Callable[[int], object]) -> float:
+    """Questions a second."""
+    question(0)
+    start, count = time.monotonic(), 0
+    while time.monotonic() - start < 2:
+        question(count)
+        count += 1
+    return count / (time.monotonic() - start)

@@ -1,0 +1,46 @@
+"""The live tier where no broker answers; what brokers do answer is in tests/broker."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from coldlog.brokers.kafka_client import open_cluster
+from coldlog.errors import RetriableError
+from coldlog.lookups.live_broker_tier import LiveBrokerTier
+
+pytestmark = pytest.mark.usefixtures("kafka_leftovers")
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_silent_broker_is_given_up_in_time_by_every_question(silent: str) -> None:
+    tier = LiveBrokerTier(open_cluster(silent, 500, None))
+    questions = (
+        lambda: tier.read_state("orders", 3),
+        lambda: tier.find_offset("orders", 3, 5, 0),
+        lambda: tier.find_max_timestamp("orders", 3),
+        lambda: tier.leader_epoch_at("orders", 3, 7),
+    )
+    for question in questions:
+        start = time.monotonic()
+        with pytest.raises(RetriableError, match=f"{silent} did not answer for .* within 500 ms"):
+            question()
+        assert time.monotonic() - start < 5
+    tier.close()
+
+
+def test_tier_is_pickled_before_it_asks_and_needs_no_broker_until_it_does(silent: str) -> None:
+    tier = LiveBrokerTier(open_cluster(silent, 500, None))
+    assert pickle.loads(pickle.dumps(tier)) == tier
+    assert tier.covers_archive
+    tier.close()
