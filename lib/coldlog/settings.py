@@ -61,6 +61,12 @@ class WarehouseSettings:
     """Where the Delta tables lie."""
 
     uri: Uri | None = setting(None, "root of the warehouse; each table is a directory below it")
+    as_of: str | None = setting(
+        None, "read it as it was: ISO 8601, epoch milliseconds, or v<N>, a version of partition_metadata; no job writes"
+    )
+    persistent_functions: bool = setting(
+        False, "keep the SQL functions in the session's catalog too, as coldlog.<function>; it must be Hive's metastore"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

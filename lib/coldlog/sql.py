@@ -4,7 +4,9 @@
     spark = sql_session(["warehouse.uri=/data/coldlog"])
     spark.sql("SELECT * FROM offset_for_timestamp('orders', 0, 1700042400000)").show()
 
-Or, in a session that is there already (a notebook on a cluster), `attach_warehouse(spark, uri)`.
+Or, in a session that is there already (a notebook on a cluster), `attach_warehouse(spark, uri)`. With
+`warehouse.as_of`, tables and functions answer as they would have answered then. With `warehouse.persistent_functions`
+and a catalog that outlives the session, every later session calls `coldlog.offset_for_timestamp(...)` as it is.
 """
 
 from __future__ import annotations
@@ -22,14 +24,17 @@ from coldlog.tables.warehouse import Warehouse
 def sql_session(assignments: Sequence[str] = (), env: str = "local") -> SparkSession:
     """A session over the warehouse of the settings; `assignments` are `key=value` as after `--set`."""
     settings = load_settings(env, list(assignments))
+    own = settings.warehouse
     spark = spark_session(settings, app_name="coldlog sql")
-    attach_warehouse(spark, settings.warehouse_uri)
+    attach_warehouse(spark, settings.warehouse_uri, as_of=own.as_of, persistent_functions=own.persistent_functions)
     return spark
 
 
-def attach_warehouse(spark: SparkSession, uri: str) -> None:
+def attach_warehouse(
+    spark: SparkSession, uri: str, *, as_of: str | None = None, persistent_functions: bool = False
+) -> None:
     """Registers the tables below `uri` as `coldlog.<table>` and the table functions; a wrong uri is a `UsageError`."""
-    warehouse = Warehouse(spark=spark, uri=uri)
+    warehouse = Warehouse(spark=spark, uri=uri, as_of=as_of)
     warehouse.require_tables()
     warehouse.register()
-    register_functions(spark)
+    register_functions(spark, persistent=persistent_functions)

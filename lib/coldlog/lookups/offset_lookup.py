@@ -164,7 +164,7 @@ def _nullable(values: npt.NDArray[np.int64], null: int, type_: pa.DataType) -> p
 def _answer_batch(warehouse: Warehouse, asked: TimedQuestions, options: LookupOptions) -> Answers:
     started = time.time()
     spark = warehouse.spark
-    files = list_warehouse_files(warehouse.uri, as_of_ms=None)
+    files = list_warehouse_files(warehouse.uri, as_of_ms=warehouse.as_of_ms)
     places = _slices(asked.questions, spark.sparkContext.defaultParallelism)
     shipped = spark.sparkContext.broadcast((files, options, started, [asked.take(where) for where in places]))
 

@@ -12,7 +12,6 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,21 +50,6 @@ _DEFAULTS: dict[str, int | None] = {
 _TYPES = {field.name: field.type for field in REQUEST_SCHEMA if field.name != "request_index"}
 _ISOLATION_LEVELS = {each.value for each in IsolationLevel}
 _INTEGER = re.compile(r"-?[0-9]+")
-
-
-def timestamp_from_text(text: str) -> int:
-    """Epoch milliseconds from epoch milliseconds or an ISO 8601 time; without a zone it is UTC."""
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as unreadable:
-        raise UsageError(
-            f"not a timestamp: {text!r}; give epoch milliseconds (1767607200000) or ISO 8601 (2026-01-05T10:00:00Z)"
-        ) from unreadable
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    since_epoch = aware - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since_epoch.days * 86_400 + since_epoch.seconds) * 1000 + since_epoch.microseconds // 1000
 
 
 def requests_from_rows(rows: Sequence[tuple[object, ...]]) -> pa.Table:

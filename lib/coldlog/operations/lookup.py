@@ -16,10 +16,11 @@ from coldlog.job import Job
 from coldlog.lookups.answers import starting_offsets, write_json_lines, write_starting_offsets, write_table
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
-from coldlog.lookups.requests import read_requests, requests_from_rows, timestamp_from_text
+from coldlog.lookups.requests import read_requests, requests_from_rows
 from coldlog.settings import Settings
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.warehouse import Warehouse
+from coldlog.timestamps import timestamp_from_text
 
 _SHOWN_ROWS = 100
 
@@ -51,7 +52,7 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
 
 def lookup_offsets(job: Job) -> None:
     """Reads the requests, asks the tables once for all of them, writes the answers."""
-    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri)
+    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=job.settings.warehouse.as_of)
     with job.console.stage("requests") as stage:
         requests = _requests(job, warehouse)
         stage.add(f"{requests.num_rows:,} asked")

@@ -1,9 +1,9 @@
 """materialize: what may lookups see from now on?
 
 Publishes, in this order: which offsets each segment serves and the running maxima of the timestamp over a partition's
-segments (the columns of `segments` that lookups enter by), then a row a partition in `partition_metadata`, then which
-segments may hold aborted transactions (`txn_segments`). Only rows that differ from what is stored are written; a second
-run writes nothing.
+segments (the columns of `segments` that lookups enter by), then which segments may hold aborted transactions
+(`txn_segments`), then a row a partition in `partition_metadata`: its versions name what lookups could see at a time
+(`as_of`). Only rows that differ from what is stored are written; a second run writes nothing.
 """
 
 from __future__ import annotations
@@ -50,11 +50,10 @@ def materialize_metadata(warehouse: Warehouse) -> MaterializeSummary:
             )
         if changed_segment_count:
             warehouse.merge(SEGMENTS, changes.where("is_changed"), update=SERVED_COLUMNS)
-        summary = _publish_partitions(warehouse, partition_rows(plan), changed_segment_count)
+        publish_txn_segments(warehouse)
+        return _publish_partitions(warehouse, partition_rows(plan), changed_segment_count)
     finally:
         plan.unpersist()
-    publish_txn_segments(warehouse)
-    return summary
 
 
 def _publish_partitions(warehouse: Warehouse, wanted: DataFrame, changed_segment_count: int) -> MaterializeSummary:

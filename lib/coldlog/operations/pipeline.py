@@ -107,11 +107,12 @@ def _writing(job: Job, name: str) -> Iterator[tuple[Warehouse, dict[str, object]
 
 def open_warehouse(job: Job) -> Warehouse:
     """The warehouse of the settings, with every table there and registered by name."""
-    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri)
+    own = job.settings.warehouse
+    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=own.as_of)
     with job.console.stage("warehouse") as stage:
         warehouse.create_missing()
         warehouse.register()
-        register_functions(job.spark)
+        register_functions(job.spark, persistent=own.persistent_functions)
         stage.add(warehouse.uri)
     return warehouse
 

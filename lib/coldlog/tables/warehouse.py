@@ -2,15 +2,15 @@
 
 A warehouse is a folder of Delta tables. Every read and write goes through here: reads name the columns of the
 definition, writes bring the rows to them first, so a table cannot drift from its definition unseen. Writes that would
-change nothing make no commit. `attach` creates what is missing and registers the tables by name in the session's
-catalog.
+change nothing make no commit. `create_missing` creates what is missing, `register` makes the tables known by name in
+the session's catalog. A warehouse `as_of` a moment of the past is read as it was then, and not written to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from delta.tables import DeltaTable
@@ -19,18 +19,56 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
+from coldlog.tables.as_of import find_moment, find_version, list_commits
 from coldlog.tables.catalog import ALL_TABLES
 from coldlog.tables.definition import TableDefinition
+from coldlog.tables.partition_metadata import PARTITION_METADATA
 
 DATABASE = "coldlog"
 
 
+def has_lasting_catalog(spark: SparkSession) -> bool:
+    """What is registered outlives the session, and other sessions see it."""
+    return spark.conf.get("spark.sql.catalogImplementation") == "hive"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warehouse:
-    """The tables below `uri`, as `spark` sees them."""
+    """The tables below `uri`, as `spark` sees them.
+
+    `as_of` is a time (ISO 8601 or epoch milliseconds) or `v<N>`, a version of partition_metadata; None is now. It is
+    understood at the first read and kept: one object shows one moment.
+    """
 
     spark: SparkSession
     uri: str
+    as_of: str | None = None
+    _versions: dict[str, int | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _moments: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def as_of_ms(self) -> int | None:
+        """The moment of `as_of`; None is now."""
+        if self.as_of is None:
+            return None
+        if not self._moments:
+            self.require_tables()
+            self._moments.append(find_moment(self.as_of, list_commits(self.spark, self.location(PARTITION_METADATA))))
+        return self._moments[0]
+
+    def version(self, table: TableDefinition) -> int | None:
+        """The table's version at the moment of `as_of`; None: it was not there yet."""
+        moment_ms = self.as_of_ms
+        if moment_ms is None:
+            raise UsageError(f"the warehouse {self.uri} is read as it is now, in no version of its own")
+        if table.name not in self._versions:
+            commits = list_commits(self.spark, self.location(table))
+            self._versions[table.name] = find_version(commits, moment_ms, table.name)
+        return self._versions[table.name]
+
+    def _refuse_writing(self) -> None:
+        if self.as_of is not None:
+            raise UsageError(f"a warehouse as of {self.as_of} is only read; unset warehouse.as_of to write to it")
 
     def location(self, table: TableDefinition) -> str:
         return f"{self.uri.rstrip('/')}/{table.name}"
@@ -41,6 +79,7 @@ class Warehouse:
 
     def create_missing(self) -> None:
         """Creates every table that is not there yet; changes none that is."""
+        self._refuse_writing()
         for table in ALL_TABLES:
             if not self.has(table):
                 self.spark.sql(table.create_statement(self.identifier(table), self.location(table)))
@@ -59,8 +98,14 @@ class Warehouse:
 
     def read(self, table: TableDefinition) -> DataFrame:
         """All columns of the definition; a table that is missing or lacks one is a `UsageError`."""
+        reader = self.spark.read.format("delta")
+        if self.as_of is not None:
+            version = self.version(table)
+            if version is None:
+                return self.local(table, [])
+            reader = reader.option("versionAsOf", version)
         try:
-            return self.spark.read.format("delta").load(self.location(table)).select(*table.column_names)
+            return reader.load(self.location(table)).select(*table.column_names)
         except AnalysisException as missing:
             raise UsageError(
                 f"{self.location(table)} is not a {table.name} table of coldlog ({missing.getCondition()}); "
@@ -79,6 +124,7 @@ class Warehouse:
         return self.spark.createDataFrame(arrow)
 
     def append(self, table: TableDefinition, rows: DataFrame) -> None:
+        self._refuse_writing()
         with self._encodings(table):
             rows.select(*table.column_names).write.format("delta").mode("append").save(self.location(table))
 
@@ -102,6 +148,7 @@ class Warehouse:
         Keys may not repeat in `rows`. With `update`, `rows` needs only the key and these columns, and nothing is
         inserted. `remove` names a boolean column of `rows`: where it is true, the stored row goes, in the same commit.
         """
+        self._refuse_writing()
         names = (*table.key, *update) if update else table.column_names
         source = f"coldlog_merge_{table.name}"
         rows.select(*names, *([remove] if remove else [])).createOrReplaceTempView(source)
@@ -121,6 +168,7 @@ class Warehouse:
 
     def delete_matching(self, table: TableDefinition, rows: DataFrame) -> None:
         """Removes every row that equals a row of `rows` in all columns of `rows`; those may not repeat."""
+        self._refuse_writing()
         source = f"coldlog_stale_{table.name}"
         rows.createOrReplaceTempView(source)
         on = " AND ".join(f"t.{name} = s.{name}" for name in rows.columns)
@@ -132,18 +180,39 @@ class Warehouse:
 
         File statistics on build_number keep this to a look at the transaction log when there is nothing to remove.
         """
+        self._refuse_writing()
         left = self.read(table).where(F.col("build_number") > F.lit(build_number))
         if left.head(1):
             self.spark.sql(f"DELETE FROM {self.identifier(table)} WHERE build_number > {int(build_number)}")
 
     def register(self) -> None:
-        """Registers the tables in the session's catalog as `coldlog.<table>`, for people who write SQL.
+        """Registers the tables in the session's catalog as `coldlog.<table>`, for people who write SQL; as of a moment
+        of the past they are views.
 
         A name that points to another warehouse is pointed here; the data it pointed to stays where it is.
         """
+        if self.as_of is not None and has_lasting_catalog(self.spark):
+            raise UsageError(
+                "this session's catalog is everybody's: in it the names of coldlog cannot stand for the past; "
+                "unset warehouse.as_of, or start a session with spark.sql.catalogImplementation=in-memory"
+            )
+        statements = [(table, self._register_statement(table)) for table in ALL_TABLES]
         self.spark.sql(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-        for table in ALL_TABLES:
-            name = f"{DATABASE}.{table.name}"
+        # A name may stand for a table of another warehouse, which may be gone, or for a view of the past.
+        views = {row["viewName"] for row in self.spark.sql(f"SHOW VIEWS IN {DATABASE}").collect()}
+        for table, statement in statements:
+            kind = "VIEW" if table.name in views else "TABLE"
+            self.spark.sql(f"DROP {kind} IF EXISTS {DATABASE}.{table.name}")
+            self.spark.sql(statement)
+
+    def _register_statement(self, table: TableDefinition) -> str:
+        name = f"{DATABASE}.{table.name}"
+        if self.as_of is None:
             location = self.location(table).replace("\\", "\\\\").replace("'", "\\'")
-            self.spark.sql(f"DROP TABLE IF EXISTS {name}")
-            self.spark.sql(f"CREATE TABLE {name} USING DELTA LOCATION '{location}'")
+            return f"CREATE TABLE {name} USING DELTA LOCATION '{location}'"
+        version = self.version(table)
+        if version is None:
+            columns = ", ".join(f"CAST(NULL AS {column.type}) AS {column.name}" for column in table.columns)
+            return f"CREATE VIEW {name} AS SELECT {columns} WHERE false"
+        columns = ", ".join(table.column_names)
+        return f"CREATE VIEW {name} AS SELECT {columns} FROM {self.identifier(table)} VERSION AS OF {version}"

@@ -1,0 +1,28 @@
+"""timestamps: which moment does a person mean?
+
+Epoch milliseconds, or an ISO 8601 time; without a zone it is UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from coldlog.errors import UsageError
+
+_INTEGER = re.compile(r"-?[0-9]+")
+
+
+def timestamp_from_text(text: str) -> int:
+    """Epoch milliseconds; other texts are a `UsageError`."""
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as unreadable:
+        raise UsageError(
+            f"not a timestamp: {text!r}; give epoch milliseconds (1767607200000) or ISO 8601 (2026-01-05T10:00:00Z)"
+        ) from unreadable
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    since_epoch = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since_epoch.days * 86_400 + since_epoch.seconds) * 1000 + since_epoch.microseconds // 1000
