@@ -41,9 +41,17 @@ class MetadataSource(StrEnum):
     TOPIC = "topic"
 
 
-def setting(default: _Value, meaning: str, *, at_least: float | None = None, at_most: float | None = None) -> _Value:
-    """A field of a settings group, with the text that `--list-settings` shows."""
-    return field(default=default, metadata={"meaning": meaning, "at_least": at_least, "at_most": at_most})
+def setting(
+    default: _Value,
+    meaning: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    key: str | None = None,
+) -> _Value:
+    """A field of a settings group, with the text that `--list-settings` shows; `key` where it has a name of Kafka's."""
+    metadata = {"meaning": meaning, "at_least": at_least, "at_most": at_most, "key": key}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +171,29 @@ class LookupSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListOffsetsSettings:
+    """How long a request of list_offsets may take, and what it may ask beside the archive."""
+
+    timeout_ms: int = setting(
+        30_000,
+        "a request without a timeout of its own that takes longer is answered REQUEST_TIMED_OUT",
+        at_least=1,
+        at_most=2**31 - 1,
+        key="remote.list.offsets.request.timeout.ms",
+    )
+    max_partitions_at_once: int = setting(
+        64, "partitions whose archive or local tier each task reads or asks at the same time", at_least=1, at_most=1024
+    )
+    log_directory: Uri | None = setting(
+        None,
+        "a broker's log directory, where what is not archived yet is; without it, LOCAL_REQUIRED is the answer",
+    )
+    bootstrap_servers: str | None = setting(
+        None, "host:port,...: brokers that are asked for what is not archived yet, in place of a log directory"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings of a run. `origins` says where the value of a key came from; a key not in it has its default."""
 
@@ -174,6 +205,7 @@ class Settings:
     index: IndexSettings = IndexSettings()
     build: BuildSettings = BuildSettings()
     lookup: LookupSettings = LookupSettings()
+    list_offsets: ListOffsetsSettings = ListOffsetsSettings()
     spark: Mapping[str, str] = field(default_factory=dict)
     env: str = "local"
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -192,7 +224,7 @@ class Settings:
         """(dotted key, value) of every setting, `spark.` keys last."""
         groups = [(group, getattr(self, group)) for group in SETTING_GROUPS]
         own = [
-            (f"{group}.{each.name}", getattr(value, each.name))
+            (key_of(group, each), getattr(value, each.name))
             for group, value in groups
             for each in dataclasses.fields(value)
         ]
@@ -212,7 +244,13 @@ SETTING_GROUPS: dict[str, type] = {
     "index": IndexSettings,
     "build": BuildSettings,
     "lookup": LookupSettings,
+    "list_offsets": ListOffsetsSettings,
 }
+
+
+def key_of(group: str, each: dataclasses.Field[object]) -> str:
+    """The dotted name of a field in a group."""
+    return str(each.metadata["key"] or f"{group}.{each.name}")
 
 
 def _required(key: str, uri: Uri | None, env: str) -> str:

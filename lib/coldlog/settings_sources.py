@@ -22,7 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from coldlog.errors import UsageError
-from coldlog.settings import GIB, KIB, MIB, SETTING_GROUPS, ByteCount, Settings, Uri
+from coldlog.settings import GIB, KIB, MIB, SETTING_GROUPS, ByteCount, Settings, Uri, key_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -63,7 +63,7 @@ def list_setting_keys() -> list[SettingKey]:
     """Every key but those under `spark.`, in the order of their declaration."""
     return [
         SettingKey(
-            key=f"{group}.{each.name}",
+            key=key_of(group, each),
             annotation=hints[each.name],
             allowed=_allowed(hints[each.name], each.metadata["at_least"], each.metadata["at_most"]),
             default=each.default,
@@ -108,9 +108,9 @@ def _settings(env: str, values: Mapping[str, object], spark: Mapping[str, str], 
     groups = {
         group: group_class(
             **{
-                each.name: values[f"{group}.{each.name}"]
+                each.name: values[key_of(group, each)]
                 for each in dataclasses.fields(group_class)
-                if f"{group}.{each.name}" in values
+                if key_of(group, each) in values
             }
         )
         for group, group_class in SETTING_GROUPS.items()

@@ -9,8 +9,9 @@ from kafka import TopicPartition
 from broker.conftest import Indexed, Played
 from broker.scenario import BRIEF, CUT_OFFSET, ORDERS, admin
 from coldlog.brokers.kafka_client import Cluster
-from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
-from coldlog.lookups.requests import requests_from_rows
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.rows import requests_from_rows
 from coldlog.operations.log_starts import ask_log_start_offsets, merge_log_start_offsets, read_log_start_offsets
 from coldlog.tables.discrepancies import DISCREPANCIES
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS

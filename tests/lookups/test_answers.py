@@ -10,7 +10,7 @@ import pytest
 
 from coldlog.errors import UsageError
 from coldlog.lookups.answers import starting_offsets, write_json_lines
-from coldlog.lookups.offset_lookup import ANSWER_SCHEMA
+from coldlog.lookups.rows import ANSWER_SCHEMA
 
 
 def _answers(*rows: tuple[str, int, int | None, str | None]) -> pa.Table:

@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.lookups.requests import read_requests, requests_from_rows
+from coldlog.lookups.requests import read_requests
+from coldlog.lookups.rows import requests_from_rows
 from coldlog.timestamps import timestamp_from_text
 
 

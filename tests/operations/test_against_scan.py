@@ -18,8 +18,9 @@ from builders.segment_builder import Segment
 from builders.strategies import log_start_offsets, partitions
 from coldlog.archive.open_archive import open_archive
 from coldlog.lookups.batch_lookup import BatchReader
-from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
-from coldlog.lookups.requests import requests_from_rows
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.states import IndexDepth
 from coldlog.tables.quarantine import QUARANTINE
 from golden_warehouse import build_settings, run_pipeline

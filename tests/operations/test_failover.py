@@ -12,8 +12,9 @@ from builders.metadata_topic import FINISHED, became, started, values_of, write_
 from builders.segment_builder import Batch, Record, Segment
 from builders.side_files import build_leader_epoch_checkpoint
 from coldlog.formats.remote_log_events import Event
-from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
-from coldlog.lookups.requests import requests_from_rows
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.rows import requests_from_rows
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse

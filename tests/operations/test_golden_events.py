@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
-from coldlog.lookups.requests import requests_from_rows
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.rows import requests_from_rows
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.segment_events import SEGMENT_EVENTS

@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from coldlog.archive.open_archive import open_archive
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.functions import register_functions
-from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
-from coldlog.lookups.requests import requests_from_rows
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.states import IndexDepth
 from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.warehouse import Warehouse

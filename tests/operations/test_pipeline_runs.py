@@ -19,7 +19,7 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.formats.producer_snapshot import ProducerSnapshot, ProducerStateEntry, write_producer_snapshot
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
-from coldlog.lookups.requests import requests_from_rows
+from coldlog.lookups.rows import requests_from_rows
 from coldlog.operations.build import build_indexes
 from coldlog.operations.materialize import materialize_metadata
 from coldlog.operations.scan import scan_segments

@@ -26,7 +26,7 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.errors import UsageError
 from coldlog.formats.remote_log_events import Event
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
-from coldlog.lookups.requests import requests_from_rows
+from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.states import RemotePartitionDeleteState
 from coldlog.operations.read_events import read_events
 from coldlog.operations.scan import scan_segments

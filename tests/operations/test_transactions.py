@@ -18,8 +18,9 @@ from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind
 from coldlog.archive.open_archive import open_archive
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.records import Record
-from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
-from coldlog.lookups.requests import requests_from_rows
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.states import IsolationLevel
 from coldlog.operations.aborted_in_archive import AbortedEntry, TxnSegment, collect_aborted_transactions
 from coldlog.operations.build_plan import SegmentWork

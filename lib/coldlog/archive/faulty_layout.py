@@ -1,11 +1,14 @@
-"""faulty_layout: what if the store does not answer?
+"""faulty_layout: what if the store does not answer, or hangs?
 
-A double that tests ship to tasks: a layout whose logs, for the segments named, cannot be read for now.
+A double that tests ship to tasks: a layout whose logs, for the segments named, cannot be read for now, or ever.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from coldlog.archive.layout import (
     ArchiveLayout,
@@ -20,10 +23,15 @@ from coldlog.errors import RetriableError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultyLayout:
-    """An ArchiveLayout over another, which raises `RetriableError` for the logs of `unanswered_segment_ids`."""
+    """An ArchiveLayout over another, which raises `RetriableError` for the logs of `unanswered_segment_ids`.
+
+    Who reads a log of `stalled_segment_ids` never comes back, and leaves its process id in `stalled_readers`.
+    """
 
     layout: ArchiveLayout
-    unanswered_segment_ids: frozenset[str]
+    unanswered_segment_ids: frozenset[str] = frozenset()
+    stalled_segment_ids: frozenset[str] = frozenset()
+    stalled_readers: str = ""
 
     @property
     def name(self) -> str:
@@ -52,9 +60,13 @@ class FaultyLayout:
         return self.layout.log_size_bytes(segment)
 
     def read_log_range(self, segment: ListedSegment, position: int, length: int) -> memoryview:
-        """The other's, or no answer."""
+        """The other's, no answer, or no end."""
         if segment.segment_id in self.unanswered_segment_ids:
             raise RetriableError(f"the store does not answer for segment {segment.segment_id}")
+        if segment.segment_id in self.stalled_segment_ids:
+            Path(self.stalled_readers, str(os.getpid())).touch()
+            while True:
+                time.sleep(60)
         return self.layout.read_log_range(segment, position, length)
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
+from coldlog.model.list_offsets import ErrorCode
 
 LATEST = -1
 """What Spark's Kafka source takes for "from the end": where nothing archived is late enough."""
@@ -32,7 +33,7 @@ def starting_offsets(answers: pa.Table) -> str:
     by_topic: dict[str, dict[str, int]] = {}
     for row in answers.to_pylist():
         where = f"{row['topic']}-{row['partition']}"
-        if row["error"] is not None:
+        if row["error"] not in (None, ErrorCode.NONE.name):
             raise UsageError(f"no starting offset for {where}: {row['error']}")
         offsets = by_topic.setdefault(row["topic"], {})
         if str(row["partition"]) in offsets:

@@ -35,8 +35,26 @@ from coldlog.lookups.questions import (
     is_unsupported,
     iter_partitions,
 )
-from coldlog.lookups.served_index import NOTHING, PartitionFacts, ServedIndex
+from coldlog.lookups.served_index import NOTHING, PartitionFacts, ServedIndex, WarehouseFiles
 from coldlog.model.list_offsets import LEADER_EPOCH_SINCE_VERSION, UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
+from coldlog.model.states import IsolationLevel
+
+DEFAULT_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupOptions:
+    """How requests are answered that do not say otherwise, and with what help beside the tables.
+
+    `most_reads_at_once` bounds how many partitions each task reads or asks at the same time, beyond the tables.
+    """
+
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    broker_compatible: bool = False
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    batches: BatchReader | None = None
+    local: LocalTier | None = None
+    most_reads_at_once: int = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +101,11 @@ class ListOffsets:
         for piece in work:
             answers.put(piece.where, piece.run())
         return answers
+
+    def answer_one(self, topic: str, partition: int, timestamp_ms: int) -> Answers:
+        """The answer to one request of the newest version, read_uncommitted, however long it takes."""
+        answers, left = self._answer_partition(topic, partition, Asked.one(timestamp_ms))
+        return answers if left is None else left()
 
     def _answer_partition(
         self, topic: str, partition: int, asked: Asked
@@ -144,8 +167,11 @@ def _fence(asked: Asked, answers: Answers, leader_epoch: int | None) -> None:
     """Those who know another leader get no answer. The archive's newest leader may not be the newest there is."""
     if leader_epoch is not None and leader_epoch >= 0:
         is_fenced = (asked.leader_epochs >= 0) & (asked.versions >= LEADER_EPOCH_SINCE_VERSION)
-        answers.refuse(is_fenced & (asked.leader_epochs < leader_epoch), ErrorCode.FENCED_LEADER_EPOCH)
-        answers.refuse(is_fenced & (asked.leader_epochs > leader_epoch), ErrorCode.UNKNOWN_LEADER_EPOCH)
+        for where, error in (
+            (asked.leader_epochs < leader_epoch, ErrorCode.FENCED_LEADER_EPOCH),
+            (asked.leader_epochs > leader_epoch, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ):
+            answers.put(is_fenced & where, Answers.nothing(np.count_nonzero(is_fenced & where), error))
 
 
 def _hide_epochs(asked: Asked, answers: Answers) -> Answers:
@@ -214,3 +240,9 @@ def _with_local(
     known = facts.leader_epoch if facts is not None else None
     _fence(asked, answers, state.leader_epoch if state.leader_epoch >= 0 else known)
     return _hide_epochs(asked, answers)
+
+
+def open_lookup(files: WarehouseFiles, options: LookupOptions) -> tuple[ServedIndex, ListOffsets]:
+    """The tables, and what answers from them with what the options bring beside."""
+    index = ServedIndex(files, broker_compatible=options.broker_compatible)
+    return index, ListOffsets(index, options.local, options.batches)

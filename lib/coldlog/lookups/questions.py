@@ -79,6 +79,16 @@ class Answers:
         self.timestamps_ms[where] = NOTHING
         self.leader_epochs[where] = UNKNOWN_EPOCH
 
+    def found(self, at: int) -> FoundOffset | None:
+        """What was found there."""
+        if self.offsets[at] == _NO_OFFSET:
+            return None
+        return FoundOffset(
+            offset=int(self.offsets[at]),
+            timestamp_ms=int(self.timestamps_ms[at]),
+            leader_epoch=int(self.leader_epochs[at]),
+        )
+
     def find(self, at: int, found: FoundOffset) -> None:
         """An offset there."""
         self.errors[at] = ErrorCode.NONE
@@ -103,6 +113,13 @@ class Asked:
             questions.leader_epochs[where],
             questions.is_committed[where],
             questions.versions[where],
+        )
+
+    @staticmethod
+    def one(timestamp_ms: int) -> Asked:
+        """A request of the newest version that says nothing else."""
+        return Asked(
+            np.array([timestamp_ms]), np.array([UNKNOWN_EPOCH]), np.zeros(1, np.bool_), np.array([NEWEST_VERSION])
         )
 
     @property

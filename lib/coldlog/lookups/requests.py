@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,41 +21,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.model.list_offsets import DEFAULT_TIMEOUT, NEWEST_VERSION, UNKNOWN_EPOCH
+from coldlog.lookups.rows import REQUEST_DEFAULTS, REQUEST_TYPES, numbered_requests, requests_from_rows
 from coldlog.model.states import IsolationLevel
 
-REQUEST_SCHEMA = pa.schema(
-    [
-        pa.field("request_index", pa.int64(), nullable=False),
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("partition", pa.int32(), nullable=False),
-        pa.field("timestamp_ms", pa.int64(), nullable=False),
-        pa.field("current_leader_epoch", pa.int32(), nullable=False),
-        pa.field("isolation_level", pa.string()),
-        pa.field("timeout_ms", pa.int32(), nullable=False),
-        pa.field("version", pa.int32(), nullable=False),
-        pa.field("request_id", pa.string()),
-    ]
-)
-"""What a request of ListOffsets carries. isolation_level: NULL takes the setting's. timeout_ms: -1 takes the
-setting's. request_id: entries that share one are of one request, which may name a partition once."""
 _ASKED = ("topic", "partition", "timestamp_ms")
-_DEFAULTS: dict[str, int | None] = {
-    "current_leader_epoch": UNKNOWN_EPOCH,
-    "isolation_level": None,
-    "timeout_ms": DEFAULT_TIMEOUT,
-    "version": NEWEST_VERSION,
-    "request_id": None,
-}
-_TYPES = {field.name: field.type for field in REQUEST_SCHEMA if field.name != "request_index"}
 _ISOLATION_LEVELS = {each.value for each in IsolationLevel}
 _INTEGER = re.compile(r"-?[0-9]+")
-
-
-def requests_from_rows(rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    """Requests from (topic, partition, timestamp_ms), or with the other columns of `REQUEST_SCHEMA` behind them."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(_ASKED)
-    return _numbered({name: pa.array(column, _TYPES[name]) for name, column in zip(_TYPES, columns, strict=False)})
 
 
 def read_requests(path: str, spark: SparkSession) -> pa.Table:
@@ -71,7 +42,10 @@ def read_requests(path: str, spark: SparkSession) -> pa.Table:
 
 def _from_csv(path: str) -> pa.Table:
     options = pa_csv.ConvertOptions(
-        column_types=_TYPES, include_columns=list(_TYPES), include_missing_columns=True, strings_can_be_null=True
+        column_types=REQUEST_TYPES,
+        include_columns=list(REQUEST_TYPES),
+        include_missing_columns=True,
+        strings_can_be_null=True,
     )
     parse = pa_csv.ParseOptions(newlines_in_values=False)
     try:
@@ -81,7 +55,7 @@ def _from_csv(path: str) -> pa.Table:
     has_no_value = any(table.column(name).null_count for name in _ASKED)
     if has_no_value or not _has_known_levels(table.column("isolation_level")):
         return _from_rows(path, _csv_rows(path))
-    return _numbered({name: table.column(name) for name in _TYPES})
+    return numbered_requests({name: table.column(name) for name in REQUEST_TYPES})
 
 
 def _has_known_levels(column: pa.ChunkedArray) -> bool:
@@ -124,21 +98,21 @@ def _checked(path: str, number: int, row: dict[str, object]) -> tuple[object, ..
     topic = row.get("topic")
     if not isinstance(topic, str) or not topic:
         raise UsageError(f"{path}, line {number}: topic: a name is expected, found {topic!r}")
-    return tuple(_value(path, number, row, name) for name in _TYPES)
+    return tuple(_value(path, number, row, name) for name in REQUEST_TYPES)
 
 
 def _value(path: str, number: int, row: dict[str, object], name: str) -> object:
     value = row.get(name)
-    if name in _DEFAULTS and value in (None, ""):
-        return _DEFAULTS[name]
+    if name in REQUEST_DEFAULTS and value in (None, ""):
+        return REQUEST_DEFAULTS[name]
     if name == "isolation_level" and value not in _ISOLATION_LEVELS:
         known = " or ".join(sorted(_ISOLATION_LEVELS))
         raise UsageError(f"{path}, line {number}: isolation_level: {known} is expected, found {value!r}")
-    return str(value) if pa.types.is_string(_TYPES[name]) else _integer(path, number, name, value)
+    return str(value) if pa.types.is_string(REQUEST_TYPES[name]) else _integer(path, number, name, value)
 
 
 def _integer(path: str, number: int, name: str, value: object) -> int:
-    text, limit = str(value).strip(), 2 ** (_TYPES[name].bit_width - 1)
+    text, limit = str(value).strip(), 2 ** (REQUEST_TYPES[name].bit_width - 1)
     if isinstance(value, bool) or not _INTEGER.fullmatch(text) or not -limit <= int(text) < limit:
         raise UsageError(f"{path}, line {number}: {name}: an integer below {limit} is expected, found {value!r}")
     return int(text)
@@ -155,25 +129,16 @@ def _from_delta(path: str, spark: SparkSession) -> pa.Table:
     missing = [name for name in _ASKED if name not in rows.columns]
     if missing:
         raise UsageError(f"{path}: the table of requests lacks the columns {missing}")
-    names = [name for name in _TYPES if name in rows.columns]
+    names = [name for name in REQUEST_TYPES if name in rows.columns]
     # A column's type is the user's; what does not fit is NULL, and told below.
-    arrow = rows.selectExpr(*(f"CAST({name} AS {_SQL_TYPES[_TYPES[name]]}) AS {name}" for name in names)).toArrow()
+    arrow = rows.selectExpr(
+        *(f"CAST({name} AS {_SQL_TYPES[REQUEST_TYPES[name]]}) AS {name}" for name in names)
+    ).toArrow()
     if any(arrow.column(name).null_count for name in _ASKED):
         raise UsageError(f"{path}: topic, partition and timestamp_ms of a request may not be null")
     if "isolation_level" in names and not _has_known_levels(arrow.column("isolation_level")):
         raise UsageError(f"{path}: isolation_level must be {' or '.join(sorted(_ISOLATION_LEVELS))}")
-    return _numbered({name: arrow.column(name) for name in names})
+    return numbered_requests({name: arrow.column(name) for name in names})
 
 
 _SQL_TYPES = {pa.string(): "STRING", pa.int32(): "INT", pa.int64(): "BIGINT"}
-
-
-def _numbered(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
-    """Requests in the order given; what they do not say is as the schema's defaults."""
-    count = len(columns["topic"])
-    filled = []
-    for name, type_ in _TYPES.items():
-        column = columns.get(name, pa.nulls(count, type_))
-        default = _DEFAULTS.get(name)
-        filled.append(column if default is None else pc.fill_null(column, default))
-    return pa.table([pa.array(range(count), pa.int64()), *filled], schema=REQUEST_SCHEMA)

@@ -241,22 +241,23 @@ class ServedIndex:
         return None
 
     def _find_segments(self, place: tuple[str, int], topic_id: str) -> ServedSegments:
-        slices = [
-            part.rows.slice(start, stop - start)
-            for _, part in self._segments.iter_parts(_partition_range(*place), "start_offset")
-            if place in part.places
-            for start, stop in [part.places[place]]
-        ]
-        rows = pa.concat_tables(slices) if slices else _EMPTY_SEGMENTS
-        rows = rows.filter(pc.equal(rows["topic_id"], topic_id)).sort_by("served_from_offset")
+        parts = [part for _, part in self._segments.iter_parts(_partition_range(*place), "start_offset")]
+        runs = [(part, *part.runs[(*place, topic_id)]) for part in parts if (*place, topic_id) in part.runs]
+        columns = {
+            name: np.concatenate([part.columns[name][start:stop] for part, start, stop in runs] or [_NO_SEGMENTS])
+            for name in _SEGMENT_NUMBERS
+        }
+        order = np.argsort(columns["served_from_offset"], kind="stable")
+        columns = {name: column[order] for name, column in columns.items()}
+        segment_ids = [part.segment_ids[at] for part, start, stop in runs for at in range(start, stop)]
         reached = "broker_running_max_timestamp_ms" if self._broker_compatible else "running_max_timestamp_ms"
         return ServedSegments(
-            segment_ids=tuple(rows["segment_id"].to_pylist()),
-            build_numbers=_numbers(rows["build_number"]),
-            from_offsets=_numbers(rows["served_from_offset"]),
-            end_offsets=_numbers(rows["end_offset"]),
-            running_max_ms=_numbers(rows[reached]),
-            is_at_batch_depth=pc.equal(rows["index_depth"], IndexDepth.BATCH.value).to_numpy(zero_copy_only=False),
+            segment_ids=tuple(segment_ids[at] for at in order.tolist()),
+            build_numbers=columns["build_number"],
+            from_offsets=columns["served_from_offset"],
+            end_offsets=columns["end_offset"],
+            running_max_ms=columns[reached],
+            is_at_batch_depth=columns["is_at_batch_depth"].astype(np.bool_),
         )
 
 
@@ -298,47 +299,64 @@ _PARTITION_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class _PartitionRows:
-    rows: pa.Table
     places: dict[tuple[str, int], int]
+    columns: dict[str, list[int | None]]
+    topic_ids: list[str]
+    lineages: pa.Array
 
     def facts(self, at: int) -> PartitionFacts:
-        row = self.rows.slice(at, 1).to_pylist()[0]
-        lineage = tuple((each["leader_epoch"], each["start_offset"]) for each in row.pop("leader_epoch_lineage"))
-        names = (name for name in PartitionFacts.__dataclass_fields__ if name != "lineage")
-        return PartitionFacts(lineage=lineage, **{name: row[name] for name in names})
+        entries = self.lineages[at].values
+        epochs, starts = (entries.field(name).to_pylist() for name in ("leader_epoch", "start_offset"))
+        numbers = {name: column[at] for name, column in self.columns.items()}
+        return PartitionFacts(topic_id=self.topic_ids[at], lineage=tuple(zip(epochs, starts, strict=True)), **numbers)
 
 
 def _decode_partitions(rows: pa.Table) -> tuple[_PartitionRows, int]:
     current = rows.filter(rows["is_current"]).combine_chunks()
     places = zip(current["topic"].to_pylist(), current["partition"].to_pylist(), strict=True)
-    return _PartitionRows(current, {place: at for at, place in enumerate(places)}), current.nbytes * 2
+    decoded = _PartitionRows(
+        places={place: at for at, place in enumerate(places)},
+        columns={name: current[name].to_pylist() for name in _PARTITION_COLUMNS[4:-1]},
+        topic_ids=current["topic_id"].to_pylist(),
+        lineages=pa.concat_arrays(current["leader_epoch_lineage"].chunks) if current.num_rows else pa.array([]),
+    )
+    return decoded, current.nbytes * 4
 
 
 _SEGMENT_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "build_number", "index_depth", "end_offset", "served_from_offset",
     "running_max_timestamp_ms", "broker_running_max_timestamp_ms",
 )  # fmt: skip
+_SEGMENT_NUMBERS = (
+    "build_number", "end_offset", "served_from_offset", "running_max_timestamp_ms", "broker_running_max_timestamp_ms",
+    "is_at_batch_depth",
+)  # fmt: skip
 _OBJECT_COLUMNS = ("topic", "partition", "topic_id", "segment_id", "start_offset", "objects")
-_EMPTY_SEGMENTS = pa.schema([SEGMENTS.arrow_schema.field(name) for name in _SEGMENT_COLUMNS]).empty_table()
+_NO_SEGMENTS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class _SegmentRows:
-    rows: pa.Table
-    places: dict[tuple[str, int], tuple[int, int]]
+    runs: dict[tuple[str, int, str], tuple[int, int]]
+    columns: dict[str, Int64s]
+    segment_ids: list[str]
 
 
 def _decode_segments(rows: pa.Table) -> tuple[_SegmentRows, int]:
+    """By topic, partition and topic id the served segments."""
     served = rows.filter(rows["served_from_offset"].is_valid())
-    served = served.sort_by([("topic", "ascending"), ("partition", "ascending")]).combine_chunks()
-    topics = served["topic"].combine_chunks().dictionary_encode()
-    codes = topics.indices.to_numpy() if served.num_rows else np.empty(0, np.int32)
-    partitions = served["partition"].to_numpy()
-    names = topics.dictionary.to_pylist()
-    places = {
-        (names[codes[start]], int(partitions[start])): (start, stop) for start, stop in _iter_runs(codes, partitions)
-    }
-    return _SegmentRows(served, places), served.nbytes
+    served = served.sort_by([(name, "ascending") for name in ("topic", "partition", "topic_id")])
+    is_batch = pc.equal(served["index_depth"], IndexDepth.BATCH.value).cast(pa.int64())
+    served = served.append_column("is_at_batch_depth", is_batch)
+    keys = [served[name].to_pylist() for name in ("topic", "partition", "topic_id")]
+    codes = [served[name].dictionary_encode().combine_chunks() for name in ("topic", "topic_id")]
+    places = _numbers(served["partition"]), *(each.indices.to_numpy(zero_copy_only=False) for each in codes)
+    decoded = _SegmentRows(
+        runs={(keys[0][at], keys[1][at], keys[2][at]): (at, stop) for at, stop in _iter_runs(*places)},
+        columns={name: _numbers(served[name]) for name in _SEGMENT_NUMBERS},
+        segment_ids=served["segment_id"].to_pylist(),
+    )
+    return decoded, served.nbytes * 4
 
 
 _STAIR_COLUMNS = ("segment_id", "build_number", "offset", "timestamp_ms", "leader_epoch")

@@ -1,22 +1,32 @@
-"""lookup: how does the job lookup_offsets take requests and hand over answers?"""
+"""lookup: how do the jobs lookup_offsets and list_offsets take requests and hand over answers?"""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from coldlog.archive.open_archive import open_archive
+from coldlog.brokers.kafka_client import open_cluster
 from coldlog.console import human_timestamp
 from coldlog.errors import UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.job import Job
 from coldlog.lookups.answers import starting_offsets, write_json_lines, write_starting_offsets, write_table
 from coldlog.lookups.batch_lookup import BatchReader
-from coldlog.lookups.offset_lookup import LookupOptions, find_offsets_for_timestamps
-from coldlog.lookups.requests import read_requests, requests_from_rows
+from coldlog.lookups.expirations import note_expirations
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.live_broker_tier import LiveBrokerTier
+from coldlog.lookups.local_tier import LocalTier
+from coldlog.lookups.log_directory_tier import LogDirectoryTier
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps, list_offsets
+from coldlog.lookups.requests import read_requests
+from coldlog.lookups.rows import requests_from_rows
+from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.settings import Settings
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.warehouse import Warehouse
@@ -52,10 +62,7 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
 
 def lookup_offsets(job: Job) -> None:
     """Reads the requests, asks the tables once for all of them, writes the answers."""
-    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=job.settings.warehouse.as_of)
-    with job.console.stage("requests") as stage:
-        requests = _requests(job, warehouse)
-        stage.add(f"{requests.num_rows:,} asked")
+    warehouse, requests = _asked(job)
     with job.console.stage("lookup") as stage:
         answers = find_offsets_for_timestamps(warehouse, requests, lookup_options(job.settings))
         found = answers.num_rows - answers.column("offset").null_count
@@ -64,6 +71,27 @@ def lookup_offsets(job: Job) -> None:
             f"{found:,} found", f"{answers.num_rows - found - wrong:,} later than the archive", f"{wrong:,} errors"
         )
     _hand_over(job, answers)
+
+
+def list_offsets_of_requests(job: Job) -> None:
+    """Reads the requests, answers each within its timeout, writes the answers, counts those that came too late."""
+    warehouse, requests = _asked(job)
+    with job.console.stage("list offsets") as stage:
+        answers = list_offsets(warehouse, requests, list_offsets_options(job.settings))
+        counts = pc.value_counts(answers.column("error")).to_pylist()
+        stage.add(*(f"{row['counts']:,} {row['values']}" for row in sorted(counts, key=lambda row: -row["counts"])))
+    _hand_over(job, answers)
+    late = note_expirations(warehouse, answers, job.settings.list_offsets.timeout_ms, requests)
+    if late:
+        job.console.note(f"{late:,} requests timed out: coldlog.list_offsets_expiration_rates counts them")
+
+
+def _asked(job: Job) -> tuple[Warehouse, pa.Table]:
+    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=job.settings.warehouse.as_of)
+    with job.console.stage("requests") as stage:
+        requests = _requests(job, warehouse)
+        stage.add(f"{requests.num_rows:,} asked")
+    return warehouse, requests
 
 
 def lookup_options(settings: Settings) -> LookupOptions:
@@ -79,7 +107,29 @@ def lookup_options(settings: Settings) -> LookupOptions:
         isolation_level=settings.lookup.isolation_level,
         broker_compatible=settings.lookup.broker_compatible,
         batches=batches,
+        timeout_ms=settings.list_offsets.timeout_ms,
+        most_reads_at_once=settings.list_offsets.max_partitions_at_once,
     )
+
+
+def list_offsets_options(settings: Settings) -> LookupOptions:
+    """The same, with the local tier."""
+    return replace(lookup_options(settings), local=_local_tier(settings))
+
+
+def _local_tier(settings: Settings) -> LocalTier | None:
+    directory, servers = settings.list_offsets.log_directory, settings.list_offsets.bootstrap_servers
+    if directory is not None and servers is not None:
+        raise UsageError("give list_offsets.log_directory or list_offsets.bootstrap_servers, not both")
+    if servers is not None:
+        cluster = open_cluster(servers, settings.metadata.timeout_ms, settings.metadata.client_config)
+        return LiveBrokerTier(cluster=cluster)
+    if directory is None:
+        return None
+    limits = DecodeLimits(
+        max_batch_bytes=settings.index.max_batch_bytes, max_decompressed_bytes=settings.index.max_decompressed_bytes
+    )
+    return LogDirectoryTier(directory=directory, limits=limits)
 
 
 def _requests(job: Job, warehouse: Warehouse) -> pa.Table:
@@ -118,20 +168,28 @@ def _hand_over(job: Job, answers: pa.Table) -> None:
 
 
 def _show(job: Job, answers: pa.Table) -> None:
+    shown = answers.slice(0, _SHOWN_ROWS).to_pylist()
+    routed = [name for name in ("route", "local_start_offset") if name in answers.column_names]
     job.console.table(
-        ["topic", "partition", "asked", "offset", "timestamp", "leader epoch", "error"],
+        ["topic", "partition", "asked", "offset", "timestamp", "leader epoch", "error", *routed],
         [
             (
                 row["topic"],
                 row["partition"],
-                human_timestamp(row["timestamp_ms"]),
+                _asked_text(row["timestamp_ms"]),
                 row["offset"],
                 human_timestamp(row["offset_timestamp_ms"]),
                 row["leader_epoch"],
                 row["error"] or ("" if row["offset"] is not None else "none: later than the archive"),
+                *(row[name] for name in routed),
             )
-            for row in answers.slice(0, _SHOWN_ROWS).to_pylist()
+            for row in shown
         ],
     )
     if answers.num_rows > _SHOWN_ROWS:
         job.console.result(f"... and {answers.num_rows - _SHOWN_ROWS:,} more; --output FILE writes them all")
+
+
+def _asked_text(timestamp_ms: int) -> str | None:
+    special = {each.value: each.name for each in SpecialTimestamp}
+    return special.get(timestamp_ms) or human_timestamp(timestamp_ms)

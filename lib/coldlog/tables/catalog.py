@@ -5,6 +5,7 @@ from __future__ import annotations
 from coldlog.tables.definition import TableDefinition
 from coldlog.tables.discrepancies import DISCREPANCIES
 from coldlog.tables.job_runs import JOB_RUNS
+from coldlog.tables.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.partition_metadata import PARTITION_METADATA
@@ -30,4 +31,5 @@ ALL_TABLES: tuple[TableDefinition, ...] = (
     LOG_START_OFFSETS,
     UNRECOGNIZED_OBJECTS,
     JOB_RUNS,
+    LIST_OFFSETS_EXPIRATIONS,
 )

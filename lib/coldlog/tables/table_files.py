@@ -37,10 +37,16 @@ class ColumnRanges:
 
     def may_hold(self, within: Mapping[str, tuple[Any, Any]]) -> npt.NDArray[np.intp]:
         """The parts that may have a row with every column in its range, ends included."""
-        possible = np.ones(self.count, dtype=np.bool_)
-        for name, (low, high) in within.items():
-            possible &= (self.maxima[name] >= low) & (self.minima[name] <= high)
-        return np.flatnonzero(possible)
+        possible: npt.NDArray[np.intp] | None = None
+        # Numbers first: they are compared many times faster than texts, which then are few.
+        for name in sorted(within, key=lambda name: self.minima[name].dtype == np.object_):
+            low, high = within[name]
+            minima, maxima = self.minima[name], self.maxima[name]
+            if possible is None:
+                possible = np.flatnonzero((maxima >= low) & (minima <= high))
+            else:
+                possible = possible[(maxima[possible] >= low) & (minima[possible] <= high)]
+        return np.arange(self.count) if possible is None else possible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

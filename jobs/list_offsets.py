@@ -1,0 +1,20 @@
+"""list_offsets: what does each request of ListOffsets get?
+
+Kafka's own request, for one partition or for millions: timestamps and special ones (--timestamp earliest,
+latest-tiered, max-timestamp, ...), current leader epoch, isolation level, timeout and version from the columns of
+--requests. Answers say error code and name, offset, timestamp, leader epoch, where it was sought, and where a search of
+what is not archived begins. That part is asked too where list_offsets.log_directory or list_offsets.bootstrap_servers
+is set. What is not answered within remote.list.offsets.request.timeout.ms is REQUEST_TIMED_OUT, and counted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from coldlog.entry_point import job_argument_parser, run_job
+from coldlog.operations.lookup import add_lookup_options, list_offsets_of_requests
+
+if __name__ == "__main__":
+    parser = job_argument_parser(__doc__)
+    add_lookup_options(parser)
+    sys.exit(run_job(list_offsets_of_requests, parser))

@@ -1,0 +1,41 @@
+"""expirations: how are requests counted that were not answered in time?"""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coldlog.model.list_offsets import ErrorCode
+from coldlog.tables.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
+from coldlog.tables.warehouse import Warehouse
+
+
+def note_expirations(warehouse: Warehouse, answers: pa.Table, default_timeout_ms: int, requests: pa.Table) -> int:
+    """Counts the answers that are REQUEST_TIMED_OUT by topic and partition, in a row each; returns how many there are.
+
+    `answers` are those of `list_offsets` to `requests`.
+    """
+    is_late = pc.equal(answers["error_code"], ErrorCode.REQUEST_TIMED_OUT.value)
+    timeouts = requests["timeout_ms"]
+    own = pc.if_else(pc.greater(timeouts, 0), timeouts, pa.scalar(default_timeout_ms, pa.int32())).cast(pa.int64())
+    late = answers.select(["topic", "partition"]).append_column("timeout_ms", own).filter(is_late)
+    if not late.num_rows:
+        return 0
+    counted = late.group_by(["topic", "partition"]).aggregate([("timeout_ms", "count"), ("timeout_ms", "max")])
+    run_id, now_ms = uuid.uuid4().hex, time.time_ns() // 1_000_000
+    rows = [
+        {
+            "run_id": run_id,
+            "expired_ms": now_ms,
+            "topic": row["topic"],
+            "partition": row["partition"],
+            "request_count": row["timeout_ms_count"],
+            "timeout_ms": row["timeout_ms_max"],
+        }
+        for row in counted.to_pylist()
+    ]
+    warehouse.append(LIST_OFFSETS_EXPIRATIONS, warehouse.local(LIST_OFFSETS_EXPIRATIONS, rows))
+    return int(late.num_rows)

@@ -1,0 +1,151 @@
+"""rows: how do requests and answers look as tables?
+
+`REQUEST_SCHEMA` is what a request of ListOffsets carries, `LIST_OFFSETS_SCHEMA` what it is told, `ANSWER_SCHEMA` what
+those are told who ask the archive for times alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coldlog.lookups.questions import ROUTES, Answers, Indices, Questions
+from coldlog.lookups.served_index import NOTHING
+from coldlog.model.list_offsets import DEFAULT_TIMEOUT, NEWEST_VERSION, TIMEOUT_SINCE_VERSION, UNKNOWN_EPOCH, ErrorCode
+from coldlog.model.states import IsolationLevel
+
+REQUEST_SCHEMA = pa.schema(
+    [
+        pa.field("request_index", pa.int64(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("timestamp_ms", pa.int64(), nullable=False),
+        pa.field("current_leader_epoch", pa.int32(), nullable=False),
+        pa.field("isolation_level", pa.string()),
+        pa.field("timeout_ms", pa.int32(), nullable=False),
+        pa.field("version", pa.int32(), nullable=False),
+        pa.field("request_id", pa.string()),
+    ]
+)
+"""What a request of ListOffsets carries. isolation_level: NULL takes the setting's. timeout_ms: -1 takes the
+setting's. request_id: entries that share one are of one request, which may name a partition once."""
+LIST_OFFSETS_SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("timestamp_ms", pa.int64(), nullable=False),
+        pa.field("error_code", pa.int32(), nullable=False),
+        pa.field("error", pa.string(), nullable=False),
+        pa.field("offset", pa.int64()),
+        pa.field("offset_timestamp_ms", pa.int64()),
+        pa.field("leader_epoch", pa.int32()),
+        pa.field("route", pa.string()),
+        pa.field("local_start_offset", pa.int64()),
+    ]
+)
+"""An answer of ListOffsets. error is NONE where there is none; route and local_start_offset (where the search of
+segments that are not archived begins) are NULL where nothing was sought."""
+
+ANSWER_SCHEMA = pa.schema(
+    [
+        *(LIST_OFFSETS_SCHEMA.field(name) for name in ("topic", "partition", "timestamp_ms")),
+        *(LIST_OFFSETS_SCHEMA.field(name) for name in ("offset", "offset_timestamp_ms", "leader_epoch")),
+        pa.field("error", pa.string()),
+    ]
+)
+"""An answer of the archive: error is NULL where there is none, and where a timestamp is later than all that is
+archived."""
+
+REQUEST_DEFAULTS: dict[str, int | None] = {
+    "current_leader_epoch": UNKNOWN_EPOCH,
+    "isolation_level": None,
+    "timeout_ms": DEFAULT_TIMEOUT,
+    "version": NEWEST_VERSION,
+    "request_id": None,
+}
+REQUEST_TYPES = {field.name: field.type for field in REQUEST_SCHEMA if field.name != "request_index"}
+
+
+def requests_from_rows(rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    """Requests from (topic, partition, timestamp_ms), or with the other columns of `REQUEST_SCHEMA` behind them."""
+    names = list(REQUEST_TYPES)[: len(rows[0]) if rows else 3]
+    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
+    return numbered_requests(
+        {name: pa.array(column, REQUEST_TYPES[name]) for name, column in zip(names, columns, strict=True)}
+    )
+
+
+def numbered_requests(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
+    """Requests in the order given; what they do not say is as the schema's defaults."""
+    count = len(columns["topic"])
+    filled = []
+    for name, type_ in REQUEST_TYPES.items():
+        column = columns.get(name, pa.nulls(count, type_))
+        default = REQUEST_DEFAULTS.get(name)
+        filled.append(column if default is None else pc.fill_null(column, default))
+    return pa.table([pa.array(range(count), pa.int64()), *filled], schema=REQUEST_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedQuestions:
+    """Questions, and how long each may take, in seconds."""
+
+    questions: Questions
+    timeouts_s: npt.NDArray[np.float64]
+
+    def take(self, where: Indices) -> TimedQuestions:
+        """Those at these places."""
+        questions = self.questions
+        names = [name for name in Questions.__slots__ if name != "topics"]
+        taken = Questions(questions.topics.take(pa.array(where)), *(getattr(questions, name)[where] for name in names))
+        return TimedQuestions(taken, self.timeouts_s[where])
+
+
+def questions_of(
+    requests: pa.Table, invalid: npt.NDArray[np.bool_], isolation_level: IsolationLevel, timeout_ms: int
+) -> TimedQuestions:
+    """Requests of `REQUEST_SCHEMA` as arrays, with what is given here where they say nothing."""
+    numbers = {
+        name: requests.column(name).cast(pa.int64()).to_numpy()
+        for name in ("partition", "timestamp_ms", "current_leader_epoch", "timeout_ms", "version")
+    }
+    levels = pc.fill_null(requests.column("isolation_level"), isolation_level.value)
+    is_committed = pc.equal(levels, IsolationLevel.READ_COMMITTED.value).to_numpy(zero_copy_only=False)
+    questions = Questions(
+        topics=requests.column("topic").combine_chunks(),
+        partitions=numbers["partition"],
+        timestamps_ms=numbers["timestamp_ms"],
+        leader_epochs=numbers["current_leader_epoch"],
+        is_committed=is_committed,
+        versions=numbers["version"],
+        is_invalid=invalid,
+    )
+    has_own = (numbers["timeout_ms"] > 0) & (numbers["version"] >= TIMEOUT_SINCE_VERSION)
+    return TimedQuestions(questions, np.where(has_own, numbers["timeout_ms"], timeout_ms) / 1000)
+
+
+def answers_table(requests: pa.Table, answers: Answers) -> pa.Table:
+    """Answers as a table of `LIST_OFFSETS_SCHEMA`."""
+    codes = pa.array(answers.errors, pa.int32())
+    names = pa.array([ErrorCode(code).name for code in pc.unique(codes).to_pylist()], pa.string())
+    values = {
+        "error_code": codes,
+        "error": names.take(pc.index_in(codes, pc.unique(codes))) if len(codes) else pa.array([], pa.string()),
+        "offset": _nullable(answers.offsets, -1, pa.int64()),
+        "offset_timestamp_ms": _nullable(answers.timestamps_ms, NOTHING, pa.int64()),
+        "leader_epoch": _nullable(answers.leader_epochs, -1, pa.int32()),
+        "route": pa.array([route.value for route in ROUTES]).take(_nullable(answers.routes, -1, pa.int64())),
+        "local_start_offset": _nullable(answers.local_starts, -1, pa.int64()),
+    }
+    asked = {name: requests.column(name) for name in ("topic", "partition", "timestamp_ms")}
+    columns = {**asked, **values}
+    return pa.table([columns[name] for name in LIST_OFFSETS_SCHEMA.names], schema=LIST_OFFSETS_SCHEMA)
+
+
+def _nullable(values: npt.NDArray[np.int64], null: int, type_: pa.DataType) -> pa.Array:
+    return pa.array(values, mask=values == null).cast(type_)

@@ -1,0 +1,24 @@
+-- Which partitions are not answered in time, and how often?
+--
+-- coldlog.list_offsets_expiration_rates: a row a topic-partition, and one a topic (partition NULL): how many requests
+-- timed out ever, and how many a second in the last one, five and fifteen minutes.
+CREATE OR REPLACE VIEW coldlog.list_offsets_expiration_rates (
+  topic COMMENT 'Topic name',
+  partition COMMENT 'Partition number; NULL: all of the topic',
+  expired_count COMMENT 'Requests answered REQUEST_TIMED_OUT',
+  last_expired_ms COMMENT 'The last time',
+  one_minute_rate COMMENT 'A second, over the last minute',
+  five_minute_rate COMMENT 'A second, over the last five minutes',
+  fifteen_minute_rate COMMENT 'A second, over the last fifteen minutes'
+)
+COMMENT 'Requests of ListOffsets that were not answered in time'
+AS
+SELECT topic, partition, sum(request_count), max(expired_ms),
+       sum(if(age_ms < 60000, request_count, 0)) / 60.0D,
+       sum(if(age_ms < 300000, request_count, 0)) / 300.0D,
+       sum(if(age_ms < 900000, request_count, 0)) / 900.0D
+FROM (
+  SELECT topic, partition, request_count, expired_ms, unix_millis(current_timestamp()) - expired_ms AS age_ms
+  FROM coldlog.list_offsets_expirations
+)
+GROUP BY GROUPING SETS ((topic, partition), (topic))

@@ -1,0 +1,110 @@
+"""reader: how does a service or a notebook ask one question in milliseconds, without Spark?
+
+    from coldlog.reader import OffsetReader
+    reader = OffsetReader("/data/coldlog")
+    reader.offset_for_timestamp("orders", 0, 1_767_607_200_000)   # FoundOffset(offset=..., ...) or None
+    reader.list_offsets([("orders", 0, SpecialTimestamp.LATEST_TIERED)])
+
+Reads the same Delta tables as the SQL functions, by delta-rs and PyArrow: the row groups that may hold an answer, and
+keeps what it read. It answers as of the version that it opened; `refresh` takes the newest. One reader is for one
+thread. There are no deadlines here: who needs them asks the job list_offsets, or sets them around the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+from coldlog.errors import ColdlogError, RetriableError, UsageError
+from coldlog.lookups.list_offsets import LookupOptions, open_lookup
+from coldlog.lookups.local_tier import FoundOffset
+from coldlog.lookups.questions import is_repeated
+from coldlog.lookups.rows import answers_table, questions_of, requests_from_rows
+from coldlog.lookups.served_index import list_warehouse_files
+from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
+
+Request = tuple[object, ...]
+"""(topic, partition, timestamp_ms), or with current_leader_epoch, isolation_level, timeout_ms, version and request_id
+behind them, as in `coldlog.lookups.requests.REQUEST_SCHEMA`."""
+
+
+class OffsetReader:
+    """Answers from the warehouse at `uri`; what `options` bring beside the tables is asked too."""
+
+    def __init__(self, uri: str, options: LookupOptions | None = None, *, as_of_ms: int | None = None) -> None:
+        """A place that holds no warehouse is a `UsageError`."""
+        self._uri = uri
+        self._options = options or LookupOptions()
+        self._as_of_ms = as_of_ms
+        self._open()
+
+    def _open(self) -> None:
+        files = list_warehouse_files(self._uri, as_of_ms=self._as_of_ms)
+        self._index, self._lookup = open_lookup(files, self._options)
+
+    def refresh(self) -> None:
+        """Answers from the newest version from now on."""
+        self.close()
+        self._open()
+
+    def close(self) -> None:
+        """Closes files."""
+        self._index.close()
+
+    def __enter__(self) -> OffsetReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def rows_read(self) -> int:
+        """Rows of tables read from storage so far; what was kept in memory does not count."""
+        return self._index.rows_read
+
+    def list_offsets(self, requests: Sequence[Request]) -> list[dict[str, object]]:
+        """An answer a request, in the order asked, with the columns of `LIST_OFFSETS_SCHEMA`."""
+        table = requests_from_rows(requests)
+        invalid = is_repeated(*(table.column(name) for name in ("request_id", "topic", "partition")))
+        answers = self._lookup.answer(
+            questions_of(table, invalid, self._options.isolation_level, self._options.timeout_ms).questions
+        )
+        rows: list[dict[str, object]] = answers_table(table, answers).to_pylist()
+        return rows
+
+    def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> FoundOffset | None:
+        """The first record at or after a time; None: nothing archived is that late.
+
+        A partition that the archive does not have, and a negative time, is a `UsageError`; an archive that does not
+        answer (batch depth) a `RetriableError`, any other trouble another `ColdlogError`.
+        """
+        if timestamp_ms < 0:
+            raise UsageError(f"not a time: {timestamp_ms}; list_offsets takes special timestamps")
+        return self._find(topic, partition, timestamp_ms)
+
+    def max_timestamp(self, topic: str, partition: int) -> FoundOffset | None:
+        """The largest timestamp of the archive, and the lowest offset that has it; None: nothing is archived."""
+        return self._find(topic, partition, SpecialTimestamp.MAX_TIMESTAMP)
+
+    def earliest_offset(self, topic: str, partition: int) -> int | None:
+        """Where the log begins, as far as the archive knows."""
+        found = self._find(topic, partition, SpecialTimestamp.EARLIEST)
+        return None if found is None else found.offset
+
+    def latest_tiered_offset(self, topic: str, partition: int) -> int | None:
+        """The last offset archived; None: nothing is."""
+        found = self._find(topic, partition, SpecialTimestamp.LATEST_TIERED)
+        return None if found is None else found.offset
+
+    def _find(self, topic: str, partition: int, timestamp_ms: int) -> FoundOffset | None:
+        answers = self._lookup.answer_one(topic, partition, int(timestamp_ms))
+        error, where = ErrorCode(int(answers.errors[0])), f"{topic}-{partition}"
+        if error in (ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED):
+            return answers.found(0)
+        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise UsageError(f"the warehouse {self._uri} knows no partition {where}")
+        if error is ErrorCode.KAFKA_STORAGE_ERROR:
+            raise RetriableError(f"the archive does not answer for {where}")
+        raise ColdlogError(f"no offset of {where} for {timestamp_ms}: {error.name}")

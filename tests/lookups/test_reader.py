@@ -1,0 +1,211 @@
+"""One question at a time, without Spark: the same truths, and few rows read."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from archived_partitions import Request, archived_partitions, expected_answer
+from coldlog.archive.open_archive import open_archive
+from coldlog.errors import UsageError
+from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.offset_lookup import list_offsets
+from coldlog.lookups.rows import LIST_OFFSETS_SCHEMA, requests_from_rows
+from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
+from coldlog.model.states import IndexDepth
+from coldlog.reader import OffsetReader
+from coldlog.tables.time_index import TIME_INDEX
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import (
+    build_settings,
+    golden_partitions,
+    golden_queries,
+    is_true_answer,
+    run_pipeline,
+    write_log_start_offsets,
+)
+from kafka_sample import KAFKA_SAMPLE
+
+LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
+
+
+@pytest.fixture
+def reader(golden: Warehouse) -> Iterator[OffsetReader]:
+    with OffsetReader(golden.uri) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shallow(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """The sample at batch depth."""
+    folder = tmp_path_factory.mktemp("shallow")
+    return run_pipeline(
+        spark,
+        KAFKA_SAMPLE / "archive",
+        folder / "warehouse",
+        log_start_offsets=write_log_start_offsets(folder / "log_starts.csv"),
+        settings=build_settings(IndexDepth.BATCH),
+    )
+
+
+@pytest.mark.parametrize("broker_compatible", [True, False])
+def test_every_answer_of_the_broker_is_given(golden: Warehouse, broker_compatible: bool) -> None:
+    queries = golden_queries()
+    known = {(row["topic"], row["partition"]) for row in golden_partitions() if int(str(row["archive_end"])) >= 0}
+    with OffsetReader(golden.uri, LookupOptions(broker_compatible=broker_compatible)) as reader:
+        answers = reader.list_offsets([(q["topic"], q["partition"], q["ts"]) for q in queries])
+        wrong = [
+            (query, answer)
+            for query, answer in zip(queries, answers, strict=True)
+            if not is_true_answer(query, answer, broker_compatible=broker_compatible)
+        ]
+        assert wrong == []
+        for query in random.Random(5).sample(queries, 500):
+            found = reader.offset_for_timestamp(
+                str(query["topic"]), int(str(query["partition"])), int(str(query["ts"]))
+            )
+            row = {
+                "offset": found and found.offset,
+                "offset_timestamp_ms": found and found.timestamp_ms,
+                "leader_epoch": found and found.leader_epoch,
+            }
+            assert is_true_answer(query, row, broker_compatible=broker_compatible)
+
+
+def all_requests(golden: Warehouse) -> list[Request]:
+    """Every kind of timestamp for every partition, with epochs, isolation levels and versions."""
+    chance = random.Random(17)
+    times = [int(str(query["ts"])) for query in golden_queries()]
+    asked = []
+    for topic, partition in [*archived_partitions(golden), ("orders", 99), ("nobody's", 0)]:
+        for timestamp_ms in (*SpecialTimestamp, -7, -(2**63), 0, 2**63 - 1, *chance.sample(times, 6)):
+            for level in ("read_uncommitted", "read_committed"):
+                epoch, version = chance.choice((-1, 0, 1, 2, 5)), chance.choice((-1, 0, 1, 3, 4, 7, 8, 9, 10, 11, 12))
+                asked.append(
+                    Request(
+                        topic=topic,
+                        partition=partition,
+                        timestamp_ms=int(timestamp_ms),
+                        current_leader_epoch=epoch,
+                        isolation_level=level,
+                        version=version,
+                    )
+                )
+                asked.append(Request(topic=topic, partition=partition, timestamp_ms=int(timestamp_ms)))
+    return asked
+
+
+def test_every_kind_of_request_is_answered_as_by_a_scan(golden: Warehouse, reader: OffsetReader) -> None:
+    known, asked = archived_partitions(golden), all_requests(golden)
+    rows = [
+        (r.topic, r.partition, r.timestamp_ms, r.current_leader_epoch, r.isolation_level, -1, r.version) for r in asked
+    ]
+    answers = reader.list_offsets(rows)
+    for request, row in zip(asked, answers, strict=True):
+        found = tuple(row[name] for name in ("offset", "offset_timestamp_ms", "leader_epoch"))
+        route = None if row["route"] is None else Route(str(row["route"]))
+        error = ErrorCode(int(str(row["error_code"])))
+        told = (error, *found, route, row["local_start_offset"])
+        assert row["error"] == error.name
+        place = str(request.topic), int(str(request.partition))
+        assert told == expected_answer(request, known.get(place)), request
+    assert {row["error"] for row in answers} >= {
+        "NONE", "UNSUPPORTED_VERSION", "UNKNOWN_TOPIC_OR_PARTITION", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
+        "LOCAL_REQUIRED", "OPEN_TRANSACTION",
+    }  # fmt: skip
+    in_bulk = list_offsets(golden, requests_from_rows(rows))
+    assert in_bulk.schema == LIST_OFFSETS_SCHEMA
+    assert in_bulk.to_pylist() == answers
+
+
+def test_a_partition_twice_in_one_request_is_invalid(reader: OffsetReader) -> None:
+    rest = (-1, None, -1, 11)
+    answers = reader.list_offsets(
+        [
+            ("orders", 0, 0, *rest, "a"),
+            ("payments", 0, 0, *rest, "a"),
+            ("orders", 0, -2, *rest, "a"),
+            ("orders", 0, 0, *rest, "b"),
+            ("orders", 0, 0, *rest, None),
+            ("orders", 0, 0, *rest, None),
+        ]
+    )
+    assert [row["error"] for row in answers] == ["INVALID_REQUEST", "NONE", "INVALID_REQUEST", "NONE", "NONE", "NONE"]
+
+
+def test_places_of_a_partition_are_those_of_the_broker(reader: OffsetReader) -> None:
+    for truth in golden_partitions():
+        place = str(truth["topic"]), int(str(truth["partition"]))
+        if int(str(truth["archive_end"])) < 0:
+            continue
+        assert reader.earliest_offset(*place) == truth["log_start"]
+        assert reader.latest_tiered_offset(*place) == truth["archive_end"]
+        latest = reader.max_timestamp(*place)
+        assert latest is not None
+        assert reader.offset_for_timestamp(*place, max(0, latest.timestamp_ms)) in (latest, None)
+    with pytest.raises(UsageError, match="knows no partition orders-7"):
+        reader.earliest_offset("orders", 7)
+    with pytest.raises(UsageError, match="not a time: -1"):
+        reader.offset_for_timestamp("orders", 0, -1)
+
+
+def test_a_batch_is_read_where_records_were_not_decoded(golden: Warehouse, shallow: Warehouse) -> None:
+    asked = [(q["topic"], q["partition"], q["ts"]) for q in golden_queries()]
+    places = sorted({each[:2] for each in asked})
+    asked += [(topic, partition, SpecialTimestamp.MAX_TIMESTAMP.value) for topic, partition in places]
+    open_layout = partial(open_archive, str(KAFKA_SAMPLE / "archive"), "local_tiered_storage")
+    options = LookupOptions(batches=BatchReader(open_layout=open_layout, limits=LIMITS))
+    with OffsetReader(shallow.uri, options) as shallow_reader, OffsetReader(golden.uri) as reader:
+        assert shallow_reader.list_offsets(asked) == reader.list_offsets(asked)
+    with OffsetReader(shallow.uri) as without_archive:
+        answers = without_archive.list_offsets(asked)
+        assert {row["error"] for row in answers} == {"NOT_DECODED", "LOCAL_REQUIRED", "UNKNOWN_TOPIC_OR_PARTITION"}
+
+
+def test_few_rows_are_read_and_none_twice(golden: Warehouse, reader: OffsetReader) -> None:
+    query = next(q for q in golden_queries() if q["archive"])
+    place = str(query["topic"]), int(str(query["partition"])), int(str(query["ts"]))
+    reader.offset_for_timestamp(*place)
+    after_one = reader.rows_read
+    reader.offset_for_timestamp(*place)
+    assert reader.rows_read == after_one
+    assert 0 < after_one < golden.read(TIME_INDEX).count()
+
+
+def test_a_reader_answers_as_of_what_it_opened_until_it_is_refreshed(
+    spark: SparkSession, golden_archive: Path, tmp_path: Path
+) -> None:
+    warehouse = run_pipeline(spark, golden_archive, tmp_path / "warehouse")
+    with OffsetReader(warehouse.uri) as reader:
+        before = reader.earliest_offset("records-deleted", 0)
+        log_starts = write_log_start_offsets(tmp_path / "log_starts.csv")
+        log_starts.write_text("topic,partition,log_start_offset\nrecords-deleted,0,3000\n", encoding="utf-8")
+        run_pipeline(spark, golden_archive, tmp_path / "warehouse", log_start_offsets=log_starts)
+        assert reader.earliest_offset("records-deleted", 0) == before != 3000
+        reader.refresh()
+        assert reader.earliest_offset("records-deleted", 0) == 3000
+
+
+def test_no_warehouse_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not a segments table of coldlog"):
+        OffsetReader(str(tmp_path))
+
+
+def test_neither_spark_nor_java_is_needed(golden: Warehouse) -> None:
+    program = (
+        "import sys; from coldlog.reader import OffsetReader\n"
+        f"print(OffsetReader({golden.uri!r}).latest_tiered_offset('orders', 0), 'pyspark' in sys.modules)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], env={"PATH": "/nonexistent"}, capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "3952 False\n"
