@@ -1,0 +1,140 @@
+"""Names of topics are data and nothing else, in every function and in every way to call it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from coldlog.lookups.functions import FUNCTIONS
+from coldlog.sql import attach_warehouse
+from coldlog.tables.catalog import ALL_TABLES
+from coldlog.tables.definition import TableDefinition
+from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.time_index import TIME_INDEX
+from coldlog.tables.txn_index import TXN_INDEX
+from coldlog.tables.txn_segments import TXN_SEGMENTS
+from coldlog.tables.warehouse import Warehouse
+
+NAMES = (
+    "it's",
+    "''",
+    '"quoted"',
+    "`ticks`",
+    "a.b.c",
+    "..",
+    "back\\slash\\",
+    "\\'",
+    "new\nline\r\n\ttab",
+    "x' OR '1'='1",
+    "x'; DROP TABLE coldlog.segments; --",
+    "/* comment */ -- :topic ? ${topic} {topic} %s",
+    "q.topic",
+    "topic",
+    "NULL",
+    "ünï-Ω-日本語-🪵",
+    "e\u0301",
+    "\u00e9",
+    " lead and trail ",
+    "UPPER",
+    "upper",
+    "\u202eright to left",
+    "%",
+    "_",
+)
+"""No Kafka allows most of them. Some differ from others only by what a careless comparison passes over."""
+
+CALLS = {
+    "offset_for_timestamp": "{topic}, 0, 5",
+    "list_offsets": "{topic}, 0, 5",
+    "max_timestamp": "{topic}, 0",
+    "earliest_offset": "{topic}, 0",
+    "latest_tiered_offset": "{topic}, 0",
+    "next_segment_with_txn_index": "{topic}, 0, 0, 0",
+    "aborted_transactions": "{topic}, 0, 0, 1000000",
+}
+
+
+def filled(table: TableDefinition, **columns: object) -> dict[str, object]:
+    """A row with these columns; what else may not be NULL is empty."""
+    empty: dict[str, object] = {"BIGINT": 0, "INT": 0, "STRING": "", "BOOLEAN": False, "SMALLINT": 0}
+    required = {each.name: empty.get(each.type, []) for each in table.columns if each.required}
+    return {**dict.fromkeys(table.column_names), **required, **columns}
+
+
+@pytest.fixture(scope="module")
+def answers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[object, ...]]]:
+    """What each function has to answer for the name at each place: its number is in every offset."""
+    location: Path = tmp_path_factory.mktemp("names") / "warehouse"
+    warehouse = Warehouse(spark=spark, uri=str(location))
+    warehouse.create_missing()
+    rows: dict[str, list[dict[str, object]]] = {table.name: [] for table in ALL_TABLES}
+    for number, topic in enumerate(NAMES):
+        at, ids = 1000 * (number + 1), {"topic": topic, "partition": 0, "topic_id": "id"}
+        segment = {**ids, "segment_id": "s", "build_number": 1}
+        places = {"served_from_offset": at, "served_to_offset": at + 9}
+        rows["segments"].append(
+            filled(SEGMENTS, **segment, **places, running_max_timestamp_ms=10, index_depth="record")
+        )
+        rows["offset_index"].append(filled(OFFSET_INDEX, **segment, base_offset=at, running_max_timestamp_ms=10))
+        rows["time_index"].append(filled(TIME_INDEX, **segment, batch_base_offset=at, offset=at, timestamp_ms=10))
+        rows["txn_index"].append(filled(TXN_INDEX, **segment, producer_id=at, first_offset=at, last_offset=at))
+        range_ = {"log_from_offset": 0, "epoch_from_offset": 0, "to_offset": at, "start_offset": at}
+        rows["txn_segments"].append(filled(TXN_SEGMENTS, **ids, segment_id=f"s{at}", **range_))
+        known = {
+            "latest_tiered_offset": at + 9,
+            "log_start_offset": at,
+            "max_timestamp_ms": 10,
+            "max_timestamp_offset": at,
+        }
+        rows["partition_metadata"].append(filled(PARTITION_METADATA, **ids, is_current=True, **known))
+    for table in ALL_TABLES:
+        if rows[table.name]:
+            warehouse.append(table, warehouse.local(table, rows[table.name]))
+    attach_warehouse(spark, warehouse.uri)
+    starts = [1000 * (number + 1) for number in range(len(NAMES))]
+    return {
+        "offset_for_timestamp": [(at, 10, 0, "FOUND") for at in starts],
+        "list_offsets": [(0, "NONE", at, 10, 0, "remote_then_local", None) for at in starts],
+        "max_timestamp": [(10, at) for at in starts],
+        "earliest_offset": [(at, None) for at in starts],
+        "latest_tiered_offset": [(at + 9, None) for at in starts],
+        "next_segment_with_txn_index": [(f"s{at}", at, 0, 0, False) for at in starts],
+        "aborted_transactions": [(at, at, at, 0) for at in starts],
+    }
+
+
+def literal(text: str) -> str:
+    """As docs/sql.md says. Without the last, Spark puts variables in place of ${...}, in literals too."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_name_under_lateral_is_answered_for_itself(
+    spark: SparkSession, answers: dict[str, list[tuple[object, ...]]], function: str
+) -> None:
+    asked = pa.table({"number": pa.array(range(len(NAMES)), pa.int64()), "topic": list(NAMES)})
+    spark.createDataFrame(asked).createOrReplaceTempView("names")
+    call = f"{function}({CALLS[function].format(topic='q.topic')})"
+    rows = spark.sql(f"SELECT q.number, o.* FROM names q, LATERAL {call} o").collect()
+    assert sorted(map(tuple, rows)) == [(number, *row) for number, row in enumerate(answers[function])]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_name_as_parameter_and_as_literal_is_answered_for_itself(
+    spark: SparkSession, answers: dict[str, list[tuple[object, ...]]], function: str
+) -> None:
+    for number, topic in enumerate(NAMES):
+        named, written = (CALLS[function].format(topic=each) for each in (":topic", literal(topic)))
+        for rows in (
+            spark.sql(f"SELECT * FROM {function}({named})", args={"topic": topic}),
+            spark.sql(f"SELECT * FROM {function}({written})"),
+        ):
+            assert [tuple(row) for row in rows.collect()] == [answers[function][number]], topic
+    positional = spark.sql(f"SELECT * FROM {function}({CALLS[function].format(topic='?')})", args=[NAMES[9]])
+    assert [tuple(row) for row in positional.collect()] == [answers[function][9]]
+    assert spark.table("coldlog.segments").count() == len(NAMES)

@@ -1,0 +1,258 @@
+"""What would have been answered then: a warehouse read as it was, by time and by version, and its edges."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from builders.archive_writer import TopicPartition, write_archive
+from builders.segment_builder import Batch, Record, Segment, abort_marker
+from coldlog.console import Console
+from coldlog.errors import UsageError
+from coldlog.job import Job
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.rows import requests_from_rows
+from coldlog.operations.pipeline import run_pipeline as run_pipeline_job
+from coldlog.operations.show import show_partitions
+from coldlog.settings_sources import load_settings
+from coldlog.sql import attach_warehouse
+from coldlog.tables.as_of import Commit, find_moment, find_version, list_commits
+from coldlog.tables.catalog import ALL_TABLES
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.txn_segments import TXN_SEGMENTS
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import run_pipeline
+
+OLD, GONE, NEW = (TopicPartition(topic=topic, partition=0) for topic in ("old", "gone", "new"))
+REQUESTS = [(topic, 0, time) for topic in ("old", "gone", "new") for time in (0, 100, 101, 150, 200, 250, 300, 10**15)]
+QUESTIONS = {
+    "offset_for_timestamp": "q.topic, 0, q.timestamp_ms",
+    "list_offsets": "q.topic, 0, q.timestamp_ms - 3",
+    "max_timestamp": "q.topic, 0",
+    "earliest_offset": "q.topic, 0",
+    "latest_tiered_offset": "q.topic, 0",
+    "next_segment_with_txn_index": "q.topic, 0, 0, q.timestamp_ms DIV 10",
+    "aborted_transactions": "q.topic, 0, 0, 1000",
+}
+
+
+def segment(start_offset: int, timestamp_ms: int, *, is_aborted: bool = False) -> Segment:
+    """Two records, and perhaps the end of their transaction."""
+    wrote = Batch(
+        base_offset=start_offset,
+        records=tuple(Record(timestamp_ms=time) for time in (timestamp_ms, timestamp_ms + 1)),
+        is_transactional=is_aborted,
+        producer_id=7 if is_aborted else -1,
+        producer_epoch=0 if is_aborted else -1,
+    )
+    if not is_aborted:
+        return Segment(batches=(wrote,))
+    end = abort_marker(
+        offset=start_offset + 2, timestamp_ms=timestamp_ms, producer_id=7, producer_epoch=0, leader_epoch=0
+    )
+    return Segment(batches=(wrote, end))
+
+
+BEFORE = {OLD: [segment(0, 100), segment(2, 200, is_aborted=True)], GONE: [segment(0, 100)]}
+AFTER = {
+    OLD: [*BEFORE[OLD], segment(5, 150, is_aborted=True), segment(8, 300)],
+    GONE: [segment(0, 100), segment(2, 150)],
+    NEW: [segment(0, 100, is_aborted=True)],
+}
+Answers = dict[str, list[tuple[object, ...]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """A warehouse that has gone on, and what it answered before."""
+
+    warehouse: Warehouse
+    by_function: Answers
+    by_job: list[dict[str, object]]
+    problems: list[tuple[object, ...]]
+    shown: str
+    at: dict[str, str]
+    """The moment of those answers, in each way to say it."""
+
+    def then(self, way: str) -> Warehouse:
+        return Warehouse(spark=self.warehouse.spark, uri=self.warehouse.uri, as_of=self.at[way])
+
+
+WAYS = ("time", "milliseconds", "version")
+
+
+def by_function(spark: SparkSession) -> Answers:
+    """What every function answers under LATERAL."""
+    values = ", ".join(f"('{topic}', {time}L)" for topic, _, time in REQUESTS)
+    requests = f"VALUES {values} AS q(topic, timestamp_ms)"
+    return {
+        function: sorted(
+            (tuple(row) for row in spark.sql(f"SELECT q.*, o.* FROM {requests}, LATERAL {call} o").collect()), key=repr
+        )
+        for function, arguments in QUESTIONS.items()
+        for call in (f"{function}({arguments})",)
+    }
+
+
+def by_job(warehouse: Warehouse) -> list[dict[str, object]]:
+    answers: list[dict[str, object]] = find_offsets_for_timestamps(warehouse, requests_from_rows(REQUESTS)).to_pylist()
+    return answers
+
+
+def problems(spark: SparkSession) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in spark.table("coldlog.archive_problems").drop("first_seen_ms").collect()]
+
+
+def job_of(warehouse: Warehouse, results: io.StringIO, *assignments: str) -> Job:
+    settings = load_settings("local", [f"warehouse.uri={warehouse.uri}", *assignments])
+    console = Console(progress=io.StringIO(), results=results)
+    return Job(spark=warehouse.spark, settings=settings, arguments=Namespace(), console=console)
+
+
+def shown(warehouse: Warehouse) -> str:
+    results = io.StringIO()
+    show_partitions(job_of(warehouse, results), warehouse)
+    return results.getvalue()
+
+
+@pytest.fixture(scope="module")
+def past(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Past:
+    """A run, its answers, more segments, a second run."""
+    folder = tmp_path_factory.mktemp("as-of")
+    write_archive(folder / "archive", BEFORE)
+    warehouse = run_pipeline(spark, folder / "archive", folder / "warehouse")
+    attach_warehouse(spark, warehouse.uri)
+    answered, told, wrong, looked = by_function(spark), by_job(warehouse), problems(spark), shown(warehouse)
+    # Beside the milliseconds of the last commit, at which the moment lies.
+    time.sleep(0.05)
+    moment_ms = time.time_ns() // 1_000_000
+    version = list_commits(spark, warehouse.location(PARTITION_METADATA))[-1].version
+    time.sleep(0.05)
+    write_archive(folder / "archive", AFTER)
+    lost = next((folder / "archive").rglob("gone-0-*/00000000000000000000-*.log"))
+    lost.unlink()
+    run_pipeline(spark, folder / "archive", folder / "warehouse")
+    moment = datetime.fromtimestamp(moment_ms / 1000, tz=UTC).isoformat()
+    return Past(
+        warehouse=warehouse,
+        by_function=answered,
+        by_job=told,
+        problems=wrong,
+        shown=looked,
+        at={"time": moment, "milliseconds": str(moment_ms), "version": f"v{version}"},
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_function_answers_as_it_did_then(past: Past, way: str) -> None:
+    spark = past.warehouse.spark
+    attach_warehouse(spark, past.warehouse.uri, as_of=past.at[way])
+    assert by_function(spark) == past.by_function
+    if way != "version":  # Problems are noted behind the publication.
+        assert problems(spark) == past.problems
+    attach_warehouse(spark, past.warehouse.uri)
+    now = by_function(spark)
+    assert [function for function in QUESTIONS if now[function] == past.by_function[function]] == []
+    assert problems(spark) != past.problems
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_bulk_lookups_and_what_is_shown_are_as_they_were_then(past: Past, way: str) -> None:
+    assert by_job(past.then(way)) == past.by_job
+    assert shown(past.then(way)) == past.shown
+    assert by_job(past.warehouse) != past.by_job
+    assert shown(past.warehouse) != past.shown
+
+
+def test_every_version_is_a_moment_and_the_last_is_now(past: Past) -> None:
+    """The first is that of an empty table."""
+    commits = list_commits(past.warehouse.spark, past.warehouse.location(PARTITION_METADATA))
+    answers = [
+        by_job(Warehouse(spark=past.warehouse.spark, uri=past.warehouse.uri, as_of=f"v{commit.version}"))
+        for commit in commits
+    ]
+    assert {row["error"] for row in answers[0]} == {"UNKNOWN_TOPIC_OR_PARTITION"}
+    assert answers[-1] == by_job(past.warehouse)
+    assert past.by_job in answers
+
+
+def test_past_is_not_written_to(past: Past) -> None:
+    then, spark = past.then("version"), past.warehouse.spark
+    rows = past.warehouse.read(SEGMENTS)
+    versions = [list_commits(spark, past.warehouse.location(table))[-1] for table in ALL_TABLES]
+    writes: list[Callable[[], object]] = [
+        then.create_missing,
+        lambda: then.append(SEGMENTS, rows),
+        lambda: then.merge(SEGMENTS, rows),
+        lambda: then.delete_keys(SEGMENTS, rows),
+        lambda: then.delete_matching(SEGMENTS, rows.select(*SEGMENTS.key)),
+        lambda: then.delete_build_after(SEGMENTS, 0),
+        lambda: run_pipeline_job(job_of(past.warehouse, io.StringIO(), f"warehouse.as_of={past.at['version']}")),
+    ]
+    for write in writes:
+        with pytest.raises(UsageError, match="only read"):
+            write()
+    assert versions == [list_commits(spark, past.warehouse.location(table))[-1] for table in ALL_TABLES]
+
+
+@pytest.mark.parametrize(
+    ("as_of", "told"),
+    [
+        ("1999-12-31T23:59:59Z", "before the first version; there are v0 of 20"),
+        ("5", "before the first version; there are v0 of 20"),
+        ("v99", "no such version of partition_metadata; there are v0 of 20"),
+        ("v", "not a timestamp"),
+        ("v-1", "or a version of partition_metadata"),
+        ("yesterday", "give epoch milliseconds"),
+        ("", "not a timestamp"),
+    ],
+)
+def test_moment_that_is_none_is_refused_with_what_there_is(past: Past, as_of: str, told: str) -> None:
+    spark = past.warehouse.spark
+    warehouse = Warehouse(spark=spark, uri=past.warehouse.uri, as_of=as_of)
+    asks: list[Callable[[], object]] = [
+        lambda: warehouse.read(SEGMENTS),
+        lambda: by_job(warehouse),
+        lambda: attach_warehouse(spark, past.warehouse.uri, as_of=as_of),
+    ]
+    for ask in asks:
+        with pytest.raises(UsageError, match=told):
+            ask()
+
+
+def test_table_that_came_later_was_empty(past: Past, tmp_path: Path) -> None:
+    """As when a newer coldlog brings a table into an old warehouse. Times of files are those of the copy's original."""
+    spark, location = past.warehouse.spark, tmp_path / "warehouse"
+    shutil.copytree(past.warehouse.uri, location, copy_function=shutil.copy2)
+    shutil.rmtree(location / TXN_SEGMENTS.name)
+    warehouse = Warehouse(spark=spark, uri=str(location), as_of=past.at["time"])
+    with pytest.raises(UsageError, match="txn_segments missing"):
+        warehouse.read(SEGMENTS)
+    Warehouse(spark=spark, uri=str(location)).create_missing()
+    assert warehouse.read(TXN_SEGMENTS).columns == list(TXN_SEGMENTS.column_names)
+    assert warehouse.read(TXN_SEGMENTS).count() == 0
+    attach_warehouse(spark, str(location), as_of=past.at["time"])
+    answered = by_function(spark)
+    assert answered.pop("next_segment_with_txn_index") == []
+    assert answered == {name: rows for name, rows in past.by_function.items() if name in answered}
+
+
+def test_moments_lie_between_commits() -> None:
+    commits = [Commit(version=version, committed_ms=version * 100 + 100) for version in range(3)]
+    assert [find_moment(text, commits) for text in ("v0", "v2", "100", "250", "5000")] == [100, 300, 100, 250, 5000]
+    assert [find_version(commits, ms, "t") for ms in (99, 100, 199, 200, 5000)] == [None, 0, 0, 1, 2]
+
+
+def test_table_whose_log_was_cut_does_not_pass_for_an_empty_one() -> None:
+    with pytest.raises(UsageError, match="reaches back to v3 of 1970-01-01T00:00:00.500Z only"):
+        find_version([Commit(version=3, committed_ms=500)], 499, "segments")
