@@ -97,17 +97,19 @@ def expected_answer(request: Request, partition: ArchivedPartition | None) -> An
     timestamp_ms = request.timestamp_ms
     assert timestamp_ms is not None
     route, found = _search(timestamp_ms, partition)
+    is_told = route is not Route.METADATA or found is ErrorCode.LOCAL_REQUIRED
+    local_start = partition.local_start if is_told else None
     if isinstance(found, ErrorCode):
-        return found, None, None, None, route, partition.local_start if found is ErrorCode.LOCAL_REQUIRED else None
+        return found, None, None, None, route, local_start
     offset, offset_timestamp_ms, leader_epoch = found
     is_record = timestamp_ms >= 0 or timestamp_ms == SpecialTimestamp.MAX_TIMESTAMP
     if is_record and request.isolation_level == "read_committed" and partition.stable_offset is not None:
         assert offset is not None
         if offset >= partition.stable_offset:
-            return ErrorCode.OPEN_TRANSACTION, None, None, None, route, None
+            return ErrorCode.OPEN_TRANSACTION, None, None, None, route, local_start
     if request.version is not None and request.version < 4:
         leader_epoch = None
-    return ErrorCode.NONE, offset, offset_timestamp_ms, leader_epoch, route, None
+    return ErrorCode.NONE, offset, offset_timestamp_ms, leader_epoch, route, local_start
 
 
 def _refusal(request: Request, partition: ArchivedPartition | None) -> ErrorCode | None:

@@ -212,9 +212,9 @@ def test_partitions_that_the_sample_lacks_are_answered_as_a_scan_does(spark: Spa
     assert told["no-log-start", -2] == (none, 12, None, 4, Route.METADATA, None)
     assert told["no-lineage", -5] == (none, 29, None, None, Route.METADATA, None)
     assert told["before-lineage", -2] == (none, 3, None, None, Route.METADATA, None)
-    assert told["not-decoded", -3] == (ErrorCode.NOT_DECODED, None, None, None, Route.REMOTE_THEN_LOCAL, None)
+    assert told["not-decoded", -3] == (ErrorCode.NOT_DECODED, None, None, None, Route.REMOTE_THEN_LOCAL, 30)
     assert told["log-start-behind", -6] == (none, 40, None, 9, Route.METADATA, None)
-    assert told["open-later", -3] == (none, 20, 5, 9, Route.REMOTE_THEN_LOCAL, None)
+    assert told["open-later", -3] == (none, 20, 5, 9, Route.REMOTE_THEN_LOCAL, 30)
     assert told["open-later", 6] == (local, None, None, None, Route.LOCAL_ONLY, 30)
     assert told["gone", 6][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert told["twice", -5] == (none, 29, None, 9, Route.METADATA, None)

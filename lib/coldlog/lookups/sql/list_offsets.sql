@@ -1,15 +1,14 @@
 -- What does the archive answer to a ListOffsets request?
 --
 -- list_offsets(topic, partition, timestamp_ms, current_leader_epoch, isolation_level, version): always one row. Checks
--- come in a broker's order; names and codes are those of coldlog.model.list_offsets. The archive is all there is: what
--- takes a local tier is LOCAL_REQUIRED, with the offset from which local segments are to be searched. An answer from a
--- segment indexed at batch depth is NOT_DECODED: ask lookup_offsets, which reads the batch.
+-- come in a broker's order; names and codes are those of coldlog.model.list_offsets. Special timestamps: -1 latest,
+-- -2 earliest, -3 max timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending upload. The archive is all
+-- there is: what takes a local tier is LOCAL_REQUIRED. An answer from a segment indexed at batch depth is NOT_DECODED:
+-- ask the jobs, which read the batch.
 --
 -- Facts come as one row, the maximum over three branches of at most one row each: the partition, the record (narrowed
--- by levels, as in offset_for_timestamp.sql), a segment that was not decoded. An aggregate without groups always gives a
--- row, for a partition that is unknown too, and needs no LEFT JOIN, which would join every request with every stair.
--- Special timestamps: -1 latest, -2 earliest, -3 max timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending
--- upload.
+-- by levels, as in offset_for_timestamp.sql), a segment that was not decoded. An aggregate without groups always gives
+-- a row, for a partition that is unknown too, and needs no LEFT JOIN, which would join every request with every stair.
 CREATE OR REPLACE TEMPORARY FUNCTION list_offsets(
   topic STRING COMMENT 'Topic name',
   partition INT COMMENT 'Partition number',
@@ -25,7 +24,7 @@ RETURNS TABLE (
   offset_timestamp_ms BIGINT COMMENT 'Timestamp of the record there, where a record was asked for',
   leader_epoch INT COMMENT 'Leader epoch of the answer; NULL: not known, or a version below 4',
   route STRING COMMENT 'Where the answer was sought: metadata, remote_then_local, local_only; NULL: nowhere',
-  local_start_offset BIGINT COMMENT 'Where a search of local segments begins, if the error is LOCAL_REQUIRED'
+  local_start_offset BIGINT COMMENT 'Where the search of local segments begins; NULL: none is to be searched'
 )
 COMMENT 'Answer to a ListOffsets request, from the archive alone'
 RETURN
@@ -44,117 +43,123 @@ SELECT CASE error
        if(error = 'NONE', offset, NULL),
        if(error = 'NONE', offset_timestamp_ms, NULL),
        if(error = 'NONE' AND list_offsets.version >= 4 AND leader_epoch >= 0, leader_epoch, NULL),
-       CASE
-         WHEN error IN ('UNSUPPORTED_VERSION', 'INVALID_REQUEST', 'UNKNOWN_TOPIC_OR_PARTITION',
-                        'FENCED_LEADER_EPOCH', 'UNKNOWN_LEADER_EPOCH') THEN NULL
-         WHEN list_offsets.timestamp_ms IN (-2, -5, -6) THEN 'metadata'
-         WHEN list_offsets.timestamp_ms IN (-1, -4) THEN 'local_only'
-         WHEN list_offsets.timestamp_ms >= 0 AND list_offsets.timestamp_ms > max_timestamp_ms THEN 'local_only'
-         ELSE 'remote_then_local'
-       END,
-       if(error = 'LOCAL_REQUIRED', local_start_offset, NULL)
+       if(has_route, route, NULL),
+       if(error = 'LOCAL_REQUIRED' OR has_route AND route <> 'metadata', local_start_offset, NULL)
 FROM (
   SELECT *,
+         error NOT IN ('UNSUPPORTED_VERSION', 'INVALID_REQUEST', 'UNKNOWN_TOPIC_OR_PARTITION',
+                       'FENCED_LEADER_EPOCH', 'UNKNOWN_LEADER_EPOCH') AS has_route,
          CASE
-           WHEN list_offsets.timestamp_ms IS NULL OR list_offsets.timestamp_ms < -6
-             OR list_offsets.version IS NULL OR list_offsets.version NOT BETWEEN 0 AND 11
-             OR list_offsets.version < CASE list_offsets.timestamp_ms
-                                         WHEN -1 THEN 1 WHEN -2 THEN 1 WHEN -3 THEN 7
-                                         WHEN -4 THEN 8 WHEN -5 THEN 9 WHEN -6 THEN 11 ELSE 0
-                                       END THEN 'UNSUPPORTED_VERSION'
-           WHEN list_offsets.isolation_level IS NULL
-             OR list_offsets.isolation_level NOT IN ('read_uncommitted', 'read_committed') THEN 'INVALID_REQUEST'
-           WHEN local_start_offset IS NULL THEN 'UNKNOWN_TOPIC_OR_PARTITION'
-           WHEN list_offsets.version >= 4 AND list_offsets.current_leader_epoch >= 0
-            AND list_offsets.current_leader_epoch < last_leader_epoch THEN 'FENCED_LEADER_EPOCH'
-           WHEN list_offsets.version >= 4 AND list_offsets.current_leader_epoch >= 0
-            AND list_offsets.current_leader_epoch > last_leader_epoch THEN 'UNKNOWN_LEADER_EPOCH'
-           WHEN list_offsets.timestamp_ms = -5 AND offset IS NULL THEN 'NONE'
-           WHEN is_not_decoded THEN 'NOT_DECODED'
-           WHEN offset IS NULL THEN 'LOCAL_REQUIRED'
-           WHEN list_offsets.isolation_level = 'read_committed' AND offset_timestamp_ms IS NOT NULL
-            AND offset >= stable_offset THEN 'OPEN_TRANSACTION'
-           ELSE 'NONE'
-         END AS error
+           WHEN list_offsets.timestamp_ms IN (-2, -5, -6) THEN 'metadata'
+           WHEN list_offsets.timestamp_ms IN (-1, -4) THEN 'local_only'
+           WHEN list_offsets.timestamp_ms >= 0 AND list_offsets.timestamp_ms > max_timestamp_ms THEN 'local_only'
+           ELSE 'remote_then_local'
+         END AS route
   FROM (
-    SELECT max(offset) AS offset, max(offset_timestamp_ms) AS offset_timestamp_ms, max(leader_epoch) AS leader_epoch,
-           max(is_not_decoded) AS is_not_decoded, max(max_timestamp_ms) AS max_timestamp_ms,
-           max(local_start_offset) AS local_start_offset, max(stable_offset) AS stable_offset,
-           max(last_leader_epoch) AS last_leader_epoch
+    SELECT *,
+           CASE
+             WHEN list_offsets.timestamp_ms IS NULL OR list_offsets.timestamp_ms < -6
+               OR list_offsets.version IS NULL OR list_offsets.version NOT BETWEEN 0 AND 11
+               OR list_offsets.version < CASE list_offsets.timestamp_ms
+                                           WHEN -1 THEN 1 WHEN -2 THEN 1 WHEN -3 THEN 7
+                                           WHEN -4 THEN 8 WHEN -5 THEN 9 WHEN -6 THEN 11 ELSE 0
+                                         END THEN 'UNSUPPORTED_VERSION'
+             WHEN list_offsets.isolation_level IS NULL
+               OR list_offsets.isolation_level NOT IN ('read_uncommitted', 'read_committed') THEN 'INVALID_REQUEST'
+             WHEN local_start_offset IS NULL THEN 'UNKNOWN_TOPIC_OR_PARTITION'
+             WHEN list_offsets.version >= 4 AND list_offsets.current_leader_epoch >= 0
+              AND list_offsets.current_leader_epoch < last_leader_epoch THEN 'FENCED_LEADER_EPOCH'
+             WHEN list_offsets.version >= 4 AND list_offsets.current_leader_epoch >= 0
+              AND list_offsets.current_leader_epoch > last_leader_epoch THEN 'UNKNOWN_LEADER_EPOCH'
+             WHEN list_offsets.timestamp_ms = -5 AND offset IS NULL THEN 'NONE'
+             WHEN is_not_decoded THEN 'NOT_DECODED'
+             WHEN offset IS NULL THEN 'LOCAL_REQUIRED'
+             WHEN list_offsets.isolation_level = 'read_committed' AND offset_timestamp_ms IS NOT NULL
+              AND offset >= stable_offset THEN 'OPEN_TRANSACTION'
+             ELSE 'NONE'
+           END AS error
     FROM (
-      SELECT offset, if(offset IS NULL, NULL, offset_timestamp_ms) AS offset_timestamp_ms,
-             try_element_at(filter(leader_epoch_lineage, e -> e.start_offset <= offset), -1).leader_epoch AS leader_epoch,
-             offset IS NULL AND offset_timestamp_ms IS NOT NULL AS is_not_decoded, max_timestamp_ms,
-             coalesce(latest_tiered_offset + 1, log_start_offset, 0) AS local_start_offset, stable_offset,
-             try_element_at(leader_epoch_lineage, -1).leader_epoch AS last_leader_epoch
+      SELECT max(offset) AS offset, max(offset_timestamp_ms) AS offset_timestamp_ms, max(leader_epoch) AS leader_epoch,
+             max(is_not_decoded) AS is_not_decoded, max(max_timestamp_ms) AS max_timestamp_ms,
+             max(local_start_offset) AS local_start_offset, max(stable_offset) AS stable_offset,
+             max(last_leader_epoch) AS last_leader_epoch
       FROM (
-        SELECT /*+ BROADCAST(q) */ p.leader_epoch_lineage, p.max_timestamp_ms, p.latest_tiered_offset,
-               p.log_start_offset, p.stable_offset,
-               CASE q.timestamp_ms
-                 WHEN -2 THEN coalesce(p.log_start_offset, p.earliest_offset)
-                 WHEN -3 THEN p.max_timestamp_offset
-                 WHEN -5 THEN p.latest_tiered_offset
-                 WHEN -6 THEN if(p.latest_tiered_offset IS NULL, NULL,
-                                 greatest(p.latest_tiered_offset + 1, p.log_start_offset))
-               END AS offset,
-               if(q.timestamp_ms = -3, p.max_timestamp_ms, NULL) AS offset_timestamp_ms
+        SELECT offset, if(offset IS NULL, NULL, offset_timestamp_ms) AS offset_timestamp_ms,
+               try_element_at(filter(leader_epoch_lineage, e -> e.start_offset <= offset), -1).leader_epoch
+                 AS leader_epoch,
+               offset IS NULL AND offset_timestamp_ms IS NOT NULL AS is_not_decoded, max_timestamp_ms,
+               coalesce(latest_tiered_offset + 1, log_start_offset, 0) AS local_start_offset, stable_offset,
+               try_element_at(leader_epoch_lineage, -1).leader_epoch AS last_leader_epoch
         FROM (
-          SELECT list_offsets.topic AS topic, list_offsets.partition AS partition,
-                 list_offsets.timestamp_ms AS timestamp_ms
-        ) q
-        JOIN coldlog.partition_metadata p
-          ON p.topic = q.topic AND p.partition = q.partition AND p.is_current
-      )
-      UNION ALL
-      SELECT /*+ BROADCAST(i) */ t.offset, t.timestamp_ms, t.leader_epoch, NULL, NULL, NULL, NULL, NULL
-      FROM (
-        SELECT /*+ BROADCAST(s) */ s.asked_topic, s.asked_partition, s.asked_ms, s.segment_id, s.build_number, b.base_offset
-        FROM (
-          SELECT /*+ BROADCAST(k) */ k.asked_topic, k.asked_partition, k.asked_ms, s.segment_id, s.build_number
+          SELECT /*+ BROADCAST(q) */ p.leader_epoch_lineage, p.max_timestamp_ms, p.latest_tiered_offset,
+                 p.log_start_offset, p.stable_offset,
+                 CASE q.timestamp_ms
+                   WHEN -2 THEN coalesce(p.log_start_offset, p.earliest_offset)
+                   WHEN -3 THEN p.max_timestamp_offset
+                   WHEN -5 THEN p.latest_tiered_offset
+                   WHEN -6 THEN if(p.latest_tiered_offset IS NULL, NULL,
+                                   greatest(p.latest_tiered_offset + 1, p.log_start_offset))
+                 END AS offset,
+                 if(q.timestamp_ms = -3, p.max_timestamp_ms, NULL) AS offset_timestamp_ms
           FROM (
-            SELECT /*+ BROADCAST(q) */ q.topic AS asked_topic, q.partition AS asked_partition,
-                   q.timestamp_ms AS asked_ms, p.topic_id
-            FROM (
-              SELECT list_offsets.topic AS topic, list_offsets.partition AS partition,
-                     list_offsets.timestamp_ms AS timestamp_ms
-            ) q
-            JOIN coldlog.partition_metadata p
-              ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
-          ) k
-          JOIN coldlog.segments s
-            ON s.topic = k.asked_topic AND s.partition = k.asked_partition AND s.topic_id = k.topic_id
-           AND s.served_from_offset IS NOT NULL
-           AND k.asked_ms <= s.running_max_timestamp_ms
-           AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < k.asked_ms)
-        ) s
-        JOIN coldlog.offset_index b
-          ON b.topic = s.asked_topic AND b.partition = s.asked_partition
-         AND b.segment_id = s.segment_id AND b.build_number = s.build_number
-         AND s.asked_ms <= b.running_max_timestamp_ms
-         AND (b.previous_running_max_timestamp_ms IS NULL OR b.previous_running_max_timestamp_ms < s.asked_ms)
-      ) i
-      JOIN coldlog.time_index t
-        ON t.topic = i.asked_topic AND t.partition = i.asked_partition
-       AND t.segment_id = i.segment_id AND t.build_number = i.build_number AND t.batch_base_offset = i.base_offset
-       AND i.asked_ms <= t.timestamp_ms
-       AND (t.previous_timestamp_ms IS NULL OR t.previous_timestamp_ms < i.asked_ms)
-      UNION ALL
-      SELECT /*+ BROADCAST(k) */ NULL, NULL, NULL, true, NULL, NULL, NULL, NULL
-      FROM (
-        SELECT /*+ BROADCAST(q) */ q.topic AS asked_topic, q.partition AS asked_partition,
-               q.timestamp_ms AS asked_ms, p.topic_id
+            SELECT list_offsets.topic AS topic, list_offsets.partition AS partition,
+                   list_offsets.timestamp_ms AS timestamp_ms
+          ) q
+          JOIN coldlog.partition_metadata p
+            ON p.topic = q.topic AND p.partition = q.partition AND p.is_current
+        )
+        UNION ALL
+        SELECT /*+ BROADCAST(i) */ t.offset, t.timestamp_ms, t.leader_epoch, NULL, NULL, NULL, NULL, NULL
         FROM (
-          SELECT list_offsets.topic AS topic, list_offsets.partition AS partition,
-                 list_offsets.timestamp_ms AS timestamp_ms
-        ) q
-        JOIN coldlog.partition_metadata p
-          ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
-      ) k
-      JOIN coldlog.segments s
-        ON s.topic = k.asked_topic AND s.partition = k.asked_partition AND s.topic_id = k.topic_id
-       AND s.served_from_offset IS NOT NULL AND s.index_depth = 'batch'
-       AND k.asked_ms <= s.running_max_timestamp_ms
-       AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < k.asked_ms)
+          SELECT /*+ BROADCAST(s) */ s.asked_topic, s.asked_partition, s.asked_ms, s.segment_id, s.build_number,
+                 b.base_offset
+          FROM (
+            SELECT /*+ BROADCAST(k) */ k.asked_topic, k.asked_partition, k.asked_ms, s.segment_id, s.build_number
+            FROM (
+              SELECT /*+ BROADCAST(q) */ q.topic AS asked_topic, q.partition AS asked_partition,
+                     q.timestamp_ms AS asked_ms, p.topic_id
+              FROM (
+                SELECT list_offsets.topic AS topic, list_offsets.partition AS partition,
+                       list_offsets.timestamp_ms AS timestamp_ms
+              ) q
+              JOIN coldlog.partition_metadata p
+                ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
+            ) k
+            JOIN coldlog.segments s
+              ON s.topic = k.asked_topic AND s.partition = k.asked_partition AND s.topic_id = k.topic_id
+             AND s.served_from_offset IS NOT NULL
+             AND k.asked_ms <= s.running_max_timestamp_ms
+             AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < k.asked_ms)
+          ) s
+          JOIN coldlog.offset_index b
+            ON b.topic = s.asked_topic AND b.partition = s.asked_partition
+           AND b.segment_id = s.segment_id AND b.build_number = s.build_number
+           AND s.asked_ms <= b.running_max_timestamp_ms
+           AND (b.previous_running_max_timestamp_ms IS NULL OR b.previous_running_max_timestamp_ms < s.asked_ms)
+        ) i
+        JOIN coldlog.time_index t
+          ON t.topic = i.asked_topic AND t.partition = i.asked_partition
+         AND t.segment_id = i.segment_id AND t.build_number = i.build_number AND t.batch_base_offset = i.base_offset
+         AND i.asked_ms <= t.timestamp_ms
+         AND (t.previous_timestamp_ms IS NULL OR t.previous_timestamp_ms < i.asked_ms)
+        UNION ALL
+        SELECT /*+ BROADCAST(k) */ NULL, NULL, NULL, true, NULL, NULL, NULL, NULL
+        FROM (
+          SELECT /*+ BROADCAST(q) */ q.topic AS asked_topic, q.partition AS asked_partition,
+                 q.timestamp_ms AS asked_ms, p.topic_id
+          FROM (
+            SELECT list_offsets.topic AS topic, list_offsets.partition AS partition,
+                   list_offsets.timestamp_ms AS timestamp_ms
+          ) q
+          JOIN coldlog.partition_metadata p
+            ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
+        ) k
+        JOIN coldlog.segments s
+          ON s.topic = k.asked_topic AND s.partition = k.asked_partition AND s.topic_id = k.topic_id
+         AND s.served_from_offset IS NOT NULL AND s.index_depth = 'batch'
+         AND k.asked_ms <= s.running_max_timestamp_ms
+         AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < k.asked_ms)
+      )
     )
   )
 )

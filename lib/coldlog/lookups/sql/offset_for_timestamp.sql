@@ -5,7 +5,7 @@
 -- a segment indexed at batch depth: ask lookup_offsets, which reads the batch); the other columns are NULL unless
 -- it is FOUND.
 --
--- One branch an outcome, and no ORDER BY ... LIMIT 1, which gives wrong rows under LATERAL (see docs/traps.md). The
+-- One branch an outcome, and no ORDER BY ... LIMIT 1, which gives wrong rows under LATERAL (docs/sql.md). The
 -- first branch narrows by levels; its hints make the requests, not the tables, the broadcast side of each join.
 CREATE OR REPLACE TEMPORARY FUNCTION offset_for_timestamp(topic STRING, partition INT, timestamp_ms BIGINT)
 RETURNS TABLE (offset BIGINT, offset_timestamp_ms BIGINT, leader_epoch INT, outcome STRING)
