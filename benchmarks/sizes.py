@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.generated_logs import MIB, LogShape, RecordKind
+from benchmarks.generated_tables import TablesShape
 
 from builders.payload_codecs import Codec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much data: `mix` holds every codec, `large` is for batch depth, `stairs` for lookups."""
+    """How much data: `mix` holds every codec, `large` is for batch depth, `stairs` and `tables` for lookups."""
 
     mix: LogShape
     clicks: LogShape
     large: LogShape
     stairs: LogShape
+    tables: TablesShape
     turns: int
 
 
@@ -27,6 +29,7 @@ def full_sizes(large_gb: float) -> Sizes:
         clicks=LogShape(log_bytes=3_000 * MIB, records=RecordKind.CLICKS),
         large=LogShape(log_bytes=round(large_gb * 1_000_000_000)),
         stairs=stairs_shape(10_000_000),
+        tables=TablesShape(partition_count=10_000, segments=10, batches=10, stairs=10),
         turns=5,
     )
 
@@ -38,6 +41,7 @@ def quick_sizes() -> Sizes:
         clicks=LogShape(log_bytes=192 * MIB, segment_bytes=32 * MIB, template_bytes=8 * MIB, records=RecordKind.CLICKS),
         large=LogShape(log_bytes=384 * MIB, segment_bytes=32 * MIB, template_bytes=8 * MIB),
         stairs=stairs_shape(500_000),
+        tables=TablesShape(partition_count=500, segments=10, batches=10, stairs=10),
         turns=3,
     )
 

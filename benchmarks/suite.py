@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.bulk_lookups import measure_bulk_lookups
 from benchmarks.job_figures import measure_dump_log, measure_job
 from benchmarks.kernel import measure_kernel
 from benchmarks.lookups import measure_lookups
@@ -33,6 +34,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "dumplog": measure_dump_log,
     "job": measure_job,
     "lookups": measure_lookups,
+    "bulk": measure_bulk_lookups,
 }
 
 

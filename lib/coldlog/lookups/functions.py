@@ -23,7 +23,7 @@ FUNCTIONS: tuple[str, ...] = (
     "next_segment_with_txn_index",
     "aborted_transactions",
 )
-VIEWS: tuple[str, ...] = ("archive_problems",)
+VIEWS: tuple[str, ...] = ("archive_problems", "list_offsets_expiration_rates")
 
 _TEMPORARY = "CREATE OR REPLACE TEMPORARY FUNCTION "
 _PERSISTENT = f"CREATE OR REPLACE FUNCTION {DATABASE}."

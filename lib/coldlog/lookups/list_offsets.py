@@ -14,7 +14,7 @@ OPEN_TRANSACTION, STALE_INDEX) rather than guessed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class LookupOptions:
 
 @dataclass(frozen=True, slots=True)
 class PartitionWork:
-    """What is left of one partition: `run` gives the answers of the requests at `where`."""
+    """What is left of one partition: `run` gives the answers of the requests at `where`, in that order."""
 
     topic: str
     partition: int
@@ -88,11 +88,11 @@ class ListOffsets:
         is_done |= is_refused
         for topic, partition, where in iter_partitions(questions, np.flatnonzero(~is_refused)):
             found, left = self._answer_partition(topic, partition, Asked.at(questions, where))
-            if left is None:
-                answers.put(where, found)
-                is_done[where] = True
-            else:
-                work.append(PartitionWork(topic, partition, where, left))
+            answers.put(where, found)
+            is_done[where] = True
+            if left is not None:
+                work.append(replace(left, where=where[left.where]))
+                is_done[work[-1].where] = False
         return answers, is_done, work
 
     def answer(self, questions: Questions) -> Answers:
@@ -105,34 +105,51 @@ class ListOffsets:
     def answer_one(self, topic: str, partition: int, timestamp_ms: int) -> Answers:
         """The answer to one request of the newest version, read_uncommitted, however long it takes."""
         answers, left = self._answer_partition(topic, partition, Asked.one(timestamp_ms))
-        return answers if left is None else left()
+        return answers if left is None else left.run()
 
-    def _answer_partition(
-        self, topic: str, partition: int, asked: Asked
-    ) -> tuple[Answers, Callable[[], Answers] | None]:
-        known = self._index.partition(topic, partition)
+    def _answer_partition(self, topic: str, partition: int, asked: Asked) -> tuple[Answers, PartitionWork | None]:
+        """Answers, and the work that gives better ones to some of them."""
+        known, local = self._index.partition(topic, partition), self._local
         if known is None:
-            if self._local is None:
-                return Answers.nothing(asked.count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), None
-            no_batches: list[BatchQuestion] = []
-            facts, answers, batches = None, Answers.nothing(asked.count), no_batches
+            nobody = Answers.nothing(asked.count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if local is None:
+                return nobody, None
+            facts, found = None, Answers.nothing(asked.count)
+            batches: list[BatchQuestion] = []
         else:
             facts, segments = known
-            answers, batches = search_archive(self._index, topic, partition, facts, segments, asked)
-        local = self._local
-        if local is None and not batches:
+            found, batches = search_archive(self._index, topic, partition, facts, segments, asked)
+        if local is None:
             assert facts is not None
-            return _without_local(facts, asked, answers), None
+            return self._read_batches(topic, partition, facts, asked, found, batches)
 
         def run() -> Answers:
             for batch in batches:
-                batch.answer(self._batches, answers)
-            if local is None:
-                assert facts is not None
-                return _without_local(facts, asked, answers)
-            return _with_local(local, topic, partition, facts, asked, answers)
+                batch.answer(self._batches, found)
+            return _with_local(local, topic, partition, facts, asked, found)
 
-        return answers, _told(run, asked.count)
+        everyone = np.arange(asked.count)
+        return found, PartitionWork(topic, partition, everyone, _told(run, asked.count))
+
+    def _read_batches(
+        self,
+        topic: str,
+        partition: int,
+        facts: PartitionFacts,
+        asked: Asked,
+        found: Answers,
+        batches: list[BatchQuestion],
+    ) -> tuple[Answers, PartitionWork | None]:
+        """Without a local tier: only who needs a batch waits for the archive."""
+        waiting = np.concatenate([batch.where for batch in batches] or [np.empty(0, dtype=np.intp)])
+
+        def run() -> Answers:
+            for batch in batches:
+                batch.answer(self._batches, found)
+            return _without_local(facts, asked, found).take(waiting)
+
+        answers = _without_local(facts, asked, found.copy() if batches else found)
+        return answers, PartitionWork(topic, partition, waiting, run) if batches else None
 
 
 def _told(run: Callable[[], Answers], count: int) -> Callable[[], Answers]:
@@ -171,7 +188,7 @@ def _fence(asked: Asked, answers: Answers, leader_epoch: int | None) -> None:
             (asked.leader_epochs < leader_epoch, ErrorCode.FENCED_LEADER_EPOCH),
             (asked.leader_epochs > leader_epoch, ErrorCode.UNKNOWN_LEADER_EPOCH),
         ):
-            answers.put(is_fenced & where, Answers.nothing(np.count_nonzero(is_fenced & where), error))
+            answers.put(is_fenced & where, Answers.nothing(int(np.count_nonzero(is_fenced & where)), error))
 
 
 def _hide_epochs(asked: Asked, answers: Answers) -> Answers:
@@ -189,7 +206,9 @@ def _without_local(facts: PartitionFacts, asked: Asked, answers: Answers) -> Ans
                 answers.find(at, found)
     # Nothing is tiered, which is known; all else that lacks is for others to say.
     is_missing = (answers.offsets < 0) & (answers.errors == ErrorCode.NONE)
-    answers.errors[is_missing & ~asked.asks(SpecialTimestamp.LATEST_TIERED)] = ErrorCode.LOCAL_REQUIRED
+    is_missing &= ~asked.asks(SpecialTimestamp.LATEST_TIERED)
+    answers.errors[is_missing] = ErrorCode.LOCAL_REQUIRED
+    answers.local_starts[is_missing] = facts.local_start_offset
     is_time = asked.timestamps_ms >= 0
     if facts.stable_offset is not None:
         is_ranked = is_time | asked.asks(SpecialTimestamp.MAX_TIMESTAMP)

@@ -72,6 +72,10 @@ class Answers:
         """The answers at these places."""
         return Answers(*(getattr(self, name)[where] for name in self.__slots__))
 
+    def copy(self) -> Answers:
+        """The same answers, to be changed apart from these."""
+        return Answers(*(getattr(self, name).copy() for name in self.__slots__))
+
     def refuse(self, where: Indices | Flags, error: ErrorCode) -> None:
         """No offset there, and why; the route stays."""
         self.errors[where] = error

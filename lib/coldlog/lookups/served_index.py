@@ -161,12 +161,8 @@ class ServedIndex:
         self._partitions = TableReader(files.partitions, PARTITION_METADATA, _PARTITION_COLUMNS, _decode_partitions)
         self._segments = TableReader(files.segments, SEGMENTS, _SEGMENT_COLUMNS, _decode_segments)
         self._segment_rows = TableReader(files.segments, SEGMENTS, _OBJECT_COLUMNS, lambda rows: (rows, rows.nbytes))
-        self._stairs = TableReader(
-            files.stairs, TIME_INDEX, _STAIR_COLUMNS, _decode_stairs, texts_as_codes=("segment_id",)
-        )
-        self._batches = TableReader(
-            files.batches, OFFSET_INDEX, _BATCH_COLUMNS, _decode_batches, texts_as_codes=("segment_id",)
-        )
+        self._stairs = TableReader(files.stairs, TIME_INDEX, _STAIR_COLUMNS, _decode_stairs)
+        self._batches = TableReader(files.batches, OFFSET_INDEX, _BATCH_COLUMNS, _decode_batches)
         self._kept: dict[tuple[str, int], tuple[PartitionFacts, ServedSegments] | None] = {}
 
     @property
@@ -382,7 +378,7 @@ def _decode_batches(rows: pa.Table) -> tuple[_IndexRows, int]:
 
 
 def _decode_index(rows: pa.Table, key: str, offset: str, others: tuple[str, ...]) -> tuple[_IndexRows, int]:
-    segments = rows["segment_id"].combine_chunks()
+    segments = rows["segment_id"].combine_chunks().dictionary_encode()
     codes = segments.indices.to_numpy()
     columns = {name: _numbers(rows[name]) for name in ("build_number", key, offset, *others)}
     is_same = (codes[1:] == codes[:-1]) & (columns["build_number"][1:] == columns["build_number"][:-1])

@@ -48,7 +48,6 @@ class TableReader(Generic[_Decoded]):
         columns: Sequence[str],
         decode: Callable[[pa.Table], tuple[_Decoded, int]],
         *,
-        texts_as_codes: Sequence[str] = (),
         keep_bytes: int = 256 << 20,
     ) -> None:
         self.counts = ReadCounts()
@@ -56,7 +55,6 @@ class TableReader(Generic[_Decoded]):
         self._table = table
         self._columns = list(columns)
         self._decode = decode
-        self._texts_as_codes = list(texts_as_codes)
         self._keep_bytes = keep_bytes
         self._kept_bytes = 0
         self._kept: OrderedDict[tuple[int, int], tuple[_Decoded, int]] = OrderedDict()
@@ -108,7 +106,7 @@ class TableReader(Generic[_Decoded]):
         try:
             filesystem, root = self._resolved()
             source = filesystem.open_input_file(f"{root}/{self._files.paths[number]}")
-            parquet = pq.ParquetFile(source, read_dictionary=self._texts_as_codes)
+            parquet = pq.ParquetFile(source)
         except (OSError, pa.ArrowException) as failed:
             raise self._unreadable(number, failed) from failed
         opened = self._open[number] = _OpenFile(parquet, self._row_group_ranges(parquet.metadata))
@@ -141,8 +139,8 @@ class TableReader(Generic[_Decoded]):
 
     def _unreadable(self, number: int, failed: Exception) -> RetriableError:
         return RetriableError(
-            f"a file of table {self._table.name} cannot be read ({type(failed).__name__}): "
-            f"{self._files.location}/{self._files.paths[number]}; if the table was vacuumed meanwhile, open it again"
+            f"a file of table {self._table.name} cannot be read: {self._files.location}/{self._files.paths[number]}: "
+            f"{failed}; if the table was vacuumed meanwhile, open it again"
         )
 
     def close(self) -> None:

@@ -13,10 +13,10 @@ CREATE OR REPLACE VIEW coldlog.list_offsets_expiration_rates (
 )
 COMMENT 'Requests of ListOffsets that were not answered in time'
 AS
-SELECT topic, partition, sum(request_count), max(expired_ms),
-       sum(if(age_ms < 60000, request_count, 0)) / 60.0D,
-       sum(if(age_ms < 300000, request_count, 0)) / 300.0D,
-       sum(if(age_ms < 900000, request_count, 0)) / 900.0D
+SELECT topic, partition, sum(request_count) AS expired_count, max(expired_ms) AS last_expired_ms,
+       sum(if(age_ms < 60000, request_count, 0)) / 60.0D AS one_minute_rate,
+       sum(if(age_ms < 300000, request_count, 0)) / 300.0D AS five_minute_rate,
+       sum(if(age_ms < 900000, request_count, 0)) / 900.0D AS fifteen_minute_rate
 FROM (
   SELECT topic, partition, request_count, expired_ms, unix_millis(current_timestamp()) - expired_ms AS age_ms
   FROM coldlog.list_offsets_expirations

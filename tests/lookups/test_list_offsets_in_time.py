@@ -1,0 +1,186 @@
+"""A thousand partitions, some of whose archives hang, fail or are damaged: each request has its own answer."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import io
+import json
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.archive.faulty_layout import FaultyLayout
+from coldlog.archive.open_archive import open_archive
+from coldlog.console import Console
+from coldlog.formats.limits import DecodeLimits
+from coldlog.job import Job
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.offset_lookup import list_offsets
+from coldlog.lookups.rows import requests_from_rows
+from coldlog.model.list_offsets import SpecialTimestamp
+from coldlog.model.states import IndexDepth
+from coldlog.operations.lookup import list_offsets_of_requests
+from coldlog.reader import OffsetReader
+from coldlog.settings_sources import load_settings
+from coldlog.sql import attach_warehouse
+from coldlog.tables.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import build_settings, run_pipeline
+
+TOPIC, PARTITION_COUNT, RECORD_COUNT = "wide", 1000, 3
+FIRST_MS = 1_700_000_000_000
+LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
+STALLED, UNANSWERED, DAMAGED = range(0, 1000, 97), range(5, 1000, 211), range(7, 1000, 307)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wide:
+    """The archive of a thousand partitions, indexed at batch depth."""
+
+    warehouse: Warehouse
+    archive: Path
+    written: dict[int, WrittenSegment]
+
+    def segment_ids(self, partitions: range) -> frozenset[str]:
+        return frozenset(self.written[each].segment_id for each in partitions)
+
+
+def segment_of(partition: int) -> Segment:
+    """Three records, a second apart, in one batch."""
+    records = tuple(Record(timestamp_ms=FIRST_MS + partition + each * 1000) for each in range(RECORD_COUNT))
+    return Segment(batches=(Batch(base_offset=0, records=records),))
+
+
+@pytest.fixture(scope="module")
+def wide(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wide:
+    folder = tmp_path_factory.mktemp("wide")
+    places = {TopicPartition(topic=TOPIC, partition=each): [segment_of(each)] for each in range(PARTITION_COUNT)}
+    written = {each.topic_partition.partition: each for each in write_archive(folder / "archive", places)}
+    settings = build_settings(IndexDepth.BATCH)
+    warehouse = run_pipeline(spark, folder / "archive", folder / "warehouse", settings=settings)
+    for partition in DAMAGED:
+        log = written[partition].log
+        log.write_bytes(log.read_bytes()[:-1] + b"\xff")
+    return Wide(warehouse=warehouse, archive=folder / "archive", written=written)
+
+
+def faulty(wide: Wide, stalled_readers: Path) -> BatchReader:
+    """Reads of an archive with all kinds of trouble."""
+    layout = FaultyLayout(
+        layout=open_archive(str(wide.archive), "local_tiered_storage"),
+        unanswered_segment_ids=wide.segment_ids(UNANSWERED),
+        stalled_segment_ids=wide.segment_ids(STALLED),
+        stalled_readers=str(stalled_readers),
+    )
+    # Something that a worker can be sent, which knows no module of the tests.
+    return BatchReader(open_layout=partial(copy.copy, layout), limits=LIMITS)
+
+
+def expected_error(partition: int) -> str:
+    """What becomes of a request for a time in that partition."""
+    if partition in STALLED:
+        return "REQUEST_TIMED_OUT"
+    if partition in UNANSWERED:
+        return "KAFKA_STORAGE_ERROR"
+    return "CORRUPT_MESSAGE" if partition in DAMAGED else "NONE"
+
+
+def test_what_hangs_fails_or_is_damaged_harms_no_other_request(wide: Wide, tmp_path: Path) -> None:
+    partitions = range(PARTITION_COUNT)
+    options = LookupOptions(batches=faulty(wide, tmp_path), timeout_ms=500_000, most_reads_at_once=8)
+    asked = [(TOPIC, each, FIRST_MS + each + 1, -1, None, 8_000 if each in STALLED else -1) for each in partitions]
+    # Of a partition whose archive hangs the tables still answer.
+    asked += [(TOPIC, each, SpecialTimestamp.EARLIEST.value, -1, None, -1) for each in reversed(partitions)]
+    answers = list_offsets(wide.warehouse, requests_from_rows(asked), options).to_pylist()
+    times, specials = answers[:PARTITION_COUNT], answers[PARTITION_COUNT:]
+    assert [row["error"] for row in times] == [expected_error(each) for each in partitions]
+    for each, row in enumerate(times):
+        found = row["offset"], row["offset_timestamp_ms"], row["leader_epoch"]
+        assert found == ((1, FIRST_MS + each + 1000, 0) if row["error"] == "NONE" else (None, None, None))
+    assert {(row["error"], row["offset"], row["route"]) for row in specials} == {("NONE", 0, "metadata")}
+    hung = [int(each.name) for each in tmp_path.iterdir()]
+    assert len(hung) == len(STALLED)
+    assert not any(psutil.pid_exists(each) for each in hung), "who hung was killed"
+
+
+def test_an_archive_that_is_away_harms_only_who_needs_it(wide: Wide, tmp_path: Path) -> None:
+    open_layout = partial(open_archive, str(tmp_path / "nowhere"), "local_tiered_storage")
+    options = LookupOptions(batches=BatchReader(open_layout=open_layout, limits=LIMITS))
+    asked = [(TOPIC, each, FIRST_MS) for each in range(20)]
+    asked += [(TOPIC, each, SpecialTimestamp.LATEST_TIERED.value) for each in range(20, 40)]
+    answers = list_offsets(wide.warehouse, requests_from_rows(asked), options)
+    assert Counter(answers.column("error").to_pylist()) == {"KAFKA_STORAGE_ERROR": 20, "NONE": 20}
+    with OffsetReader(wide.warehouse.uri, options) as reader:
+        assert reader.list_offsets(asked) == answers.to_pylist()
+
+
+def test_a_timeout_of_its_own_counts_from_version_ten_on(wide: Wide, tmp_path: Path) -> None:
+    options = LookupOptions(batches=faulty(wide, tmp_path), timeout_ms=4_000)
+    rows = [
+        (TOPIC, 0, FIRST_MS, -1, None, 1, 10),
+        (TOPIC, 1, FIRST_MS, -1, None, 1, 10),
+        (TOPIC, 2, FIRST_MS, -1, None, 1, 9),
+        (TOPIC, 97, FIRST_MS, -1, None, 600_000, 9),
+    ]
+    answers = list_offsets(wide.warehouse, requests_from_rows(rows), options).column("error").to_pylist()
+    assert answers == ["REQUEST_TIMED_OUT", "REQUEST_TIMED_OUT", "NONE", "REQUEST_TIMED_OUT"]
+
+
+def run_job(wide: Wide, requests: Path, output: Path, *settings: str) -> str:
+    """The job list_offsets in this session; what it tells on the way."""
+    arguments = argparse.Namespace(
+        topic=None, partition=None, timestamp=None, requests=str(requests), output=str(output), output_table=None,
+        starting_offsets=None,
+    )  # fmt: skip
+    progress = io.StringIO()
+    assignments = [f"archive.uri={wide.archive}", f"warehouse.uri={wide.warehouse.uri}", *settings]
+    job = Job(
+        spark=wide.warehouse.spark,
+        settings=load_settings("local", assignments),
+        arguments=arguments,
+        console=Console(progress=progress, results=io.StringIO()),
+    )
+    list_offsets_of_requests(job)
+    return progress.getvalue()
+
+
+def test_the_job_counts_what_it_missed_and_reads_the_timeout_at_each_run(wide: Wide, tmp_path: Path) -> None:
+    requests, output = tmp_path / "requests.csv", tmp_path / "answers.jsonl"
+    lines = ["topic,partition,timestamp_ms,isolation_level", f"wide,1,{FIRST_MS},", "wide,2,-2,read_committed"]
+    requests.write_text("\n".join([*lines, "wide,2,5,", "other,0,5,"]) + "\n", encoding="utf-8")
+    told = run_job(wide, requests, output, "remote.list.offsets.request.timeout.ms=1")
+    answers = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert [row["error"] for row in answers] == ["REQUEST_TIMED_OUT"] * 4
+    assert [row["error_code"] for row in answers] == [7] * 4
+    assert "4 requests timed out" in told
+    counted = wide.warehouse.read(LIST_OFFSETS_EXPIRATIONS).orderBy("topic", "partition").collect()
+    assert [(row["topic"], row["partition"], row["request_count"], row["timeout_ms"]) for row in counted] == [
+        ("other", 0, 1, 1),
+        ("wide", 1, 1, 1),
+        ("wide", 2, 2, 1),
+    ]
+    attach_warehouse(wide.warehouse.spark, wide.warehouse.uri)
+    rates = wide.warehouse.spark.sql(
+        "SELECT partition, expired_count, round(fifteen_minute_rate * 900) AS counted, last_expired_ms > 0 AS known "
+        "FROM coldlog.list_offsets_expiration_rates WHERE topic = 'wide' ORDER BY partition NULLS LAST"
+    ).collect()
+    assert [tuple(row) for row in rates] == [(1, 1, 1.0, True), (2, 2, 2.0, True), (None, 3, 3.0, True)]
+
+    told = run_job(wide, requests, output)
+    answers = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert [(row["error"], row["offset"], row["route"], row["local_start_offset"]) for row in answers] == [
+        ("NONE", 0, "remote_then_local", 3),
+        ("NONE", 0, "metadata", None),
+        ("NONE", 0, "remote_then_local", 3),
+        ("UNKNOWN_TOPIC_OR_PARTITION", None, None, None),
+    ]
+    assert wide.warehouse.read(LIST_OFFSETS_EXPIRATIONS).count() == 3
