@@ -43,7 +43,8 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
         "--partition", type=int, help="ask for this partition only (default: every partition of the topic)"
     )
     asked.add_argument(
-        "--timestamp", help="epoch milliseconds, or ISO 8601 such as 2026-01-05T10:00:00Z (no zone: UTC)"
+        "--timestamp",
+        help="epoch milliseconds, ISO 8601 such as 2026-01-05T10:00:00Z (no zone: UTC), or earliest, latest, ...",
     )
     asked.add_argument(
         "--requests",
@@ -140,7 +141,7 @@ def _requests(job: Job, warehouse: Warehouse) -> pa.Table:
         return read_requests(arguments.requests, job.spark)
     if not arguments.topic or not arguments.timestamp:
         raise UsageError("nothing is asked: give --topic and --timestamp, or --requests")
-    timestamp_ms = timestamp_from_text(arguments.timestamp)
+    timestamp_ms = _timestamp(arguments.timestamp)
     if arguments.partition is not None:
         return requests_from_rows([(arguments.topic, arguments.partition, timestamp_ms)])
     known = warehouse.read(PARTITION_METADATA).where(F.col("is_current") & (F.col("topic") == F.lit(arguments.topic)))
@@ -148,6 +149,15 @@ def _requests(job: Job, warehouse: Warehouse) -> pa.Table:
     if not partitions:
         raise UsageError(f"the warehouse {warehouse.uri} knows no topic {arguments.topic!r}")
     return requests_from_rows([(arguments.topic, partition, timestamp_ms) for partition in partitions])
+
+
+def _timestamp(text: str) -> int:
+    """A time, or a special timestamp by its name as kafka-get-offsets takes it."""
+    names = {each.name.lower().replace("_", "-"): each.value for each in SpecialTimestamp}
+    try:
+        return names[text] if text in names else timestamp_from_text(text)
+    except UsageError as unreadable:
+        raise UsageError(f"{unreadable}, or {', '.join(names)}") from unreadable
 
 
 def _hand_over(job: Job, answers: pa.Table) -> None:
