@@ -65,9 +65,9 @@ def get_tables(spark: SparkSession, shape: TablesShape) -> Warehouse:
     """The warehouse; made at the first call."""
     location = CACHE / "warehouses" / shape.name
     warehouse = Warehouse(spark=spark, uri=str(location))
+    warehouse.create_missing()
     done = Path(location, "complete")
     if not done.exists():
-        warehouse.create_missing()
         for table, rows in _rows(spark, shape):
             _append(warehouse, table, rows)
         done.touch()

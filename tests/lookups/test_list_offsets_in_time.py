@@ -175,6 +175,8 @@ def test_the_job_counts_what_it_missed_and_reads_the_timeout_at_each_run(wide: W
     ).collect()
     assert [tuple(row) for row in rates] == [(1, 1, 1.0, True), (2, 2, 2.0, True), (None, 3, 3.0, True)]
 
+    # Of the past too, but that is not written to.
+    run_job(wide, requests, output, "remote.list.offsets.request.timeout.ms=1", "warehouse.as_of=v1")
     told = run_job(wide, requests, output)
     answers = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     assert [(row["error"], row["offset"], row["route"], row["local_start_offset"]) for row in answers] == [

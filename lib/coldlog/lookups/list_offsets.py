@@ -5,10 +5,21 @@ batches of the archive to read (segments at batch depth), a local tier to ask. P
 that a slow or broken one harms no other; who runs them, and until when, is the caller's business (`deadlines`).
 
 Order of checks, errors and special timestamps are a broker's (Kafka 4.2: ReplicaManager.fetchOffset, UnifiedLog.
-fetchOffsetByTimestamp), with three differences: the answer is exact where a broker stops at the first segment that
-promises one, unless `broker_compatible`; MAX_TIMESTAMP is that of the whole log, archive included, its lowest offset on
-ties, where a broker's is that of its local segments; and what an archive alone cannot know is said (LOCAL_REQUIRED,
-OPEN_TRANSACTION, STALE_INDEX) rather than guessed.
+fetchOffsetByTimestamp), with these differences:
+
+- The answer is exact where a broker stops at the first segment that promises one, unless `broker_compatible`. What is
+  not archived is answered by the rule of who has it, whatever is set: exactly by a log directory, as by any broker by a
+  live one.
+- MAX_TIMESTAMP is that of the whole log, archive included, its lowest offset on ties, where a broker's is that of its
+  local segments. As at a broker, records of the first local segment count that lie below the log start.
+- What an archive alone cannot know is said (LOCAL_REQUIRED, OPEN_TRANSACTION, STALE_INDEX) rather than guessed. With a
+  local tier that is: MAX_TIMESTAMP, also of a live broker, where segments were archived and left the broker since the
+  index was made (STALE_INDEX); EARLIEST_PENDING_UPLOAD of a partition that has records and nothing archived, since no
+  local tier tells whether it is tiered (LOCAL_REQUIRED).
+- Beside a log directory, LATEST_TIERED and EARLIEST_PENDING_UPLOAD are as the index knows: what was archived since
+  shows when it has left the directory (STALE_INDEX).
+- Without a local tier, leader epochs are held against the newest that the archive knows, and a partition of which
+  nothing is archived is unknown.
 """
 
 from __future__ import annotations
@@ -40,6 +51,8 @@ from coldlog.model.list_offsets import LEADER_EPOCH_SINCE_VERSION, UNKNOWN_EPOCH
 from coldlog.model.states import IsolationLevel
 
 DEFAULT_TIMEOUT_MS = 30_000
+_UNBOUNDED = (SpecialTimestamp.LATEST, SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL)
+"""Told even where nobody may read what lies there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +234,7 @@ def _without_local(facts: PartitionFacts, asked: Asked, answers: Answers) -> Ans
 def _special_from_archive(facts: PartitionFacts, special: SpecialTimestamp) -> FoundOffset | None:
     tiered = facts.latest_tiered_offset
     match special:
-        case SpecialTimestamp.EARLIEST:
+        case SpecialTimestamp.EARLIEST if facts.log_start_offset is not None or facts.earliest_offset is not None:
             return _at(facts, facts.first_offset)
         case SpecialTimestamp.LATEST_TIERED if tiered is not None:
             return _at(facts, tiered)
@@ -254,7 +267,7 @@ def _with_local(
             tail.complete(answers, at, timestamp_ms)
         else:
             tail.answer_special(answers, at, SpecialTimestamp(timestamp_ms), int(fetchable[at]))
-    is_bounded = ~(asked.asks(SpecialTimestamp.LATEST) | asked.asks(SpecialTimestamp.EARLIEST))
+    is_bounded = ~np.isin(asked.timestamps_ms, _UNBOUNDED)
     answers.refuse(is_bounded & (answers.errors == ErrorCode.NONE) & (answers.offsets >= fetchable), ErrorCode.NONE)
     known = facts.leader_epoch if facts is not None else None
     _fence(asked, answers, state.leader_epoch if state.leader_epoch >= 0 else known)

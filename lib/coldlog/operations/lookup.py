@@ -82,7 +82,10 @@ def list_offsets_of_requests(job: Job) -> None:
         counts = pc.value_counts(answers.column("error")).to_pylist()
         stage.add(*(f"{row['counts']:,} {row['values']}" for row in sorted(counts, key=lambda row: -row["counts"])))
     _hand_over(job, answers)
-    late = note_expirations(warehouse, answers, job.settings.list_offsets.timeout_ms, requests)
+    # The past is not written to.
+    late = (
+        0 if warehouse.as_of else note_expirations(warehouse, answers, job.settings.list_offsets.timeout_ms, requests)
+    )
     if late:
         job.console.note(f"{late:,} requests timed out: coldlog.list_offsets_expiration_rates counts them")
 
