@@ -186,9 +186,10 @@ class ServedIndex:
     def find_stairs(self, segment: SegmentPlace, timestamps_ms: Int64s) -> FoundStairs:
         """For each timestamp the first record of the segment that is as late; timestamps ascend."""
         found = FoundStairs(*(np.full(len(timestamps_ms), -1, dtype=np.int64) for _ in range(3)))
-        within = {**_within(segment), "timestamp_ms": (int(timestamps_ms[0]), _END)}
+        near = _partition_range(segment.topic, segment.partition)
+        further = {"offset": (segment.from_offset, segment.end_offset), "timestamp_ms": (int(timestamps_ms[0]), _END)}
         key = (segment.segment_id, segment.build_number)
-        for least_offset, part in self._stairs.iter_parts(within, "offset"):
+        for least_offset, part in self._stairs.iter_parts(near, "offset", further):
             if found.offsets.min() >= 0 and least_offset > found.offsets.max():
                 break
             for start, stop in part.runs.get(key, ()):
@@ -198,9 +199,11 @@ class ServedIndex:
     def find_batch(self, segment: SegmentPlace, timestamp_ms: int) -> FoundBatch | None:
         """The batch of the segment whose largest timestamp is the first to be as late."""
         best: tuple[int, FoundBatch] | None = None
-        within = {**_within(segment, "last_offset"), "running_max_timestamp_ms": (timestamp_ms, _END)}
+        near = _partition_range(segment.topic, segment.partition)
+        offsets = segment.from_offset, segment.end_offset
+        further = {"last_offset": offsets, "running_max_timestamp_ms": (timestamp_ms, _END)}
         key = (segment.segment_id, segment.build_number)
-        for least_offset, part in self._batches.iter_parts(within, "base_offset"):
+        for least_offset, part in self._batches.iter_parts(near, "base_offset", further):
             if best is not None and least_offset > best[0]:
                 break
             for start, stop in part.runs.get(key, ()):
@@ -255,14 +258,6 @@ class ServedIndex:
             running_max_ms=columns[reached],
             is_at_batch_depth=columns["is_at_batch_depth"].astype(np.bool_),
         )
-
-
-def _within(segment: SegmentPlace, offset: str = "offset") -> dict[str, tuple[object, object]]:
-    return {
-        **_partition_range(segment.topic, segment.partition),
-        "build_number": (segment.build_number, segment.build_number),
-        offset: (segment.from_offset, segment.end_offset),
-    }
 
 
 def _partition_range(topic: str, partition: int) -> dict[str, tuple[object, object]]:

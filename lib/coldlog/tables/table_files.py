@@ -35,6 +35,14 @@ class ColumnRanges:
     maxima: Mapping[str, Bounds]
     count: int
 
+    def take(self, parts: npt.NDArray[np.intp]) -> ColumnRanges:
+        """Those of some parts."""
+        return ColumnRanges(
+            minima={name: bounds[parts] for name, bounds in self.minima.items()},
+            maxima={name: bounds[parts] for name, bounds in self.maxima.items()},
+            count=len(parts),
+        )
+
     def may_hold(self, within: Mapping[str, tuple[Any, Any]]) -> npt.NDArray[np.intp]:
         """The parts that may have a row with every column in its range, ends included."""
         possible: npt.NDArray[np.intp] | None = None

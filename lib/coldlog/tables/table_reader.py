@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
@@ -21,6 +23,18 @@ from coldlog.tables.table_files import ColumnRanges, TableFiles, column_ranges
 
 _Decoded = TypeVar("_Decoded")
 _OPEN_FILES = 256
+
+Within = Mapping[str, tuple[Any, Any]]
+"""The least and the greatest value, both included, of some columns."""
+
+_ANYWHERE: Within = {}
+_Narrowed = tuple[npt.NDArray[np.intp], ColumnRanges]
+
+
+def _narrowed(ranges: ColumnRanges, within: Within) -> _Narrowed:
+    """The parts that may hold such a row, and their ranges."""
+    parts = ranges.may_hold(within)
+    return parts, ranges.take(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +74,38 @@ class TableReader(Generic[_Decoded]):
         self._kept: OrderedDict[tuple[int, int], tuple[_Decoded, int]] = OrderedDict()
         self._open: OrderedDict[int, _OpenFile] = OrderedDict()
         self._filesystem: tuple[fs.FileSystem, str] | None = None
+        self._near: Within = _ANYWHERE
+        self._near_files = _narrowed(files.ranges, _ANYWHERE)
+        self._near_groups: dict[int, _Narrowed] = {}
 
     @property
     def version(self) -> int:
         """The version of the table."""
         return self._files.version
 
-    def iter_parts(self, within: Mapping[str, tuple[object, object]], order_by: str) -> Iterator[tuple[int, _Decoded]]:
+    def iter_parts(self, near: Within, order_by: str, further: Within = _ANYWHERE) -> Iterator[tuple[int, _Decoded]]:
         """Row groups that may have a row with all columns in their ranges (ends included), by the least value of
         `order_by`, an integer column, which comes with each; they hold other rows too.
 
-        A file that cannot be read is a `RetriableError`: a table that was vacuumed meanwhile, or a store that is down.
+        What `near` leaves is remembered until another is asked for; `further` narrows it. A file that cannot be read is
+        a `RetriableError`: a table that was vacuumed meanwhile, or a store that is down.
         """
+        if near != self._near:
+            self._near, self._near_files, self._near_groups = near, _narrowed(self._files.ranges, near), {}
+        numbers, files = self._near_files
         places = []
-        for number in self._files.ranges.may_hold(within):
-            ranges = self._opened(int(number)).ranges
-            least = ranges.minima[order_by]
-            places += [(int(least[group]), int(number), int(group)) for group in ranges.may_hold(within)]
+        for number in numbers[files.may_hold(further)].tolist():
+            groups, ranges = self._groups_near(number)
+            for at in ranges.may_hold(further).tolist():
+                places.append((int(ranges.minima[order_by][at]), number, int(groups[at])))
         for least_value, number, group in sorted(places):
             yield least_value, self._read(number, group)
+
+    def _groups_near(self, number: int) -> _Narrowed:
+        groups = self._near_groups.get(number)
+        if groups is None:
+            groups = self._near_groups[number] = _narrowed(self._opened(number).ranges, self._near)
+        return groups
 
     def _read(self, number: int, group: int) -> _Decoded:
         kept = self._kept.get((number, group))
