@@ -16,6 +16,8 @@ from coldlog.lookups.questions import Answers
 from coldlog.lookups.served_index import NOTHING, PartitionFacts
 from coldlog.model.list_offsets import UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
 
+_OF_THE_TIER = (SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD)
+
 
 @dataclass(frozen=True, slots=True)
 class LocalTail:
@@ -35,16 +37,18 @@ class LocalTail:
 
     @property
     def has_hole(self) -> bool:
-        """Segments were archived and left the local tier since the index was made."""
-        return not self.local.covers_archive and self.state.local_log_start_offset > self.search_from
+        """Segments were archived and left the local tier since the index was made: neither of both has them."""
+        return self.state.local_log_start_offset > self.search_from
 
     def complete(self, answers: Answers, at: int, timestamp_ms: int) -> None:
         """The first at or after a time: the archive's answer stands unless the log begins behind it by now."""
         was_found = answers.offsets[at] >= 0
-        if self.has_hole or (was_found and not self.local.covers_archive):
+        from_offset = self.search_from
+        if was_found or self.local.covers_archive:
+            from_offset = self.state.log_start_offset
+        if self.state.local_log_start_offset > from_offset and not self.local.covers_archive:
             answers.refuse(np.array([at]), ErrorCode.STALE_INDEX)
             return
-        from_offset = self.state.log_start_offset if was_found else self.search_from
         found = self.local.find_offset(self.topic, self.partition, timestamp_ms, from_offset)
         if found is None:
             answers.refuse(np.array([at]), ErrorCode.NONE)
@@ -59,9 +63,17 @@ class LocalTail:
         elif special is SpecialTimestamp.MAX_TIMESTAMP:
             self._find_max_timestamp(answers, at)
         else:
-            self._find_place(answers, at, special)
+            self._find_place(answers, at, special, fetchable)
 
-    def _find_place(self, answers: Answers, at: int, special: SpecialTimestamp) -> None:
+    def _find_place(self, answers: Answers, at: int, special: SpecialTimestamp, fetchable: int) -> None:
+        if special in _OF_THE_TIER and self.state.highest_tiered_offset is None and self.has_hole:
+            answers.refuse(np.array([at]), ErrorCode.STALE_INDEX)
+            return
+        if special is SpecialTimestamp.EARLIEST_PENDING_UPLOAD and self._may_have_no_tier:
+            # Tiered or not, nobody is told of what lies where nobody may read.
+            is_known = self.state.log_start_offset >= fetchable
+            answers.refuse(np.array([at]), ErrorCode.NONE if is_known else ErrorCode.LOCAL_REQUIRED)
+            return
         places: dict[SpecialTimestamp, int | None] = {
             SpecialTimestamp.EARLIEST: self.state.log_start_offset,
             SpecialTimestamp.EARLIEST_LOCAL: self.state.local_log_start_offset,
@@ -84,6 +96,11 @@ class LocalTail:
         return None if self.facts is None else self.facts.latest_tiered_offset
 
     @property
+    def _may_have_no_tier(self) -> bool:
+        """Nothing of the partition is archived, and whether it ever will be is not known."""
+        return self.facts is None and self._highest_tiered is None
+
+    @property
     def _first_pending(self) -> int | None:
         tiered, state = self._highest_tiered, self.state
         if tiered is not None:
@@ -92,9 +109,13 @@ class LocalTail:
 
     def _find_max_timestamp(self, answers: Answers, at: int) -> None:
         """The larger of the archive's, which was found before, and the local tier's; the lower offset on ties."""
-        found = self.local.find_max_timestamp(self.topic, self.partition)
-        if 0 <= answers.offsets[at] < self.state.log_start_offset:
+        is_cut_off = 0 <= answers.offsets[at] < self.state.log_start_offset
+        if self.state.local_log_start_offset > (self.state.log_start_offset if is_cut_off else self.search_from):
+            # A broker, too, tells the largest of its local segments only.
             answers.refuse(np.array([at]), ErrorCode.STALE_INDEX)
             return
+        found = self.local.find_max_timestamp(self.topic, self.partition)
+        if is_cut_off:
+            answers.refuse(np.array([at]), ErrorCode.NONE)
         if found is not None and (answers.offsets[at] < 0 or found.timestamp_ms > answers.timestamps_ms[at]):
             answers.find(at, found)
