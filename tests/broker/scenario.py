@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +22,9 @@ from coldlog.archive.metadata_log import METADATA_TOPIC
 
 ORDERS, BRIEF = "orders", "brief"
 CUT_OFFSET = 95
-_START_MS = 1_700_000_000_000
+START_MS = 1_700_000_000_000
 _BATCH_RECORDS, _RECORD_BYTES, _SEGMENT_BYTES = 10, 500, 20_000
-_TIERED = {
+TIERED = {
     "remote.storage.enable": "true",
     # The public one has a floor of 1 MiB.
     "internal.segment.bytes": str(_SEGMENT_BYTES),
@@ -46,20 +46,20 @@ class Scenario:
         """Two tiered topics, with several segments each."""
         self._make(ORDERS, partition_count=2)
         self._make(BRIEF, partition_count=1)
-        self._send((ORDERS, 0), 300)
-        self._send((ORDERS, 1), 300)
-        self._send((BRIEF, 0), 100)
-        self._settle([(ORDERS, 0), (ORDERS, 1), (BRIEF, 0)])
+        self.send((ORDERS, 0), 300)
+        self.send((ORDERS, 1), 300)
+        self.send((BRIEF, 0), 100)
+        self.settle([(ORDERS, 0), (ORDERS, 1), (BRIEF, 0)])
 
     def play_second_act(self) -> None:
         """One partition is cut, one grows, one topic is made anew."""
         with admin(self.broker) as client:
             client.delete_records({TopicPartition(ORDERS, 0): CUT_OFFSET})
             client.delete_topics([BRIEF])
-        self._send((ORDERS, 1), 200)
+        self.send((ORDERS, 1), 200)
         self.broker.wait_until(lambda: not self.broker.tiered_logs(BRIEF, 0), "the deletion of a topic in the tier")
         self.broker.wait_until(lambda: min(self._ends((ORDERS, 0))) > CUT_OFFSET, "the deletion of cut segments")
-        self._settle([(ORDERS, 0), (ORDERS, 1)])
+        self.settle([(ORDERS, 0), (ORDERS, 1)])
         make_topic(self.broker, BRIEF, partition_count=1)
 
     def copy_metadata_logs(self, directory: Path) -> Path:
@@ -76,17 +76,19 @@ class Scenario:
         """Timestamps worth asking for: those that were sent, and beside them."""
         chosen = self.chance.sample(self.sent_ms[place], count)
         return [
-            _START_MS - 1,
+            START_MS - 1,
             *(each + self.chance.choice((-1, 0, 1)) for each in chosen),
             max(self.sent_ms[place]) + 1,
         ]
 
     def _make(self, topic: str, *, partition_count: int) -> None:
-        make_topic(self.broker, topic, partition_count=partition_count, configs=_TIERED)
+        make_topic(self.broker, topic, partition_count=partition_count, configs=TIERED)
 
-    def _send(self, place: tuple[str, int], count: int) -> None:
-        sent = self.sent_ms.setdefault(place, [])
-        new = [_START_MS + (len(sent) + index) * 1_000 + self.chance.randrange(60_000) for index in range(count)]
+    def send(self, place: tuple[str, int], count: int, at_ms: Mapping[int, int] | None = None) -> None:
+        """Records with timestamps that go up and down; `at_ms` are those of some offsets."""
+        sent, fixed = self.sent_ms.setdefault(place, []), at_ms or {}
+        new = [START_MS + (len(sent) + index) * 1_000 + self.chance.randrange(60_000) for index in range(count)]
+        new = [fixed.get(len(sent) + index, timestamp_ms) for index, timestamp_ms in enumerate(new)]
         with producer(self.broker) as client:
             for index in range(0, count, _BATCH_RECORDS):
                 for timestamp_ms in new[index : index + _BATCH_RECORDS]:
@@ -100,7 +102,7 @@ class Scenario:
         starts = [*self.broker.tiered_logs(*place), self.broker.local_logs(*place)[-1]]
         return starts[1:] or [0]
 
-    def _settle(self, places: Sequence[tuple[str, int]]) -> None:
+    def settle(self, places: Sequence[tuple[str, int]]) -> None:
         """Only active segments are left at the broker, and nothing was announced for a while."""
         for place in places:
             self.broker.wait_until(lambda place=place: len(self.broker.local_logs(*place)) == 1, f"uploads of {place}")  # type: ignore[misc]

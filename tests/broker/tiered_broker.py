@@ -70,9 +70,9 @@ remote.log.manager.task.retry.backoff.max.ms=1000
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TieredBroker:
-    """A broker that answers."""
+    """A broker that answers; its process changes when it is restarted, its ports do not."""
 
     process: subprocess.Popen[bytes]
     directory: Path
@@ -114,8 +114,12 @@ class TieredBroker:
 
     def log_starts_as_kafka_tells(self) -> dict[tuple[str, int], int]:
         """The earliest offset of every partition, asked by Kafka's own admin client."""
-        command = [find_tool("java"), "-Xmx256m", "-cp", f"{self.jars}/*", _OFFSETS]
-        lines = run_tool([*command, "--bootstrap-server", self.bootstrap_servers, "--time", "earliest"]).splitlines()
+        return self.offsets_as_kafka_tells("earliest")
+
+    def offsets_as_kafka_tells(self, time: str) -> dict[tuple[str, int], int]:
+        """What Kafka's own admin client is told for every partition; those are left out that have no such offset."""
+        command = [find_tool("java"), "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{self.jars}/*", _OFFSETS]
+        lines = run_tool([*command, "--bootstrap-server", self.bootstrap_servers, "--time", time]).splitlines()
         found = [line.split(":") for line in lines]
         return {(topic, int(partition)): int(offset) for topic, partition, offset in found}
 
@@ -126,6 +130,12 @@ class TieredBroker:
             if self.process.poll() is not None or time.monotonic() > until:
                 pytest.fail(f"waited in vain for {what}; the broker's log ends with\n{self.log_end()}")
             time.sleep(_TICK_S)
+
+    def restart(self) -> None:
+        """Stops it as an operator does, and starts it on the same directories; returns when it listens."""
+        _stop(self.process)
+        self.process = _start(self.jars, self.directory)
+        _wait_for_answer(self)
 
     def log_end(self) -> str:
         """The last lines that the broker wrote."""
@@ -141,19 +151,26 @@ def running_broker(directory: Path) -> Iterator[TieredBroker]:
     directory.mkdir(parents=True, exist_ok=True)
     properties = directory / "server.properties"
     properties.write_text(_PROPERTIES.format(**ports, directory=directory, user=USER, password=PASSWORD))
-    java = [find_tool("java"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    run_tool([*java, _FORMAT, "format", "--cluster-id", f"a{cluster_id[1:]}", "--config", str(properties)])
-    with (directory / "broker.log").open("wb") as log:
-        process = subprocess.Popen(
-            [java[0], "-Xmx512m", *java[1:], _BROKER, str(properties)], stdout=log, stderr=subprocess.STDOUT
-        )
+    run_tool([*_java(jars), _FORMAT, "format", "--cluster-id", f"a{cluster_id[1:]}", "--config", str(properties)])
+    process = _start(jars, directory)
     broker = TieredBroker(process=process, directory=directory, jars=jars, port=port, sasl_port=sasl_port)
     try:
         _wait_for_answer(broker)
         yield broker
     finally:
-        _stop(process)
+        _stop(broker.process)
+
+
+def _java(jars: Path) -> list[str]:
+    return [find_tool("java"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]
+
+
+def _start(jars: Path, directory: Path) -> subprocess.Popen[bytes]:
+    program, *options = _java(jars)
+    with (directory / "broker.log").open("ab") as log:
+        command = [program, "-Xmx512m", *options, _BROKER, str(directory / "server.properties")]
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
 
 def _free_ports(count: int) -> list[int]:
