@@ -38,7 +38,11 @@ from coldlog.lookups.rows import numbered_requests
 from coldlog.operations.pipeline import run_pipeline
 from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
+from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.warehouse import Warehouse
+from spark_plans import scans_of
 
 _TOPIC, _PARTITIONS, _RECORDS, _RECORD_BYTES = "asked", 60, 1_000, 400
 _SEGMENT_BYTES = 60_000
@@ -88,6 +92,8 @@ def _measure_tables(warehouse: Warehouse, sizes: Sizes, broker_rate: float) -> I
         if count == 1_000_000:
             yield _against(f"{count:,} requests", on, count / seconds, broker_rate)
     yield from _measure_reader(Path(warehouse.uri), shape)
+    attach_warehouse(warehouse.spark, warehouse.uri)
+    yield from _measure_single_sql(warehouse, shape, sizes.turns)
     yield from _measure_lateral(warehouse, shape, sizes.turns)
 
 
@@ -124,9 +130,35 @@ def _measure_reader(location: Path, shape: TablesShape) -> Iterator[Figure]:
         )
 
 
+def _measure_single_sql(warehouse: Warehouse, shape: TablesShape, turns: int) -> Iterator[Figure]:
+    """One question with constants: its time, and what it read of each table."""
+    spark, randomness, seconds = warehouse.spark, random.Random(13), []
+    for _ in range(turns + 1):
+        topic, partition = topic_and_partition(randomness.randrange(shape.partition_count))
+        timestamp_ms = FIRST_MS + randomness.randrange((shape.records - 1) * STEP_MS)
+        answer = spark.sql(f"SELECT offset FROM offset_for_timestamp('{topic}', {partition}, {timestamp_ms})")
+        started = time.perf_counter()
+        offset = answer.collect()[0]["offset"]
+        seconds.append(time.perf_counter() - started)
+        if offset != offset_at_or_after(timestamp_ms, shape):
+            raise RuntimeError(f"a wrong answer: {offset}")
+    on = f"{shape.stair_count:,} stairs"
+    what = "one lookup by SQL"
+    yield Figure(benchmark="bulk", what=what, on=on, value=statistics.median(seconds[1:]), unit="s")
+    for table in (SEGMENTS, OFFSET_INDEX, TIME_INDEX):
+        scans = [each for each in scans_of(answer) if each.table == table.name]
+        yield Figure(
+            benchmark="bulk",
+            what=f"{what}: rows read of {table.name}",
+            on=on,
+            value=sum(each.row_count for each in scans),
+            unit="rows",
+            against=f"files read: {max(each.file_count for each in scans)}",
+        )
+
+
 def _measure_lateral(warehouse: Warehouse, shape: TablesShape, turns: int) -> Iterator[Figure]:
     spark = warehouse.spark
-    attach_warehouse(spark, warehouse.uri)
     asked = _questions(_LATERAL_REQUESTS, topic_and_partition, shape.partition_count, shape.records)
     spark.createDataFrame(asked).createOrReplaceTempView("bulk_requests")
     for function in ("offset_for_timestamp", "list_offsets"):

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 from archived_partitions import Request, archived_partitions, expected_answer
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
+from coldlog.archive.layout import ArchiveLayout, ListedSegment
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import UsageError
 from coldlog.formats.limits import DecodeLimits
@@ -25,6 +27,7 @@ from coldlog.lookups.rows import LIST_OFFSETS_SCHEMA, requests_from_rows
 from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
+from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import (
@@ -170,6 +173,41 @@ def test_a_batch_is_read_where_records_were_not_decoded(golden: Warehouse, shall
     with OffsetReader(shallow.uri) as without_archive:
         answers = without_archive.list_offsets(asked)
         assert {row["error"] for row in answers} == {"NOT_DECODED", "LOCAL_REQUIRED", "UNKNOWN_TOPIC_OR_PARTITION"}
+
+
+@dataclass(slots=True)
+class CountedReads:
+    """An archive that notes the ranges that are read of its logs."""
+
+    layout: ArchiveLayout
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+
+    def read_log_range(self, segment: ListedSegment, position: int, length: int) -> memoryview:
+        self.ranges.append((position, length))
+        return self.layout.read_log_range(segment, position, length)
+
+
+def test_one_ranged_read_of_one_batch_answers_at_batch_depth(shallow: Warehouse) -> None:
+    archive = CountedReads(open_archive(str(KAFKA_SAMPLE / "archive"), "local_tiered_storage"))
+    batches = BatchReader(open_layout=lambda: archive, limits=LIMITS)  # type: ignore[arg-type,return-value]  # a part
+    rows = shallow.read(OFFSET_INDEX).select("position", "size_bytes").collect()
+    known = {(row["position"], row["size_bytes"]) for row in rows}
+    queries = random.Random(3).sample([q for q in golden_queries() if q["archive"]], 200)
+    with OffsetReader(shallow.uri, LookupOptions(batches=batches)) as reader:
+        for query in queries:
+            archive.ranges.clear()
+            found = reader.offset_for_timestamp(
+                str(query["topic"]), int(str(query["partition"])), int(str(query["ts"]))
+            )
+            assert found is not None
+            assert len(archive.ranges) == 1
+            assert archive.ranges[0] in known
+        archive.ranges.clear()
+        # Many requests that one batch answers read it once; what needs no record reads nothing.
+        place = str(queries[0]["topic"]), int(str(queries[0]["partition"]))
+        answers = reader.list_offsets([(*place, queries[0]["ts"])] * 50 + [(*place, -2), (*place, -5)])
+        assert {row["error"] for row in answers} == {"NONE"}
+        assert len(archive.ranges) == 1
 
 
 def test_few_rows_are_read_and_none_twice(golden: Warehouse, reader: OffsetReader) -> None:
