@@ -96,3 +96,24 @@ def test_missing_file_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         read_requests(str(tmp_path / "none.csv"), spark)
     with pytest.raises(UsageError, match="Delta table"):
         read_requests(str(tmp_path / "none"), spark)
+
+
+def test_other_columns_of_a_request_are_taken_and_names_like_null_are_names(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    path = tmp_path / "requests.csv"
+    names = "topic,partition,timestamp_ms,isolation_level,request_id,version,note"
+    path.write_text(f"{names}\nNA,0,5,,null,,x\nnull,1,-2,read_committed,,7,\n", encoding="utf-8")
+    rows = read_requests(str(path), spark).to_pylist()
+    assert [(row["topic"], row["isolation_level"], row["request_id"], row["version"]) for row in rows] == [
+        ("NA", None, "null", 11),
+        ("null", "read_committed", None, 7),
+    ]
+    assert [(row["current_leader_epoch"], row["timeout_ms"]) for row in rows] == [(-1, -1), (-1, -1)]
+
+
+def test_an_isolation_level_that_kafka_does_not_know_is_told_with_its_line(tmp_path: Path, spark: SparkSession) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_text("topic,partition,timestamp_ms,isolation_level\na,0,5,\nb,0,5,serializable\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="line 3: isolation_level: read_committed or read_uncommitted is expected"):
+        read_requests(str(path), spark)

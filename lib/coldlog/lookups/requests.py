@@ -46,6 +46,7 @@ def _from_csv(path: str) -> pa.Table:
         include_columns=list(REQUEST_TYPES),
         include_missing_columns=True,
         strings_can_be_null=True,
+        null_values=[""],
     )
     parse = pa_csv.ParseOptions(newlines_in_values=False)
     try:
