@@ -62,8 +62,10 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         [
             f"warehouse.uri={warehouse}",
             "spark.sql.shuffle.partitions=2",
-            # Delta keeps every table it met for an hour, plans and all: the tables of hundreds of tests fill a heap.
+            # Delta keeps every table it met for an hour, Spark a thousand plans: those of hundreds of tests fill heaps.
             "spark.driver.extraJavaOptions=-Ddelta.log.cacheSize=48",
+            "spark.sql.ui.retainedExecutions=20",
+            "spark.driver.memory=3g",
         ],
     )
 

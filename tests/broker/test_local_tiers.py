@@ -13,11 +13,12 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from broker.conftest import Played
+from broker.offset_questions import Question, ask_broker
 from broker.scenario import BRIEF, CUT_OFFSET, ORDERS, admin, make_topic, producer
 from broker.tiered_broker import TieredBroker
 from coldlog.archive.local_store import LocalStore
 from coldlog.archive.log_directory import HIGH_WATERMARK_CHECKPOINT, find_partition, list_partitions, read_checkpoint
-from coldlog.brokers.kafka_client import Cluster, open_cluster
+from coldlog.brokers.kafka_client import Cluster, open_cluster, written_topic_id
 from coldlog.errors import RetriableError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.live_broker_tier import LiveBrokerTier
@@ -135,8 +136,17 @@ def test_states_are_those_that_kafkas_clients_are_told(
         "leader_epoch": epoch,
     }
     tiered = told[SpecialTimestamp.LATEST_TIERED]
-    assert live.read_state(*place) == LocalLogState(**expected, highest_tiered_offset=tiered)
-    assert files.read_state(*place) == LocalLogState(**expected)
+    ((_, pending, _, _),) = ask_broker(
+        filled, [Question(place=place, timestamp_ms=SpecialTimestamp.EARLIEST_PENDING_UPLOAD)]
+    )
+    topic_id = written_topic_id(topic["topic_id"])
+    assert live.read_state(*place) == LocalLogState(
+        **expected,
+        highest_tiered_offset=tiered,
+        earliest_pending_offset=-1 if pending is None else pending,
+        topic_id=topic_id,
+    )
+    assert files.read_state(*place) == LocalLogState(**expected, topic_id=topic_id)
     assert (tiered >= 0) == (place[0] == ORDERS)
 
 

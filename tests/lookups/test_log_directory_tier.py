@@ -129,6 +129,7 @@ def test_state_is_that_of_the_model(tmp_path_factory: pytest.TempPathFactory, da
         high_watermark=high_watermark,
         last_stable_offset=high_watermark if first_open is None else max(min(first_open, high_watermark), log_start),
         leader_epoch=lineage[-1][0],
+        topic_id="A" * 22,
     )
 
 

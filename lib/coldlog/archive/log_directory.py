@@ -35,9 +35,11 @@ from coldlog.formats.time_index import TimeIndex, read_time_index
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
 
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
 _FILE = re.compile(r"(?P<offset>[0-9]{20})(?P<suffix>\.(?:log|index|timeindex|txnindex|snapshot))")
+_TOPIC_ID = re.compile(rb"^topic_id: ([a-zA-Z0-9_-]{22})$", re.MULTILINE)
 _KINDS = {
     ".log": SegmentFileKind.LOG,
     ".index": SegmentFileKind.OFFSET_INDEX,
@@ -90,6 +92,7 @@ class LocalPartition:
     segments: tuple[LocalSegment, ...]
     snapshots: tuple[tuple[int, ObjectInfo], ...]
     leader_epoch_checkpoint: ObjectInfo | None
+    metadata: ObjectInfo | None = None
 
 
 def read_directory_name(name: str) -> tuple[str, int] | None:
@@ -113,7 +116,7 @@ def find_partition(store: ObjectStore, topic: str, partition: int) -> LocalParti
     listed = list(store.iter_objects(name))
     if not listed:
         return None
-    lineage = None
+    lineage = metadata = None
     by_offset: dict[int, dict[SegmentFileKind, ObjectInfo]] = {}
     snapshots: dict[int, ObjectInfo] = {}
     for info in listed:
@@ -121,6 +124,8 @@ def find_partition(store: ObjectStore, topic: str, partition: int) -> LocalParti
         matched = _FILE.fullmatch(file_name)
         if file_name == LEADER_EPOCH_CHECKPOINT:
             lineage = info
+        elif file_name == PARTITION_METADATA:
+            metadata = info
         elif matched and int(matched["offset"]) <= _INT64_MAX:
             offset, kind = int(matched["offset"]), _KINDS.get(matched["suffix"])
             if kind is None:
@@ -134,6 +139,7 @@ def find_partition(store: ObjectStore, topic: str, partition: int) -> LocalParti
         segments=tuple(_iter_segments(by_offset, snapshots)),
         snapshots=tuple(sorted(snapshots.items())),
         leader_epoch_checkpoint=lineage,
+        metadata=metadata,
     )
 
 
@@ -158,6 +164,14 @@ def read_lineage(store: ObjectStore, partition: LocalPartition) -> tuple[LeaderE
         return read_leader_epoch_checkpoint(content).entries
     except ArchiveError as wrong:
         raise wrong.with_object_name(info.name) from wrong
+
+
+def read_topic_id(store: ObjectStore, partition: LocalPartition) -> str | None:
+    """As Kafka writes it; None where the file is not there, or says nothing of it."""
+    if partition.metadata is None:
+        return None
+    matched = _TOPIC_ID.search(bytes(_read_whole(store, partition.metadata.name, partition.metadata.size_bytes)))
+    return None if matched is None else matched[1].decode()
 
 
 def read_snapshot(store: ObjectStore, info: ObjectInfo) -> ProducerSnapshot:

@@ -86,7 +86,7 @@ def describe_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, LiveTop
     for topic in described:
         if topic["error_code"] == 0:
             partitions = tuple(sorted(each["partition_index"] for each in topic["partitions"]))
-            found[topic["name"]] = LiveTopic(topic_id=_topic_id(topic["topic_id"]), partitions=partitions)
+            found[topic["name"]] = LiveTopic(topic_id=written_topic_id(topic["topic_id"]), partitions=partitions)
         elif topic["error_code"] != 3:  # UNKNOWN_TOPIC_OR_PARTITION
             raise _told(cluster, f"topic {topic['name']}", client_library().errors.for_code(topic["error_code"])())
     return found
@@ -257,6 +257,6 @@ def _silent(cluster: Cluster, about: str, why: str = "") -> RetriableError:
     )
 
 
-def _topic_id(text: str) -> str:
+def written_topic_id(text: object) -> str:
     """As Kafka writes it, and names directories by it."""
     return base64.urlsafe_b64encode(uuid.UUID(str(text)).bytes).decode().rstrip("=")

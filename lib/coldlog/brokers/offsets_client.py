@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from coldlog.brokers.kafka_client import CLOSE_S, Cluster, client_options, watched
+from coldlog.brokers.kafka_client import CLOSE_S, Cluster, client_options, watched, written_topic_id
 from coldlog.brokers.kafka_options import client_library
 from coldlog.errors import RetriableError
 
@@ -34,6 +34,8 @@ _NOT_NOW = frozenset({5, 6, 9, 74, 75, 76, 78})
 
 _Answer = TypeVar("_Answer")
 
+_NO_TOPIC_ID = "A" * 22
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
@@ -41,6 +43,7 @@ class Leader:
 
     node_id: int
     leader_epoch: int
+    topic_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +202,13 @@ class OffsetsClient:
             for each in told.partitions:
                 if each.partition_index == partition:
                     _require_good(each.error_code)
-                    leader = Leader(node_id=each.leader_id, leader_epoch=each.leader_epoch)
+                    topic_id = written_topic_id(told.topic_id)
+                    leader = Leader(
+                        node_id=each.leader_id,
+                        leader_epoch=each.leader_epoch,
+                        # Brokers that know no topic ids say zero.
+                        topic_id=None if topic_id == _NO_TOPIC_ID else topic_id,
+                    )
                     self._leaders[topic, partition] = leader
                     return leader
         return None

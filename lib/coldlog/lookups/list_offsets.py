@@ -14,8 +14,8 @@ fetchOffsetByTimestamp), with these differences:
   local segments. As at a broker, records of the first local segment count that lie below the log start.
 - What an archive alone cannot know is said (LOCAL_REQUIRED, OPEN_TRANSACTION, STALE_INDEX) rather than guessed. With a
   local tier that is: MAX_TIMESTAMP, also of a live broker, where segments were archived and left the broker since the
-  index was made (STALE_INDEX); EARLIEST_PENDING_UPLOAD of a partition that has records and nothing archived, since no
-  local tier tells whether it is tiered (LOCAL_REQUIRED).
+  index was made (STALE_INDEX); beside a log directory, EARLIEST_PENDING_UPLOAD of a partition that has records and
+  nothing archived, since no file tells whether it is tiered (LOCAL_REQUIRED).
 - Beside a log directory, LATEST_TIERED and EARLIEST_PENDING_UPLOAD are as the index knows: what was archived since
   shows when it has left the directory (STALE_INDEX).
 - Without a local tier, leader epochs are held against the newest that the archive knows, and a partition of which
@@ -257,6 +257,9 @@ def _with_local(
         if facts is None:
             return Answers.nothing(asked.count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return _without_local(facts, asked, answers)
+    if facts is not None and facts.topic_id and state.topic_id not in (None, facts.topic_id):
+        # Made anew since the index was made, which knows another topic of that name.
+        facts, answers = None, Answers.nothing(asked.count)
     tail = LocalTail(local, topic, partition, facts, state)
     _route(facts, asked, answers, tail.search_from)
     fetchable = np.where(asked.is_committed, state.last_stable_offset, state.high_watermark)

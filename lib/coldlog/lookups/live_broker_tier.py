@@ -30,6 +30,12 @@ from coldlog.lookups.window_search import find_first_in_window
 from coldlog.model.list_offsets import UNKNOWN_EPOCH, SpecialTimestamp
 
 _LIMITS = DecodeLimits(max_batch_bytes=128 << 20, max_decompressed_bytes=128 << 20)
+_STARTS = (
+    SpecialTimestamp.EARLIEST,
+    SpecialTimestamp.EARLIEST_LOCAL,
+    SpecialTimestamp.LATEST_TIERED,
+    SpecialTimestamp.EARLIEST_PENDING_UPLOAD,
+)
 _FETCH_BYTES = 4 << 20
 _EMPTY_FETCHES = 20
 """That many without a record, below the high watermark, are no answer."""
@@ -63,11 +69,7 @@ class LiveBrokerTier:
         """What grows is asked for last, so that no end lies before a start."""
         client = self._client()
         version = client.newest_version()
-        starts = [
-            each
-            for each in (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL, SpecialTimestamp.LATEST_TIERED)
-            if each.since_version <= version
-        ]
+        starts = [each for each in _STARTS if each.since_version <= version]
         latest = [
             OffsetQuestion(timestamp_ms=SpecialTimestamp.LATEST, is_committed=is_committed)
             for is_committed in (True, False)
@@ -79,6 +81,7 @@ class LiveBrokerTier:
         by_special = dict(zip(starts, told.answers, strict=False))
         earliest = by_special[SpecialTimestamp.EARLIEST]
         tiered = by_special.get(SpecialTimestamp.LATEST_TIERED)
+        pending = by_special.get(SpecialTimestamp.EARLIEST_PENDING_UPLOAD)
         return LocalLogState(
             log_start_offset=earliest.offset,
             local_log_start_offset=by_special.get(SpecialTimestamp.EARLIEST_LOCAL, earliest).offset,
@@ -86,6 +89,8 @@ class LiveBrokerTier:
             last_stable_offset=told.answers[-2].offset,
             leader_epoch=told.leader.leader_epoch,
             highest_tiered_offset=None if tiered is None else tiered.offset,
+            earliest_pending_offset=None if pending is None else pending.offset,
+            topic_id=told.leader.topic_id,
         )
 
     def find_offset(self, topic: str, partition: int, timestamp_ms: int, from_offset: int) -> FoundOffset | None:

@@ -98,11 +98,14 @@ class LocalTail:
     @property
     def _may_have_no_tier(self) -> bool:
         """Nothing of the partition is archived, and whether it ever will be is not known."""
-        return self.facts is None and self._highest_tiered is None
+        is_told = self.state.earliest_pending_offset is not None
+        return self.facts is None and self._highest_tiered is None and not is_told
 
     @property
     def _first_pending(self) -> int | None:
         tiered, state = self._highest_tiered, self.state
+        if state.earliest_pending_offset is not None:
+            return state.earliest_pending_offset if state.earliest_pending_offset >= 0 else None
         if tiered is not None:
             return max(tiered + 1, state.log_start_offset)
         return state.log_start_offset if state.local_log_start_offset == state.log_start_offset else None

@@ -26,7 +26,8 @@ class LocalLogState:
     """Where one partition's log begins and ends; ends are exclusive.
 
     `leader_epoch` is the current leader's, -1 where it is not known. `highest_tiered_offset` is inclusive, -1 where
-    nothing is tiered, None where the tier does not know.
+    nothing is tiered, None where the tier does not know; so is `earliest_pending_offset`, the first that is yet to be
+    tiered, -1 where none is. `topic_id` is as Kafka writes it, None where it is not known: a topic may be made anew.
     """
 
     log_start_offset: int
@@ -35,6 +36,8 @@ class LocalLogState:
     last_stable_offset: int
     leader_epoch: int
     highest_tiered_offset: int | None = None
+    earliest_pending_offset: int | None = None
+    topic_id: str | None = None
 
 
 class LocalTier(Protocol):

@@ -46,6 +46,7 @@ from coldlog.archive.log_directory import (
     read_checkpoint,
     read_lineage,
     read_snapshot,
+    read_topic_id,
 )
 from coldlog.archive.log_windows import LogWindow, iter_log_windows
 from coldlog.errors import ArchiveError, Reason, RetriableError
@@ -150,6 +151,7 @@ class LogDirectoryTier:
             high_watermark=high_watermark,
             last_stable_offset=max(min(first_open, high_watermark), log_start),
             leader_epoch=lineage[-1].leader_epoch if lineage else -1,
+            topic_id=read_topic_id(self._store, found),
         )
 
     def _read_end(self, found: LocalPartition, decided_before: int) -> _LogEnd:
