@@ -13,6 +13,7 @@ thread. There are no deadlines here: who needs them asks the job list_offsets, o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from types import TracebackType
 
 from coldlog.errors import ColdlogError, RetriableError, UsageError
@@ -22,6 +23,7 @@ from coldlog.lookups.questions import is_repeated
 from coldlog.lookups.rows import answers_table, questions_of, requests_from_rows
 from coldlog.lookups.served_index import list_warehouse_files
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
+from coldlog.model.states import IsolationLevel
 
 Request = tuple[object, ...]
 """(topic, partition, timestamp_ms), or with current_leader_epoch, isolation_level, timeout_ms, version and request_id
@@ -36,6 +38,7 @@ class OffsetReader:
         self._uri = uri
         self._options = options or LookupOptions()
         self._as_of_ms = as_of_ms
+        self._is_committed = self._options.isolation_level is IsolationLevel.READ_COMMITTED
         self._open()
 
     def _open(self) -> None:
@@ -80,9 +83,13 @@ class OffsetReader:
         A partition that the archive does not have, and a negative time, is a `UsageError`; an archive that does not
         answer (batch depth) a `RetriableError`, any other trouble another `ColdlogError`.
         """
-        if timestamp_ms < 0:
+        try:
+            whole_ms = index(timestamp_ms)
+        except TypeError as no_integer:
+            raise UsageError(f"not epoch milliseconds: {timestamp_ms!r}") from no_integer
+        if not 0 <= whole_ms < 2**63:
             raise UsageError(f"not a time: {timestamp_ms}; list_offsets takes special timestamps")
-        return self._find(topic, partition, timestamp_ms)
+        return self._find(topic, partition, whole_ms)
 
     def max_timestamp(self, topic: str, partition: int) -> FoundOffset | None:
         """The largest timestamp of the archive, and the lowest offset that has it; None: nothing is archived."""
@@ -99,7 +106,7 @@ class OffsetReader:
         return None if found is None else found.offset
 
     def _find(self, topic: str, partition: int, timestamp_ms: int) -> FoundOffset | None:
-        answers = self._lookup.answer_one(topic, partition, int(timestamp_ms))
+        answers = self._lookup.answer_one(topic, partition, int(timestamp_ms), is_committed=self._is_committed)
         error, where = ErrorCode(int(answers.errors[0])), f"{topic}-{partition}"
         if error in (ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED):
             return answers.found(0)

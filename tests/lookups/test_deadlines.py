@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from coldlog.lookups.deadlines import NoResult, Piece, run_pieces
+from coldlog.lookups.deadlines import NoResult, Piece, _Crew, run_pieces
 
 
 def hang(noted_in: Path) -> int:
@@ -91,6 +93,41 @@ def test_a_process_that_dies_takes_its_piece_alone() -> None:
     )
     assert results.pop(3) is NoResult.DIED
     assert results == {number: number * number for number in range(20) if number != 3}
+
+
+def test_fifty_thousand_pieces_wait_in_line_without_being_counted_again_and_again() -> None:
+    waiting = deque(range(50_000))
+    crew = _Crew([Piece(square_of(1), soon(60))] * 50_000, 1, waiting)
+    looked_at = 0
+
+    class Counting(deque[int]):
+        def __iter__(self) -> Iterator[int]:
+            nonlocal looked_at
+            for each in super().__iter__():
+                looked_at += 1
+                yield each
+
+    crew.waiting = Counting(waiting)
+    assert list(crew.expire(time.time())) == []
+    assert crew.next_event(time.time()) > 0
+    assert looked_at <= 2
+
+
+def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    parent = multiprocessing.get_context("fork").Process(
+        target=run, args=([Piece(lambda: hang(tmp_path), soon(600)) for _ in range(2)], 2)
+    )
+    parent.start()
+    until = soon(60)
+    while len(list(tmp_path.iterdir())) < 2 and time.time() < until:
+        time.sleep(0.05)
+    hung = [int(each.name) for each in tmp_path.iterdir()]
+    parent.kill()
+    parent.join()
+    while any(psutil.pid_exists(each) for each in hung) and time.time() < until:
+        time.sleep(0.05)
+    assert len(hung) == 2
+    assert not any(psutil.pid_exists(each) for each in hung)
 
 
 def test_what_a_piece_raises_is_raised_and_nobody_is_left_behind(tmp_path: Path) -> None:

@@ -18,14 +18,14 @@ from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.layout import ArchiveLayout, ListedSegment
 from coldlog.archive.open_archive import open_archive
-from coldlog.errors import UsageError
+from coldlog.errors import ColdlogError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import list_offsets
 from coldlog.lookups.rows import LIST_OFFSETS_SCHEMA, requests_from_rows
 from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
-from coldlog.model.states import IndexDepth
+from coldlog.model.states import IndexDepth, IsolationLevel
 from coldlog.reader import OffsetReader
 from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.time_index import TIME_INDEX
@@ -160,6 +160,36 @@ def test_places_of_a_partition_are_those_of_the_broker(reader: OffsetReader) -> 
         reader.earliest_offset("orders", 7)
     with pytest.raises(UsageError, match="not a time: -1"):
         reader.offset_for_timestamp("orders", 0, -1)
+    with pytest.raises(UsageError, match="not epoch milliseconds: 100.5"):
+        reader.offset_for_timestamp("orders", 0, 100.5)  # type: ignore[arg-type]
+
+
+def test_an_isolation_level_counts_for_one_question_and_may_not_be_any_text(golden: Warehouse) -> None:
+    options = LookupOptions(isolation_level=IsolationLevel.READ_COMMITTED)
+    latest = (None, None, None, "OPEN_TRANSACTION")
+    with OffsetReader(golden.uri) as uncommitted, OffsetReader(golden.uri, options) as committed:
+        # Where the newest record lies behind a transaction that is open at the archive's end.
+        topic, partition = next(
+            place
+            for place, known in archived_partitions(golden).items()
+            if (known.max_timestamp_offset or 0) >= (known.stable_offset or 0) > 0
+        )
+        newest = uncommitted.max_timestamp(topic, partition)
+        assert newest is not None
+        place = topic, partition, newest.timestamp_ms
+        (told,) = committed.list_offsets([place])
+        assert (told["offset"], told["offset_timestamp_ms"], told["leader_epoch"], told["error"]) == latest
+        with pytest.raises(ColdlogError, match="OPEN_TRANSACTION"):
+            committed.offset_for_timestamp(*place)
+        assert uncommitted.offset_for_timestamp(*place) == newest
+        (told,) = uncommitted.list_offsets([(*place, -1, "READ_COMMITTED")])
+        assert told["error"] == "INVALID_REQUEST"
+
+
+def test_the_largest_timestamp_is_that_of_the_records_as_a_broker_or_not(golden: Warehouse) -> None:
+    with OffsetReader(golden.uri) as exact, OffsetReader(golden.uri, LookupOptions(broker_compatible=True)) as broker:
+        for topic, partition in archived_partitions(golden):
+            assert broker.max_timestamp(topic, partition) == exact.max_timestamp(topic, partition) is not None
 
 
 def test_a_batch_is_read_where_records_were_not_decoded(golden: Warehouse, shallow: Warehouse) -> None:

@@ -60,6 +60,8 @@ def search_archive(
     batches: list[BatchQuestion] = []
     sought_ms = _sought(asked, facts)
     at_segment = np.searchsorted(segments.running_max_ms, sought_ms)
+    is_latest = asked.asks(SpecialTimestamp.MAX_TIMESTAMP)
+    at_segment[is_latest] = np.searchsorted(segments.exact_running_max_ms, sought_ms[is_latest])
     remote = np.flatnonzero((sought_ms != NOTHING) & (at_segment < len(segments.segment_ids)))
     # In ascending order: a segment's requests lie side by side.
     remote = remote[np.argsort(sought_ms[remote], kind="stable")]

@@ -8,13 +8,17 @@ not hold up the others.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
+import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from typing import Generic, TypeVar
@@ -31,6 +35,7 @@ class NoResult(Enum):
 
 _PATIENCE_S = 0.05
 """So long nothing comes before another child is made."""
+_PR_SET_PDEATHSIG = 1
 _fork = multiprocessing.get_context("fork")
 
 
@@ -69,9 +74,9 @@ class _Crew(Generic[_Result]):
 
     def expire(self, now: float) -> Iterator[int]:
         """Pieces whose time is over: those that wait are dropped, the children of the others killed."""
-        late = [number for number in self.waiting if self.pieces[number].deadline <= now]
-        for number in late:
-            self.waiting.remove(number)
+        late = []
+        while self.waiting and self.pieces[self.waiting[0]].deadline <= now:
+            late.append(self.waiting.popleft())
         for child in [each for each in self.children if each.piece is not None]:
             assert child.piece is not None
             if self.pieces[child.piece].deadline <= now:
@@ -111,7 +116,7 @@ class _Crew(Generic[_Result]):
     def next_event(self, now: float) -> float:
         """Seconds until something must be looked at, if nothing comes."""
         busy = [self.pieces[each.piece].deadline for each in self.children if each.piece is not None]
-        times = [*busy, *(self.pieces[number].deadline for number in self.waiting)]
+        times = busy + [self.pieces[number].deadline for number in islice(self.waiting, 1)]
         if self.waiting and len(self.children) < self.most:
             times.append(now + _PATIENCE_S)
         return max(0.0, min(times) - now)
@@ -125,7 +130,7 @@ class _Crew(Generic[_Result]):
             assert number is not None
             try:
                 result, error = child.connection.recv()
-            except EOFError:
+            except (EOFError, OSError):
                 self.dismiss(child)
                 yield number, NoResult.DIED
                 continue
@@ -136,8 +141,12 @@ class _Crew(Generic[_Result]):
 
 
 def run_pieces(pieces: Sequence[Piece[_Result]], most_at_once: int) -> Iterator[tuple[int, _Result | NoResult]]:
-    """(number of the piece, its result) as they come; what a piece raises is raised here."""
-    crew = _Crew(pieces, most_at_once, deque(range(len(pieces))), last_news=time.time())
+    """(number of the piece, its result) as they come; what a piece raises is raised here.
+
+    Those with the earliest deadline begin first.
+    """
+    in_order = sorted(range(len(pieces)), key=lambda number: pieces[number].deadline)
+    crew = _Crew(pieces, most_at_once, deque(in_order), last_news=time.time())
     try:
         while crew.is_at_work:
             now = time.time()
@@ -151,7 +160,14 @@ def run_pieces(pieces: Sequence[Piece[_Result]], most_at_once: int) -> Iterator[
             crew.dismiss(child)
 
 
+def end_with_parent() -> None:
+    """Has this process killed when its parent ends, however that ends; where the system can do that (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _work(pieces: Sequence[Piece[_Result]], connection: Connection, not_ours: Sequence[Connection]) -> None:
+    end_with_parent()
     for each in not_ours:
         each.close()
     with contextlib.suppress(EOFError, BrokenPipeError):

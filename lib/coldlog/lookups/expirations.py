@@ -8,7 +8,7 @@ import uuid
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldlog.model.list_offsets import ErrorCode
+from coldlog.model.list_offsets import TIMEOUT_SINCE_VERSION, ErrorCode
 from coldlog.tables.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
 from coldlog.tables.warehouse import Warehouse
 
@@ -20,7 +20,8 @@ def note_expirations(warehouse: Warehouse, answers: pa.Table, default_timeout_ms
     """
     is_late = pc.equal(answers["error_code"], ErrorCode.REQUEST_TIMED_OUT.value)
     timeouts = requests["timeout_ms"]
-    own = pc.if_else(pc.greater(timeouts, 0), timeouts, pa.scalar(default_timeout_ms, pa.int32())).cast(pa.int64())
+    has_own = pc.and_(pc.greater(timeouts, 0), pc.greater_equal(requests["version"], TIMEOUT_SINCE_VERSION))
+    own = pc.if_else(has_own, timeouts, pa.scalar(default_timeout_ms, pa.int32())).cast(pa.int64())
     late = answers.select(["topic", "partition"]).append_column("timeout_ms", own).filter(is_late)
     if not late.num_rows:
         return 0

@@ -115,9 +115,9 @@ class ListOffsets:
             answers.put(piece.where, piece.run())
         return answers
 
-    def answer_one(self, topic: str, partition: int, timestamp_ms: int) -> Answers:
-        """The answer to one request of the newest version, read_uncommitted, however long it takes."""
-        answers, left = self._answer_partition(topic, partition, Asked.one(timestamp_ms))
+    def answer_one(self, topic: str, partition: int, timestamp_ms: int, *, is_committed: bool = False) -> Answers:
+        """The answer to one request of the newest version, however long it takes."""
+        answers, left = self._answer_partition(topic, partition, Asked.one(timestamp_ms, is_committed=is_committed))
         return answers if left is None else left.run()
 
     def _answer_partition(self, topic: str, partition: int, asked: Asked) -> tuple[Answers, PartitionWork | None]:

@@ -120,10 +120,10 @@ class Asked:
         )
 
     @staticmethod
-    def one(timestamp_ms: int) -> Asked:
+    def one(timestamp_ms: int, *, is_committed: bool) -> Asked:
         """A request of the newest version that says nothing else."""
         return Asked(
-            np.array([timestamp_ms]), np.array([UNKNOWN_EPOCH]), np.zeros(1, np.bool_), np.array([NEWEST_VERSION])
+            np.array([timestamp_ms]), np.array([UNKNOWN_EPOCH]), np.array([is_committed]), np.array([NEWEST_VERSION])
         )
 
     @property

@@ -115,6 +115,7 @@ def questions_of(
         for name in ("partition", "timestamp_ms", "current_leader_epoch", "timeout_ms", "version")
     }
     levels = pc.fill_null(requests.column("isolation_level"), isolation_level.value)
+    is_level = pc.is_in(levels, pa.array([each.value for each in IsolationLevel])).to_numpy().astype(np.bool_)
     is_committed = pc.equal(levels, IsolationLevel.READ_COMMITTED.value).to_numpy(zero_copy_only=False)
     questions = Questions(
         topics=requests.column("topic").combine_chunks(),
@@ -123,7 +124,7 @@ def questions_of(
         leader_epochs=numbers["current_leader_epoch"],
         is_committed=is_committed,
         versions=numbers["version"],
-        is_invalid=invalid,
+        is_invalid=invalid | ~is_level,
     )
     has_own = (numbers["timeout_ms"] > 0) & (numbers["version"] >= TIMEOUT_SINCE_VERSION)
     return TimedQuestions(questions, np.where(has_own, numbers["timeout_ms"], timeout_ms) / 1000)

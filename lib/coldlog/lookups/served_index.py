@@ -27,7 +27,8 @@ Int64s = npt.NDArray[np.int64]
 NOTHING = np.iinfo(np.int64).min
 """Where an array has no timestamp; records may be of any time after it."""
 _END = np.iinfo(np.int64).max
-_KEPT_PARTITIONS = 50_000
+_KEPT_SEGMENTS = 1_000_000
+"""Of some 100 bytes each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +53,14 @@ def list_warehouse_files(uri: str, *, as_of_ms: int | None = None) -> WarehouseF
         ]
         return list_table_files(f"{uri.rstrip('/')}/{table.name}", table, columns, as_of_ms=as_of_ms)
 
-    segments = listed(SEGMENTS)
+    segments, partitions = listed(SEGMENTS), listed(PARTITION_METADATA)
     while True:
         batches, stairs = listed(OFFSET_INDEX), listed(TIME_INDEX)
-        again = listed(SEGMENTS)
-        if again.version == segments.version:
-            partitions = listed(PARTITION_METADATA)
+        again = listed(SEGMENTS), listed(PARTITION_METADATA)
+        if (again[0].version, again[1].version) == (segments.version, partitions.version):
             return WarehouseFiles(partitions=partitions, segments=segments, batches=batches, stairs=stairs)
         # A run published meanwhile: the rows that the older segments name may be gone.
-        segments = again
+        segments, partitions = again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,8 @@ class PartitionFacts:
 class ServedSegments:
     """The segments that answer for one partition, in the order of their offsets.
 
-    `running_max_ms` never falls: the first segment where it is T or more holds the answer to T.
+    `running_max_ms` never falls: the first segment where it is T or more holds the answer to T, or the one that a
+    broker gives. `exact_running_max_ms` is over what the records say in any case.
     """
 
     segment_ids: tuple[str, ...]
@@ -109,6 +110,7 @@ class ServedSegments:
     from_offsets: Int64s
     end_offsets: Int64s
     running_max_ms: Int64s
+    exact_running_max_ms: Int64s
     is_at_batch_depth: npt.NDArray[np.bool_]
 
     def place(self, topic: str, partition: int, number: int) -> SegmentPlace:
@@ -164,6 +166,7 @@ class ServedIndex:
         self._stairs = TableReader(files.stairs, TIME_INDEX, _STAIR_COLUMNS, _decode_stairs)
         self._batches = TableReader(files.batches, OFFSET_INDEX, _BATCH_COLUMNS, _decode_batches)
         self._kept: dict[tuple[str, int], tuple[PartitionFacts, ServedSegments] | None] = {}
+        self._kept_segments = 0
 
     @property
     def rows_read(self) -> int:
@@ -178,8 +181,10 @@ class ServedIndex:
             return self._kept[place]
         facts = self._find_facts(place)
         found = None if facts is None else (facts, self._find_segments(place, facts.topic_id))
-        if len(self._kept) >= _KEPT_PARTITIONS:
+        self._kept_segments += 1 if found is None else 1 + len(found[1].segment_ids)
+        if self._kept_segments > _KEPT_SEGMENTS:
             self._kept.clear()
+            self._kept_segments = 0
         self._kept[place] = found
         return found
 
@@ -256,6 +261,7 @@ class ServedIndex:
             from_offsets=columns["served_from_offset"],
             end_offsets=columns["end_offset"],
             running_max_ms=columns[reached],
+            exact_running_max_ms=columns["running_max_timestamp_ms"],
             is_at_batch_depth=columns["is_at_batch_depth"].astype(np.bool_),
         )
 

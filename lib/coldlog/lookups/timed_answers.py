@@ -17,7 +17,8 @@ from multiprocessing.connection import Connection
 import numpy as np
 import numpy.typing as npt
 
-from coldlog.lookups.deadlines import NoResult, Piece, run_pieces
+from coldlog.errors import RetriableError
+from coldlog.lookups.deadlines import NoResult, Piece, end_with_parent, run_pieces
 from coldlog.lookups.list_offsets import ListOffsets
 from coldlog.lookups.questions import Answers, Indices, Questions
 from coldlog.model.list_offsets import ErrorCode
@@ -59,8 +60,10 @@ def _iter_received(connection: Connection, last_deadline: float) -> Iterator[tup
     while connection.poll(max(0.0, last_deadline - time.time())):
         try:
             message = connection.recv()
-        except EOFError:
-            return
+        except (EOFError, OSError) as died:
+            raise RetriableError(
+                "the process that answered lookups died; run again, with fewer requests perhaps"
+            ) from died
         if isinstance(message, BaseException):
             raise message
         if message is None:
@@ -78,6 +81,7 @@ def _answer(
 ) -> None:
     # A group of its own, which is killed together with the children that it makes.
     os.setpgid(0, 0)
+    end_with_parent()
     not_ours.close()
     try:
         for message in _iter_answers(open_lookup, questions, deadlines, most_at_once):

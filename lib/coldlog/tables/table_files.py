@@ -83,6 +83,12 @@ def list_table_files(
             f"{location} is not a {table.name} table of coldlog ({type(missing).__name__}); "
             "run the pipeline into this warehouse first, or correct warehouse.uri"
         ) from missing
+    missing_columns = set(table.column_names) - {field.name for field in delta.schema().fields}
+    if missing_columns:
+        raise UsageError(
+            f"{location} is a {table.name} table of an older coldlog: {', '.join(sorted(missing_columns))} missing; "
+            "index the archive into a new warehouse"
+        )
     actions = pa.table(delta.get_add_actions(flatten=True))
     known = set(actions.column_names)
     least, greatest = (
