@@ -24,7 +24,7 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.job import Job
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
-from coldlog.lookups.offset_lookup import list_offsets
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps, list_offsets
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.model.states import IndexDepth
@@ -133,6 +133,13 @@ def test_a_timeout_of_its_own_counts_from_version_ten_on(wide: Wide, tmp_path: P
     ]
     answers = list_offsets(wide.warehouse, requests_from_rows(rows), options).column("error").to_pylist()
     assert answers == ["REQUEST_TIMED_OUT", "REQUEST_TIMED_OUT", "NONE", "REQUEST_TIMED_OUT"]
+
+
+def test_lookups_of_the_archive_are_in_no_hurry(wide: Wide) -> None:
+    requests = requests_from_rows([(TOPIC, each, SpecialTimestamp.EARLIEST.value) for each in range(50)])
+    hurried = LookupOptions(timeout_ms=1)
+    assert set(list_offsets(wide.warehouse, requests, hurried).column("error").to_pylist()) == {"REQUEST_TIMED_OUT"}
+    assert find_offsets_for_timestamps(wide.warehouse, requests, hurried).column("offset").to_pylist() == [0] * 50
 
 
 def run_job(wide: Wide, requests: Path, output: Path, *settings: str) -> str:

@@ -74,8 +74,6 @@ class LookupOptions:
 class PartitionWork:
     """What is left of one partition: `run` gives the answers of the requests at `where`, in that order."""
 
-    topic: str
-    partition: int
     where: Indices
     run: Callable[[], Answers]
 
@@ -134,7 +132,7 @@ class ListOffsets:
             found, batches = search_archive(self._index, topic, partition, facts, segments, asked)
         if local is None:
             assert facts is not None
-            return self._read_batches(topic, partition, facts, asked, found, batches)
+            return self._read_batches(facts, asked, found, batches)
 
         def run() -> Answers:
             for batch in batches:
@@ -142,16 +140,10 @@ class ListOffsets:
             return _with_local(local, topic, partition, facts, asked, found)
 
         everyone = np.arange(asked.count)
-        return found, PartitionWork(topic, partition, everyone, _told(run, asked.count))
+        return found, PartitionWork(everyone, _told(run, asked.count))
 
     def _read_batches(
-        self,
-        topic: str,
-        partition: int,
-        facts: PartitionFacts,
-        asked: Asked,
-        found: Answers,
-        batches: list[BatchQuestion],
+        self, facts: PartitionFacts, asked: Asked, found: Answers, batches: list[BatchQuestion]
     ) -> tuple[Answers, PartitionWork | None]:
         """Without a local tier: only who needs a batch waits for the archive."""
         waiting = np.concatenate([batch.where for batch in batches] or [np.empty(0, dtype=np.intp)])
@@ -162,7 +154,7 @@ class ListOffsets:
             return _without_local(facts, asked, found).take(waiting)
 
         answers = _without_local(facts, asked, found.copy() if batches else found)
-        return answers, PartitionWork(topic, partition, waiting, run) if batches else None
+        return answers, PartitionWork(waiting, run) if batches else None
 
 
 def _told(run: Callable[[], Answers], count: int) -> Callable[[], Answers]:

@@ -11,6 +11,7 @@ import pickle
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -29,6 +30,7 @@ from coldlog.tables.warehouse import Warehouse
 
 _DEFAULTS = LookupOptions()
 _REQUESTS_AT_ONCE = 1_000_000
+_NO_HURRY_MS = 7 * 24 * 3_600_000
 _GRACE_S = 20.0
 """So much later than the last deadline the tasks themselves are given up."""
 
@@ -49,8 +51,11 @@ def list_offsets(warehouse: Warehouse, requests: pa.Table, options: LookupOption
 def find_offsets_for_timestamps(
     warehouse: Warehouse, requests: pa.Table, options: LookupOptions = _DEFAULTS
 ) -> pa.Table:
-    """Answers of `ANSWER_SCHEMA`, one a request of `REQUEST_SCHEMA`, in the same order."""
-    answers = list_offsets(warehouse, requests, options)
+    """Answers of `ANSWER_SCHEMA`, one a request of `REQUEST_SCHEMA`, in the same order.
+
+    In no hurry: only a timeout of a request's own counts.
+    """
+    answers = list_offsets(warehouse, requests, replace(options, timeout_ms=_NO_HURRY_MS))
     is_told = pc.is_in(answers.column("error_code"), pa.array([ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED], pa.int32()))
     is_told = pc.and_(is_told, pc.or_(pc.greater_equal(answers["timestamp_ms"], 0), pc.equal(answers["error_code"], 0)))
     error = pc.if_else(is_told, pa.scalar(None, pa.string()), answers.column("error"))
