@@ -77,7 +77,7 @@ def lookup_offsets(job: Job) -> None:
 def list_offsets_of_requests(job: Job) -> None:
     """Reads the requests, answers each within its timeout, writes the answers, counts those that came too late."""
     warehouse, requests = _asked(job)
-    with job.console.stage("list offsets") as stage:
+    with job.console.stage("answers") as stage:
         answers = list_offsets(warehouse, requests, list_offsets_options(job.settings))
         counts = pc.value_counts(answers.column("error")).to_pylist()
         stage.add(*(f"{row['counts']:,} {row['values']}" for row in sorted(counts, key=lambda row: -row["counts"])))
