@@ -3,11 +3,11 @@
     python3.11 environment.py runtime        what jobs need
     python3.11 environment.py development    tests, lint and types too
 
-`.venv` holds the packages of setup.cfg at the versions of constraints.txt, `.jars` the jars of conf/jars/pom.xml. Each
-has a stamp with the hash of what it was made from; a stamp that fits means that nothing is done (and nothing needs a
-network). Only one process installs at a time, the others wait. An installation that was killed leaves a mark, and the
-next start makes `.venv` anew; jars appear all at once or not at all. Only the standard
-library is used: this runs first.
+`.venv` holds the packages of setup.cfg at the versions of constraints.txt, `.jars` the jars of conf/jars/pom.xml and
+one with the class of lib/java, made by the compiler that Spark brings (no JDK needed). Each has a stamp with the hash
+of what it was made from; a stamp that fits means that nothing is done (and nothing needs a network). Only one process
+installs at a time, the others wait. An installation that was killed leaves a mark, and the next start makes `.venv`
+anew; jars appear all at once or not at all. Only the standard library is used: this runs first.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,8 @@ VENV = REPOSITORY / ".venv"
 PYTHON = VENV / "bin" / "python"
 JARS = REPOSITORY / ".jars"
 POM = REPOSITORY / "conf" / "jars" / "pom.xml"
+JAVA_SOURCES = REPOSITORY / "lib" / "java"
+OWN_JAR = "coldlog-log-store.jar"
 CONSTRAINTS = REPOSITORY / "constraints.txt"
 INSTALLING = VENV / "coldlog-installing"
 
@@ -74,13 +77,19 @@ def check_python() -> None:
 
 def check_java() -> None:
     """Refuse a Java that is missing or too old."""
+    java = find_java()
+    version = java_version(Path(java).resolve())
+    if version < MINIMUM_JAVA:
+        raise SetupError(f"Java {MINIMUM_JAVA} or newer is needed, {java} is {version}; set JAVA_HOME")
+
+
+def find_java() -> str:
+    """The program `java` that Spark will start."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(f"{home}/bin/java" if home else "java")
     if java is None:
         raise SetupError(f"Java {MINIMUM_JAVA} or newer is needed and none was found; set JAVA_HOME or PATH")
-    version = java_version(Path(java).resolve())
-    if version < MINIMUM_JAVA:
-        raise SetupError(f"Java {MINIMUM_JAVA} or newer is needed, {java} is {version}; set JAVA_HOME")
+    return java
 
 
 def java_version(java: Path) -> int:
@@ -132,7 +141,8 @@ def packages_hash() -> str:
 
 def jars_hash() -> str:
     """What the jars depend on."""
-    return hashlib.sha256(POM.read_bytes()).hexdigest()
+    sources = [POM, *sorted(JAVA_SOURCES.rglob("*.java"))]
+    return hashlib.sha256(b"\0".join(each.read_bytes() for each in sources)).hexdigest()
 
 
 def read_stamp(path: Path) -> str:
@@ -199,7 +209,7 @@ def constraint(name: str) -> str:
 def resolve_jars(lock: int) -> None:
     """Fill `.jars`, by Maven or, where there is none, by the Ivy that Spark brings."""
     start = time.monotonic()
-    say(f"resolving jars into {JARS} (10 MB)")
+    say(f"resolving jars into {JARS} (22 MB)")
     partial = JARS.with_name(".jars.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -216,6 +226,7 @@ def resolve_jars(lock: int) -> None:
         run([maven, *copy], lock)
     else:
         resolve_jars_with_ivy(partial, lock)
+    compile_own_jar(partial, lock)
     (partial / "stamp").write_text(jars_hash(), encoding="utf-8")
     shutil.rmtree(JARS, ignore_errors=True)
     partial.rename(JARS)
@@ -238,10 +249,28 @@ def resolve_jars_with_ivy(directory: Path, lock: int) -> None:
     # Named here, because Spark's own search for it stumbles over a space in the path.
     environment["SPARK_HOME"] = str(next(VENV.glob("lib/python*/site-packages/pyspark")))
     run([str(VENV / "bin" / "spark-submit"), "--master", "local[1]", *options, str(program)], lock, environment)
-    for jar in (ivy / "jars").glob("io.delta_*.jar"):
-        jar.rename(directory / jar.name)
+    for jar in (ivy / "jars").glob("*.jar"):
+        if jar.name.startswith(IVY_GROUPS):
+            jar.rename(directory / jar.name)
     shutil.rmtree(ivy)
     program.unlink()
+
+
+def compile_own_jar(directory: Path, lock: int) -> None:
+    """The class that lib/java holds, against the jars in `directory`, by the compiler of Spark's generated code."""
+    spark_jars = next(VENV.glob("lib/python*/site-packages/pyspark")) / "jars"
+    compiler = [str(each) for name in ("janino", "commons-compiler") for each in spark_jars.glob(f"{name}-*.jar")]
+    needed = [*spark_jars.glob("hadoop-client-api-*.jar"), *directory.glob("*delta-storage-*.jar")]
+    sources = [str(each) for each in sorted(JAVA_SOURCES.rglob("*.java"))]
+    classes = directory / "classes"
+    program = [find_java(), "-cp", os.pathsep.join(compiler), "org.codehaus.commons.compiler.samples.CompilerDemo"]
+    options = ["-encoding", "UTF-8", "-classpath", os.pathsep.join(map(str, needed)), "-d", str(classes)]
+    run([*program, *options, *sources], lock)
+    with zipfile.ZipFile(directory / OWN_JAR, "w") as jar:
+        for each in sorted(classes.rglob("*.class")):
+            # A date of its own would make every machine's jar another one.
+            jar.writestr(zipfile.ZipInfo(each.relative_to(classes).as_posix()), each.read_bytes())
+    shutil.rmtree(classes)
 
 
 IVY_EXCLUDES = ",".join(
@@ -250,20 +279,27 @@ IVY_EXCLUDES = ",".join(
         "io.delta:delta-kernel-api",
         "io.delta:delta-kernel-defaults",
         "io.delta:delta-kernel-unitycatalog",
+        "software.amazon.awssdk:bundle",
+        "org.wildfly.openssl:wildfly-openssl",
     )
 )
-"""Delta's dependencies that are in Spark or not used here; Ivy's exclusions know no wildcard for a single package."""
+"""What is large, and in Spark or not used here; Ivy's exclusions know no wildcard for a single package."""
+
+IVY_GROUPS = ("io.delta_", "org.apache.hadoop_hadoop-aws", "software.amazon.", "org.reactivestreams_")
+"""The jars kept of those that Ivy brings; the others are in Spark, in versions of its own."""
 
 
 def pom_packages() -> list[str]:
     """The pom's dependencies as group:artifact:version."""
     pom = ElementTree.parse(POM).getroot()
-    version = pom.findtext("m:properties/m:delta.version", "", MAVEN_NAMESPACE)
-    dependencies = pom.iterfind("m:dependencies/m:dependency", MAVEN_NAMESPACE)
-    names = (
-        [each.findtext(f"m:{part}", "", MAVEN_NAMESPACE) for part in ("groupId", "artifactId")] for each in dependencies
-    )
-    return [f"{group}:{artifact}:{version}" for group, artifact in names]
+    text = {
+        f"${{{each.tag.split('}')[1]}}}": each.text or "" for each in pom.iterfind("m:properties/*", MAVEN_NAMESPACE)
+    }
+    parts = [
+        [each.findtext(f"m:{part}", "", MAVEN_NAMESPACE) for part in ("groupId", "artifactId", "version")]
+        for each in pom.iterfind("m:dependencies/m:dependency", MAVEN_NAMESPACE)
+    ]
+    return [f"{group}:{artifact}:{text.get(version, version)}" for group, artifact, version in parts]
 
 
 def run(command: list[str], lock: int, environment: dict[str, str] | None = None) -> None:

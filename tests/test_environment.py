@@ -76,7 +76,14 @@ def test_a_second_start_waits_for_the_first(tmp_path: Path) -> None:
 
 
 def test_the_fallback_for_maven_names_what_the_pom_names() -> None:
-    assert environment.pom_packages() == ["io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0"]
+    packages = environment.pom_packages()
+    assert packages[:3] == [
+        "io.delta:delta-spark_4.2_2.13:4.4.0",
+        "io.delta:delta-storage:4.4.0",
+        "org.apache.hadoop:hadoop-aws:3.5.0",
+    ]
+    assert all(package.replace(":", "_", 1).startswith(environment.IVY_GROUPS) for package in packages)
+    assert not any("$" in package for package in packages)
 
 
 def test_every_direct_requirement_is_pinned_alike_in_both_files() -> None:
