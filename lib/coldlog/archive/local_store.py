@@ -81,6 +81,16 @@ class LocalStore:
         except OSError as failure:
             raise self._error_for(failure, name) from failure
 
+    def has_directory(self, name: str) -> bool:
+        """It can be reached, be it empty."""
+        require_object_name(name)
+        return os.path.isdir(self._path(name))
+
+    def below(self, directory: str) -> LocalStore:
+        """The store of a directory of this one."""
+        require_object_name(directory)
+        return LocalStore(root=self._path(directory), uri=self.uri)
+
     def _path(self, name: str) -> str:
         return os.path.join(self.root, name)
 

@@ -1,6 +1,6 @@
 """object_store: how are an archive's objects listed and read?
 
-The port that every store implements (local files, memory, later S3). Names are `/`-separated keys relative to the
+The port that every store implements (local files, S3, memory). Names are `/`-separated keys relative to the
 store's root, whatever the file system calls them. Reads are ranged so that an object of any size is read in bounded
 memory; nothing here writes.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -46,3 +46,17 @@ class ObjectStore(Protocol):
     def read_range(self, name: str, position: int, length: int) -> memoryview:
         """The bytes from `position` on, `length` at most (fewer only at the object's end); read-only, and valid for as
         long as it is held, whatever becomes of the object."""
+
+
+class RootedStore(ObjectStore, Protocol):
+    """A store that a uri names: what it takes to find an archive in it."""
+
+    @property
+    def root(self) -> str:
+        """The path or key prefix of the root, without a trailing `/`."""
+
+    def has_directory(self, name: str) -> bool:
+        """Something lies below the name, or it is an empty directory."""
+
+    def below(self, directory: str) -> Self:
+        """The store whose root is that directory of this one, under the same uri."""

@@ -11,6 +11,7 @@ that is refused is better than one that seems empty.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from urllib.parse import unquote, urlsplit
 
 from coldlog.archive.layout import ArchiveLayout
@@ -21,27 +22,27 @@ from coldlog.archive.local_tiered_storage import (
     LocalTieredStorageLayout,
     find_partition_directory,
 )
-from coldlog.archive.object_store import ObjectStore
+from coldlog.archive.object_store import ObjectStore, RootedStore
 from coldlog.errors import UsageError
-
-LAYOUT_NAMES = (LOCAL_TIERED_STORAGE,)
 
 
 def open_archive(uri: str, layout_name: str) -> ArchiveLayout:
     """The archive's layout over its store; can be pickled and sent to where it is read."""
-    if layout_name not in LAYOUT_NAMES:
+    opener = _OPENERS.get(layout_name)
+    if opener is None:
         raise UsageError(f"unknown archive layout {layout_name!r}; known are: {', '.join(LAYOUT_NAMES)}")
-    directory = directory_of(uri)
-    if not os.path.isdir(directory):
-        raise UsageError(f"no archive at {uri}: {directory} is not a directory that can be reached")
-    return LocalTieredStorageLayout(store=_open_tiered_storage(directory, uri))
+    return opener(_find_store(uri, "archive"))
 
 
 def open_store(uri: str) -> ObjectStore:
     """The store whose root `uri` names."""
+    return _find_store(uri, "directory")
+
+
+def _find_store(uri: str, what: str) -> RootedStore:
     directory = directory_of(uri)
     if not os.path.isdir(directory):
-        raise UsageError(f"nothing at {uri}: {directory} is not a directory that can be reached")
+        raise UsageError(f"no {what} at {uri}: {directory} is not a directory that can be reached")
     return LocalStore(root=directory, uri=uri)
 
 
@@ -59,17 +60,19 @@ def directory_of(uri: str) -> str:
     return os.path.abspath(path)
 
 
-def _open_tiered_storage(directory: str, uri: str) -> LocalStore:
-    below = os.path.join(directory, ROOT_DIRECTORY)
-    if os.path.isdir(below):
-        return LocalStore(root=below, uri=uri)
-    store = LocalStore(root=directory, uri=uri)
-    is_tree = os.path.basename(directory) == ROOT_DIRECTORY or any(
+def _open_local_tiered_storage(store: RootedStore) -> ArchiveLayout:
+    if store.has_directory(ROOT_DIRECTORY):
+        return LocalTieredStorageLayout(store=store.below(ROOT_DIRECTORY))
+    is_tree = store.root.rpartition("/")[2] == ROOT_DIRECTORY or any(
         find_partition_directory(name) for name in store.list_directories("")
     )
     if not is_tree:
         raise UsageError(
-            f"no {LOCAL_TIERED_STORAGE} archive at {uri}: {directory} holds neither {ROOT_DIRECTORY} nor a directory "
+            f"no {LOCAL_TIERED_STORAGE} archive at {store.uri}: it holds neither {ROOT_DIRECTORY} nor a directory "
             "named <topic>-<partition>-<topic id>"
         )
-    return store
+    return LocalTieredStorageLayout(store=store)
+
+
+_OPENERS: Mapping[str, Callable[[RootedStore], ArchiveLayout]] = {LOCAL_TIERED_STORAGE: _open_local_tiered_storage}
+LAYOUT_NAMES = tuple(_OPENERS)
