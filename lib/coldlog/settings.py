@@ -75,6 +75,9 @@ class WarehouseSettings:
     persistent_functions: bool = setting(
         False, "keep the SQL functions in the session's catalog too, as coldlog.<function>; it must be Hive's metastore"
     )
+    lease_seconds: float = setting(
+        60.0, "on S3: how long a job that was killed keeps others from writing the warehouse", at_least=2
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from coldlog.errors import UsageError
+from coldlog.s3a_options import LOG_STORE, refuse_secrets, s3a_options
 from coldlog.settings import Settings
 from coldlog.settings_sources import REPOSITORY
+from coldlog.tables.locations import bucket_and_prefix, spark_uri
 
 REQUIRED_OPTIONS: dict[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -27,6 +29,7 @@ REQUIRED_OPTIONS: dict[str, str] = {
     "spark.databricks.delta.properties.defaults.columnMapping.mode": "none",
     "spark.databricks.delta.properties.defaults.checkpointPolicy": "classic",
     "spark.ui.showConsoleProgress": "false",
+    **LOG_STORE,
 }
 
 LAUNCH_OPTIONS: frozenset[str] = frozenset(
@@ -47,7 +50,10 @@ def spark_options(
     """Every option of the session, `spark.master` and `spark.jars` included."""
     options = {"spark.master": "local[*]", **REQUIRED_OPTIONS}
     if settings.warehouse.uri is not None:
-        options["spark.sql.warehouse.dir"] = settings.warehouse.uri
+        options["spark.sql.warehouse.dir"] = spark_uri(settings.warehouse.uri)
+        if bucket_and_prefix(settings.warehouse.uri) is not None:
+            options.update(s3a_options())
+    refuse_secrets(settings.spark)
     options.update(settings.spark)
     if master := environment.get("MASTER"):
         options["spark.master"] = master

@@ -40,6 +40,7 @@ from coldlog.tables.discrepancies import Severity
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.segment_events import SEGMENT_EVENTS
 from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.warehouse_lease import WarehouseLease
 from coldlog.tables.warehouse_lock import writing
 
 _NAMED_TOPICS = 5
@@ -99,17 +100,20 @@ def run_pipeline(job: Job) -> None:
 @contextmanager
 def _writing(job: Job, name: str) -> Iterator[tuple[Warehouse, dict[str, object]]]:
     """The warehouse, held for this job, and the summary that its row in `job_runs` ends with."""
-    with writing(job.settings.warehouse_uri):
-        warehouse = open_warehouse(job)
+    with writing(job.settings.warehouse_uri, lease_s=job.settings.warehouse.lease_seconds) as lease:
+        warehouse = open_warehouse(job, lease)
         with noted_run(warehouse, name) as run:
             yield warehouse, run
 
 
-def open_warehouse(job: Job) -> Warehouse:
+def open_warehouse(job: Job, lease: WarehouseLease | None = None) -> Warehouse:
     """The warehouse of the settings, with every table there and registered by name."""
     own = job.settings.warehouse
-    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=own.as_of)
+    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=own.as_of, lease=lease)
     with job.console.stage("warehouse") as stage:
+        if lease is not None and lease.was_abandoned:
+            stage.add("its last writer was cut off, and is shut out")
+            warehouse.fence()
         warehouse.create_missing()
         warehouse.register()
         register_functions(job.spark, persistent=own.persistent_functions)

@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from coldlog.errors import UsageError
 from coldlog.tables.definition import TableDefinition
+from coldlog.tables.table_storage import delta_storage_options
 
 Bounds = npt.NDArray[Any]
 """64-bit integers, or texts."""
@@ -75,7 +76,7 @@ def list_table_files(
     A place that holds no such table, or held none at that time, is a `UsageError`.
     """
     try:
-        delta = DeltaTable(location)
+        delta = DeltaTable(location, storage_options=delta_storage_options(location))
         if as_of_ms is not None:
             delta.load_as_version(datetime.fromtimestamp(as_of_ms / 1000, tz=UTC))
     except (DeltaError, OSError) as missing:

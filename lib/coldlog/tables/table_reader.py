@@ -20,6 +20,7 @@ from pyarrow import fs
 from coldlog.errors import RetriableError
 from coldlog.tables.definition import TableDefinition
 from coldlog.tables.table_files import ColumnRanges, TableFiles, column_ranges
+from coldlog.tables.table_storage import file_system
 
 _Decoded = TypeVar("_Decoded")
 _OPEN_FILES = 256
@@ -144,9 +145,7 @@ class TableReader(Generic[_Decoded]):
 
     def _resolved(self) -> tuple[fs.FileSystem, str]:
         if self._filesystem is None:
-            location = self._files.location
-            is_uri = "://" in location
-            self._filesystem = fs.FileSystem.from_uri(location) if is_uri else (fs.LocalFileSystem(), location)
+            self._filesystem = file_system(self._files.location)
         return self._filesystem
 
     def _row_group_ranges(self, metadata: pq.FileMetaData) -> ColumnRanges:

@@ -3,18 +3,21 @@
 A warehouse is a folder of Delta tables. Every read and write goes through here: reads name the columns of the
 definition, writes bring the rows to them first, so a table cannot drift from its definition unseen. Writes that would
 change nothing make no commit. `create_missing` creates what is missing, `register` makes the tables known by name in
-the session's catalog. A warehouse `as_of` a moment of the past is read as it was then, and not written to.
+the session's catalog. A warehouse `as_of` a moment of the past is read as it was then, and not written to. Under a
+`lease` (a warehouse on S3), every commit says whose it is, and one whose lease was taken over is not made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import RLock
 
 import pyarrow as pa
 from delta.tables import DeltaTable
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -22,9 +25,12 @@ from coldlog.errors import UsageError
 from coldlog.tables.as_of import find_moment, find_version, list_commits
 from coldlog.tables.catalog import ALL_TABLES
 from coldlog.tables.definition import TableDefinition
+from coldlog.tables.locations import spark_uri
 from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
 
 DATABASE = "coldlog"
+_IDEMPOTENT_WRITE = "spark.databricks.delta.write"
 
 
 def has_lasting_catalog(spark: SparkSession) -> bool:
@@ -43,6 +49,8 @@ class Warehouse:
     spark: SparkSession
     uri: str
     as_of: str | None = None
+    lease: WarehouseLease | None = None
+    _commits: RLock = field(default_factory=RLock, init=False, repr=False, compare=False)
     _versions: dict[str, int | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _moments: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -70,8 +78,53 @@ class Warehouse:
         if self.as_of is not None:
             raise UsageError(f"a warehouse as of {self.as_of} is only read; unset warehouse.as_of to write to it")
 
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        """Around one commit: it is this lease's, or it is not made."""
+        self._refuse_writing()
+        lease = self.lease
+        if lease is None:
+            yield
+            return
+        # The identifier is the session's while the commit is made, so that commits are made one by one.
+        with self._commits:
+            lease.require()
+            identifier = {"txnAppId": APPLICATION, "txnVersion": str(lease.next_version())}
+            for key, value in identifier.items():
+                self.spark.conf.set(f"{_IDEMPOTENT_WRITE}.{key}", value)
+            try:
+                yield
+            except PySparkException as failed:
+                if "DELTA_CONCURRENT_TRANSACTION" in str(failed):
+                    raise LeaseLostError(
+                        f"a commit to {self.uri} met one of another job, which writes this warehouse now; run again"
+                    ) from failed
+                raise
+            finally:
+                for key in identifier:
+                    self.spark.conf.unset(f"{_IDEMPOTENT_WRITE}.{key}")
+            lease.confirm()
+
+    def fence(self) -> None:
+        """Shuts out whoever held a lease before this one; to be called before anything is read."""
+        lease = self.lease
+        if lease is None:
+            return
+        lease.require()
+        tables = [table for table in ALL_TABLES if self.has(table)]
+
+        def shut(table: TableDefinition) -> None:
+            nothing = self.local(table, [])
+            writer = nothing.write.format("delta").mode("append").option("txnAppId", APPLICATION)
+            writer.option("txnVersion", str(lease.first_version)).save(self.location(table))
+
+        with ThreadPoolExecutor(8) as commits:
+            for made in [commits.submit(shut, table) for table in tables]:
+                made.result()
+        lease.confirm()
+
     def location(self, table: TableDefinition) -> str:
-        return f"{self.uri.rstrip('/')}/{table.name}"
+        return f"{spark_uri(self.uri)}/{table.name}"
 
     def identifier(self, table: TableDefinition) -> str:
         """The table's name in statements: by path, whatever the catalog holds."""
@@ -124,8 +177,7 @@ class Warehouse:
         return self.spark.createDataFrame(arrow)
 
     def append(self, table: TableDefinition, rows: DataFrame) -> None:
-        self._refuse_writing()
-        with self._encodings(table):
+        with self._committing(), self._encodings(table):
             rows.select(*table.column_names).write.format("delta").mode("append").save(self.location(table))
 
     @contextmanager
@@ -148,7 +200,6 @@ class Warehouse:
         Keys may not repeat in `rows`. With `update`, `rows` needs only the key and these columns, and nothing is
         inserted. `remove` names a boolean column of `rows`: where it is true, the stored row goes, in the same commit.
         """
-        self._refuse_writing()
         names = (*table.key, *update) if update else table.column_names
         source = f"coldlog_merge_{table.name}"
         rows.select(*names, *([remove] if remove else [])).createOrReplaceTempView(source)
@@ -156,10 +207,11 @@ class Warehouse:
         changes = ", ".join(f"t.{name} = s.{name}" for name in names if name not in table.key)
         delete = f"WHEN MATCHED AND s.{remove} THEN DELETE" if remove else ""
         insert = "" if update else "WHEN NOT MATCHED THEN INSERT *"
-        self.spark.sql(
-            f"MERGE INTO {self.identifier(table)} t USING {source} s ON {on} {delete} "
-            f"WHEN MATCHED THEN UPDATE SET {changes} {insert}"
-        )
+        with self._committing():
+            self.spark.sql(
+                f"MERGE INTO {self.identifier(table)} t USING {source} s ON {on} {delete} "
+                f"WHEN MATCHED THEN UPDATE SET {changes} {insert}"
+            )
         self.spark.catalog.dropTempView(source)
 
     def delete_keys(self, table: TableDefinition, keys: DataFrame) -> None:
@@ -168,11 +220,11 @@ class Warehouse:
 
     def delete_matching(self, table: TableDefinition, rows: DataFrame) -> None:
         """Removes every row that equals a row of `rows` in all columns of `rows`; those may not repeat."""
-        self._refuse_writing()
         source = f"coldlog_stale_{table.name}"
         rows.createOrReplaceTempView(source)
         on = " AND ".join(f"t.{name} = s.{name}" for name in rows.columns)
-        self.spark.sql(f"MERGE INTO {self.identifier(table)} t USING {source} s ON {on} WHEN MATCHED THEN DELETE")
+        with self._committing():
+            self.spark.sql(f"MERGE INTO {self.identifier(table)} t USING {source} s ON {on} WHEN MATCHED THEN DELETE")
         self.spark.catalog.dropTempView(source)
 
     def delete_build_after(self, table: TableDefinition, build_number: int) -> None:
@@ -180,10 +232,10 @@ class Warehouse:
 
         File statistics on build_number keep this to a look at the transaction log when there is nothing to remove.
         """
-        self._refuse_writing()
         left = self.read(table).where(F.col("build_number") > F.lit(build_number))
         if left.head(1):
-            self.spark.sql(f"DELETE FROM {self.identifier(table)} WHERE build_number > {int(build_number)}")
+            with self._committing():
+                self.spark.sql(f"DELETE FROM {self.identifier(table)} WHERE build_number > {int(build_number)}")
 
     def register(self) -> None:
         """Registers the tables in the session's catalog as `coldlog.<table>`, for people who write SQL; as of a moment

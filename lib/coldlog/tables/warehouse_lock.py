@@ -2,8 +2,8 @@
 
 Two jobs that write one warehouse would take the same build number and leave rows that count twice. So a job that writes
 holds an advisory lock on a file in the warehouse's folder (`flock`); the system takes it back when the process ends,
-however it ends. Reading needs no lock. A warehouse that is not a folder of this machine is not locked: there, what
-runs the jobs must keep two from running at once.
+however it ends. On S3 it holds a lease (`coldlog.tables.warehouse_lease`). Reading needs neither. A warehouse elsewhere
+is not locked: there, what runs the jobs must keep two from running at once.
 """
 
 from __future__ import annotations
@@ -15,16 +15,23 @@ from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
 
 from coldlog.errors import UsageError
+from coldlog.tables.locations import bucket_and_prefix
+from coldlog.tables.warehouse_lease import DEFAULT_TTL_S, WarehouseLease, holding_lease
 
 LOCK_NAME = ".coldlog-writer"
 
 
 @contextmanager
-def writing(uri: str) -> Iterator[None]:
-    """Holds the warehouse at `uri` for writing; `UsageError` while another process does."""
+def writing(uri: str, *, lease_s: float = DEFAULT_TTL_S) -> Iterator[WarehouseLease | None]:
+    """Holds the warehouse at `uri` for writing, on S3 by the lease it yields; `UsageError` while another job does."""
+    place = bucket_and_prefix(uri)
+    if place is not None:
+        with holding_lease(uri, *place, ttl_s=lease_s) as lease:
+            yield lease
+        return
     folder = _local_folder(uri)
     if folder is None:
-        yield
+        yield None
         return
     try:
         os.makedirs(folder, exist_ok=True)
@@ -44,7 +51,7 @@ def writing(uri: str) -> Iterator[None]:
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
-        yield
+        yield None
     finally:
         os.close(descriptor)
 

@@ -1,0 +1,257 @@
+"""warehouse_lease: who may write to a warehouse on S3 now, and what becomes of a writer that comes too late?
+
+A job that writes holds a lease: the object `.coldlog-writers/<number>` in the warehouse, which it has put on the
+condition that nothing had that name (`If-None-Match: *`), and which it puts again every few seconds. The highest number
+is the writer. Another job takes the next number when that one was released, or was not put again for `ttl_s` seconds,
+both by the store's own clock. So a job that was killed keeps others away for `ttl_s` at the most.
+
+A lease alone protects nothing: a writer that was paused past its end may wake in the middle of a commit. So every
+commit of a lease's holder carries Delta's transaction identifier `APPLICATION` with a version that begins with the
+lease's number, and whoever takes a lease that was not released commits its own number to every table before it reads
+any (`Warehouse.fence`). Delta makes no commit whose version is not above the newest one in the table, and none that
+has met another one of the same application on its way; the late writer is told so by `confirm`.
+
+A store that does not honour the condition is refused with `UsageError`: it is asked, by putting the same object twice.
+Errors: `LeaseHeldError` while another job writes, `LeaseLostError` when this one has lost the warehouse,
+`RetriableError` when the store does not answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import Session
+
+from coldlog.errors import RetriableError, UsageError
+
+APPLICATION = "coldlog.writer"
+"""The `txnAppId` of every commit under a lease."""
+
+FOLDER = ".coldlog-writers"
+DEFAULT_TTL_S = 60.0
+_COMMITS_PER_LEASE = 1 << 32
+_KEPT_LEASES = 8
+
+
+class LeaseHeldError(UsageError):
+    """Another job is writing the warehouse."""
+
+
+class LeaseLostError(RetriableError):
+    """Another job writes the warehouse now, or may; what this one has not published is taken up by the next run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Newest:
+    number: int
+    holder: str
+    is_released: bool
+    age_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class WarehouseLease:
+    """The lease `number` of the warehouse at `uri`, held by this process.
+
+    `was_abandoned`: the one before it was not released, so its writer may still be on its way.
+    """
+
+    uri: str
+    number: int
+    was_abandoned: bool
+    ttl_s: float
+    _store: _LeaseStore
+    _monotonic: Callable[[], float]
+    _renewed_s: float
+    _commits: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def first_version(self) -> int:
+        """The `txnVersion` that shuts out every earlier lease."""
+        return self.number * _COMMITS_PER_LEASE
+
+    def next_version(self) -> int:
+        """The `txnVersion` of the next commit."""
+        return self.first_version + next(self._commits)
+
+    def require(self) -> None:
+        """Refuses to go on when the lease may have ended by now."""
+        if self._monotonic() - self._renewed_s > self.ttl_s:
+            raise self._lost(f"its lease {self.number} was not renewed for {self.ttl_s:.0f} s")
+
+    def confirm(self) -> None:
+        """Asks the store whether this lease is still the newest."""
+        newest = self._store.find_newest()
+        if newest is None or newest.number != self.number:
+            raise self._lost(f"its lease {self.number} was taken over by lease {newest.number if newest else 'none'}")
+
+    def renew(self) -> None:
+        """Puts the lease's object again; to be called more often than every `ttl_s`."""
+        asked_s = self._monotonic()
+        self._store.put(self.number, is_released=False)
+        self._renewed_s = asked_s
+
+    def release(self) -> None:
+        """Lets others write at once."""
+        self._store.put(self.number, is_released=True)
+
+    def _lost(self, why: str) -> LeaseLostError:
+        return LeaseLostError(f"this job no longer writes the warehouse {self.uri}: {why}; run it again")
+
+
+@contextmanager
+def holding_lease(uri: str, bucket: str, prefix: str, *, ttl_s: float = DEFAULT_TTL_S) -> Iterator[WarehouseLease]:
+    """A lease of the warehouse, renewed in the background and released at the end."""
+    store = _LeaseStore(bucket, f"{prefix}/{FOLDER}/" if prefix else f"{FOLDER}/", uri)
+    lease = take_lease(uri, store, ttl_s=ttl_s)
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(ttl_s / 4):
+            try:
+                lease.renew()
+            except RetriableError:
+                # The next turn tries again; when none succeeds in time, `require` refuses the next write.
+                continue
+
+    thread = threading.Thread(target=renew, name="coldlog-lease", daemon=True)
+    thread.start()
+    try:
+        yield lease
+    finally:
+        ended.set()
+        thread.join()
+        lease.release()
+
+
+def take_lease(
+    uri: str, store: _LeaseStore, *, ttl_s: float, monotonic: Callable[[], float] = time.monotonic
+) -> WarehouseLease:
+    """The next lease, if the newest one has ended."""
+    newest = store.find_newest()
+    if newest is not None and not newest.is_released and newest.age_s <= ttl_s:
+        raise LeaseHeldError(
+            f"another job ({newest.holder}) is writing the warehouse {uri}; run one at a time. If it was killed, its "
+            f"lease ends in {max(1, round(ttl_s - newest.age_s))} s"
+        )
+    number = 1 if newest is None else newest.number + 1
+    asked_s = monotonic()
+    if not store.create(number):
+        raise LeaseHeldError(f"another job has just begun to write the warehouse {uri}; run one at a time")
+    if store.create(number):
+        raise UsageError(
+            f"the store of {uri} puts objects although they exist (If-None-Match is ignored): two jobs would overwrite "
+            "each other's commits; use a store with conditional writes, or a warehouse elsewhere"
+        )
+    store.forget_before(number - _KEPT_LEASES)
+    return WarehouseLease(
+        uri=uri,
+        number=number,
+        was_abandoned=newest is not None and not newest.is_released,
+        ttl_s=ttl_s,
+        _store=store,
+        _monotonic=monotonic,
+        _renewed_s=asked_s,
+    )
+
+
+class _LeaseStore:
+    """The lease objects below `folder` of a bucket."""
+
+    def __init__(self, bucket: str, folder: str, uri: str) -> None:
+        self._bucket, self._folder, self._uri = bucket, folder, uri
+        self._holder = f"{socket.gethostname()}, process {os.getpid()}, {uuid.uuid4().hex[:8]}"
+        # Credentials, endpoint and region as for every program that uses AWS's libraries: environment or profile.
+        self._client = Session().create_client("s3")
+
+    def find_newest(self) -> _Newest | None:
+        """The lease with the highest number."""
+        numbers = self._list_numbers()
+        if not numbers:
+            return None
+        try:
+            answer = self._call("get_object", Key=self._key(max(numbers)))
+        except ClientError as refused:
+            raise self._refused(refused) from None
+        told = json.loads(answer["Body"].read())
+        now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+        return _Newest(
+            number=max(numbers),
+            holder=told["holder"],
+            is_released=told["is_released"],
+            age_s=(now - answer["LastModified"]).total_seconds(),
+        )
+
+    def create(self, number: int) -> bool:
+        """Puts the lease if there is none of that number; returns whether it did."""
+        try:
+            self._call("put_object", Key=self._key(number), Body=self._content(is_released=False), IfNoneMatch="*")
+        except ClientError as refused:
+            # 409: another put of the same name is under way.
+            if refused.response["ResponseMetadata"]["HTTPStatusCode"] in (409, 412):
+                return False
+            raise self._refused(refused) from None
+        return True
+
+    def put(self, number: int, *, is_released: bool) -> None:
+        """Puts the lease again."""
+        try:
+            self._call("put_object", Key=self._key(number), Body=self._content(is_released=is_released))
+        except ClientError as refused:
+            raise self._refused(refused) from None
+
+    def forget_before(self, number: int) -> None:
+        """Deletes leases of lower numbers."""
+        for old in self._list_numbers():
+            if old < number:
+                self._call("delete_object", Key=self._key(old))
+
+    def _list_numbers(self) -> list[int]:
+        try:
+            answer = self._call("list_objects_v2", Prefix=self._folder)
+        except ClientError as refused:
+            raise self._refused(refused) from None
+        names = [each["Key"].removeprefix(self._folder) for each in answer.get("Contents", ())]
+        return [int(name) for name in names if name.isdecimal()]
+
+    def _key(self, number: int) -> str:
+        return f"{self._folder}{number:020d}"
+
+    def _content(self, *, is_released: bool) -> bytes:
+        return json.dumps({"holder": self._holder, "is_released": is_released}).encode()
+
+    def _call(self, operation: str, **arguments: object) -> Mapping[str, Any]:
+        try:
+            answer: Mapping[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, **arguments)
+        except BotoCoreError as failed:
+            raise RetriableError(
+                f"the store of the warehouse {self._uri} does not answer ({type(failed).__name__}); run again, or "
+                "correct credentials and endpoint in the environment"
+            ) from None
+        return answer
+
+    def _refused(self, refused: ClientError) -> Exception:
+        code = refused.response.get("Error", {}).get("Code", "")
+        status = refused.response["ResponseMetadata"]["HTTPStatusCode"]
+        if status in (429, 500, 502, 503, 504):
+            return RetriableError(f"the store of the warehouse {self._uri} answers {code} ({status}); run again later")
+        if status == 403:
+            return UsageError(
+                f"the warehouse {self._uri} may not be written ({code}): its writer needs s3:ListBucket, s3:GetObject, "
+                "s3:PutObject and s3:DeleteObject there; check whose credentials the environment or the profile names"
+            )
+        if status == 404:
+            return UsageError(f"no bucket at {self._uri} ({code}); correct warehouse.uri, or make the bucket")
+        return UsageError(f"the store of the warehouse {self._uri} refuses ({code}, {status}); correct warehouse.uri")
