@@ -31,6 +31,7 @@ class ArchiveLayout(StrEnum):
     """How an archive names its objects."""
 
     LOCAL_TIERED_STORAGE = "local_tiered_storage"
+    LOG_DIRECTORIES = "log_directories"
 
 
 class MetadataSource(StrEnum):
@@ -60,7 +61,11 @@ class ArchiveSettings:
 
     uri: Uri | None = setting(None, "root of the archive: a directory or a URI")
     layout: ArchiveLayout = setting(
-        ArchiveLayout.LOCAL_TIERED_STORAGE, "how the archive names its objects: as Kafka's LocalTieredStorage does"
+        ArchiveLayout.LOCAL_TIERED_STORAGE,
+        "how the archive names its objects: as LocalTieredStorage, or as a mirror of brokers' log directories",
+    )
+    above_partitions: str | None = setting(
+        None, "log_directories: directories between archive.uri and the partitions, * for any name: */cluster"
     )
 
 

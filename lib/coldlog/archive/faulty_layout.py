@@ -43,6 +43,11 @@ class FaultyLayout:
         """The other's."""
         return self.layout.uri
 
+    @property
+    def is_mirror(self) -> bool:
+        """The other's."""
+        return self.layout.is_mirror
+
     def list_partition_directories(self) -> DirectoryListing:
         """The other's."""
         return self.layout.list_partition_directories()

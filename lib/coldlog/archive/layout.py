@@ -121,6 +121,12 @@ class ArchiveLayout(Protocol):
     def uri(self) -> str:
         """The archive as the user wrote it; for messages."""
 
+    @property
+    def is_mirror(self) -> bool:
+        """The files are those of a log that goes on, copied one by one: one may be replaced under its name or have
+        been left out, the last log of a partition may be cut or grow, and the leader epoch checkpoint is the
+        partition's. False where an object is written once and belongs to one upload."""
+
     def list_partition_directories(self) -> DirectoryListing:
         """The topic-partitions, without looking into them."""
 

@@ -23,7 +23,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coldlog.archive.layout import (
-    SMALL_FILE_LIMIT_BYTES,
     DirectoryListing,
     ListedSegment,
     PartitionDirectory,
@@ -32,9 +31,14 @@ from coldlog.archive.layout import (
     SegmentObject,
     UnrecognizedObject,
 )
-from coldlog.archive.object_names import printable_name
 from coldlog.archive.object_store import ObjectInfo, ObjectStore
-from coldlog.errors import ArchiveError, Reason, UsageError
+from coldlog.archive.plain_objects import (
+    get_listed,
+    read_small_object,
+    require_small_kind,
+    unrecognized_directory,
+    unrecognized_object,
+)
 
 LOCAL_TIERED_STORAGE = "local_tiered_storage"
 ROOT_DIRECTORY = "kafka-tiered-storage"
@@ -76,29 +80,34 @@ class LocalTieredStorageLayout:
         """The archive as the user wrote it."""
         return self.store.uri
 
+    @property
+    def is_mirror(self) -> bool:
+        """No: every upload has an id of its own."""
+        return False
+
     def list_partition_directories(self) -> DirectoryListing:
         """One look at the root."""
         directories, unrecognized = [], []
         for name in self.store.list_directories(""):
             directory = find_partition_directory(name)
             if directory is None:
-                unrecognized.append(_unrecognized_directory(name, "no <topic>-<partition>-<topic id>"))
+                unrecognized.append(unrecognized_directory(name, "no <topic>-<partition>-<topic id>"))
             else:
                 directories.append(directory)
-        strays = (_unrecognized_object(stray, "a file beside the partitions") for stray in self.store.iter_objects(""))
+        strays = (unrecognized_object(stray, "a file beside the partitions") for stray in self.store.iter_objects(""))
         return DirectoryListing(directories=tuple(directories), unrecognized=(*unrecognized, *strays))
 
     def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
         """One look at the directory."""
         unrecognized = [
-            _unrecognized_directory(name, "a directory below a partition")
+            unrecognized_directory(name, "a directory below a partition")
             for name in self.store.list_directories(directory.name)
         ]
         objects: dict[SegmentKey, list[SegmentObject]] = {}
         for info in self.store.iter_objects(directory.name):
             found = _find_segment_object(info)
             if found is None:
-                unrecognized.append(_unrecognized_object(info, "no <start offset>-<segment id><suffix>"))
+                unrecognized.append(unrecognized_object(info, "no <start offset>-<segment id><suffix>"))
             else:
                 objects.setdefault(found[0], []).append(found[1])
         kept, repeated = _split_repeated_ids(objects)
@@ -121,17 +130,8 @@ class LocalTieredStorageLayout:
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
         """The whole object; one that changed its size since it was listed is refused, for it may be half written."""
-        if kind is SegmentFileKind.LOG:
-            raise UsageError("a log is read by ranges, not as a small file")
-        listed = _get_object(segment, kind)
-        if listed.size_bytes > SMALL_FILE_LIMIT_BYTES:
-            raise _unreadable(listed, "object is too large for its kind", f"at most {SMALL_FILE_LIMIT_BYTES} bytes")
-        content = self.store.read_range(listed.name, 0, listed.size_bytes + 1)
-        if content.nbytes != listed.size_bytes:
-            size_bytes = self.store.size_bytes(listed.name)
-            message = "object changed its size since it was listed"
-            raise _unreadable(listed, message, f"{listed.size_bytes} bytes", size_bytes)
-        return content
+        require_small_kind(kind)
+        return read_small_object(self.store, _get_object(segment, kind))
 
 
 def find_partition_directory(name: str) -> PartitionDirectory | None:
@@ -178,27 +178,8 @@ def _listed_segment(directory: PartitionDirectory, key: SegmentKey, objects: lis
 
 
 def _get_object(segment: ListedSegment, kind: SegmentFileKind) -> SegmentObject:
-    listed = segment.find_object(kind)
-    if listed is None:
-        file_name = f"{segment.start_offset:020d}-{segment.segment_id}{SUFFIXES[kind]}"
-        directory = f"{segment.topic}-{segment.partition}-{segment.topic_id}"
-        raise ArchiveError(
-            Reason.OBJECT_MISSING, "segment was listed without this file", object_name=f"{directory}/{file_name}"
-        )
-    return listed
-
-
-def _unreadable(listed: SegmentObject, message: str, expected: str, found_bytes: int | None = None) -> ArchiveError:
-    found = f"{listed.size_bytes if found_bytes is None else found_bytes} bytes"
-    return ArchiveError(Reason.OBJECT_UNREADABLE, message, object_name=listed.name, expected=expected, found=found)
-
-
-def _unrecognized_directory(name: str, why: str) -> UnrecognizedObject:
-    return UnrecognizedObject(name=printable_name(name), size_bytes=0, why=f"directory: {why}")
-
-
-def _unrecognized_object(info: ObjectInfo, why: str) -> UnrecognizedObject:
-    return UnrecognizedObject(name=printable_name(info.name), size_bytes=info.size_bytes, why=why)
+    directory = f"{segment.topic}-{segment.partition}-{segment.topic_id}"
+    return get_listed(segment, kind, f"{directory}/{segment.start_offset:020d}-{segment.segment_id}{SUFFIXES[kind]}")
 
 
 def _repeated_id(key: SegmentKey, listed: SegmentObject) -> UnrecognizedObject:

@@ -93,6 +93,8 @@ class LocalPartition:
     snapshots: tuple[tuple[int, ObjectInfo], ...]
     leader_epoch_checkpoint: ObjectInfo | None
     metadata: ObjectInfo | None = None
+    unknown: tuple[ObjectInfo, ...] = ()
+    """What is none of these, and indexes without a log."""
 
 
 def read_directory_name(name: str) -> tuple[str, int] | None:
@@ -111,14 +113,19 @@ def list_partitions(store: ObjectStore) -> list[tuple[str, int]]:
 def find_partition(store: ObjectStore, topic: str, partition: int) -> LocalPartition | None:
     """The partition's files as they are now; None where the directory has none, as Kafka writes some at once."""
     name = f"{topic}-{partition}"
-    if read_directory_name(name) != (topic, partition):
-        return None
-    listed = list(store.iter_objects(name))
-    if not listed:
+    return find_partition_in(store, name) if read_directory_name(name) == (topic, partition) else None
+
+
+def find_partition_in(store: ObjectStore, name: str) -> LocalPartition | None:
+    """As `find_partition`, of the directory of that name, which may lie deeper; None where it is no partition's."""
+    place = read_directory_name(name.rpartition("/")[2])
+    listed = [] if place is None else list(store.iter_objects(name))
+    if place is None or not listed:
         return None
     lineage = metadata = None
     by_offset: dict[int, dict[SegmentFileKind, ObjectInfo]] = {}
     snapshots: dict[int, ObjectInfo] = {}
+    unknown: list[ObjectInfo] = []
     for info in listed:
         file_name = info.name.rpartition("/")[2]
         matched = _FILE.fullmatch(file_name)
@@ -132,14 +139,18 @@ def find_partition(store: ObjectStore, topic: str, partition: int) -> LocalParti
                 snapshots[offset] = info
             else:
                 by_offset.setdefault(offset, {})[kind] = info
+        else:
+            unknown.append(info)
+    unknown += [info for found in by_offset.values() if SegmentFileKind.LOG not in found for info in found.values()]
     return LocalPartition(
         name=name,
-        topic=topic,
-        partition=partition,
+        topic=place[0],
+        partition=place[1],
         segments=tuple(_iter_segments(by_offset, snapshots)),
         snapshots=tuple(sorted(snapshots.items())),
         leader_epoch_checkpoint=lineage,
         metadata=metadata,
+        unknown=tuple(sorted(unknown)),
     )
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from coldlog.archive.open_archive import open_archive
 from coldlog.brokers.kafka_client import open_cluster
 from coldlog.console import human_timestamp
 from coldlog.errors import UsageError
@@ -27,6 +25,7 @@ from coldlog.lookups.offset_lookup import find_offsets_for_timestamps, list_offs
 from coldlog.lookups.requests import read_requests
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.list_offsets import SpecialTimestamp
+from coldlog.operations.open_layout import layout_opener
 from coldlog.settings import Settings
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.warehouse import Warehouse
@@ -105,8 +104,7 @@ def lookup_options(settings: Settings) -> LookupOptions:
     )
     batches = None
     if settings.archive.uri is not None:
-        open_layout = partial(open_archive, settings.archive.uri, settings.archive.layout)
-        batches = BatchReader(open_layout=open_layout, limits=limits)
+        batches = BatchReader(open_layout=layout_opener(settings), limits=limits)
     return LookupOptions(
         isolation_level=settings.lookup.isolation_level,
         broker_compatible=settings.lookup.broker_compatible,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from coldlog.archive.layout import ArchiveLayout
-from coldlog.archive.open_archive import open_archive, open_store
+from coldlog.archive.open_archive import open_store
 from coldlog.brokers.kafka_client import Cluster, open_cluster
 from coldlog.console import Stage, counted, human_bytes
 from coldlog.errors import ColdlogError, UsageError
@@ -29,6 +29,7 @@ from coldlog.operations.log_starts import (
     read_log_start_offsets,
 )
 from coldlog.operations.materialize import materialize_metadata
+from coldlog.operations.open_layout import layout_opener
 from coldlog.operations.read_events import read_events
 from coldlog.operations.reconcile import ReconcileSummary, reconcile
 from coldlog.operations.run_log import noted_run
@@ -50,13 +51,13 @@ def scan(job: Job) -> None:
     """scan_segments: list the archive."""
     with _writing(job, "scan_segments") as (warehouse, run):
         run["metadata"] = _read_metadata(job, warehouse)
-        run["scan"] = _scan(job, warehouse, _open_layout(job))
+        run["scan"] = _scan(job, warehouse, layout_opener(job.settings)())
 
 
 def build(job: Job) -> None:
     """build_indexes: index what is pending."""
     with _writing(job, "build_indexes") as (warehouse, run):
-        run.update(_build(job, warehouse, _open_layout(job)))
+        run.update(_build(job, warehouse, layout_opener(job.settings)()))
 
 
 def materialize(job: Job) -> None:
@@ -76,7 +77,7 @@ def reconcile_archive(job: Job) -> int:
 
 def run_pipeline(job: Job) -> None:
     """All four, then what came of it and a few lookups."""
-    layout = _open_layout(job)
+    layout = layout_opener(job.settings)()
     with _writing(job, "run_pipeline") as (warehouse, run):
         run["metadata"] = _read_metadata(job, warehouse)
         run["scan"] = _scan(job, warehouse, layout)
@@ -119,10 +120,6 @@ def open_warehouse(job: Job, lease: WarehouseLease | None = None) -> Warehouse:
         register_functions(job.spark, persistent=own.persistent_functions)
         stage.add(warehouse.uri)
     return warehouse
-
-
-def _open_layout(job: Job) -> ArchiveLayout:
-    return open_archive(job.settings.archive_uri, job.settings.archive.layout)
 
 
 def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:
