@@ -33,6 +33,24 @@ class SegmentFileKind(StrEnum):
     LEADER_EPOCH_CHECKPOINT = "leader_epoch_checkpoint"
 
 
+class BundleKind(StrEnum):
+    """Objects that are no file of Kafka's: several files in one, and what says how to read the others."""
+
+    INDEXES = "indexes"
+    MANIFEST = "manifest"
+
+
+ObjectKind = SegmentFileKind | BundleKind
+
+
+def object_kind(text: str) -> ObjectKind:
+    """The kind that a row of `segments.objects` names."""
+    return _OBJECT_KINDS[text]
+
+
+_OBJECT_KINDS: dict[str, ObjectKind] = {each.value: each for each in (*SegmentFileKind, *BundleKind)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDirectory:
     """Where the segments of one topic-partition lie; `topic_id` is empty where the layout knows none."""
@@ -47,7 +65,7 @@ class PartitionDirectory:
 class SegmentObject:
     """One object of a segment as it was listed."""
 
-    kind: SegmentFileKind
+    kind: ObjectKind
     name: str
     size_bytes: int
     modified_ms: int
@@ -57,8 +75,8 @@ class SegmentObject:
 class ListedSegment:
     """A segment as its names tell it: end offset, timestamps and epochs are in its bytes.
 
-    `topic_id` and `segment_id` are empty where the layout knows none. `objects` are in the order of SegmentFileKind;
-    `missing_kinds` are those that a complete upload must have and this one has not.
+    `topic_id` and `segment_id` are empty where the layout knows none. `objects` are in the order of SegmentFileKind,
+    then BundleKind; `missing_kinds` are those that a complete upload must have and this one has not.
     """
 
     topic: str
@@ -67,7 +85,7 @@ class ListedSegment:
     start_offset: int
     segment_id: str
     objects: tuple[SegmentObject, ...]
-    missing_kinds: tuple[SegmentFileKind, ...]
+    missing_kinds: tuple[ObjectKind, ...]
 
     @property
     def remote_log_segment_id(self) -> RemoteLogSegmentId:
@@ -75,9 +93,22 @@ class ListedSegment:
         topic_id_partition = TopicIdPartition(topic=self.topic, partition=self.partition, topic_id=self.topic_id)
         return RemoteLogSegmentId(topic_id_partition=topic_id_partition, segment_id=self.segment_id)
 
-    def find_object(self, kind: SegmentFileKind) -> SegmentObject | None:
+    def find_object(self, kind: ObjectKind) -> SegmentObject | None:
         """The listed object of that kind."""
         return next((listed for listed in self.objects if listed.kind is kind), None)
+
+    def object_name_of(self, kind: SegmentFileKind) -> str:
+        """The object that holds a file, for messages: its own, or the one that small files share; empty: none."""
+        shared = None if kind is SegmentFileKind.LOG else self.find_object(BundleKind.INDEXES)
+        holder = self.find_object(kind) or shared
+        return holder.name if holder else ""
+
+    @property
+    def listed_log_size_bytes(self) -> int | None:
+        """The size of the original log, as far as a listing tells: None without a log, and where a manifest says it."""
+        log = self.find_object(SegmentFileKind.LOG)
+        is_told_elsewhere = self.find_object(BundleKind.MANIFEST) or BundleKind.MANIFEST in self.missing_kinds
+        return None if log is None or is_told_elsewhere else log.size_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind, SegmentObject
+from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentObject, object_kind
 from coldlog.errors import RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.record_batch import Int64Column, read_batch_headers
@@ -69,9 +69,7 @@ class BatchReader:
 def listed_segment(row: Mapping[str, object]) -> ListedSegment:
     """The segment of a row with the columns of `segments` that name it and its objects."""
     objects = tuple(
-        SegmentObject(
-            kind=SegmentFileKind(each["kind"]), name=each["name"], size_bytes=each["size_bytes"], modified_ms=0
-        )
+        SegmentObject(kind=object_kind(each["kind"]), name=each["name"], size_bytes=each["size_bytes"], modified_ms=0)
         for each in row["objects"]  # type: ignore[attr-defined]  # an Arrow list column
     )
     return ListedSegment(

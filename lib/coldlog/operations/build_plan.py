@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coldlog.archive.layout import ListedSegment, SegmentFileKind, SegmentObject
+from coldlog.archive.layout import ListedSegment, SegmentFileKind, SegmentObject, object_kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentWork:
     """A segment to be read. Running maxima and stairs count records from `count_from_offset` on. What was announced of
-    it is None where no event is known."""
+    it is None where no event is known. `is_last`: no listed segment of its directory begins behind it."""
 
     segment: ListedSegment
     log_modified_ms: int
@@ -23,6 +23,7 @@ class SegmentWork:
     replaces_build_number: int | None
     announced_size_bytes: int | None = None
     announced_end_offset: int | None = None
+    is_last: bool = False
 
     @property
     def log_bytes(self) -> int:
@@ -31,10 +32,10 @@ class SegmentWork:
 
     @staticmethod
     def from_row(row: dict[str, object]) -> SegmentWork:
-        """From a row of `segments` with the column count_from_offset added."""
+        """From a row of `segments` with the columns count_from_offset and is_last added."""
         objects = tuple(
             SegmentObject(
-                kind=SegmentFileKind(each["kind"]), name=each["name"], size_bytes=each["size_bytes"], modified_ms=0
+                kind=object_kind(each["kind"]), name=each["name"], size_bytes=each["size_bytes"], modified_ms=0
             )
             for each in row["objects"]  # type: ignore[attr-defined]  # an Arrow list column
         )
@@ -54,6 +55,7 @@ class SegmentWork:
             replaces_build_number=_known_integer(row["build_number"]),
             announced_size_bytes=_known_integer(row.get("announced_size_bytes")),
             announced_end_offset=_known_integer(row.get("announced_end_offset")),
+            is_last=row.get("is_last") is True,
         )
 
 

@@ -87,7 +87,7 @@ def _segment_row(segment: ListedSegment) -> dict[str, object]:
         "topic_id": segment.topic_id,
         "start_offset": segment.start_offset,
         "segment_id": segment.segment_id,
-        "size_bytes": log.size_bytes if log else None,
+        "size_bytes": segment.listed_log_size_bytes,
         "objects": [
             {"kind": listed.kind.value, "name": listed.name, "size_bytes": listed.size_bytes}
             for listed in segment.objects

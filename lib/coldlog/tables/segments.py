@@ -41,7 +41,7 @@ SEGMENTS = TableDefinition(
             type="BIGINT",
             comment="What Kafka's metadata should say: largest batch timestamp, or the file time if that is negative",
         ),
-        Column(name="size_bytes", type="BIGINT", comment="Bytes of the log alone"),
+        Column(name="size_bytes", type="BIGINT", comment="Bytes of the original log; NULL where only reading it tells"),
         Column(
             name="segment_leader_epochs",
             type="ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>",
@@ -75,7 +75,7 @@ SEGMENTS = TableDefinition(
             name="objects",
             type="ARRAY<STRUCT<kind: STRING, name: STRING, size_bytes: BIGINT>>",
             required=True,
-            comment="Objects of the archive that hold it, by kind of file",
+            comment="Objects of the archive that hold it, by kind of file, indexes (several small files) or manifest",
         ),
         Column(name="missing_kinds", type="ARRAY<STRING>", required=True, comment="Required files that are not there"),
         Column(name="log_modified_ms", type="BIGINT", comment="Modification time of the log object"),
