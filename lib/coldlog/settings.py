@@ -70,6 +70,23 @@ class ArchiveSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class S3Settings:
+    """How archives in a bucket are asked; where and by whom is said by the environment and the AWS profile."""
+
+    connect_timeout_ms: int = setting(10_000, "so long a connection may take to be made", at_least=1, at_most=600_000)
+    read_timeout_ms: int = setting(30_000, "so long nothing may come of an answer", at_least=1, at_most=600_000)
+    max_attempts: int = setting(
+        8, "how often S3 is asked in all: throttled, failed and lost requests are repeated", at_least=1, at_most=100
+    )
+    first_delay_ms: int = setting(
+        250, "pause before a request is repeated; it doubles each time, up to 20 s", at_least=1, at_most=20_000
+    )
+    read_ahead_bytes: ByteCount = setting(
+        ByteCount(32 * MIB), "fetched ahead of what walks through a log, for each task; 0: nothing", at_most=GIB
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WarehouseSettings:
     """Where the Delta tables lie."""
 
@@ -202,10 +219,21 @@ class ListOffsetsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationSettings:
+    """When tables are validated, and where people read what came of it."""
+
+    after_build: bool = setting(False, "validate the tables at the end of run_pipeline, as validate_tables does")
+    data_docs_uri: Uri | None = setting(
+        None, "folder for the results as HTML pages; without it, data_docs below a warehouse that is a folder"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings of a run. `origins` says where the value of a key came from; a key not in it has its default."""
 
     archive: ArchiveSettings = ArchiveSettings()
+    s3: S3Settings = S3Settings()
     warehouse: WarehouseSettings = WarehouseSettings()
     log_start_offsets: LogStartOffsetsSettings = LogStartOffsetsSettings()
     metadata: MetadataSettings = MetadataSettings()
@@ -214,6 +242,7 @@ class Settings:
     build: BuildSettings = BuildSettings()
     lookup: LookupSettings = LookupSettings()
     list_offsets: ListOffsetsSettings = ListOffsetsSettings()
+    validation: ValidationSettings = ValidationSettings()
     spark: Mapping[str, str] = field(default_factory=dict)
     env: str = "local"
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -245,6 +274,7 @@ class Settings:
 
 SETTING_GROUPS: dict[str, type] = {
     "archive": ArchiveSettings,
+    "s3": S3Settings,
     "warehouse": WarehouseSettings,
     "log_start_offsets": LogStartOffsetsSettings,
     "metadata": MetadataSettings,
@@ -253,6 +283,7 @@ SETTING_GROUPS: dict[str, type] = {
     "build": BuildSettings,
     "lookup": LookupSettings,
     "list_offsets": ListOffsetsSettings,
+    "validation": ValidationSettings,
 }
 
 

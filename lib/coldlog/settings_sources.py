@@ -231,8 +231,20 @@ def _absolute_uri(text: str, directory: Path) -> Uri:
     if text.startswith("file://"):
         text = text.removeprefix("file://")
     if _SCHEME.match(text):
+        if _holds_a_secret(text):
+            raise UsageError(
+                "a uri in the settings holds a user, a password or a signature (this one is not shown): take them out; "
+                "credentials come from the environment or the AWS profile"
+            )
         return Uri(text.rstrip("/"))
     return Uri(str((directory / Path(text).expanduser()).absolute()))
+
+
+def _holds_a_secret(uri: str) -> bool:
+    """A secret key may hold a `/`, so that what is before the first one is not all of it; a bucket has no port."""
+    scheme, _, rest = uri.partition("://")
+    authority = rest.partition("/")[0]
+    return "@" in authority or (scheme.lower().startswith("s3") and ":" in authority) or "X-Amz-" in uri
 
 
 def _is_uri(annotation: object) -> bool:

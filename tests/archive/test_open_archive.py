@@ -68,7 +68,7 @@ def test_a_directory_that_holds_no_tree_is_refused(tmp_path: Path) -> None:
         open_archive(str(tmp_path), LAYOUT)
 
 
-@pytest.mark.parametrize("uri", ["", "s3://bucket/prefix", "file://host/path", "file:relative", "/a\0b"])
+@pytest.mark.parametrize("uri", ["", "gs://bucket/prefix", "file://host/path", "file:relative", "/a\0b"])
 def test_uris_that_cannot_be_opened_are_refused(uri: str) -> None:
     with pytest.raises(UsageError):
         open_archive(uri, LAYOUT)

@@ -81,6 +81,10 @@ class LocalStore:
         except OSError as failure:
             raise self._error_for(failure, name) from failure
 
+    def iter_directories(self, prefix: str) -> Iterator[str]:
+        """One look at the directory."""
+        yield from self.list_directories(prefix)
+
     def has_directory(self, name: str) -> bool:
         """It can be reached, be it empty."""
         require_object_name(name)

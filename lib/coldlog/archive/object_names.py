@@ -12,11 +12,16 @@ from coldlog.errors import UsageError
 
 def require_object_name(name: str) -> None:
     """Refuses what cannot be the name of an object."""
-    parts = name.split("/")
-    if "\0" in name or any(part in ("", ".", "..") for part in parts) or not _can_be_encoded(name):
+    if not is_object_name(name):
         raise UsageError(
             f"not a name inside an archive: {name!r}; a relative name without empty, . or .. parts is expected"
         )
+
+
+def is_object_name(name: str) -> bool:
+    """It can be the name of an object."""
+    has_odd_part = any(part in ("", ".", "..") for part in name.split("/"))
+    return "\0" not in name and not has_odd_part and _can_be_encoded(name)
 
 
 def require_prefix(prefix: str) -> None:

@@ -55,6 +55,9 @@ class RootedStore(ObjectStore, Protocol):
     def root(self) -> str:
         """The path or key prefix of the root, without a trailing `/`."""
 
+    def iter_directories(self, prefix: str) -> Iterator[str]:
+        """Those of `list_directories`, in no order, lazily."""
+
     def has_directory(self, name: str) -> bool:
         """Something lies below the name, or it is an empty directory."""
 

@@ -1,9 +1,9 @@
 """open_archive: which store and layout does a setting `archive.uri` with `archive.layout` mean?
 
-The one place that knows them all. A uri is a path or `file:///path`; for LocalTieredStorage it may be given with or
-without the last component `kafka-tiered-storage`, which Kafka adds by itself to `rsm.config.dir`. A copy of that tree
-under another name is accepted when it holds at least one partition directory. A mirror of log directories must hold
-one too, where `LayoutOptions` say.
+The one place that knows them all. A uri is a path, `file:///path` or `s3://bucket/prefix`. For LocalTieredStorage it
+may be given with or without the last component `kafka-tiered-storage`, which Kafka adds by itself to `rsm.config.dir`.
+A copy of that tree under another name is accepted when it holds at least one partition directory. A mirror of log
+directories must hold one too, where `LayoutOptions` say.
 
 Refused (UsageError): another scheme, an unknown layout, a directory that is missing or holds no such tree. An archive
 that is refused is better than one that seems empty.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote, urlsplit
 
 from coldlog.archive.layout import ArchiveLayout
@@ -26,6 +27,9 @@ from coldlog.archive.local_tiered_storage import (
 )
 from coldlog.archive.log_directories_layout import LOG_DIRECTORIES, LogDirectoriesLayout
 from coldlog.archive.object_store import ObjectStore, RootedStore
+from coldlog.archive.s3_client import S3Options
+from coldlog.archive.s3_location import is_s3_uri
+from coldlog.archive.s3_store import S3Store, open_s3_store
 from coldlog.errors import UsageError
 
 
@@ -37,22 +41,38 @@ class LayoutOptions:
 
 
 _NO_OPTIONS = LayoutOptions()
+_S3_DEFAULTS = S3Options()
 
 
-def open_archive(uri: str, layout_name: str, options: LayoutOptions = _NO_OPTIONS) -> ArchiveLayout:
+def open_archive(
+    uri: str, layout_name: str, options: LayoutOptions = _NO_OPTIONS, s3: S3Options = _S3_DEFAULTS
+) -> ArchiveLayout:
     """The archive's layout over its store; can be pickled and sent to where it is read."""
-    opener = _OPENERS.get(layout_name)
-    if opener is None:
+    if layout_name not in _OPENERS:
         raise UsageError(f"unknown archive layout {layout_name!r}; known are: {', '.join(LAYOUT_NAMES)}")
-    return opener(_find_store(uri, "archive"), options)
+    store = _find_store(uri, "archive", s3)
+    if isinstance(store, S3Store):
+        return _open_in_bucket(store, layout_name, options)
+    return _OPENERS[layout_name](store, options)
 
 
-def open_store(uri: str) -> ObjectStore:
+def open_store(uri: str, s3: S3Options = _S3_DEFAULTS) -> ObjectStore:
     """The store whose root `uri` names."""
-    return _find_store(uri, "directory")
+    store = _find_store(uri, "directory", s3)
+    if isinstance(store, S3Store) and not store.has_any_object():
+        raise UsageError(f"no directory at {uri}: the bucket {store.bucket} holds no key that begins so")
+    return store
 
 
-def _find_store(uri: str, what: str) -> RootedStore:
+@lru_cache(maxsize=64)
+def _open_in_bucket(store: S3Store, layout_name: str, options: LayoutOptions) -> ArchiveLayout:
+    """Once for each process, so that a lookup, which opens the archive for every batch, asks for the batch alone."""
+    return _OPENERS[layout_name](store, options)
+
+
+def _find_store(uri: str, what: str, s3: S3Options) -> RootedStore:
+    if is_s3_uri(uri):
+        return open_s3_store(uri, s3)
     directory = directory_of(uri)
     if not os.path.isdir(directory):
         raise UsageError(f"no {what} at {uri}: {directory} is not a directory that can be reached")
@@ -67,7 +87,11 @@ def directory_of(uri: str) -> str:
     elif parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
         path = unquote(parts.path)
     else:
-        raise UsageError(f"cannot open an archive at {uri!r}; a directory or file:///directory is expected")
+        # Not repeated: addresses of the web hold passwords and signatures.
+        raise UsageError(
+            f"cannot open an archive by {parts.scheme}://; a directory, file:///directory or s3://bucket/prefix is "
+            "expected"
+        )
     if not path or "\0" in path:
         raise UsageError(f"not the path of a directory: {path!r}")
     return os.path.abspath(path)
@@ -77,7 +101,7 @@ def _open_local_tiered_storage(store: RootedStore, _: LayoutOptions) -> ArchiveL
     if store.has_directory(ROOT_DIRECTORY):
         return LocalTieredStorageLayout(store=store.below(ROOT_DIRECTORY))
     is_tree = store.root.rpartition("/")[2] == ROOT_DIRECTORY or any(
-        find_partition_directory(name) for name in store.list_directories("")
+        find_partition_directory(name) for name in store.iter_directories("")
     )
     if not is_tree:
         raise UsageError(

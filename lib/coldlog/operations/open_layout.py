@@ -7,6 +7,7 @@ from functools import partial
 
 from coldlog.archive.layout import ArchiveLayout
 from coldlog.archive.open_archive import LayoutOptions, open_archive
+from coldlog.archive.s3_client import S3Options
 from coldlog.settings import Settings
 
 
@@ -14,4 +15,16 @@ def layout_opener(settings: Settings) -> Callable[[], ArchiveLayout]:
     """What opens the archive at `archive.uri`, here or in another process; `UsageError` where there is none."""
     own = settings.archive
     options = LayoutOptions(above_partitions=own.above_partitions or "")
-    return partial(open_archive, settings.archive_uri, own.layout, options)
+    return partial(open_archive, settings.archive_uri, own.layout, options, s3_options(settings))
+
+
+def s3_options(settings: Settings) -> S3Options:
+    """How archives in a bucket are asked."""
+    own = settings.s3
+    return S3Options(
+        connect_timeout_ms=own.connect_timeout_ms,
+        read_timeout_ms=own.read_timeout_ms,
+        max_attempts=own.max_attempts,
+        first_delay_ms=own.first_delay_ms,
+        read_ahead_bytes=own.read_ahead_bytes,
+    )

@@ -29,7 +29,7 @@ from coldlog.operations.log_starts import (
     read_log_start_offsets,
 )
 from coldlog.operations.materialize import materialize_metadata
-from coldlog.operations.open_layout import layout_opener
+from coldlog.operations.open_layout import layout_opener, s3_options
 from coldlog.operations.read_events import read_events
 from coldlog.operations.reconcile import ReconcileSummary, reconcile
 from coldlog.operations.run_log import noted_run
@@ -203,7 +203,8 @@ def open_event_source(settings: Settings) -> EventSource | None:
         return None
     if metadata.source is MetadataSource.TABLE:
         return TableSource(uri=metadata.uri)
-    return LogSegmentsSource(store=open_store(metadata.uri), topic=metadata.topic, limits=decode_limits(settings))
+    store = open_store(metadata.uri, s3_options(settings))
+    return LogSegmentsSource(store=store, topic=metadata.topic, limits=decode_limits(settings))
 
 
 def build_settings(job: Job) -> BuildSettings:
