@@ -2,6 +2,7 @@
 
     python3.11 environment.py runtime        what jobs need
     python3.11 environment.py development    tests, lint and types too
+    python3.11 environment.py airflow        an Airflow beside it, to test the DAGs with
 
 `.venv` holds the packages of setup.cfg at the versions of constraints.txt, `.jars` the jars of conf/jars/pom.xml and
 one with the class of lib/java, made by the compiler that Spark brings (no JDK needed). Each has a stamp with the hash
@@ -31,12 +32,16 @@ VENV = REPOSITORY / ".venv"
 PYTHON = VENV / "bin" / "python"
 JARS = REPOSITORY / ".jars"
 POM = REPOSITORY / "conf" / "jars" / "pom.xml"
+AIRFLOW = REPOSITORY / ".venv-airflow"
+AIRFLOW_REQUIREMENTS = REPOSITORY / "conf" / "airflow" / "requirements.txt"
+AIRFLOW_CONSTRAINTS = REPOSITORY / "conf" / "airflow" / "constraints.txt"
 JAVA_SOURCES = REPOSITORY / "lib" / "java"
 OWN_JAR = "coldlog-log-store.jar"
 CONSTRAINTS = REPOSITORY / "constraints.txt"
 INSTALLING = VENV / "coldlog-installing"
 
 EXTRAS = {"runtime": "", "development": "[kafka,test,lint]"}
+KINDS = (*EXTRAS, "airflow")
 MINIMUM_PYTHON = (3, 11)
 MINIMUM_JAVA = 17
 MAVEN_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -48,25 +53,34 @@ class SetupError(Exception):
 
 
 def main(argv: list[str]) -> int:
-    """Install what is missing for `argv[0]`, a key of `EXTRAS`; returns an exit code."""
-    if len(argv) != 1 or argv[0] not in EXTRAS:
-        print(f"usage: environment.py {' | '.join(EXTRAS)}", file=sys.stderr)
+    """Install what is missing for `argv[0]`, one of `KINDS`; returns an exit code."""
+    if len(argv) != 1 or argv[0] not in KINDS:
+        print(f"usage: environment.py {' | '.join(KINDS)}", file=sys.stderr)
         return 2
     try:
         check_python()
         check_java()
-        if not (has_packages(argv[0]) and has_jars()):
-            with only_one_process() as lock:
-                if not has_packages(argv[0]):
-                    install_packages(argv[0], lock)
-                if not has_jars():
-                    resolve_jars(lock)
+        install_missing(argv[0])
     except SetupError as error:
         print(f"coldlog: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def install_missing(kind: str) -> None:
+    """Packages and jars; beside them Airflow, whose jobs need no more of `.venv` than others."""
+    packages = kind if kind in EXTRAS else "runtime"
+    if has_packages(packages) and has_jars() and (kind != "airflow" or has_airflow()):
+        return
+    with only_one_process() as lock:
+        if not has_packages(packages):
+            install_packages(packages, lock)
+        if not has_jars():
+            resolve_jars(lock)
+        if kind == "airflow" and not has_airflow():
+            install_airflow(lock)
 
 
 def check_python() -> None:
@@ -126,6 +140,11 @@ def has_jars() -> bool:
     return read_stamp(JARS / "stamp") == jars_hash()
 
 
+def has_airflow() -> bool:
+    """`.venv-airflow` holds what conf/airflow names, for this place."""
+    return read_stamp(AIRFLOW / "coldlog-stamp") == airflow_hash()
+
+
 def packages_stamp(kind: str) -> Path:
     """Where the hash of an installation is kept."""
     return VENV / f"coldlog-{kind}-stamp"
@@ -143,6 +162,12 @@ def jars_hash() -> str:
     """What the jars depend on."""
     sources = [POM, *sorted(JAVA_SOURCES.rglob("*.java"))]
     return hashlib.sha256(b"\0".join(each.read_bytes() for each in sources)).hexdigest()
+
+
+def airflow_hash() -> str:
+    """What the installation of Airflow depends on; the place counts, since its scripts name it."""
+    content = AIRFLOW_REQUIREMENTS.read_bytes() + b"\0" + AIRFLOW_CONSTRAINTS.read_bytes()
+    return hashlib.sha256(str(REPOSITORY).encode() + b"\0" + content).hexdigest()
 
 
 def read_stamp(path: Path) -> str:
@@ -183,6 +208,22 @@ def install_with_uv(target: str, lock: int) -> bool:
     pinned = ["--constraints", str(CONSTRAINTS), "--build-constraints", str(CONSTRAINTS)]
     command = [str(PYTHON), "-m", "uv", "pip", "install", *options, *pinned, "--editable", target]
     return subprocess.run(command, env=uv_environment(), pass_fds=[lock], check=False).returncode == 0
+
+
+def install_airflow(lock: int) -> None:
+    """Make `.venv-airflow` anew: Airflow's packages and coldlog's do not fit into one environment."""
+    start = time.monotonic()
+    say(f"installing Airflow into {AIRFLOW} (500 MB)")
+    shutil.rmtree(AIRFLOW, ignore_errors=True)
+    run([sys.executable, "-m", "venv", str(AIRFLOW)], lock)
+    python = str(AIRFLOW / "bin" / "python")
+    wanted = ["--requirement", str(AIRFLOW_REQUIREMENTS), "--constraint", str(AIRFLOW_CONSTRAINTS)]
+    with_uv = [str(PYTHON), "-m", "uv", "pip", "install", "--quiet", "--python", python, "--compile-bytecode", *wanted]
+    if subprocess.run(with_uv, env=uv_environment(), pass_fds=[lock], check=False).returncode != 0:
+        say("uv could not install; trying pip, which takes a few minutes")
+        run([python, "-m", "pip", "--quiet", "install", *wanted], lock)
+    (AIRFLOW / "coldlog-stamp").write_text(airflow_hash(), encoding="utf-8")
+    say(f"installed in {time.monotonic() - start:.0f} s")
 
 
 def uv_environment() -> dict[str, str]:

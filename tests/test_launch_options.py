@@ -1,0 +1,64 @@
+"""What a scheduler is told when it asks how a job is to be submitted."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from coldlog.launch_options import launch_environment, launch_options, main
+from coldlog.settings_sources import REPOSITORY
+from coldlog.spark_options import LAUNCH_OPTIONS, REQUIRED_OPTIONS, list_jars
+
+
+def test_jars_and_memory_are_told_and_what_a_job_sets_itself_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["--master", "local[1]", "--set", "spark.driver.memory=3g", "--set=spark.sql.shuffle.partitions=9"]) == 0
+    )
+    options = json.loads(capsys.readouterr().out)["options"]
+    assert options == {"spark.driver.memory": "3g", "spark.jars": ",".join(list_jars(REPOSITORY / ".jars"))}
+
+
+def test_every_option_that_counts_before_the_jvm_runs_is_told_but_the_master() -> None:
+    given = {**dict.fromkeys(LAUNCH_OPTIONS, "x"), **REQUIRED_OPTIONS, "spark.jars.packages": "a:b:1"}
+    assert launch_options(given).keys() == (LAUNCH_OPTIONS | {"spark.jars.packages"}) - {"spark.master"}
+
+
+def test_driver_memory_of_the_environment_counts_unless_it_was_set(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPARK_DRIVER_MEMORY", "5g")
+    assert main([]) == 0
+    assert json.loads(capsys.readouterr().out)["options"]["spark.driver.memory"] == "5g"
+
+
+def test_a_schedulers_own_python_is_replaced_and_its_spark_configuration_kept(tmp_path: Path) -> None:
+    scheduler = {
+        "PYSPARK_PYTHON": "/scheduler/python",
+        "SPARK_HOME": "/scheduler/spark",
+        "SPARK_CONF_DIR": "/etc/spark",
+        "PATH": "/scheduler/bin",
+        "AWS_SECRET_ACCESS_KEY": "hush",
+    }
+    variables = launch_environment({"spark.master": "spark://host:7077"}, scheduler)
+    assert variables["PYSPARK_PYTHON"] == variables["PYSPARK_DRIVER_PYTHON"] == str(REPOSITORY / ".venv/bin/python")
+    assert (Path(variables["SPARK_HOME"]) / "bin" / "spark-submit").is_file()
+    assert variables["SPARK_CONF_DIR"] == "/etc/spark"
+    assert variables["PATH"].split(os.pathsep) == [str(REPOSITORY / ".venv/bin"), "/scheduler/bin"]
+    assert "AWS_SECRET_ACCESS_KEY" not in variables
+
+
+def test_only_a_local_master_is_bound_to_the_loopback_address() -> None:
+    assert launch_environment({"spark.master": "local[2]"}, {})["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert "SPARK_LOCAL_IP" not in launch_environment({"spark.master": "spark://host:7077"}, {})
+
+
+def test_wrong_settings_are_refused_in_one_line_before_any_jvm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--set", "warehose.uri=x"]) == 2
+    answer = capsys.readouterr()
+    assert answer.out == ""
+    assert answer.err == (
+        "coldlog: unknown setting warehose.uri (--set): did you mean warehouse.uri? --list-settings shows all\n"
+    )
