@@ -23,6 +23,8 @@ from coldlog.settings_sources import load_settings
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import run_pipeline, write_log_start_offsets
 
+pytest_plugins = ["s3_fixtures"]
+
 GOLDEN = Path(__file__).parent / "golden" / "kafka-sample"
 
 # No deadline: the first example of a kernel compiles it.

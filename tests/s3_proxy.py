@@ -58,7 +58,7 @@ class S3Proxy:
     upstream: str
     requests: list[Request] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-    strikes: Callable[[Request], bool] = lambda request: True
+    strikes: Callable[[Request], bool] = field(default_factory=lambda: _every)
     delay_s: float = 0.0
     most_under_way: int = 0
     endpoint: str = ""
@@ -76,9 +76,16 @@ class S3Proxy:
         """Those for bytes of objects."""
         return [each for each in self.requests if each.is_get]
 
+    def begin(self) -> None:
+        """As if it were new: nothing asked, nothing broken; who hangs is let go."""
+        self.closing.set()
+        self.closing = threading.Event()
+        self.faults, self.strikes, self.delay_s = [], _every, 0.0
+        self.forget()
+
     def forget(self) -> None:
         """What was asked so far."""
-        self.requests.clear()
+        self.requests = []
         self.most_under_way = 0
 
     def enter(self, request: Request) -> Fault | None:
@@ -93,6 +100,10 @@ class S3Proxy:
         """Behind the answer."""
         with self._lock:
             self._under_way -= 1
+
+
+def _every(_: Request) -> bool:
+    return True
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +54,7 @@ class S3Server:
 
     def client(self) -> Any:
         """boto3's, which puts and deletes what tests read."""
-        return boto3.client(
-            "s3",
-            endpoint_url=self.endpoint,
-            aws_access_key_id=ACCESS_KEY,
-            aws_secret_access_key=SECRET_KEY,
-            region_name=REGION,
-            config=Config(s3={"addressing_style": "path"}),
-        )
+        return _boto3_client(self.endpoint)
 
     def make_bucket(self) -> Bucket:
         """A fresh one."""
@@ -150,6 +144,18 @@ def _wait_for(process: subprocess.Popen[bytes], log: Path, find_endpoint: Callab
             return endpoint
         time.sleep(_TICK_S)
     raise pytest.fail.Exception(f"the S3 server did not come up:\n{log.read_text(errors='replace')[-2000:]}")
+
+
+@cache
+def _boto3_client(endpoint: str) -> Any:
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+        region_name=REGION,
+        config=Config(s3={"addressing_style": "path"}),
+    )
 
 
 def _free_port() -> int:

@@ -6,6 +6,7 @@ import errno
 import os
 import pickle
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,10 @@ from hypothesis import strategies as st
 from coldlog.archive.local_store import LocalStore, error_for_object
 from coldlog.archive.memory_store import MemoryStore, ReadRange
 from coldlog.archive.object_store import ObjectStore
+from coldlog.archive.s3_client import S3Options
+from coldlog.archive.s3_store import S3Store, open_s3_store
 from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
+from s3_server import Bucket
 
 CONTENT = bytes(range(256)) * 40
 OBJECTS = {"a/one": CONTENT, "a/two": b"", "a/b/deep": b"x", "b-c/three": b"123", "top": b"at the root"}
@@ -30,10 +34,18 @@ def local_store(root: Path, objects: Mapping[str, bytes]) -> LocalStore:
     return LocalStore(root=str(root), uri="somewhere")
 
 
-@pytest.fixture(params=["local", "memory"])
+def s3_store(bucket: Bucket, objects: Mapping[str, bytes]) -> S3Store:
+    bucket.put({f"some/prefix/{name}": content for name, content in objects.items()})
+    bucket.put({"some/prefix-of-others/x": b"", "x": b"", "some/prefix.log": b""})
+    return open_s3_store(bucket.uri("some/prefix"), S3Options())
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
     if request.param == "memory":
         return MemoryStore
+    if request.param == "s3":
+        return partial(s3_store, request.getfixturevalue("bucket"))
     return lambda objects: local_store(tmp_path, objects)
 
 

@@ -1,0 +1,47 @@
+"""s3_fixtures: what may a test ask for that needs S3?
+
+One server and one proxy before it for the whole run, so that coldlog's client, which takes a while to be made, is made
+once; a bucket for each test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from coldlog.archive.s3_client import close_clients
+from s3_proxy import S3Proxy, running_proxy
+from s3_server import Bucket, S3Server, running_moto
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """moto's server, for the whole run; `environment()` is what reaches it."""
+    with running_moto(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def session_s3_proxy(s3_server: S3Server) -> Iterator[S3Proxy]:
+    """The proxy of all tests."""
+    with running_proxy(s3_server.endpoint) as proxy:
+        yield proxy
+        close_clients()
+
+
+@pytest.fixture
+def s3_proxy(session_s3_proxy: S3Proxy) -> Iterator[S3Proxy]:
+    """A proxy before the server that counts what this test asks, and breaks what it is told to."""
+    session_s3_proxy.begin()
+    yield session_s3_proxy
+    session_s3_proxy.begin()
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, s3_proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """A fresh bucket, which coldlog reaches through the proxy."""
+    for name, value in s3_server.environment(s3_proxy.endpoint).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    return s3_server.make_bucket()
