@@ -32,6 +32,7 @@ class ArchiveLayout(StrEnum):
 
     LOCAL_TIERED_STORAGE = "local_tiered_storage"
     LOG_DIRECTORIES = "log_directories"
+    AIVEN = "aiven"
 
 
 class MetadataSource(StrEnum):
@@ -62,10 +63,14 @@ class ArchiveSettings:
     uri: Uri | None = setting(None, "root of the archive: a directory or a URI")
     layout: ArchiveLayout = setting(
         ArchiveLayout.LOCAL_TIERED_STORAGE,
-        "how the archive names its objects: as LocalTieredStorage, or as a mirror of brokers' log directories",
+        "how the archive names its objects: as LocalTieredStorage, a mirror of brokers' log directories, or the Aiven "
+        "plugin",
     )
     above_partitions: str | None = setting(
         None, "log_directories: directories between archive.uri and the partitions, * for any name: */cluster"
+    )
+    key_prefix: str | None = setting(
+        None, "aiven: key.prefix of the plugin; where it was changed, all of them, separated by commas"
     )
 
 

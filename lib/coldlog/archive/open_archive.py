@@ -3,7 +3,8 @@
 The one place that knows them all. A uri is a path, `file:///path` or `s3://bucket/prefix`. For LocalTieredStorage it
 may be given with or without the last component `kafka-tiered-storage`, which Kafka adds by itself to `rsm.config.dir`.
 A copy of that tree under another name is accepted when it holds at least one partition directory. A mirror of log
-directories must hold one too, where `LayoutOptions` say.
+directories must hold one too, where `LayoutOptions` say. An archive of the Aiven plugin holds a topic's
+directory, or nothing at all yet.
 
 Refused (UsageError): another scheme, an unknown layout, a directory that is missing or holds no such tree. An archive
 that is refused is better than one that seems empty.
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote, urlsplit
 
+from coldlog.archive.aiven_keys import require_keys
+from coldlog.archive.aiven_layout import AIVEN, AivenLayout, read_key_prefixes
 from coldlog.archive.layout import ArchiveLayout
 from coldlog.archive.local_store import LocalStore
 from coldlog.archive.local_tiered_storage import (
@@ -38,6 +41,7 @@ class LayoutOptions:
     """What some layouts need to be told beside their uri; see the settings of the same names."""
 
     above_partitions: str = ""
+    key_prefix: str = ""
 
 
 _NO_OPTIONS = LayoutOptions()
@@ -122,8 +126,20 @@ def _open_log_directories(store: RootedStore, options: LayoutOptions) -> Archive
     return layout
 
 
+def _open_aiven(store: RootedStore, options: LayoutOptions) -> ArchiveLayout:
+    layout = AivenLayout(store=store, key_prefixes=read_key_prefixes(options.key_prefix))
+    require_keys()
+    if not layout.holds_topics():
+        raise UsageError(
+            f"no {AIVEN} archive at {store.uri}: it is not empty and holds no directory <topic>-<topic id> whose name "
+            "begins with archive.key_prefix, which is key.prefix of the plugin"
+        )
+    return layout
+
+
 _OPENERS: Mapping[str, Callable[[RootedStore, LayoutOptions], ArchiveLayout]] = {
     LOCAL_TIERED_STORAGE: _open_local_tiered_storage,
     LOG_DIRECTORIES: _open_log_directories,
+    AIVEN: _open_aiven,
 }
 LAYOUT_NAMES = tuple(_OPENERS)

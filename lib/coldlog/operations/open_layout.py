@@ -14,7 +14,7 @@ from coldlog.settings import Settings
 def layout_opener(settings: Settings) -> Callable[[], ArchiveLayout]:
     """What opens the archive at `archive.uri`, here or in another process; `UsageError` where there is none."""
     own = settings.archive
-    options = LayoutOptions(above_partitions=own.above_partitions or "")
+    options = LayoutOptions(above_partitions=own.above_partitions or "", key_prefix=own.key_prefix or "")
     return partial(open_archive, settings.archive_uri, own.layout, options, s3_options(settings))
 
 
