@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from coldlog.archive.layout import ArchiveLayout
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive, open_store
 from coldlog.formats.limits import DecodeLimits
@@ -42,17 +43,17 @@ def build_settings(depth: IndexDepth = IndexDepth.RECORD, **changes: object) -> 
 
 def run_pipeline(
     spark: SparkSession,
-    archive: Path,
+    archive: Path | ArchiveLayout,
     location: Path,
     *,
     log_start_offsets: Path | None = None,
     metadata: Path | None = None,
     settings: BuildSettings | None = None,
 ) -> Warehouse:
-    """Scan, build, materialize and reconcile, as the job does it."""
+    """Scan, build, materialize and reconcile, as the job does it; a path is that of a LocalTieredStorage archive."""
     warehouse = Warehouse(spark=spark, uri=str(location))
     warehouse.create_missing()
-    layout = open_archive(str(archive), "local_tiered_storage")
+    layout = open_archive(str(archive), "local_tiered_storage") if isinstance(archive, Path) else archive
     if log_start_offsets is not None:
         merge_log_start_offsets(warehouse, read_log_start_offsets(str(log_start_offsets)))
     if metadata is not None:

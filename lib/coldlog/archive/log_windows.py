@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from coldlog.archive.object_store import ObjectStore
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.crc import CRC_START, batch_crc
 from coldlog.formats.limits import DecodeLimits
@@ -33,6 +33,13 @@ from coldlog.formats.record_batch import (
 FIRST_WINDOW_BYTES = 64 << 10
 """Most answers lie close behind what an index names; later windows are larger, up to `window_bytes`."""
 _LOOKED_THROUGH_BYTES = 1 << 20
+
+
+class RangeReader(Protocol):
+    """What of an ObjectStore is needed here."""
+
+    def read_range(self, name: str, position: int, length: int) -> memoryview:
+        """As an ObjectStore's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +62,7 @@ class LogWindow:
 
 
 def iter_log_windows(
-    store: ObjectStore, log: LogFile, *, from_position: int, limits: DecodeLimits, window_bytes: int
+    store: RangeReader, log: LogFile, *, from_position: int, limits: DecodeLimits, window_bytes: int
 ) -> Iterator[LogWindow]:
     """The batches that begin at `from_position`, where one must begin, and behind it."""
     position, next_offset, needed, wanted = from_position, log.base_offset, 0, FIRST_WINDOW_BYTES
@@ -77,6 +84,14 @@ def iter_log_windows(
         position, needed, wanted = position + read.consumed_bytes, read.needed_bytes, wanted * 4
 
 
+def find_log_end(store: RangeReader, log: LogFile, *, limits: DecodeLimits, window_bytes: int) -> int:
+    """Where the whole batches of a log end: its size, or less where it `is_active`."""
+    end = 0
+    for window in iter_log_windows(store, log, from_position=0, limits=limits, window_bytes=window_bytes):
+        end = int(window.headers.position[-1]) + int(window.headers.size_bytes[-1])
+    return end
+
+
 def _read_batches(
     content: memoryview, position: int, next_offset: int, limits: DecodeLimits, *, must_end: bool
 ) -> tuple[WindowHeaders, ArchiveError | None]:
@@ -89,7 +104,7 @@ def _read_batches(
         return read_batch_headers(before, **options, is_last=True), wrong
 
 
-def _require_end(store: ObjectStore, log: LogFile, position: int, wrong: ArchiveError | None) -> None:
+def _require_end(store: RangeReader, log: LogFile, position: int, wrong: ArchiveError | None) -> None:
     """What begins at `position` must be the end of a log that is written to."""
     if not log.is_active:
         if wrong is None:

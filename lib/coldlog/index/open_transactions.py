@@ -17,9 +17,10 @@ from coldlog.formats.record_batch import BatchHeaders
 
 @dataclass(slots=True)
 class OpenTransactions:
-    """Fed the batches of a log in order; `first_offsets` are by producer id."""
+    """Fed the batches of a log in order; `first_offsets` are by producer id, `ended` those that had a marker."""
 
     first_offsets: dict[int, int] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
 
     def add(self, headers: BatchHeaders) -> None:
         """Takes the next batches into account."""
@@ -46,6 +47,7 @@ class OpenTransactions:
     ) -> None:
         for producer, ended, batch in zip(producers.tolist(), was_ended.tolist(), first_open.tolist(), strict=True):
             if ended:
+                self.ended.add(producer)
                 self.first_offsets.pop(producer, None)
             if batch < len(base_offsets):
                 self.first_offsets.setdefault(producer, int(base_offsets[batch]))

@@ -157,7 +157,7 @@ def _plan_incarnation(
         topic_id=topic_id,
         is_current=is_current,
         log_start=start,
-        lineage=lineage,
+        lineage=lineage if lineage.entries else _lineage_of(served),
         segments=sorted(served + others, key=lambda each: (each.segment.start_offset, each.segment.segment_id)),
         earliest_offset=served[0].from_offset if served else None,
         latest_tiered_offset=served[-1].to_offset if served else None,
@@ -165,6 +165,17 @@ def _plan_incarnation(
         max_timestamp_offset=_max_timestamp_offset(top, cut_maxima),
         gap_count=count_gaps(ranges),
     )
+
+
+def _lineage_of(served: Iterable[ServedSegment]) -> LeaderEpochLineage:
+    """Where no checkpoint tells: the epochs of the batches that are served, each from its first offset there on."""
+    entries: list[EpochStart] = []
+    for each in served:
+        for epoch, offset in each.segment.leader_epochs:
+            is_served = each.to_offset is not None and offset <= each.to_offset
+            if is_served and epoch > (entries[-1][0] if entries else NO_LEADER_EPOCH):
+                entries.append((epoch, max(offset, each.from_offset or 0)))
+    return LeaderEpochLineage.of(entries)
 
 
 @dataclass(frozen=True, slots=True)

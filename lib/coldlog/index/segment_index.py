@@ -35,7 +35,7 @@ _LOWEST = np.iinfo(np.int64).min
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexChunk:
     """The index of one window. `previous_running_ms` and `running_ms` mean something only where the flag beside them
-    says so."""
+    says so; `abort_offsets` are those of abort markers."""
 
     headers: BatchHeaders
     previous_running_ms: Int64Column
@@ -43,6 +43,7 @@ class IndexChunk:
     running_ms: Int64Column
     has_running: BoolColumn
     stairs: Stairs
+    abort_offsets: Int64Column
     consumed_bytes: int
     needed_bytes: int
 
@@ -52,7 +53,8 @@ class SegmentSummary:
     """One segment in figures. `*_timestamp_offset` is None where records were not decoded or there are none.
 
     `counted_*` are over records at or behind the offset that was counted from; `largest_batch_timestamp_ms` is over
-    headers; `open_transactions` are first offsets by producer id, as far as this log shows them.
+    headers; `open_transactions` are first offsets by producer id, as far as this log shows them, `ended_producers`
+    those that have a marker in it.
     """
 
     batch_count: int
@@ -72,6 +74,7 @@ class SegmentSummary:
     stair_count: int
     codecs: tuple[str, ...]
     open_transactions: Mapping[int, int]
+    ended_producers: frozenset[int]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,7 +120,7 @@ class SegmentIndexer:
             stairs = _no_stairs()
             times = None
             running, has_running = self._run_over_headers(window, headers, position)
-        self._count_markers(window, headers, position)
+        abort_offsets = self._count_markers(window, headers, position)
         if len(headers):
             self._next_offset = int(headers.last_offset[-1]) + 1
             self._totals.add(headers, times, stairs)
@@ -128,6 +131,7 @@ class SegmentIndexer:
             running_ms=running,
             has_running=has_running,
             stairs=stairs,
+            abort_offsets=abort_offsets,
             consumed_bytes=read.consumed_bytes,
             needed_bytes=read.needed_bytes,
         )
@@ -166,16 +170,20 @@ class SegmentIndexer:
             self._running.timestamp_ms, self._running.is_known = int(running[-1]), True
         return running[-len(headers) or len(running) :], has_running[-len(headers) or len(running) :]
 
-    def _count_markers(self, window: memoryview, headers: BatchHeaders, position: int) -> None:
-        if not headers.has_any(CONTROL):
-            return
-        control = np.flatnonzero(headers.is_control & (headers.record_count > 0))
-        for sections, index in _control_sections(self.sections, window, headers, control, position):
-            kind = read_control_record_type(
-                sections.buffer, int(sections.starts[0]), int(sections.ends[0]), int(headers.position[index])
-            )
-            self._totals.abort_marker_count += kind is ControlRecordType.ABORT
-            self._totals.commit_marker_count += kind is ControlRecordType.COMMIT
+    def _count_markers(self, window: memoryview, headers: BatchHeaders, position: int) -> Int64Column:
+        """Returns the offsets of the abort markers."""
+        aborts: list[int] = []
+        if headers.has_any(CONTROL):
+            control = np.flatnonzero(headers.is_control & (headers.record_count > 0))
+            for sections, index in _control_sections(self.sections, window, headers, control, position):
+                kind = read_control_record_type(
+                    sections.buffer, int(sections.starts[0]), int(sections.ends[0]), int(headers.position[index])
+                )
+                if kind is ControlRecordType.ABORT:
+                    aborts.append(int(headers.base_offset[index]))
+                self._totals.commit_marker_count += kind is ControlRecordType.COMMIT
+        self._totals.abort_marker_count += len(aborts)
+        return np.array(aborts, dtype=np.int64)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -270,6 +278,7 @@ class _Totals:
             stair_count=self.stair_count,
             codecs=tuple(CODEC_NAMES[codec] for codec in sorted(self.codecs)),
             open_transactions=dict(self.open_transactions.first_offsets),
+            ended_producers=frozenset(self.open_transactions.ended),
         )
 
 

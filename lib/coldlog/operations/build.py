@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from coldlog.archive.layout import ArchiveLayout
-from coldlog.errors import ColdlogError, RetriableError
+from coldlog.errors import ColdlogError, Reason, RetriableError
 from coldlog.model.states import IndexStatus
 from coldlog.operations.build_plan import SegmentWork, plan_commits, plan_tasks
 from coldlog.operations.encoded_rows import ENCODED_DDL, OUTCOME, decode_pieces, read_payloads
@@ -39,6 +39,7 @@ from coldlog.tables.warehouse import Warehouse
 
 PUBLISHED_COLUMNS = (
     "end_offset",
+    "size_bytes",
     "max_timestamp_ms",
     "max_timestamp_offset",
     "min_timestamp_ms",
@@ -66,13 +67,15 @@ PUBLISHED_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSettings:
-    """What a build needs to know; see the settings of the same names."""
+    """What a build needs to know; see the settings of the same names. `decryption_key_ids`: private keys that are
+    there, so that segments which lacked one of them are tried again."""
 
     options: BuildOptions
     max_bytes_per_commit: int
     tasks_per_core: int
     max_quarantined_share: float
     retry_quarantined: bool
+    decryption_key_ids: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -105,10 +108,11 @@ def build_indexes(
     """
     _remove_leftovers(warehouse)
     summary = BuildSummary()
-    pending = _pending_work(warehouse, settings)
+    pending = _pending_work(warehouse, settings, is_mirror=layout.is_mirror)
     _run_commits(warehouse, layout, settings, pending, summary, report)
     indexed_count = summary.indexed_count
-    _run_commits(warehouse, layout, settings, _recount_work(warehouse), summary, report)
+    recounted = _recount_work(warehouse, is_mirror=layout.is_mirror)
+    _run_commits(warehouse, layout, settings, recounted, summary, report)
     summary.recounted_count = summary.indexed_count - indexed_count
     summary.indexed_count = indexed_count
     _fail_if_too_bad(summary, len(pending), settings.max_quarantined_share)
@@ -142,14 +146,19 @@ def _remove_superseded(warehouse: Warehouse) -> None:
     warehouse.merge(SEGMENTS, cleared, update=("superseded_build_number",))
 
 
-def _pending_work(warehouse: Warehouse, settings: BuildSettings) -> list[SegmentWork]:
+def _pending_work(warehouse: Warehouse, settings: BuildSettings, *, is_mirror: bool) -> list[SegmentWork]:
     """Segments to index, counted from the log start offset where their names say that it lies inside them."""
     is_wanted = F.col("index_status") == IndexStatus.PENDING.value
-    if settings.retry_quarantined:
-        is_wanted = is_wanted | (F.col("index_status") == IndexStatus.QUARANTINED.value)
+    is_quarantined = F.col("index_status") == IndexStatus.QUARANTINED.value
     segments = warehouse.read(SEGMENTS)
+    if settings.retry_quarantined:
+        is_wanted = is_wanted | is_quarantined
+    elif settings.decryption_key_ids:
+        segments = segments.join(_unlocked(warehouse, settings.decryption_key_ids), list(SEGMENTS.key), "left")
+        is_wanted = is_wanted | (is_quarantined & F.col("is_unlocked").isNotNull())
     if not segments.where(is_wanted).head(1):
         return []
+    segments = segments.withColumn("is_last", _is_last() if is_mirror else F.lit(False))
     in_order = Window.partitionBy("topic", "partition", "topic_id").orderBy("start_offset", "segment_id")
     next_start = F.lead("start_offset").over(in_order)
     holds_log_start = (F.col("start_offset") < F.col("log_start_offset")) & (
@@ -161,7 +170,14 @@ def _pending_work(warehouse: Warehouse, settings: BuildSettings) -> list[Segment
     return _work_of(counted.where(is_wanted))
 
 
-def _recount_work(warehouse: Warehouse) -> list[SegmentWork]:
+def _unlocked(warehouse: Warehouse, key_ids: frozenset[str]) -> DataFrame:
+    """Segments in quarantine for the lack of a key that is there now; `expected` is its id."""
+    lacked_a_key = F.col("reason") == Reason.DECRYPTION_KEY_MISSING.value
+    locked = warehouse.read(QUARANTINE).where(lacked_a_key & F.col("expected").isin(sorted(key_ids)))
+    return locked.select(*SEGMENTS.key, F.lit(True).alias("is_unlocked"))
+
+
+def _recount_work(warehouse: Warehouse, *, is_mirror: bool) -> list[SegmentWork]:
     """Indexed segments that serve from another offset than the one they were counted from."""
     plan = plan_serving(warehouse)
     try:
@@ -169,15 +185,24 @@ def _recount_work(warehouse: Warehouse) -> list[SegmentWork]:
         if not uncounted.head(1):
             return []
         from_offsets = uncounted.select(*SEGMENTS.key, F.col("must_count_from").alias("count_from_offset"))
-        return _work_of(warehouse.read(SEGMENTS).join(from_offsets, list(SEGMENTS.key), "inner"))
+        segments = warehouse.read(SEGMENTS).withColumn("is_last", _is_last() if is_mirror else F.lit(False))
+        return _work_of(segments.join(from_offsets, list(SEGMENTS.key), "inner"))
     finally:
         plan.unpersist()
+
+
+def _is_last() -> Column:
+    """No listed segment of the same directory begins behind it."""
+    directory = F.regexp_replace(F.try_element_at("objects", F.lit(1))["name"], "/[^/]*$", "")
+    in_directory = Window.partitionBy("topic", "partition", "topic_id", directory)
+    last_start = F.max(F.when(F.col("is_listed"), F.col("start_offset"))).over(in_directory)
+    return F.coalesce(F.col("start_offset") == last_start, F.lit(False))
 
 
 def _work_of(segments: DataFrame) -> list[SegmentWork]:
     columns = (
         *SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "count_from_offset",
-        "announced_size_bytes", "announced_end_offset",
+        "announced_size_bytes", "announced_end_offset", "is_last",
     )  # fmt: skip
     ordered = segments.select(*columns).orderBy(*SEGMENTS.key)
     return [SegmentWork.from_row(row) for row in ordered.toArrow().to_pylist()]

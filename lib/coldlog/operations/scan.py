@@ -33,6 +33,7 @@ WRITTEN_COLUMNS = (
 )  # fmt: skip
 _FROM_LISTING, _FROM_EVENTS = "listing", "events"
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+_LOG_OBJECT_BYTES = "aggregate(filter(objects, o -> o.kind = 'log'), 0L, (bytes, o) -> bytes + o.size_bytes)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +57,11 @@ def scan_segments(warehouse: Warehouse, layout: ArchiveLayout, *, accept_replace
     try:
         listed_segments = listed.where(F.col("unrecognized_name").isNull()).select(*LISTED_SCHEMA.names[:-3])
         expected = _expected(listed_segments, announced_segments(warehouse))
-        differences = _differences(expected, warehouse.read(SEGMENTS)).persist()
+        differences = _differences(expected, warehouse.read(SEGMENTS), is_mirror=layout.is_mirror).persist()
         counts = {row["change"]: row["count"] for row in differences.groupBy("change").count().collect()}
         totals = listed_segments.agg(
             F.count("*").alias("segments"),
-            F.sum("size_bytes").alias("bytes"),
+            F.sum(F.expr(_LOG_OBJECT_BYTES)).alias("bytes"),
             F.count_if(F.size("missing_kinds") > 0).alias("incomplete"),
         ).collect()[0]
         if not totals["segments"]:
@@ -121,19 +122,19 @@ def _expected(listed: DataFrame, announced: DataFrame) -> DataFrame:
     )
 
 
-def _differences(expected: DataFrame, stored: DataFrame) -> DataFrame:
+def _differences(expected: DataFrame, stored: DataFrame, *, is_mirror: bool) -> DataFrame:
     """The written columns of segments that are `new`, `changed` or `gone`.
 
-    A changed time alone matters only to a segment in quarantine: it may have been restored. One that was gone and is
-    back unchanged is indexed still.
+    A changed time of the log alone matters in a mirror, where a file may be replaced by one of the same size, and to a
+    segment in quarantine: it may have been restored. One that was gone and is back unchanged is indexed still.
     """
     before = stored.select(
         *SEGMENTS.key, *(F.col(name).alias(f"stored_{name}") for name in (*WRITTEN_COLUMNS, "topic_id", "build_number"))
     )
     both = expected.withColumn("is_expected", F.lit(True)).join(before, list(SEGMENTS.key), "full_outer")
-    wanted = _wanted(both)
+    wanted = _wanted(both, is_mirror=is_mirror)
     is_new = F.col("stored_index_status").isNull()
-    compared = [name for name in WRITTEN_COLUMNS if name != "log_modified_ms"]
+    compared = [name for name in WRITTEN_COLUMNS if is_mirror or name != "log_modified_ms"]
     is_same = F.lit(True)
     for name in compared:
         is_same = is_same & wanted[name].eqNullSafe(F.col(f"stored_{name}"))
@@ -148,21 +149,24 @@ def _differences(expected: DataFrame, stored: DataFrame) -> DataFrame:
     return both.select(*SEGMENTS.key, topic_id, change.alias("change"), *columns).where(F.col("change").isNotNull())
 
 
-def _wanted(both: DataFrame) -> dict[str, Column]:
+def _wanted(both: DataFrame, *, is_mirror: bool) -> dict[str, Column]:
     """Each written column as it is to be; what was neither listed nor announced has gone, and keeps what was known."""
     stored = {name: F.col(f"stored_{name}") for name in WRITTEN_COLUMNS}
     is_expected, is_listed = F.col("is_expected").isNotNull(), F.coalesce("is_listed", F.lit(False))
     wanted = {name: F.when(is_expected, F.col(name)).otherwise(stored[name]) for name in WRITTEN_COLUMNS}
     for name in LISTED_COLUMNS:
         wanted[name] = F.when(is_listed, F.col(name)).otherwise(stored[name])
+    # Where a listing does not tell the size of a log, what the build read of it stays.
+    has_log = is_listed & F.col("log_modified_ms").isNotNull()
+    kept_size = F.coalesce("size_bytes", stored["size_bytes"])
+    wanted["size_bytes"] = F.when(has_log, kept_size).otherwise(wanted["size_bytes"])
     for name in ("objects", "missing_kinds"):
         wanted[name] = F.coalesce(wanted[name], F.from_json(F.lit("[]"), SEGMENTS.column_types[name]))
     wanted["is_listed"] = is_listed
     is_built = F.col("stored_build_number").isNotNull()
     wanted["txn_index_empty"] = F.when(is_built, stored["txn_index_empty"]).otherwise(wanted["txn_index_empty"])
-    is_restored = (stored["index_status"] == IndexStatus.QUARANTINED.value) & ~F.col("log_modified_ms").eqNullSafe(
-        stored["log_modified_ms"]
-    )
+    may_be_another = F.lit(is_mirror) | (stored["index_status"] == IndexStatus.QUARANTINED.value)
+    is_restored = may_be_another & ~F.col("log_modified_ms").eqNullSafe(stored["log_modified_ms"])
     is_usable = F.col("index_status") == IndexStatus.PENDING.value
     is_untouched = is_usable & F.col("objects").eqNullSafe(stored["objects"]) & ~F.coalesce(is_restored, F.lit(False))
     known = (IndexStatus.INDEXED.value, IndexStatus.QUARANTINED.value)

@@ -7,26 +7,32 @@ store did not answer; to be tried again). Whatever is wrong with a segment becom
 A segment is held to its own side files: the offset index may not point behind the log or beside its batches, the time
 index may not promise what the records do not hold, the transaction index may not list more aborts than there are
 markers.
+
+The last segment of a mirror counts as far as it is whole: a batch that is cut or zeros at its end are no damage, unless
+a whole batch follows (archive.log_windows has the rule). Its log is therefore walked twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import pyarrow as pa
 
 from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind
+from coldlog.archive.log_windows import find_log_end
 from coldlog.errors import ArchiveError, Reason, RetriableError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.sections import SectionReader
+from coldlog.index.aborted_transactions import AbortedTransactions
 from coldlog.index.segment_index import IndexChunk, SegmentIndexer, SegmentSummary
 from coldlog.model.states import IndexDepth
 from coldlog.operations.build_plan import SegmentWork
 from coldlog.operations.encoded_rows import OUTCOME, encode_rows
 from coldlog.operations.index_rows import offset_index_rows, time_index_rows, txn_index_rows
-from coldlog.operations.side_files import read_side_files
+from coldlog.operations.preceding_segments import SegmentLog, find_open_before
+from coldlog.operations.side_files import SideFiles, read_side_files
 from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.time_index import TIME_INDEX
@@ -57,6 +63,7 @@ _FROM_SEGMENTS = (
     "start_offset",
     "segment_id",
     "end_offset",
+    "size_bytes",
     "max_timestamp_ms",
     "max_timestamp_offset",
     "min_timestamp_ms",
@@ -114,25 +121,68 @@ def _index_one(
     """The pieces of one segment; returns what is to be published of it."""
     segment = work.segment
     _require_announced_size(layout, work)
-    side_files = read_side_files(layout, segment)
+    is_open_ended = work.is_last and layout.is_mirror
+    side_files = read_side_files(layout, segment, is_open_ended=is_open_ended)
+    aborted = AbortedTransactions() if side_files.is_without_snapshot else None
     indexer = SegmentIndexer(
         start_offset=segment.start_offset,
         depth=options.depth,
         counted_from_offset=work.count_from_offset,
         sections=SectionReader(limits=options.limits),
     )
-    for chunk in _iter_chunks(layout, segment, indexer, options.window_bytes):
+    size_bytes = _find_end(layout, segment, options) if is_open_ended else layout.log_size_bytes(segment)
+    for chunk in _iter_chunks(layout, segment, indexer, size_bytes, options.window_bytes):
         side_files.offset_index_check.add(chunk)
+        if aborted is not None:
+            aborted.add(chunk.headers, chunk.abort_offsets)
         if len(chunk.headers):
             yield encode_rows(OFFSET_INDEX.name, segment, offset_index_rows(chunk))
         if len(chunk.stairs.offset):
             yield encode_rows(TIME_INDEX.name, segment, time_index_rows(chunk))
     summary = indexer.finish()
+    side_files, open_before = _settle_transactions(layout, work, side_files, aborted, summary, options)
     side_files.require_agreement(summary)
     _require_announced_end(work, summary)
     if side_files.txn_index.entry_count:
         yield encode_rows(TXN_INDEX.name, segment, txn_index_rows(side_files.txn_index))
-    return {**_published(work, summary, options.depth), **side_files.facts(summary)}
+    listed_bytes = segment.listed_log_size_bytes
+    return {
+        **_published(work, summary, options.depth),
+        "size_bytes": size_bytes if listed_bytes is None else listed_bytes,
+        **side_files.facts(summary, open_before),
+    }
+
+
+def _find_end(layout: ArchiveLayout, segment: ListedSegment, options: BuildOptions) -> int:
+    """Where the whole batches of a log end that may be cut or grow."""
+    log = SegmentLog(layout=layout, segment=segment)
+    return find_log_end(log, log.log_file(is_active=True), limits=options.limits, window_bytes=options.window_bytes)
+
+
+def _settle_transactions(
+    layout: ArchiveLayout,
+    work: SegmentWork,
+    side_files: SideFiles,
+    aborted: AbortedTransactions | None,
+    summary: SegmentSummary,
+    options: BuildOptions,
+) -> tuple[SideFiles, Mapping[int, int]]:
+    """The side files with the aborts that the log shows, and the transactions that earlier segments leave open, as far
+    as something depends on them: what is aborted here, and what the last segment leaves open."""
+    open_before: Mapping[int, int] = {}
+    if aborted is not None:
+        asked = aborted.may_begin_before if side_files.is_without_txn_index else frozenset()
+        is_end_asked = work.is_last and aborted.has_batches
+        if is_end_asked:
+            asked |= summary.open_transactions.keys() - summary.ended_producers
+        if asked or is_end_asked:
+            limits, window_bytes = options.limits, options.window_bytes
+            open_before = find_open_before(layout, work.segment, asked, limits=limits, window_bytes=window_bytes)
+        if side_files.is_without_txn_index:
+            side_files = replace(side_files, txn_index=aborted.finish(open_before))
+    if work.is_last and layout.is_mirror:
+        side_files = side_files.up_to(summary.last_offset)
+    return side_files, open_before
 
 
 def _require_announced_size(layout: ArchiveLayout, work: SegmentWork) -> None:
@@ -157,10 +207,10 @@ def _require_announced_end(work: SegmentWork, summary: SegmentSummary) -> None:
 
 
 def _iter_chunks(
-    layout: ArchiveLayout, segment: ListedSegment, indexer: SegmentIndexer, window_bytes: int
+    layout: ArchiveLayout, segment: ListedSegment, indexer: SegmentIndexer, size_bytes: int, window_bytes: int
 ) -> Iterator[IndexChunk]:
-    """The log's chunks, window after window; a window is as large as the next batch if that is larger."""
-    size_bytes = layout.log_size_bytes(segment)
+    """The log's chunks up to `size_bytes`, window after window; a window is as large as the next batch if that is
+    larger."""
     position, needed = 0, 0
     while position < size_bytes:
         wanted = min(max(window_bytes, needed), size_bytes - position)

@@ -8,11 +8,20 @@ another segment or was cut. A log that was cut between two batches shows by noth
 of these files reaches into its last batch (an index has an entry every few kilobytes) not at all; the time index nearly
 always does, for its last entry names the last batch that raised the largest timestamp. A time index or checkpoint that
 was emptied is refused; an empty offset index is what a short segment has.
+
+A mirror's files are copied one by one, and any but the log may be missing; what is missing is not held against the log.
+Indexes of the last segment of a mirror are not read: the log may have been copied before or after them. The checkpoint
+is the partition's as it is now: its entries behind the segment's end are left out, and epochs of the log that are newer
+than all of its entries below that end come from the batches. Aborted transactions come from the log where neither a
+transaction index nor a producer snapshot was copied (with a snapshot, a missing index is one that the broker never
+wrote), and what they begin in earlier segments as `preceding_segments` finds it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -24,6 +33,9 @@ from coldlog.formats.producer_snapshot import ProducerSnapshot, read_producer_sn
 from coldlog.formats.time_index import TimeIndex, read_time_index
 from coldlog.formats.txn_index import TxnIndex, read_txn_index
 from coldlog.index.segment_index import IndexChunk, SegmentSummary
+
+_OFFSET_AND_TIME_INDEX = frozenset({SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX})
+_NOBODY: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,20 +91,51 @@ class SideFiles:
     producer_snapshot: ProducerSnapshot
     leader_epoch_checkpoint: LeaderEpochCheckpoint
     names: dict[SegmentFileKind, str]
+    is_mirror: bool = False
 
-    def facts(self, summary: SegmentSummary) -> dict[str, object]:
-        """What they say, in columns of `segments`. A transaction that the log alone shows to be open counts as open."""
+    def up_to(self, last_offset: int) -> SideFiles:
+        """Without aborts behind that offset, for a log that was copied before its transaction index."""
+        count = int(np.searchsorted(self.txn_index.last_offsets, last_offset, side="right"))
+        columns = {each.name: getattr(self.txn_index, each.name)[:count] for each in fields(TxnIndex)}
+        return replace(self, txn_index=TxnIndex(**columns))
+
+    @property
+    def is_without_snapshot(self) -> bool:
+        """Only the logs can tell which transactions are open at the segment's end."""
+        return self.is_mirror and SegmentFileKind.PRODUCER_SNAPSHOT not in self.names
+
+    @property
+    def is_without_txn_index(self) -> bool:
+        """Only the log can tell which transactions were aborted."""
+        return self.is_without_snapshot and SegmentFileKind.TXN_INDEX not in self.names
+
+    def facts(self, summary: SegmentSummary, open_before: Mapping[int, int] = _NOBODY) -> dict[str, object]:
+        """What they say, in columns of `segments`. A transaction that the log alone shows to be open counts as open;
+        `open_before`: first offsets of those that earlier segments leave open, where there is no snapshot."""
         known = {e.producer_id: e.current_txn_first_offset for e in self.producer_snapshot.entries}
-        open_from = {**summary.open_transactions, **{who: offset for who, offset in known.items() if offset >= 0}}
+        open_from = {
+            **summary.open_transactions,
+            **{who: offset for who, offset in known.items() if offset >= 0},
+            **{who: offset for who, offset in open_before.items() if who not in summary.ended_producers},
+        }
         return {
             "txn_index_empty": self.find_txn_index_empty(summary),
             "leader_epoch_checkpoint": [
-                {"leader_epoch": entry.leader_epoch, "start_offset": entry.start_offset}
-                for entry in self.leader_epoch_checkpoint.entries
+                {"leader_epoch": epoch, "start_offset": offset} for epoch, offset in self._iter_lineage(summary)
             ],
             "open_transaction_count": len(open_from),
             "open_from_offset": min(open_from.values(), default=None),
         }
+
+    def _iter_lineage(self, summary: SegmentSummary) -> Iterator[tuple[int, int]]:
+        entries = self.leader_epoch_checkpoint.entries
+        newest = -1
+        for entry in entries:
+            if not self.is_mirror or entry.start_offset <= summary.last_offset:
+                newest = entry.leader_epoch
+                yield entry.leader_epoch, entry.start_offset
+        if self.is_mirror and SegmentFileKind.LEADER_EPOCH_CHECKPOINT in self.names:
+            yield from ((epoch, offset) for epoch, offset in summary.leader_epochs if epoch > newest)
 
     def find_txn_index_empty(self, summary: SegmentSummary) -> bool | None:
         """None (unknown) where the log has abort markers and the index lists none: a marker of a transaction that wrote
@@ -128,7 +171,8 @@ class SideFiles:
     def _require_contents(self, summary: SegmentSummary) -> None:
         """Kafka adds the largest timestamp to the time index when it closes a segment (unless all are -1), and the
         checkpoint that it uploads has a line for the epoch of the segment."""
-        if not self.time_index.entry_count and summary.largest_batch_timestamp_ms >= 0:
+        has_time_index = SegmentFileKind.TIME_INDEX in self.names
+        if has_time_index and not self.time_index.entry_count and summary.largest_batch_timestamp_ms >= 0:
             raise ArchiveError(
                 Reason.TIME_INDEX_INVALID,
                 "time index has no entry",
@@ -136,7 +180,7 @@ class SideFiles:
                 expected=f"an entry for timestamp {summary.largest_batch_timestamp_ms}",
                 found="0 bytes",
             )
-        if not self.leader_epoch_checkpoint.entries and summary.leader_epochs[-1][0] >= 0:
+        if not self.is_mirror and not self.leader_epoch_checkpoint.entries and summary.leader_epochs[-1][0] >= 0:
             raise ArchiveError(
                 Reason.LEADER_EPOCH_CHECKPOINT_INVALID,
                 "leader epoch checkpoint has no entry",
@@ -157,7 +201,10 @@ class SideFiles:
             )
 
     def _require_leader_epochs(self, summary: SegmentSummary) -> None:
-        """No batch is of an epoch that the lineage, which goes up to the segment's end, has passed over."""
+        """No batch is of an epoch that the lineage, which goes up to the segment's end, has passed over. That of a
+        mirror was copied at another time."""
+        if self.is_mirror:
+            return
         lineage = [entry.leader_epoch for entry in self.leader_epoch_checkpoint.entries]
         for epoch, offset in summary.leader_epochs:
             if lineage and epoch > lineage[0] and epoch not in lineage:
@@ -170,14 +217,22 @@ class SideFiles:
                 )
 
 
-def read_side_files(layout: ArchiveLayout, segment: ListedSegment) -> SideFiles:
-    """Reads and checks every small file; `ArchiveError` names the object."""
-    names = {listed.kind: listed.name for listed in segment.objects}
+def read_side_files(layout: ArchiveLayout, segment: ListedSegment, *, is_open_ended: bool = False) -> SideFiles:
+    """Reads and checks every small file; `ArchiveError` names the object. `is_open_ended`: its log may be cut or grow,
+    so that its indexes are of another moment."""
+    names = {kind: name for kind in SegmentFileKind if (name := segment.object_name_of(kind))}
+    if is_open_ended:
+        names = {kind: name for kind, name in names.items() if kind not in _OFFSET_AND_TIME_INDEX}
     base_offset = segment.start_offset
 
     def content(kind: SegmentFileKind) -> memoryview:
-        if kind is SegmentFileKind.TXN_INDEX and not layout.has_file(segment, kind):
+        if is_open_ended and kind in _OFFSET_AND_TIME_INDEX:
             return memoryview(b"")
+        may_be_missing = layout.is_mirror or kind is SegmentFileKind.TXN_INDEX
+        if may_be_missing and not layout.has_file(segment, kind):
+            return memoryview(b"")
+        if kind not in names:
+            names[kind] = f"{kind.value} of the partition"
         return layout.read_small_file(segment, kind)
 
     kind = SegmentFileKind.OFFSET_INDEX
@@ -188,16 +243,21 @@ def read_side_files(layout: ArchiveLayout, segment: ListedSegment) -> SideFiles:
         kind = SegmentFileKind.TXN_INDEX
         txn_index = read_txn_index(content(kind), base_offset=base_offset)
         kind = SegmentFileKind.PRODUCER_SNAPSHOT
-        producer_snapshot = read_producer_snapshot(content(kind))
+        snapshot = content(kind)
+        is_missing = layout.is_mirror and kind not in names
+        producer_snapshot = ProducerSnapshot(entries=()) if is_missing else read_producer_snapshot(snapshot)
         kind = SegmentFileKind.LEADER_EPOCH_CHECKPOINT
         leader_epoch_checkpoint = read_leader_epoch_checkpoint(content(kind))
     except ArchiveError as wrong:
         raise wrong if wrong.object_name else wrong.with_object_name(names.get(kind, "")) from wrong
     return SideFiles(
-        offset_index_check=OffsetIndexCheck(index=offset_index, object_name=names[SegmentFileKind.OFFSET_INDEX]),
+        offset_index_check=OffsetIndexCheck(
+            index=offset_index, object_name=names.get(SegmentFileKind.OFFSET_INDEX, "")
+        ),
         time_index=time_index,
         txn_index=txn_index,
         producer_snapshot=producer_snapshot,
         leader_epoch_checkpoint=leader_epoch_checkpoint,
         names=names,
+        is_mirror=layout.is_mirror,
     )

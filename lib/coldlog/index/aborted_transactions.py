@@ -1,0 +1,86 @@
+"""aborted_transactions: which transactions does a log show to be aborted, where no transaction index came with it?
+
+Fed the batches of a log in order, it gives the entries that Kafka's own index of that log has: a producer's transaction
+begins with its first transactional batch behind its last marker and ends with a marker; an abort marker of a
+transaction without a batch leaves no entry (ProducerStateManager). The last stable offset of an entry is the first
+offset of the oldest transaction that another producer has open at that marker, or the offset behind the marker.
+
+A log shows only what it holds. A transaction that began before it is known if `finish` is told where;
+`may_begin_before` are the producers of which it has to be told for the first offsets to be exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from coldlog.formats.record_batch import TRANSACTIONAL, BatchHeaders
+from coldlog.formats.txn_index import TxnIndex
+
+Int64Column = npt.NDArray[np.int64]
+_DATA, _MARKER, _ABORT = 0, 1, 2
+
+
+@dataclass(slots=True)
+class AbortedTransactions:
+    """Keeps 25 bytes for each transactional batch."""
+
+    _producer_ids: list[Int64Column] = field(default_factory=list)
+    _offsets: list[Int64Column] = field(default_factory=list)
+    _kinds: list[npt.NDArray[np.int8]] = field(default_factory=list)
+
+    def add(self, headers: BatchHeaders, abort_offsets: Int64Column) -> None:
+        """The next batches, and the offsets of those that are abort markers."""
+        if not headers.has_any(TRANSACTIONAL):
+            return
+        kinds = headers.is_control.astype(np.int8)
+        kinds[np.isin(headers.base_offset, abort_offsets) & headers.is_control] = _ABORT
+        chosen = headers.is_transactional
+        self._producer_ids.append(headers.producer_id[chosen])
+        self._offsets.append(headers.base_offset[chosen])
+        self._kinds.append(kinds[chosen])
+
+    @property
+    def has_batches(self) -> bool:
+        """There is a transactional batch."""
+        return bool(self._offsets)
+
+    @property
+    def may_begin_before(self) -> frozenset[int]:
+        """Producers whose first marker here is an abort: that transaction may have begun in an earlier log."""
+        seen: set[int] = set()
+        found: set[int] = set()
+        for producer_id, _, kind in self._iter_batches():
+            if kind == _ABORT and producer_id not in seen:
+                found.add(producer_id)
+            if kind != _DATA:
+                seen.add(producer_id)
+        return frozenset(found)
+
+    def finish(self, open_before: Mapping[int, int]) -> TxnIndex:
+        """The entries; `open_before`: first offsets of the transactions that were open where the log begins."""
+        open_from = dict(open_before)
+        entries: list[tuple[int, int, int, int]] = []
+        for producer_id, offset, kind in self._iter_batches():
+            if kind == _DATA:
+                open_from.setdefault(producer_id, offset)
+                continue
+            first_offset = open_from.pop(producer_id, None)
+            if kind == _ABORT and first_offset is not None:
+                entries.append((producer_id, first_offset, offset, min(open_from.values(), default=offset + 1)))
+        columns = np.array(entries, dtype=np.int64).reshape(-1, 4).T
+        return TxnIndex(
+            producer_ids=columns[0],
+            first_offsets=columns[1],
+            last_offsets=columns[2],
+            last_stable_offsets=columns[3],
+        )
+
+    def _iter_batches(self) -> list[tuple[int, int, int]]:
+        columns = (self._producer_ids, self._offsets, self._kinds)
+        if not self._offsets:
+            return []
+        return list(zip(*(np.concatenate(column).tolist() for column in columns), strict=True))

@@ -1,0 +1,62 @@
+"""mirror_writer: how would the golden segments lie in a mirror of their broker's log directories?
+
+The broker's own bytes under the names of a log directory. Finished copies of a partition never overlap there, so a
+mirror holds each once. `SIDE_FILES` are what a mirror of everything has beside the logs; an uploader may leave any out.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from coldlog.archive.layout import SegmentFileKind
+from coldlog.archive.local_tiered_storage import SUFFIXES
+from kafka_sample import TIERED_STORAGE, TrueSegment, true_segments
+
+SIDE_FILES = frozenset(kind for kind in SegmentFileKind if kind is not SegmentFileKind.LOG)
+
+
+def golden_topics() -> set[str]:
+    """Topics that have a finished segment."""
+    return {segment["topic"] for segment in true_segments("COPY_SEGMENT_FINISHED")}
+
+
+def write_mirror(
+    directory: Path,
+    *,
+    topics: Collection[str],
+    kinds: Collection[SegmentFileKind] = SIDE_FILES,
+    with_topic_ids: bool = True,
+) -> list[TrueSegment]:
+    """Writes the partitions of `topics` below `directory`; returns their segments, by topic, partition and offset."""
+    segments = sorted(
+        (each for each in true_segments("COPY_SEGMENT_FINISHED") if each["topic"] in topics),
+        key=lambda each: (each["topic"], each["partition"], each["start_offset"]),
+    )
+    for segment in segments:
+        folder = directory / f"{segment['topic']}-{segment['partition']}"
+        folder.mkdir(parents=True, exist_ok=True)
+        if with_topic_ids:
+            (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {segment['topic_id']}\n")
+        for source, target in _files_of(segment, kinds):
+            if source.exists():
+                shutil.copyfile(source, folder / target)
+                shutil.copystat(source, folder / target)
+    return segments
+
+
+def _files_of(segment: TrueSegment, kinds: Collection[SegmentFileKind]) -> Iterable[tuple[Path, str]]:
+    """The files of a segment; a later one's checkpoint takes the place of an earlier one's."""
+    for kind in (SegmentFileKind.LOG, *kinds):
+        source = TIERED_STORAGE / f"{segment['path']}{SUFFIXES[kind]}"
+        yield source, mirrored_name(segment, kind)
+
+
+def mirrored_name(segment: TrueSegment, kind: SegmentFileKind) -> str:
+    """What a file of the segment is called in its partition's directory."""
+    if kind is SegmentFileKind.LEADER_EPOCH_CHECKPOINT:
+        return "leader-epoch-checkpoint"
+    is_at_end = kind is SegmentFileKind.PRODUCER_SNAPSHOT
+    offset = segment["end_offset"] + 1 if is_at_end else segment["start_offset"]
+    return f"{offset:020d}{SUFFIXES[kind]}"

@@ -1,0 +1,107 @@
+"""Mirrors of log directories through the whole pipeline: a broker's truths hold, whatever files were copied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from builders.mirror_writer import SIDE_FILES, golden_topics, write_mirror
+from coldlog.archive.layout import ArchiveLayout, SegmentFileKind
+from coldlog.archive.open_archive import LayoutOptions, open_archive
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.reader import OffsetReader
+from coldlog.tables.definition import TableDefinition
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.txn_index import TXN_INDEX
+from coldlog.tables.unrecognized_objects import UNRECOGNIZED_OBJECTS
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import golden_queries, is_true_answer, run_pipeline, write_log_start_offsets
+from kafka_sample import true_segments
+
+UPLOADED = frozenset({SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX})
+LOGS_ALONE = frozenset({"late.events", "payments.live", "orders"})
+SAME_FACTS = (
+    "topic", "partition", "is_current", "log_start_offset", "leader_epoch_lineage", "earliest_offset",
+    "latest_tiered_offset", "max_timestamp_ms", "max_timestamp_offset", "record_count", "gap_count", "stable_offset",
+    "open_transaction_count",
+)  # fmt: skip
+
+
+def open_mirror(directory: Path, above_partitions: str = "") -> ArchiveLayout:
+    return open_archive(str(directory), "log_directories", LayoutOptions(above_partitions=above_partitions))
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """Everything that lies in a log directory was copied."""
+    folder = tmp_path_factory.mktemp("whole")
+    write_mirror(folder / "mirror", topics=golden_topics(), kinds=SIDE_FILES)
+    log_starts = write_log_start_offsets(folder / "log_starts.csv")
+    return run_pipeline(spark, open_mirror(folder / "mirror"), folder / "warehouse", log_start_offsets=log_starts)
+
+
+@pytest.fixture(scope="module")
+def uploaded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """As Pinterest's uploader writes it with one bit of entropy; of some topics the logs alone."""
+    folder = tmp_path_factory.mktemp("uploaded")
+    topics = golden_topics()
+    for bit, names, kinds in (("0", topics - LOGS_ALONE, UPLOADED), ("1", LOGS_ALONE, frozenset[SegmentFileKind]())):
+        above = folder / "mirror" / bit / "prod"
+        write_mirror(above, topics=names, kinds=kinds, with_topic_ids=False)
+        for partition in above.iterdir():
+            last = max(partition.glob("*.log")).stem
+            (partition / "offset.wm").write_text(last)
+            (partition / "_metadata").write_text('{"metadata": {}}')
+    log_starts = write_log_start_offsets(folder / "log_starts.csv")
+    archive = open_mirror(folder / "mirror", "*/prod")
+    return run_pipeline(spark, archive, folder / "warehouse", log_start_offsets=log_starts)
+
+
+@pytest.fixture(params=["whole", "uploaded"])
+def mirrored(request: pytest.FixtureRequest) -> Warehouse:
+    found: Warehouse = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.mark.parametrize("broker_compatible", [False, True])
+def test_every_answer_of_the_broker_is_given(mirrored: Warehouse, broker_compatible: bool) -> None:
+    queries = golden_queries()
+    with OffsetReader(mirrored.uri, LookupOptions(broker_compatible=broker_compatible)) as reader:
+        answers = reader.list_offsets([(q["topic"], q["partition"], q["ts"]) for q in queries])
+    wrong = [
+        (query, answer)
+        for query, answer in zip(queries, answers, strict=True)
+        if not is_true_answer(query, answer, broker_compatible=broker_compatible)
+    ]
+    assert wrong == []
+    assert sum(answer["offset"] is not None for answer in answers) > 5_000
+
+
+def test_partitions_are_told_as_from_the_tiered_archive(mirrored: Warehouse, golden: Warehouse) -> None:
+    """The lineage of leaders, the stable offset and open transactions too, where nothing but logs was copied."""
+    assert rows_of(mirrored, PARTITION_METADATA, SAME_FACTS) == rows_of(golden, PARTITION_METADATA, SAME_FACTS)
+
+
+def test_aborted_transactions_are_those_of_the_brokers_own_indexes(mirrored: Warehouse) -> None:
+    """Of the uploader's archive they come from the logs; some began in an earlier segment."""
+    true = [
+        (s["start_offset"], (s["topic"], s["partition"], a["pid"], a["first"], a["last"]))
+        for s in true_segments("COPY_SEGMENT_FINISHED")
+        for a in s["aborted"]
+    ]
+    assert sum(entry[3] < start for start, entry in true) == 17
+    columns = ("topic", "partition", "producer_id", "first_offset", "last_offset")
+    assert rows_of(mirrored, TXN_INDEX, columns) == sorted(entry for _, entry in true)
+
+
+def test_nothing_is_quarantined_or_unrecognized(mirrored: Warehouse) -> None:
+    assert mirrored.read(QUARANTINE).count() == 0
+    assert mirrored.read(UNRECOGNIZED_OBJECTS).count() == 0
+
+
+def rows_of(warehouse: Warehouse, table: TableDefinition, columns: tuple[str, ...]) -> list[tuple[object, ...]]:
+    rows = warehouse.read(table).select(*columns).toArrow().to_pylist()
+    return sorted((tuple(row[name] for name in columns) for row in rows), key=repr if columns is SAME_FACTS else None)
