@@ -40,8 +40,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What becomes of a request: an answer of its own (`status`), or the server's up to `body_bytes`, behind which the
-    connection ends (`is_reset`: by a reset), or nothing until the proxy ends (`hangs`)."""
+    """What becomes of a request: an answer of its own (`status`), the server's up to `body_bytes` of its body, behind
+    which the connection ends (`is_reset`: by a reset; without `body_bytes` at once), or nothing at all (`hangs`)."""
 
     status: int = 0
     code: str = ""
@@ -147,6 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
             range=self.headers.get("Range", ""),
             authorization=self.headers.get("Authorization", ""),
         )
+        # Whatever becomes of the request, the connection is at the next one.
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault = proxy.enter(request)
         try:
             if fault is not None and fault.hangs:
@@ -154,13 +156,15 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
             elif fault is not None and fault.status:
                 self._answer(fault)
+            elif fault is not None and fault.body_bytes < 0:
+                self._hang_up(fault)
             else:
                 proxy.closing.wait(proxy.delay_s)
-                self._forward(fault)
+                self._forward(body, fault)
         finally:
             proxy.leave()
 
-    do_HEAD = do_GET  # noqa: N815 - the base class's names
+    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815 - the base class's names
 
     def log_message(self, *_: object) -> None:
         """Silent."""
@@ -177,10 +181,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _forward(self, fault: Fault | None) -> None:
+    def _forward(self, body: bytes, fault: Fault | None) -> None:
         connection = http.client.HTTPConnection(urlsplit(self.server.proxy.upstream).netloc)
         try:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
                 connection.putheader(name, value)

@@ -6,7 +6,8 @@ pickled, and a forked child never touches its parent's: clients are kept by proc
 dropped in the child either: to close it would wake the parent's loop.)
 
 All retrying is done here, in one layer: botocore tries once, and s3fs's own calls, which retry too, are not used,
-because neither sees a body that is cut and the pauses of s3fs have no jitter. A request that may succeed later
+because neither sees a body that is cut and the pauses of s3fs have no jitter. (aiohttp sends a request anew, once and
+at once, whose connection ends without an answer: a connection that was kept may have been closed by the other side.) A request that may succeed later
 (`s3_failures`) is made `max_attempts` times; the pause before each further one doubles from `first_delay_ms` to
 `max_delay_ms`, and is shortened at random by up to a half so that many tasks that were throttled do not come back
 together.
@@ -29,7 +30,15 @@ import numpy as np
 from s3fs import S3FileSystem
 
 from coldlog.archive.s3_environment import s3_endpoint
-from coldlog.archive.s3_failures import Asked, BodyCutError, error_for, is_told_by_status_alone, replaced, status_of
+from coldlog.archive.s3_failures import (
+    Asked,
+    BodyCutError,
+    are_credentials_refused,
+    error_for,
+    is_told_by_status_alone,
+    replaced,
+    status_of,
+)
 from coldlog.errors import RetriableError, UsageError
 
 _Result = TypeVar("_Result")
@@ -197,8 +206,8 @@ class S3Client:
                 return await attempt(await self._files.set_session())
             except Exception as failure:  # noqa: BLE001 - every failure of botocore is told in words of coldlog
                 error = error_for(failure, asked)
-            # Credentials are read anew by the next client: they may have been renewed.
-            self.is_stale = self.is_stale or isinstance(error, UsageError)
+                # The next client looks for them anew.
+                self.is_stale = self.is_stale or are_credentials_refused(failure)
             if not isinstance(error, RetriableError) or number == self.options.max_attempts:
                 break
             await self._pause(delay_s(self.options, number, self._jitter()))

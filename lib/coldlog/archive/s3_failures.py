@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import aiohttp
@@ -58,6 +57,7 @@ _REGION = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-[0-9]{1,2}")
 
 _NO_ANSWER = (
     botocore_exceptions.HTTPClientError,
+    botocore_exceptions.ConnectionError,
     botocore_exceptions.IncompleteReadError,
     botocore_exceptions.ResponseStreamingError,
     ResponseParserError,
@@ -124,6 +124,12 @@ def status_of(failure: Exception) -> int:
         return 0
     status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return status if isinstance(status, int) else 0
+
+
+def are_credentials_refused(failure: Exception) -> bool:
+    """Other credentials may be there meanwhile."""
+    is_lacking = isinstance(failure, (*_NO_CREDENTIALS, *_NOT_LOGGED_IN))
+    return is_lacking or _code_of(failure) in _EXPIRED_CODES | _REFUSED_KEY_CODES
 
 
 def is_told_by_status_alone(failure: Exception) -> bool:
@@ -224,8 +230,9 @@ def _retriable(asked: Asked, what: str) -> RetriableError:
 
 
 def _code_of(failure: Exception) -> str:
-    response: Mapping[str, Mapping[str, object]] = getattr(failure, "response", {})
-    return str(response.get("Error", {}).get("Code", ""))
+    if not isinstance(failure, botocore_exceptions.ClientError):
+        return ""
+    return str(failure.response.get("Error", {}).get("Code", ""))
 
 
 def _shown(failure: Exception) -> str:

@@ -1,0 +1,370 @@
+"""What only a store in a bucket has to do: pages, odd keys, parts, reading ahead, secrets, processes."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import pickle
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coldlog.archive.local_tiered_storage import LocalTieredStorageLayout
+from coldlog.archive.open_archive import open_archive, open_store
+from coldlog.archive.s3_client import S3Options, client_of_process, close_clients
+from coldlog.archive.s3_location import parse_s3_uri
+from coldlog.archive.s3_store import S3Store, open_s3_store
+from coldlog.errors import ArchiveError, Reason, UsageError
+from coldlog.operations.open_layout import layout_opener
+from coldlog.settings_sources import load_settings
+from s3_proxy import Request, S3Proxy
+from s3_server import ACCESS_KEY, PAGE_KEYS, SECRET_KEY, Bucket
+
+MIB = 1 << 20
+LAYOUT = "local_tiered_storage"
+SMALL_PARTS = S3Options(part_bytes=MIB, read_ahead_bytes=3 * MIB)
+
+
+def _store(bucket: Bucket, prefix: str = "p", options: S3Options = SMALL_PARTS) -> S3Store:
+    return open_s3_store(bucket.uri(prefix), options)
+
+
+def _content(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
+
+
+def _ranges(requests: list[Request]) -> list[tuple[int, int]]:
+    """(position, length), in order of position."""
+    bounds = (request.range.removeprefix("bytes=").split("-") for request in requests)
+    return sorted((int(first), int(last) - int(first) + 1) for first, last in bounds)
+
+
+# Listing
+
+
+def test_a_listing_of_partition_directories_does_not_walk_their_objects(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+    directories, objects = PAGE_KEYS + 1, PAGE_KEYS + 2
+    bucket.put({f"p/d{d:02}/{o:02}": b"" for d in range(directories) for o in range(objects)})
+    store = _store(bucket)
+    s3_proxy.forget()
+    assert store.list_directories("") == [f"d{d:02}" for d in range(directories)]
+    assert len(s3_proxy.requests) == 2, "pages of directories, not of the 132 objects"
+    s3_proxy.forget()
+    assert [each.name for each in store.iter_objects("d07")] == [f"d07/{o:02}" for o in range(objects)]
+    assert len(s3_proxy.requests) == 2
+    assert all(each.query["prefix"] == ["p/d07/"] for each in s3_proxy.requests)
+
+
+def test_objects_are_listed_a_page_at_a_time(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+    bucket.put({f"p/{o:02}": b"" for o in range(2 * PAGE_KEYS)})
+    s3_proxy.forget()
+    listed = _store(bucket).iter_objects("")
+    assert next(listed).name == "00"
+    assert len(s3_proxy.requests) == 1
+    assert [each.name for each in listed] == [f"{o:02}" for o in range(1, 2 * PAGE_KEYS)]
+
+
+def test_the_whole_bucket_may_be_the_root(bucket: Bucket) -> None:
+    bucket.put({"a/one": b"1", "top": b"22"})
+    store = _store(bucket, "")
+    assert store.list_directories("") == ["a"]
+    assert [each.name for each in store.iter_objects("")] == ["top"]
+    assert store.read_range("a/one", 0, 9).tobytes() == b"1"
+
+
+@pytest.mark.parametrize(
+    "name", ["per%20cent %", "a b+c&d=e?f#g", "ü/日本/\U0001f600", "'\"<>&;", "back\\slash", "t\tab"]
+)
+def test_odd_names_are_listed_and_read_as_they_are(bucket: Bucket, name: str) -> None:
+    bucket.put({f"pre fix%2B/{name}": b"content"})
+    store = _store(bucket, "pre fix%2B")
+    directory = name.rpartition("/")[0]
+    assert [each.name for each in store.iter_objects(directory)] == [name]
+    assert (store.read_range(name, 3, 9).tobytes(), store.size_bytes(name)) == (b"tent", 7)
+
+
+def test_markers_of_directories_are_directories_and_no_objects(bucket: Bucket) -> None:
+    bucket.put({"p/": b"", "p/empty/": b"", "p/full/": b"", "p/full/one": b"1", "p/odd/": b"content", "p/none": b""})
+    store = _store(bucket)
+    assert store.list_directories("") == ["empty", "full", "odd"]
+    assert [each.name for each in store.iter_objects("")] == ["none"]
+    assert list(store.iter_objects("empty")) == []
+    assert [each.name for each in store.iter_objects("full")] == ["full/one"]
+    assert [(each.name, each.size_bytes) for each in store.iter_objects("odd")] == [("odd/", 7)]
+
+
+def test_what_lies_below_parts_that_are_no_names_shows_once_and_is_not_entered(bucket: Bucket) -> None:
+    bucket.put({"p//a": b"", "p//b": b"", "p/../c": b"", "p/d//e": b"", "p/f": b""})
+    store = _store(bucket)
+    assert store.list_directories("") == ["d"]
+    assert [each.name for each in store.iter_objects("")] == ["../", "/", "f"]
+    assert [each.name for each in store.iter_objects("d")] == ["d//"]
+
+
+def test_a_layout_lists_strays_of_a_bucket_as_unrecognized(bucket: Bucket) -> None:
+    bucket.put(
+        {"p/kafka-tiered-storage/photos/x": b"", "p/kafka-tiered-storage//x": b"", "p/kafka-tiered-storage/t%": b""}
+    )
+    listing = open_archive(bucket.uri("p"), LAYOUT).list_partition_directories()
+    assert [each.name for each in listing.unrecognized] == ["photos", "/", "t%"]
+
+
+# Reading
+
+
+def test_a_long_range_is_fetched_in_parts_at_once_and_ends_with_the_object(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+    content = _content(5 * MIB + 77)
+    bucket.put({"p/log": content})
+    s3_proxy.delay_s = 0.05
+    s3_proxy.forget()
+    assert _store(bucket).read_range("log", 1000, 2**50) == content[1000:]
+    assert sum(length for _, length in _ranges(s3_proxy.gets)) == len(content) - 1000, "no byte is asked for twice"
+    assert s3_proxy.most_under_way > 2
+
+
+def test_one_batch_is_one_request(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+    content = _content(3 * MIB)
+    bucket.put({"p/log": content})
+    store = _store(bucket)
+    for position, length in ((MIB, 40_000), (MIB + 40_000, 70_000), (0, 500)):
+        s3_proxy.forget()
+        assert store.read_range("log", position, length) == content[position : position + length]
+        assert _ranges(s3_proxy.requests) == [(position, length)]
+
+
+def _walk(store: S3Store, name: str, size: int, window_bytes: int, left_over: int) -> bytes:
+    """As a log is walked: each window begins a little before the end of the last one."""
+    read, position = bytearray(), 0
+    while position < size:
+        window = store.read_range(name, position, min(window_bytes, size - position))
+        consumed = len(window) if position + len(window) == size else len(window) - left_over
+        read += window[:consumed]
+        position += consumed
+    return bytes(read)
+
+
+@pytest.mark.parametrize("left_over", [0, 1, 70_000])
+def test_a_walk_is_read_ahead_within_its_bound_and_asks_for_no_byte_twice(
+    bucket: Bucket, s3_proxy: S3Proxy, left_over: int
+) -> None:
+    content = _content(9 * MIB + 5)
+    bucket.put({"p/log": content})
+    store = _store(bucket)
+    s3_proxy.delay_s = 0.05
+    s3_proxy.forget()
+    assert _walk(store, "log", len(content), MIB, left_over) == content
+    ranges = _ranges(s3_proxy.gets)
+    assert sum(length for _, length in ranges) == len(content)
+    assert all(length <= MIB for _, length in ranges)
+    assert s3_proxy.most_under_way == 3, "three parts are the 3 MiB that may be read ahead"
+
+
+def test_walks_of_several_objects_and_threads_do_not_mix(bucket: Bucket) -> None:
+    contents = {f"log{number}": _content(4 * MIB + number) for number in range(4)}
+    bucket.put({f"p/{name}": content for name, content in contents.items()})
+    store, found = _store(bucket), {}
+
+    def walk(name: str) -> None:
+        found[name] = _walk(store, name, len(contents[name]), 2 * MIB, 9) == contents[name]
+
+    threads = [threading.Thread(target=walk, args=(name,)) for name in contents]
+    for thread in threads:
+        thread.start()
+    for name, content in contents.items():
+        assert store.read_range(name, 0, 2 * MIB) == content[: 2 * MIB]
+        assert store.read_range(name, 2 * MIB, 2 * MIB) == content[2 * MIB : 4 * MIB]
+    for thread in threads:
+        thread.join()
+    assert found == dict.fromkeys(contents, True)
+
+
+def test_a_walk_that_is_left_and_begun_again_sees_the_object_as_it_is_then(bucket: Bucket) -> None:
+    bucket.put({"p/log": _content(4 * MIB)})
+    store = _store(bucket)
+    store.read_range("log", 0, MIB)
+    newer = _content(4 * MIB + 1)
+    bucket.put({"p/log": newer})
+    assert _walk(store, "log", len(newer), MIB, 7) == newer
+
+
+@pytest.mark.parametrize("size", [4 * MIB, 2 * MIB, 10])
+def test_an_object_that_is_replaced_under_a_walk_is_refused(bucket: Bucket, size: int) -> None:
+    bucket.put({"p/log": bytes(4 * MIB)})
+    store = _store(bucket, options=S3Options(part_bytes=MIB, read_ahead_bytes=MIB))
+    store.read_range("log", 0, MIB)
+    store.read_range("log", MIB, MIB // 2)
+    bucket.put({"p/log": _content(size)})
+    with pytest.raises(ArchiveError, match="replaced while it was read in log") as refused:
+        store.read_range("log", MIB + 5, 3 * MIB)
+    assert refused.value.reason is Reason.OBJECT_UNREADABLE
+
+
+def test_an_object_that_became_shorter_gives_fewer_bytes_and_one_that_is_gone_none(bucket: Bucket) -> None:
+    bucket.put({"p/log": b"0123456789"})
+    store = _store(bucket)
+    bucket.put({"p/log": b"0123"})
+    assert store.read_range("log", 0, 10).tobytes() == b"0123"
+    assert store.read_range("log", 4, 6).tobytes() == b""
+    bucket.delete("p/log")
+    with pytest.raises(ArchiveError) as refused:
+        store.read_range("log", 0, 10)
+    assert refused.value.reason is Reason.OBJECT_MISSING
+
+
+# Archives by uri
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "S3"])
+@pytest.mark.parametrize("below", ["", "/", "/kafka-tiered-storage", "/kafka-tiered-storage/"])
+def test_every_way_to_name_an_archive_in_a_bucket_opens_the_same_tree(bucket: Bucket, scheme: str, below: str) -> None:
+    directory = "orders-0-AAAAAAAAAAAAAAAAAAAAAA"
+    bucket.put({f"tier/kafka-tiered-storage/{directory}/x": b""})
+    layout = open_archive(f"{scheme}://{bucket.name}/tier{below}", LAYOUT)
+    assert [each.name for each in layout.list_partition_directories().directories] == [directory]
+    assert isinstance(layout, LocalTieredStorageLayout)
+    assert layout.uri == f"{scheme}://{bucket.name}/tier{below}"
+
+
+def test_an_archive_that_was_opened_once_is_opened_again_without_a_request(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+    bucket.put({"kafka-tiered-storage/orders-0-AAAAAAAAAAAAAAAAAAAAAA/x": b"content"})
+    opener = layout_opener(load_settings("local", [f"archive.uri={bucket.uri()}"]))
+    opener()
+    s3_proxy.forget()
+    opener()
+    assert s3_proxy.requests == []
+
+
+def test_prefixes_without_an_archive_are_refused(bucket: Bucket) -> None:
+    bucket.put({"photos/a/x": b""})
+    for prefix in ("photos", "none", ""):
+        with pytest.raises(UsageError, match="holds neither kafka-tiered-storage nor"):
+            open_archive(bucket.uri(prefix), LAYOUT)
+    with pytest.raises(UsageError, match="no directory at .*none: the bucket .* holds no key that begins so"):
+        open_store(bucket.uri("none"))
+    assert open_store(bucket.uri("photos")).list_directories("") == ["a"]
+
+
+@pytest.mark.parametrize("uri", ["s3://", "s3:///x", "s3://b/a//b", "s3://b/../c", "s3://b\0ucket/x", "s3://a b/c"])
+def test_uris_that_name_no_place_in_a_bucket_are_refused(uri: str) -> None:
+    with pytest.raises(UsageError):
+        open_archive(uri, LAYOUT)
+
+
+def test_a_prefix_is_taken_as_it_is_written() -> None:
+    location = parse_s3_uri("s3://my-bucket/a%20b/c+d #e/")
+    assert (location.bucket, location.prefix) == ("my-bucket", "a%20b/c+d #e")
+
+
+# Credentials, endpoint, processes
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://AKIAX:S3CRET@bucket/x",
+        "s3a://AKIAX:S3C/RET@bucket/x",
+        "s3://S3CRET@bucket",
+        "s3://bucket/x?X-Amz-Signature=S3CRET&X-Amz-Credential=S3CRET",
+        "https://user:S3CRET@host/bucket",
+        "https://host/bucket/x?X-Amz-Signature=S3CRET",
+    ],
+)
+def test_uris_with_secrets_are_refused_and_not_repeated(uri: str) -> None:
+    refusals: tuple[Callable[[], object], ...] = (
+        lambda: open_archive(uri, LAYOUT),
+        lambda: open_store(uri),
+        lambda: load_settings("local", [f"archive.uri={uri}"]),
+    )
+    for refuse in refusals:
+        with pytest.raises(UsageError) as refused:
+            refuse()
+        assert "S3C" not in str(refused.value)
+        assert "RET" not in str(refused.value)
+
+
+def test_neither_pickles_nor_words_of_a_store_hold_what_it_was_read_with(
+    bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    bucket.put({"p/kafka-tiered-storage/orders-0-AAAAAAAAAAAAAAAAAAAAAA/x": b"content"})
+    layout = open_archive(bucket.uri("p"), LAYOUT)
+    assert isinstance(layout, LocalTieredStorageLayout)
+    store = layout.store
+    store.read_range("orders-0-AAAAAAAAAAAAAAAAAAAAAA/x", 0, 9)
+    told = [repr(layout), str(store), caplog.text, *(repr(each) for each in (store.uri, S3Options()))]
+    for secret in (SECRET_KEY, ACCESS_KEY, "127.0.0.1"):
+        assert secret.encode() not in pickle.dumps((layout, store))
+        assert not [each for each in told if secret in each]
+
+
+def test_a_changed_environment_counts_from_the_next_read_on(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket.put({"p/one": b"1"})
+    store = _store(bucket)
+    assert store.read_range("one", 0, 1).tobytes() == b"1"
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with pytest.raises(UsageError, match="no credentials for .*AWS_PROFILE"):
+        store.read_range("one", 0, 1)
+
+
+def test_a_profile_names_credentials_endpoint_region_and_path_style(
+    bucket: Bucket, s3_proxy: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.put({"p/one": b"1"})
+    config, credentials = tmp_path / "config", tmp_path / "credentials"
+    config.write_text(
+        f"[profile archive]\nregion = eu-west-3\nendpoint_url = {s3_proxy.endpoint}\ns3 =\n  addressing_style = path\n"
+    )
+    credentials.write_text("[archive]\naws_access_key_id = AKIAOFTHEPROFILE\naws_secret_access_key = x\n")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
+    monkeypatch.setenv("AWS_PROFILE", "archive")
+    s3_proxy.forget()
+    assert _store(bucket).read_range("one", 0, 1).tobytes() == b"1"
+    (asked,) = s3_proxy.requests
+    assert asked.path == f"/{bucket.name}/p/one"
+    assert "Credential=AKIAOFTHEPROFILE/" in asked.authorization
+    assert "/eu-west-3/s3/" in asked.authorization
+    monkeypatch.setenv("AWS_REGION", "eu-south-2")
+    _store(bucket).read_range("one", 0, 1)
+    assert "/eu-south-2/s3/" in s3_proxy.requests[-1].authorization
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(UsageError, match="AWS_PROFILE"):
+        _store(bucket).read_range("one", 0, 1)
+
+
+def test_forked_children_read_while_their_parent_does(bucket: Bucket) -> None:
+    """The parent's client, its loop and its walk are left alone, whatever it has under way."""
+    content = _content(6 * MIB)
+    bucket.put({"p/log": content, "p/one": b"1"})
+    store = _store(bucket)
+    store.read_range("log", 0, MIB)
+    parents = client_of_process(SMALL_PARTS)
+    fork = multiprocessing.get_context("fork")
+    ours, its = fork.Pipe(duplex=False)
+
+    def read() -> None:
+        found: object = None
+        try:
+            window = store.read_range("log", MIB // 2, 5 * MIB)
+            found = window == content[MIB // 2 : MIB // 2 + 5 * MIB], client_of_process(SMALL_PARTS) is parents
+            close_clients()
+        finally:
+            its.send(found)
+            os._exit(0)
+
+    children = [fork.Process(target=read) for _ in range(2)]
+    for child in children:
+        child.start()
+    assert store.read_range("log", MIB // 2, 5 * MIB) == content[MIB // 2 : MIB // 2 + 5 * MIB]
+    told = [ours.recv() if ours.poll(60) else None for _ in children]
+    for child in children:
+        child.join(60)
+        child.kill()
+    assert told == [(True, False)] * len(children)
+    assert store.read_range("one", 0, 1).tobytes() == b"1"
