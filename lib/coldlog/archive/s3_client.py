@@ -7,10 +7,10 @@ dropped in the child either: to close it would wake the parent's loop.)
 
 All retrying is done here, in one layer: botocore tries once, and s3fs's own calls, which retry too, are not used,
 because neither sees a body that is cut and the pauses of s3fs have no jitter. (aiohttp sends a request anew, once and
-at once, whose connection ends without an answer: a connection that was kept may have been closed by the other side.) A request that may succeed later
-(`s3_failures`) is made `max_attempts` times; the pause before each further one doubles from `first_delay_ms` to
-`max_delay_ms`, and is shortened at random by up to a half so that many tasks that were throttled do not come back
-together.
+at once, whose connection ends without an answer: one that was kept may have been closed by the other side.) A request
+that may succeed later (`s3_failures`) is made `max_attempts` times; the pause before each further one doubles from
+`first_delay_ms` to `max_delay_ms`, and is shortened at random by up to a half so that many tasks that were throttled do
+not come back together.
 """
 
 from __future__ import annotations
