@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from coldlog.archive.aiven_keys import list_key_ids
 from coldlog.archive.layout import ArchiveLayout
 from coldlog.archive.open_archive import open_store
 from coldlog.brokers.kafka_client import Cluster, open_cluster
@@ -216,6 +217,7 @@ def build_settings(job: Job) -> BuildSettings:
         tasks_per_core=own.tasks_per_core,
         max_quarantined_share=own.max_quarantined_share,
         retry_quarantined=own.retry_quarantined,
+        decryption_key_ids=list_key_ids(),
     )
 
 
