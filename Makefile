@@ -7,7 +7,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.venv/numba-cache
 ARGUMENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-broker lint types format bench constraints clean distclean
+.PHONY: help setup test test-broker test-airflow lint types format bench constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,10 @@ test: setup ## run every test that needs no server of its own (ARGUMENTS="-k nam
 
 test-broker: setup ## run the tests that start a Kafka broker of their own
 	$(PYTHON) -m pytest tests/broker $(ARGUMENTS)
+
+test-airflow: setup ## run the DAGs on an Airflow of their own
+	@$(SETUP_PYTHON) environment.py airflow
+	$(PYTHON) -m pytest tests/airflow $(ARGUMENTS)
 
 lint: setup ## check style, format and the import contracts
 	.venv/bin/ruff check .
@@ -39,10 +43,12 @@ bench: setup ## measure, side by side with the peers
 constraints: setup ## pin again what setup.cfg's packages need (UPGRADE=--upgrade takes the newest)
 	$(PYTHON) -m uv pip compile setup.cfg --universal --python-version 3.11 --all-extras --quiet $(UPGRADE) \
 		--no-header --no-annotate --no-emit-index-url --output-file constraints.txt
+	$(PYTHON) -m uv pip compile conf/airflow/requirements.txt --universal --python-version 3.11 --quiet $(UPGRADE) \
+		--no-header --no-annotate --no-emit-index-url --output-file conf/airflow/constraints.txt
 
 clean: ## remove what runs and tests leave behind; packages and jars stay
 	rm -rf warehouse spark-warehouse metastore_db derby.log build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 		.import_linter_cache .venv/numba-cache
 
 distclean: clean ## remove packages and jars too
-	rm -rf .venv .jars .jars.partial .setup.lock lib/coldlog.egg-info
+	rm -rf .venv .venv-airflow .tools .jars .jars.partial .setup.lock lib/coldlog.egg-info

@@ -3,6 +3,7 @@
     python3.11 environment.py runtime        what jobs need
     python3.11 environment.py development    tests, lint and types too
     python3.11 environment.py airflow        an Airflow beside it, to test the DAGs with
+    python3.11 environment.py cluster        a server of S3 that checks signatures, to test a cluster with (needs Go)
 
 `.venv` holds the packages of setup.cfg at the versions of constraints.txt, `.jars` the jars of conf/jars/pom.xml and
 one with the class of lib/java, made by the compiler that Spark brings (no JDK needed). Each has a stamp with the hash
@@ -23,7 +24,7 @@ import sys
 import time
 import xml.etree.ElementTree as ElementTree
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,12 +37,16 @@ AIRFLOW = REPOSITORY / ".venv-airflow"
 AIRFLOW_REQUIREMENTS = REPOSITORY / "conf" / "airflow" / "requirements.txt"
 AIRFLOW_CONSTRAINTS = REPOSITORY / "conf" / "airflow" / "constraints.txt"
 JAVA_SOURCES = REPOSITORY / "lib" / "java"
+TOOLS = REPOSITORY / ".tools"
+VERSITYGW = TOOLS / "versitygw"
+VERSITYGW_MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 OWN_JAR = "coldlog-log-store.jar"
 CONSTRAINTS = REPOSITORY / "constraints.txt"
 INSTALLING = VENV / "coldlog-installing"
 
 EXTRAS = {"runtime": "", "development": "[kafka,test,lint]"}
-KINDS = (*EXTRAS, "airflow")
+PACKAGES = {"runtime": "runtime", "development": "development", "airflow": "runtime", "cluster": "development"}
+"""Which of `EXTRAS` a kind of environment needs."""
 MINIMUM_PYTHON = (3, 11)
 MINIMUM_JAVA = 17
 MAVEN_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -53,9 +58,9 @@ class SetupError(Exception):
 
 
 def main(argv: list[str]) -> int:
-    """Install what is missing for `argv[0]`, one of `KINDS`; returns an exit code."""
-    if len(argv) != 1 or argv[0] not in KINDS:
-        print(f"usage: environment.py {' | '.join(KINDS)}", file=sys.stderr)
+    """Install what is missing for `argv[0]`, a key of `PACKAGES`; returns an exit code."""
+    if len(argv) != 1 or argv[0] not in PACKAGES:
+        print(f"usage: environment.py {' | '.join(PACKAGES)}", file=sys.stderr)
         return 2
     try:
         check_python()
@@ -70,17 +75,17 @@ def main(argv: list[str]) -> int:
 
 
 def install_missing(kind: str) -> None:
-    """Packages and jars; beside them Airflow, whose jobs need no more of `.venv` than others."""
-    packages = kind if kind in EXTRAS else "runtime"
-    if has_packages(packages) and has_jars() and (kind != "airflow" or has_airflow()):
+    """Packages and jars; beside them Airflow, or a server of S3."""
+    packages = PACKAGES[kind]
+    if has_packages(packages) and has_jars() and has_beside(kind):
         return
     with only_one_process() as lock:
         if not has_packages(packages):
             install_packages(packages, lock)
         if not has_jars():
             resolve_jars(lock)
-        if kind == "airflow" and not has_airflow():
-            install_airflow(lock)
+        if not has_beside(kind):
+            _BESIDE[kind][1](lock)
 
 
 def check_python() -> None:
@@ -140,9 +145,19 @@ def has_jars() -> bool:
     return read_stamp(JARS / "stamp") == jars_hash()
 
 
+def has_beside(kind: str) -> bool:
+    """What that kind needs beside packages and jars is there."""
+    return kind not in _BESIDE or _BESIDE[kind][0]()
+
+
 def has_airflow() -> bool:
     """`.venv-airflow` holds what conf/airflow names, for this place."""
     return read_stamp(AIRFLOW / "coldlog-stamp") == airflow_hash()
+
+
+def has_versitygw() -> bool:
+    """`.tools` holds the program at its version."""
+    return VERSITYGW.exists() and read_stamp(TOOLS / "versitygw-stamp") == VERSITYGW_MODULE
 
 
 def packages_stamp(kind: str) -> Path:
@@ -213,9 +228,9 @@ def install_with_uv(target: str, lock: int) -> bool:
 def install_airflow(lock: int) -> None:
     """Make `.venv-airflow` anew: Airflow's packages and coldlog's do not fit into one environment."""
     start = time.monotonic()
-    say(f"installing Airflow into {AIRFLOW} (500 MB)")
+    say(f"installing Airflow into {AIRFLOW} (660 MB)")
     shutil.rmtree(AIRFLOW, ignore_errors=True)
-    run([sys.executable, "-m", "venv", str(AIRFLOW)], lock)
+    run([str(getattr(sys, "_base_executable", sys.executable)), "-m", "venv", str(AIRFLOW)], lock)
     python = str(AIRFLOW / "bin" / "python")
     wanted = ["--requirement", str(AIRFLOW_REQUIREMENTS), "--constraint", str(AIRFLOW_CONSTRAINTS)]
     with_uv = [str(PYTHON), "-m", "uv", "pip", "install", "--quiet", "--python", python, "--compile-bytecode", *wanted]
@@ -224,6 +239,23 @@ def install_airflow(lock: int) -> None:
         run([python, "-m", "pip", "--quiet", "install", *wanted], lock)
     (AIRFLOW / "coldlog-stamp").write_text(airflow_hash(), encoding="utf-8")
     say(f"installed in {time.monotonic() - start:.0f} s")
+
+
+def install_versitygw(lock: int) -> None:
+    """Build the program from its sources, where Go's own proxy and checksums are used; it appears when it is whole."""
+    start = time.monotonic()
+    go = shutil.which("go")
+    if go is None:
+        raise SetupError("Go 1.24 or newer is needed for the S3 server of the cluster tests; set PATH")
+    say(f"building versitygw in {TOOLS} (three minutes of a processor)")
+    partial = TOOLS / "partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    run([go, "install", VERSITYGW_MODULE], lock, {**os.environ, "GOBIN": str(partial)})
+    (partial / "versitygw").replace(VERSITYGW)
+    shutil.rmtree(partial)
+    (TOOLS / "versitygw-stamp").write_text(VERSITYGW_MODULE, encoding="utf-8")
+    say(f"built in {time.monotonic() - start:.0f} s")
 
 
 def uv_environment() -> dict[str, str]:
@@ -358,6 +390,13 @@ def run(command: list[str], lock: int, environment: dict[str, str] | None = None
 def say(text: str) -> None:
     """A line of progress."""
     print(f"coldlog: {text}", file=sys.stderr, flush=True)
+
+
+_BESIDE: dict[str, tuple[Callable[[], bool], Callable[[int], None]]] = {
+    "airflow": (has_airflow, install_airflow),
+    "cluster": (has_versitygw, install_versitygw),
+}
+"""By kind: whether it is there, and what installs it."""
 
 
 if __name__ == "__main__":

@@ -86,6 +86,26 @@ def test_the_fallback_for_maven_names_what_the_pom_names() -> None:
     assert not any("$" in package for package in packages)
 
 
+def test_airflow_is_installed_anew_when_its_versions_or_its_place_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hashes = {environment.airflow_hash()}
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text(environment.AIRFLOW_CONSTRAINTS.read_text() + "numpy==1\n")
+    monkeypatch.setattr(environment, "AIRFLOW_CONSTRAINTS", constraints)
+    hashes.add(environment.airflow_hash())
+    monkeypatch.setattr(environment, "REPOSITORY", tmp_path)
+    hashes.add(environment.airflow_hash())
+    assert len(hashes) == 3
+
+
+def test_what_airflow_needs_is_pinned() -> None:
+    wanted = [line for line in environment.AIRFLOW_REQUIREMENTS.read_text().splitlines() if not line.startswith("#")]
+    pinned = environment.AIRFLOW_CONSTRAINTS.read_text().splitlines()
+    assert all("==" in line for line in [*wanted, *pinned])
+    assert set(wanted) <= set(pinned)
+
+
 def test_every_direct_requirement_is_pinned_alike_in_both_files() -> None:
     config = configparser.ConfigParser()
     config.read(environment.REPOSITORY / "setup.cfg")
@@ -94,4 +114,38 @@ def test_every_direct_requirement_is_pinned_alike_in_both_files() -> None:
     pinned = (environment.REPOSITORY / "constraints.txt").read_text().splitlines()
     assert direct
     assert all("==" in line for line in [*direct, *pinned])
-    assert set(direct) <= {re.split(r"\s*;", line)[0] for line in pinned}
+    without_extras = {re.sub(r"\[.*\]", "", line) for line in direct}
+    assert without_extras <= {re.split(r"\s*;", line)[0] for line in pinned}
+
+
+def test_a_server_of_s3_is_built_for_a_cluster_once_and_again_for_another_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By a go that notes what it was told and leaves a program, or fails."""
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/told\ntouch "$GOBIN/versitygw"\nexit "${{FAILS:-0}}"\n')
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{go.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(environment, "TOOLS", tmp_path / "tools")
+    monkeypatch.setattr(environment, "VERSITYGW", tmp_path / "tools" / "versitygw")
+    lock = (tmp_path / "lock").open("w")
+    with lock:
+        monkeypatch.setenv("FAILS", "1")
+        with pytest.raises(environment.SetupError, match="go install .*versitygw@v1.8.0"):
+            environment.install_versitygw(lock.fileno())
+        assert not environment.has_beside("cluster")
+        monkeypatch.setenv("FAILS", "0")
+        environment.install_versitygw(lock.fileno())
+    assert environment.has_beside("cluster")
+    monkeypatch.setattr(environment, "VERSITYGW_MODULE", "another@v2")
+    assert not environment.has_beside("cluster")
+    assert (tmp_path / "told").read_text() == "install github.com/versity/versitygw/cmd/versitygw@v1.8.0\n" * 2
+
+
+def test_without_go_the_server_of_s3_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(environment.SetupError, match="Go 1.24 or newer is needed"):
+        environment.install_versitygw(0)
