@@ -1,0 +1,175 @@
+"""One suite over all layouts, each over each store: every segment, every file, every byte, and what is not there."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind, SegmentListing
+from coldlog.archive.local_store import LocalStore
+from coldlog.archive.memory_store import MemoryStore
+from coldlog.archive.object_store import ObjectStore
+from coldlog.archive.s3_client import S3Options
+from coldlog.archive.s3_store import open_s3_store
+from coldlog.errors import ArchiveError, Reason, UsageError
+from example_archives import EXAMPLES, PLACES, Example, Place
+
+SMALL_KINDS = tuple(kind for kind in SegmentFileKind if kind is not SegmentFileKind.LOG)
+OpenStore = Callable[[Mapping[str, bytes]], ObjectStore]
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
+    """Opens a store that holds the objects given, and others that lie beside it where there is a beside."""
+    if request.param == "memory":
+        return MemoryStore
+    if request.param == "local":
+        return lambda objects: _local_store(tmp_path / "archive", objects)
+    bucket = request.getfixturevalue("bucket")
+
+    def open_bucket(objects: Mapping[str, bytes]) -> ObjectStore:
+        bucket.put({f"tier/{name}": content for name, content in objects.items()} | {"tier-2/x": b"", "x": b""})
+        return open_s3_store(bucket.uri("tier"), S3Options())
+
+    return open_bucket
+
+
+def _local_store(root: Path, objects: Mapping[str, bytes]) -> LocalStore:
+    root.mkdir(exist_ok=True)
+    for name, content in objects.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return LocalStore(root=str(root), uri=str(root))
+
+
+@pytest.fixture(scope="module", params=list(EXAMPLES))
+def example(request: pytest.FixtureRequest) -> Example:
+    return EXAMPLES[request.param]()
+
+
+@pytest.fixture
+def layout(example: Example, open_store: OpenStore) -> ArchiveLayout:
+    return example.open_layout(open_store(example.objects))
+
+
+def listed(layout: ArchiveLayout) -> dict[Place, ListedSegment]:
+    """Every segment, by where it begins."""
+    directories = layout.list_partition_directories().directories
+    segments = [segment for directory in directories for segment in layout.list_segments(directory).segments]
+    return {(segment.topic, segment.partition, segment.start_offset): segment for segment in segments}
+
+
+def strays(layout: ArchiveLayout) -> Iterator[str]:
+    beside = layout.list_partition_directories()
+    yield from (stray.name for stray in beside.unrecognized)
+    for directory in beside.directories:
+        yield from (stray.name for stray in layout.list_segments(directory).unrecognized)
+
+
+def test_partitions_and_segments_are_listed_in_order_and_nothing_else(layout: ArchiveLayout, example: Example) -> None:
+    directories = layout.list_partition_directories().directories
+    assert [(directory.topic, directory.partition) for directory in directories] == list(PLACES)
+    assert list(listed(layout)) == list(example.files)
+    assert list(strays(layout)) == []
+    for segment in listed(layout).values():
+        assert segment.missing_kinds == ()
+        assert len(segment.segment_id) == 22
+    assert len({segment.segment_id for segment in listed(layout).values()}) == len(example.files)
+
+
+def test_every_byte_of_every_file_comes_back(layout: ArchiveLayout, example: Example) -> None:
+    segments = listed(layout)
+    assert segments
+    for place, segment in segments.items():
+        files = example.files[place]
+        log = files[SegmentFileKind.LOG]
+        assert layout.log_size_bytes(segment) == len(log)
+        assert layout.read_log_range(segment, 0, len(log)) == log
+        for kind in SMALL_KINDS:
+            assert layout.has_file(segment, kind) == (kind in files)
+            if kind in files:
+                assert layout.read_small_file(segment, kind) == files[kind]
+
+
+def test_a_range_of_the_log_is_a_slice_that_ends_with_it(layout: ArchiveLayout, example: Example) -> None:
+    chance = random.Random(7)
+    place, segment = chance.choice(list(listed(layout).items()))
+    log = example.files[place][SegmentFileKind.LOG]
+    ranges = [(0, 0), (0, 1), (len(log) - 1, 1), (len(log) - 1, 99), (len(log), 1), (len(log) + 7, 3), (0, 1 << 40)]
+    ranges += [(chance.randrange(len(log)), chance.randrange(len(log))) for _ in range(20)]
+    for position, length in ranges:
+        window = layout.read_log_range(segment, position, length)
+        assert window == log[position : position + length]
+        assert window.readonly
+
+
+def test_a_file_that_was_not_stored_is_missing(layout: ArchiveLayout, example: Example) -> None:
+    missing = [
+        (segment, kind)
+        for place, segment in listed(layout).items()
+        for kind in SMALL_KINDS
+        if kind not in example.files[place]
+    ]
+    assert missing
+    for segment, kind in missing:
+        assert not layout.has_file(segment, kind)
+        with pytest.raises(ArchiveError) as refused:
+            layout.read_small_file(segment, kind)
+        assert refused.value.reason is Reason.OBJECT_MISSING
+        assert refused.value.object_name
+
+
+def test_a_log_is_no_small_file(layout: ArchiveLayout) -> None:
+    segment = next(iter(listed(layout).values()))
+    with pytest.raises(UsageError, match="ranges"):
+        layout.read_small_file(segment, SegmentFileKind.LOG)
+
+
+def test_layout_and_listing_can_be_sent_to_another_process(layout: ArchiveLayout, example: Example) -> None:
+    sent: ArchiveLayout = pickle.loads(pickle.dumps(layout))
+    assert (sent.name, sent.uri, sent.is_mirror) == (layout.name, layout.uri, layout.is_mirror)
+    directory = layout.list_partition_directories().directories[0]
+    listing: SegmentListing = pickle.loads(pickle.dumps(sent.list_segments(pickle.loads(pickle.dumps(directory)))))
+    assert listing == layout.list_segments(directory)
+    segment = listing.segments[0]
+    place = (segment.topic, segment.partition, segment.start_offset)
+    assert sent.read_log_range(segment, 0, 1 << 30) == example.files[place][SegmentFileKind.LOG]
+
+
+def test_listed_twice_it_is_the_same(layout: ArchiveLayout) -> None:
+    assert listed(layout) == listed(layout)
+
+
+def test_what_is_part_of_no_segment_is_told_by_name(example: Example, open_store: OpenStore) -> None:
+    layout = example.open_layout(open_store({**example.objects, **dict.fromkeys(example.strays, b"stray")}))
+    assert sorted(strays(layout)) == sorted(example.strays)
+    assert list(listed(layout)) == list(example.files)
+
+
+def test_segments_deleted_since_they_were_listed_are_missing_by_name(example: Example, open_store: OpenStore) -> None:
+    """Listed in an archive, read in the same one without its objects."""
+    segments = listed(example.open_layout(MemoryStore(example.objects)))
+    kept = {name: content for name, content in example.objects.items() if "payments" not in name}
+    emptied = example.open_layout(open_store({**kept, "other/file": b""}))
+    for segment in segments.values():
+        with pytest.raises(ArchiveError) as refused:
+            emptied.read_log_range(segment, 0, 1)
+        assert refused.value.reason is Reason.OBJECT_MISSING
+        assert "payments" in refused.value.object_name
+
+
+def test_a_directory_deleted_since_it_was_listed_holds_no_segments(example: Example, open_store: OpenStore) -> None:
+    directories = example.open_layout(MemoryStore(example.objects)).list_partition_directories().directories
+    emptied = example.open_layout(open_store({"other/file": b""}))
+    for directory in directories:
+        assert emptied.list_segments(directory) == SegmentListing(segments=(), unrecognized=())
+
+
+def test_an_archive_without_objects_lists_nothing(example: Example) -> None:
+    listing = example.open_layout(MemoryStore({})).list_partition_directories()
+    assert (listing.directories, listing.unrecognized) == ((), ())
