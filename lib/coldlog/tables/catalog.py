@@ -16,6 +16,7 @@ from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.txn_index import TXN_INDEX
 from coldlog.tables.txn_segments import TXN_SEGMENTS
 from coldlog.tables.unrecognized_objects import UNRECOGNIZED_OBJECTS
+from coldlog.tables.validation_results import VALIDATION_RESULTS
 
 INDEX_TABLES: tuple[TableDefinition, ...] = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 """The tables that a build fills by segment, and that only count once `segments` says so."""
@@ -32,4 +33,5 @@ ALL_TABLES: tuple[TableDefinition, ...] = (
     UNRECOGNIZED_OBJECTS,
     JOB_RUNS,
     LIST_OFFSETS_EXPIRATIONS,
+    VALIDATION_RESULTS,
 )

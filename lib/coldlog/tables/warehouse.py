@@ -149,10 +149,13 @@ class Warehouse:
     def has(self, table: TableDefinition) -> bool:
         return DeltaTable.isDeltaTable(self.spark, self.location(table))
 
-    def read(self, table: TableDefinition) -> DataFrame:
-        """All columns of the definition; a table that is missing or lacks one is a `UsageError`."""
+    def read(self, table: TableDefinition, version: int | None = None) -> DataFrame:
+        """All columns of the definition, of a `version` if one is named; a table that is missing or lacks one is a
+        `UsageError`."""
         reader = self.spark.read.format("delta")
-        if self.as_of is not None:
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        elif self.as_of is not None:
             version = self.version(table)
             if version is None:
                 return self.local(table, [])

@@ -2,14 +2,14 @@
 
 A job that writes holds a lease: the object `.coldlog-writers/<number>` in the warehouse, which it has put on the
 condition that nothing had that name (`If-None-Match: *`), and which it puts again every few seconds. The highest number
-is the writer. Another job takes the next number when that one was released, or was not put again for `ttl_s` seconds,
-both by the store's own clock. So a job that was killed keeps others away for `ttl_s` at the most.
+is the writer. Another job takes the next number when that one was released, or was not put again for `ttl_s` seconds by
+the store's own clock. So a job that was killed keeps others away for `ttl_s` at the most.
 
 A lease alone protects nothing: a writer that was paused past its end may wake in the middle of a commit. So every
 commit of a lease's holder carries Delta's transaction identifier `APPLICATION` with a version that begins with the
-lease's number, and whoever takes a lease that was not released commits its own number to every table before it reads
-any (`Warehouse.fence`). Delta makes no commit whose version is not above the newest one in the table, and none that
-has met another one of the same application on its way; the late writer is told so by `confirm`.
+lease's number, and whoever follows a lease that was not released at a good end commits its own number to every table
+before it reads any (`Warehouse.fence`). Delta makes no commit whose version is not above the newest one in the table,
+and none that has met another one of the same application on its way; the late writer is told so by `confirm`.
 
 A store that does not honour the condition is refused with `UsageError`: it is asked, by putting the same object twice.
 Errors: `LeaseHeldError` while another job writes, `LeaseLostError` when this one has lost the warehouse,
@@ -26,7 +26,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -42,6 +42,8 @@ APPLICATION = "coldlog.writer"
 FOLDER = ".coldlog-writers"
 DEFAULT_TTL_S = 60.0
 _COMMITS_PER_LEASE = 1 << 32
+_HELD, _LEFT, _RELEASED = "held", "left", "released"
+"""A lease is left where its job failed: others may write at once, but a commit of its JVM may be on its way."""
 _KEPT_LEASES = 8
 
 
@@ -57,7 +59,7 @@ class LeaseLostError(RetriableError):
 class _Newest:
     number: int
     holder: str
-    is_released: bool
+    state: str
     age_s: float
 
 
@@ -65,7 +67,7 @@ class _Newest:
 class WarehouseLease:
     """The lease `number` of the warehouse at `uri`, held by this process.
 
-    `was_abandoned`: the one before it was not released, so its writer may still be on its way.
+    `was_abandoned`: the one before it did not come to a good end, so its writer may still be on its way.
     """
 
     uri: str
@@ -100,12 +102,12 @@ class WarehouseLease:
     def renew(self) -> None:
         """Puts the lease's object again; to be called more often than every `ttl_s`."""
         asked_s = self._monotonic()
-        self._store.put(self.number, is_released=False)
+        self._store.put(self.number, _HELD)
         self._renewed_s = asked_s
 
-    def release(self) -> None:
-        """Lets others write at once."""
-        self._store.put(self.number, is_released=True)
+    def release(self, *, is_finished: bool) -> None:
+        """Lets others write at once; `is_finished`: no commit is on its way."""
+        self._store.put(self.number, _RELEASED if is_finished else _LEFT)
 
     def _lost(self, why: str) -> LeaseLostError:
         return LeaseLostError(f"this job no longer writes the warehouse {self.uri}: {why}; run it again")
@@ -114,8 +116,7 @@ class WarehouseLease:
 @contextmanager
 def holding_lease(uri: str, bucket: str, prefix: str, *, ttl_s: float = DEFAULT_TTL_S) -> Iterator[WarehouseLease]:
     """A lease of the warehouse, renewed in the background and released at the end."""
-    store = _LeaseStore(bucket, f"{prefix}/{FOLDER}/" if prefix else f"{FOLDER}/", uri)
-    lease = take_lease(uri, store, ttl_s=ttl_s)
+    lease = take_lease(uri, bucket, prefix, ttl_s=ttl_s)
     ended = threading.Event()
 
     def renew() -> None:
@@ -128,20 +129,25 @@ def holding_lease(uri: str, bucket: str, prefix: str, *, ttl_s: float = DEFAULT_
 
     thread = threading.Thread(target=renew, name="coldlog-lease", daemon=True)
     thread.start()
+    is_finished = False
     try:
         yield lease
+        is_finished = True
     finally:
         ended.set()
         thread.join()
-        lease.release()
+        # What is done is done: a lease that cannot be released now ends by itself.
+        with suppress(RetriableError):
+            lease.release(is_finished=is_finished)
 
 
 def take_lease(
-    uri: str, store: _LeaseStore, *, ttl_s: float, monotonic: Callable[[], float] = time.monotonic
+    uri: str, bucket: str, prefix: str, *, ttl_s: float, monotonic: Callable[[], float] = time.monotonic
 ) -> WarehouseLease:
     """The next lease, if the newest one has ended."""
+    store = _LeaseStore(bucket, f"{prefix}/{FOLDER}/" if prefix else f"{FOLDER}/", uri)
     newest = store.find_newest()
-    if newest is not None and not newest.is_released and newest.age_s <= ttl_s:
+    if newest is not None and newest.state == _HELD and newest.age_s <= ttl_s:
         raise LeaseHeldError(
             f"another job ({newest.holder}) is writing the warehouse {uri}; run one at a time. If it was killed, its "
             f"lease ends in {max(1, round(ttl_s - newest.age_s))} s"
@@ -159,7 +165,7 @@ def take_lease(
     return WarehouseLease(
         uri=uri,
         number=number,
-        was_abandoned=newest is not None and not newest.is_released,
+        was_abandoned=newest is not None and newest.state != _RELEASED,
         ttl_s=ttl_s,
         _store=store,
         _monotonic=monotonic,
@@ -190,14 +196,14 @@ class _LeaseStore:
         return _Newest(
             number=max(numbers),
             holder=told["holder"],
-            is_released=told["is_released"],
+            state=told["state"],
             age_s=(now - answer["LastModified"]).total_seconds(),
         )
 
     def create(self, number: int) -> bool:
         """Puts the lease if there is none of that number; returns whether it did."""
         try:
-            self._call("put_object", Key=self._key(number), Body=self._content(is_released=False), IfNoneMatch="*")
+            self._call("put_object", Key=self._key(number), Body=self._content(_HELD), IfNoneMatch="*")
         except ClientError as refused:
             # 409: another put of the same name is under way.
             if refused.response["ResponseMetadata"]["HTTPStatusCode"] in (409, 412):
@@ -205,10 +211,10 @@ class _LeaseStore:
             raise self._refused(refused) from None
         return True
 
-    def put(self, number: int, *, is_released: bool) -> None:
+    def put(self, number: int, state: str) -> None:
         """Puts the lease again."""
         try:
-            self._call("put_object", Key=self._key(number), Body=self._content(is_released=is_released))
+            self._call("put_object", Key=self._key(number), Body=self._content(state))
         except ClientError as refused:
             raise self._refused(refused) from None
 
@@ -219,18 +225,23 @@ class _LeaseStore:
                 self._call("delete_object", Key=self._key(old))
 
     def _list_numbers(self) -> list[int]:
-        try:
-            answer = self._call("list_objects_v2", Prefix=self._folder)
-        except ClientError as refused:
-            raise self._refused(refused) from None
-        names = [each["Key"].removeprefix(self._folder) for each in answer.get("Contents", ())]
-        return [int(name) for name in names if name.isdecimal()]
+        names: list[str] = []
+        further: dict[str, str] = {}
+        while True:
+            try:
+                page = self._call("list_objects_v2", Prefix=self._folder, **further)
+            except ClientError as refused:
+                raise self._refused(refused) from None
+            names += [each["Key"].removeprefix(self._folder) for each in page.get("Contents", ())]
+            if not page.get("IsTruncated"):
+                return [int(name) for name in names if name.isdecimal()]
+            further = {"ContinuationToken": page["NextContinuationToken"]}
 
     def _key(self, number: int) -> str:
         return f"{self._folder}{number:020d}"
 
-    def _content(self, *, is_released: bool) -> bytes:
-        return json.dumps({"holder": self._holder, "is_released": is_released}).encode()
+    def _content(self, state: str) -> bytes:
+        return json.dumps({"holder": self._holder, "state": state}).encode()
 
     def _call(self, operation: str, **arguments: object) -> Mapping[str, Any]:
         try:

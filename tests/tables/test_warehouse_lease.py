@@ -1,0 +1,206 @@
+"""Two jobs never write one warehouse on S3 at once, and one that comes too late writes nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from coldlog.errors import RetriableError, UsageError
+from coldlog.tables.job_runs import JOB_RUNS
+from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.warehouse_lease import FOLDER, LeaseHeldError, LeaseLostError, WarehouseLease, take_lease
+from coldlog.tables.warehouse_lock import writing
+from s3_proxy import Fault, S3Proxy
+from s3_server import ACCESS_KEY, SECRET_KEY, Bucket
+
+
+def _take(bucket: Bucket, *, ttl_s: float = 60.0, monotonic: Callable[[], float] = lambda: 0.0) -> WarehouseLease:
+    return take_lease(bucket.uri("wh"), bucket.name, "wh", ttl_s=ttl_s, monotonic=monotonic)
+
+
+def _take_over(bucket: Bucket) -> WarehouseLease:
+    """As if the lease before it had not been renewed in time."""
+    lease = _take(bucket, ttl_s=-1)
+    lease.ttl_s = 60
+    return lease
+
+
+def test_second_writer_is_told_who_the_first_one_is_until_it_ends(bucket: Bucket) -> None:
+    uri = bucket.uri("wh")
+    with writing(uri) as first:
+        assert first is not None
+        with pytest.raises(LeaseHeldError, match=r"another job \(.*process \d+.*is writing.*one at a time.*ends in"):
+            _take(bucket)
+    second = _take(bucket)
+    assert (first.was_abandoned, second.was_abandoned, second.number) == (False, False, first.number + 1)
+
+
+def test_a_lease_that_nobody_renews_ends_and_whoever_held_it_is_told(bucket: Bucket) -> None:
+    late = _take(bucket)
+    late.confirm()
+    taken = _take_over(bucket)
+    assert taken.was_abandoned
+    taken.confirm()
+    with pytest.raises(LeaseLostError, match=f"lease {late.number} was taken over by lease {taken.number}; run it"):
+        late.confirm()
+    # What it still puts is under a number that counts no more.
+    late.renew()
+    taken.confirm()
+
+
+def test_a_writer_that_was_paused_for_longer_than_its_lease_goes_no_further(bucket: Bucket) -> None:
+    clock = [100.0]
+    lease = _take(bucket, monotonic=lambda: clock[0])
+    clock[0] += 59
+    lease.require()
+    lease.renew()
+    clock[0] += 59
+    lease.require()
+    clock[0] += 2
+    with pytest.raises(LeaseLostError, match="not renewed for 60 s"):
+        lease.require()
+
+
+def test_a_failed_writer_lets_others_in_at_once_but_its_late_commits_are_expected(bucket: Bucket) -> None:
+    with pytest.raises(RuntimeError, match="in the middle"), writing(bucket.uri("wh")):
+        raise RuntimeError("in the middle")
+    assert _take(bucket).was_abandoned
+
+
+def test_the_newest_of_many_leases_counts_and_old_ones_go(bucket: Bucket) -> None:
+    for _ in range(25):
+        with writing(bucket.uri("wh")):
+            pass
+    assert _take(bucket).number == 26
+    left = bucket.client.list_objects_v2(Bucket=bucket.name, Prefix=f"wh/{FOLDER}/")["Contents"]
+    assert len(left) < 15
+
+
+def test_of_many_that_begin_at_once_one_wins(bucket: Bucket) -> None:
+    outcomes: list[int | None] = []
+    together = threading.Barrier(8)
+
+    def begin() -> None:
+        together.wait()
+        try:
+            outcomes.append(_take(bucket).number)
+        except LeaseHeldError:
+            outcomes.append(None)
+
+    threads = [threading.Thread(target=begin) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes, key=lambda number: number is None) == [1] + [None] * 7
+
+
+def test_a_store_that_puts_in_spite_of_the_condition_is_refused(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+    s3_proxy.strikes = lambda request: request.method == "PUT"
+    s3_proxy.faults = [Fault(status=200), Fault(status=200)]
+    with pytest.raises(UsageError, match="If-None-Match is ignored.*use a store with conditional writes"):
+        _take(bucket)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "words"),
+    [
+        (Fault(status=403, code="AccessDenied"), UsageError, "may not be written.*s3:PutObject.*whose credentials"),
+        (Fault(status=404, code="NoSuchBucket"), UsageError, "no bucket.*correct warehouse.uri"),
+        (Fault(status=400, code="ExpiredToken"), UsageError, "refuses .ExpiredToken, 400"),
+    ],
+)
+def test_what_the_store_refuses_is_told_with_what_to_do_and_without_secrets(
+    bucket: Bucket, s3_proxy: S3Proxy, fault: Fault, error: type[Exception], words: str
+) -> None:
+    s3_proxy.faults = [fault]
+    with pytest.raises(error, match=words) as refused:
+        _take(bucket)
+    told = repr(refused.getrepr(chain=True))
+    assert SECRET_KEY not in told
+    assert ACCESS_KEY not in told
+
+
+def test_a_store_that_is_down_may_be_tried_again(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    with pytest.raises(RetriableError, match="does not answer"):
+        _take(bucket)
+
+
+def _open(spark: SparkSession, location: Path, lease: WarehouseLease) -> Warehouse:
+    warehouse = Warehouse(spark=spark, uri=str(location), lease=lease)
+    warehouse.create_missing()
+    return warehouse
+
+
+def _log_starts(warehouse: Warehouse) -> dict[str, int]:
+    rows = warehouse.read(LOG_START_OFFSETS).select("topic", "log_start_offset").collect()
+    return {row[0]: row[1] for row in rows}
+
+
+def _row(topic: str, offset: int) -> dict[str, object]:
+    return {"topic": topic, "partition": 0, "log_start_offset": offset}
+
+
+def test_a_writer_that_wakes_behind_another_commits_nothing(
+    spark: SparkSession, warehouse: Path, bucket: Bucket
+) -> None:
+    late = _open(spark, warehouse, _take(bucket))
+    late.append(LOG_START_OFFSETS, late.local(LOG_START_OFFSETS, [_row("before", 1)]))
+    now = _open(spark, warehouse, _take_over(bucket))
+    now.fence()
+    with pytest.raises(LeaseLostError):
+        late.append(LOG_START_OFFSETS, late.local(LOG_START_OFFSETS, [_row("late", 1)]))
+    with pytest.raises(LeaseLostError):
+        late.merge(LOG_START_OFFSETS, late.local(LOG_START_OFFSETS, [_row("before", 2)]))
+    with pytest.raises(LeaseLostError):
+        late.delete_keys(LOG_START_OFFSETS, late.local(LOG_START_OFFSETS, [_row("before", 2)]))
+    assert _log_starts(now) == {"before": 1}
+    now.merge(LOG_START_OFFSETS, now.local(LOG_START_OFFSETS, [_row("before", 3), _row("new", 1)]))
+    now.delete_keys(LOG_START_OFFSETS, now.local(LOG_START_OFFSETS, [_row("new", 1)]))
+    now.append(JOB_RUNS, now.local(JOB_RUNS, []))
+    assert _log_starts(now) == {"before": 3}
+
+
+def test_a_commit_that_is_on_its_way_when_another_takes_over_is_not_made(
+    spark: SparkSession, warehouse: Path, bucket: Bucket, tmp_path: Path
+) -> None:
+    late = _open(spark, warehouse, _take(bucket))
+    begun, go = tmp_path / "begun", tmp_path / "go"
+
+    def wait(topic: str) -> str:
+        import time
+
+        begun.touch()
+        while not go.exists():
+            time.sleep(0.05)
+        return topic
+
+    slow = late.local(LOG_START_OFFSETS, [_row("late", 1)]).withColumn(
+        "topic", F.udf(wait, "string", useArrow=False)("topic")
+    )
+    failures: list[BaseException] = []
+
+    def commit() -> None:
+        try:
+            late.append(LOG_START_OFFSETS, slow)
+        except LeaseLostError as lost:
+            failures.append(lost)
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    while not begun.exists():
+        thread.join(0.05)
+    now = _open(spark, warehouse, _take_over(bucket))
+    now.fence()
+    go.touch()
+    thread.join()
+    assert len(failures) == 1
+    assert _log_starts(now) == {}
