@@ -11,8 +11,8 @@ was emptied is refused; an empty offset index is what a short segment has.
 
 A mirror's files are copied one by one, and any but the log may be missing; what is missing is not held against the log.
 Indexes of the last segment of a mirror are not read: the log may have been copied before or after them. The checkpoint
-is the partition's as it is now: its entries behind the segment's end are left out, and epochs of the log that are newer
-than all of its entries below that end come from the batches. Aborted transactions come from the log where neither a
+is the partition's as it is now: its entries behind the segment's end are left out; if some are left, epochs of the log
+that are newer come from the batches. Aborted transactions come from the log where neither a
 transaction index nor a producer snapshot was copied (with a snapshot, a missing index is one that the broker never
 wrote), and what they begin in earlier segments as `preceding_segments` finds it.
 """
@@ -134,7 +134,7 @@ class SideFiles:
             if not self.is_mirror or entry.start_offset <= summary.last_offset:
                 newest = entry.leader_epoch
                 yield entry.leader_epoch, entry.start_offset
-        if self.is_mirror and SegmentFileKind.LEADER_EPOCH_CHECKPOINT in self.names:
+        if self.is_mirror and newest >= 0:
             yield from ((epoch, offset) for epoch, offset in summary.leader_epochs if epoch > newest)
 
     def find_txn_index_empty(self, summary: SegmentSummary) -> bool | None:

@@ -1,0 +1,113 @@
+"""Mirrors of log directories: ids made of places, directories above the partitions, what a broker leaves behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coldlog.archive.layout import ListedSegment, SegmentFileKind
+from coldlog.archive.log_directories_layout import LogDirectoriesLayout
+from coldlog.archive.memory_store import MemoryStore
+from coldlog.archive.open_archive import LayoutOptions, open_archive
+from coldlog.errors import UsageError
+from coldlog.model.ids import uuid_bytes
+
+STEM = "00000000000000000042"
+METADATA = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
+
+
+def segments_of(objects: dict[str, bytes], above_partitions: str = "") -> list[ListedSegment]:
+    layout = LogDirectoriesLayout(store=MemoryStore(objects), above_partitions=above_partitions)
+    directories = layout.list_partition_directories().directories
+    return [segment for directory in directories for segment in layout.list_segments(directory).segments]
+
+
+def test_id_stands_for_the_place_whatever_lies_there() -> None:
+    one, grown = ({f"a-b-0/{STEM}.log": content} for content in (b"x", b"xyz"))
+    (first,), (second,) = segments_of(one), segments_of(grown)
+    assert first.segment_id == second.segment_id
+    assert len(uuid_bytes(first.segment_id)) == 16
+    assert first.objects != second.objects
+    assert (first.topic, first.partition, first.topic_id, first.start_offset) == ("a-b", 0, "", 42)
+
+
+def test_id_is_the_one_that_the_documents_promise() -> None:
+    """Ids are in tables: another rule would make every warehouse index its mirror anew."""
+    (segment,) = segments_of({f"a-b-0/{STEM}.log": b"x", "a-b-0/partition.metadata": METADATA})
+    assert (segment.topic_id, segment.segment_id) == ("AAAAAAAAAAAAAAAAAAAAAQ", "3TpwK0Sslhp4lXTulauLYA")
+
+
+def test_place_offset_and_topic_id_make_other_segments() -> None:
+    objects = {f"{broker}/a-0/{offset:020d}.log": b"x" for broker in (1, 2) for offset in (0, 7)}
+    with_id = {**objects, "1/a-0/partition.metadata": METADATA}
+    ids = {segment.segment_id for each in (objects, with_id) for segment in segments_of(each, "*")}
+    assert len(ids) == 4 + 2
+
+
+def test_partitions_are_looked_for_where_the_pattern_leads() -> None:
+    names = ("00/prod/a-0", "01/prod/b-1", "01/test/c-0", "prod/d-0", "e-0")
+    objects = {f"{name}/{STEM}.log": b"x" for name in names} | {"00/stray": b""}
+    layout = LogDirectoriesLayout(store=MemoryStore(objects), above_partitions="0?/prod")
+    listing = layout.list_partition_directories()
+    assert [directory.name for directory in listing.directories] == ["00/prod/a-0", "01/prod/b-1"]
+    assert [stray.name for stray in listing.unrecognized] == ["e-0", "prod"]
+    assert [segment.topic for segment in segments_of(objects, "*/test")] == ["c"]
+
+
+@pytest.mark.parametrize("above", ["/", "*/", "/a", "../a", "a//b"])
+def test_pattern_that_leads_nowhere_is_refused(above: str) -> None:
+    with pytest.raises(UsageError, match="not the names of directories"):
+        LogDirectoriesLayout(store=MemoryStore({}), above_partitions=above)
+
+
+def test_what_a_broker_or_an_uploader_keeps_beside_segments_is_known() -> None:
+    known = [
+        "meta.properties", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint",
+        "replication-offset-checkpoint", "cleaner-offset-checkpoint", ".lock", ".kafka_cleanshutdown",
+        "a-0/offset.wm", "a-0/_metadata", "a-0/leader-epoch-checkpoint", "a-0/partition.metadata",
+        f"a-0/{STEM}.snapshot",
+    ]  # fmt: skip
+    left = [
+        "a-0/00000000000000000000.log.deleted",
+        "a-0/00000000000000000000.log.swap",
+        "a-0/00000000000000000001.index",
+        "a-0.3c0e9a6fd8ce4dd6b2a7b2f3d8b8b0a1-delete/00000000000000000000.log",
+    ]
+    layout = LogDirectoriesLayout(store=MemoryStore(dict.fromkeys([*known, *left, f"a-0/{STEM}.log"], b"x")))
+    listing = layout.list_partition_directories()
+    below = layout.list_segments(listing.directories[0])
+    assert [segment.start_offset for segment in below.segments] == [42]
+    assert [stray.name for stray in listing.unrecognized] == ["a-0.3c0e9a6fd8ce4dd6b2a7b2f3d8b8b0a1-delete"]
+    assert [stray.name for stray in below.unrecognized] == left[:3]
+
+
+def test_snapshot_belongs_to_the_segment_that_ends_where_it_stands() -> None:
+    names = ("00000000000000000000.log", f"{STEM}.snapshot", f"{STEM}.log", "00000000000000000099.snapshot")
+    first, last = segments_of(dict.fromkeys((f"a-0/{name}" for name in names), b"x"))
+    found = first.find_object(SegmentFileKind.PRODUCER_SNAPSHOT)
+    assert found is not None
+    assert found.name == f"a-0/{STEM}.snapshot"
+    assert last.find_object(SegmentFileKind.PRODUCER_SNAPSHOT) is None
+
+
+def test_last_log_without_a_byte_waits_and_an_earlier_one_does_not() -> None:
+    objects = {"a-0/00000000000000000000.log": b"", f"a-0/{STEM}.log": b""}
+    first, last = segments_of(objects)
+    assert (first.missing_kinds, last.missing_kinds) == ((), (SegmentFileKind.LOG,))
+
+
+def test_new_leader_does_not_make_segments_look_changed() -> None:
+    log = {f"a-0/{STEM}.log": b"x"}
+    before, after = ({**log, "a-0/leader-epoch-checkpoint": text} for text in (b"0\n0\n", b"0\n1\n3 50\n"))
+    assert segments_of(before) == segments_of(after)
+
+
+def test_mirror_is_opened_by_its_settings_and_refused_where_it_is_none(tmp_path: Path) -> None:
+    (tmp_path / "07" / "prod" / "a-0").mkdir(parents=True)
+    options = LayoutOptions(above_partitions="*/prod")
+    layout = open_archive(str(tmp_path), "log_directories", options)
+    assert [directory.topic for directory in layout.list_partition_directories().directories] == ["a"]
+    for uri, wrong in ((tmp_path, LayoutOptions()), (tmp_path / "07", options)):
+        with pytest.raises(UsageError, match="holds no directory"):
+            open_archive(str(uri), "log_directories", wrong)
