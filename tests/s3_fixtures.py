@@ -8,17 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import environment
 import pytest
 
 from coldlog.archive.s3_client import close_clients
 from s3_proxy import S3Proxy, running_proxy
-from s3_server import Bucket, S3Server, running_moto
+from s3_server import Bucket, S3Server, running_moto, running_versitygw
 
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """moto's server, for the whole run; `environment()` is what reaches it."""
     with running_moto(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """versitygw, for the whole run; a machine that lacks the program fails the test."""
+    if not environment.has_versitygw():
+        pytest.fail("versitygw is needed and is not there; `python3.11 environment.py cluster` builds it")
+    with running_versitygw(environment.VERSITYGW, tmp_path_factory.mktemp("versitygw")) as server:
         yield server
 
 
