@@ -91,6 +91,10 @@ def with_field(path: str, value: object) -> bytes:
 
 LIES: list[tuple[str, object]] = [
     ("version", "2"),
+    ("of another version", 1),
+    ("chunkIndex.transformedChunks", ""),
+    ("segmentIndexes.offset.length", 1),
+    ("encryption.iv", ""),
     ("version", 1),
     ("compression", "false"),
     ("compression", True),
@@ -152,7 +156,7 @@ def test_what_the_plugin_need_not_write_may_lack() -> None:
     assert described.txn_index_empty is None
     assert read(with_field("remoteLogSegmentMetadata", ...)).described is None
     assert read(with_field("segmentIndexes.transaction", None)).indexes.transaction is None
-    assert read(with_field("of a later version", {"a": [1]})).encryption is not None
+    assert read(with_field("remoteLogSegmentMetadata.of a later broker", {"a": [1]})).encryption is not None
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ SegmentEncryptionMetadataV1):
       aad                      base64
     remoteLogSegmentMetadata   what the broker asked to upload; the plugin writes it and does not read it
 
-Encrypted chunks and indexes are longer by `ENCRYPTION_OVERHEAD_BYTES`; an index of no bytes stays empty. Fields that
-are not named here are passed over.
+Encrypted chunks and indexes are longer by `ENCRYPTION_OVERHEAD_BYTES`; an index of no bytes stays empty. Fields of
+other names are refused, as the plugin refuses them (else `encryption` with a changed letter would mean none), but
+within `remoteLogSegmentMetadata`, which has what the broker's version knows.
 
 Refused (`MANIFEST_INVALID`): what is no JSON object of this shape, with the byte where JSON ends too early; numbers
 below zero or beyond int32; ranges that do not touch; sizes that do not agree with compression and encryption; more than
@@ -48,6 +49,11 @@ from coldlog.formats.aiven_chunk_index import (
 MAX_MANIFEST_BYTES = 8 * 1024 * 1024
 ENCRYPTION_OVERHEAD_BYTES = 28
 """An initialization vector of 12 bytes and a tag of 16."""
+_MANIFEST_NAMES = (
+    "version", "chunkIndex", "segmentIndexes", "compression", "encryption", "remoteLogSegmentMetadata",
+)  # fmt: skip
+_INDEX_NAMES = ("offset", "timestamp", "producerSnapshot", "leaderEpoch", "transaction")
+_SIZE_NAMES = ("type", "originalChunkSize", "originalFileSize")
 _INT64_MAX = (1 << 63) - 1
 _SHOWN_CHARACTERS = 60
 
@@ -123,6 +129,7 @@ def read_aiven_manifest(content: memoryview) -> SegmentManifest:
     version = fields.get_text("version")
     if version != "1":
         raise refusal("manifest has an unknown version", '"1"', _shown(version))
+    fields.require_names(*_MANIFEST_NAMES)
     is_compressed = fields.get_flag("compression")
     encryption = _read_encryption(fields)
     overhead_bytes = ENCRYPTION_OVERHEAD_BYTES if encryption else 0
@@ -143,6 +150,12 @@ class _Fields:
 
     value: Mapping[str, object]
     path: str
+
+    def require_names(self, *names: str) -> None:
+        """Refuses a field of another name."""
+        for name in self.value:
+            if name not in names:
+                raise refusal(f"manifest has an unknown field {self.path}", ", ".join(names), _shown(name))
 
     def get_int(self, name: str, *, least: int = 0, most: int = INT32_MAX) -> int:
         found = self._get(name)
@@ -225,6 +238,7 @@ def _read_chunk_index(fields: _Fields) -> ChunkIndex:
     original_chunk_bytes = fields.get_int("originalChunkSize", least=1)
     original_bytes = fields.get_int("originalFileSize")
     if kind == "fixed":
+        fields.require_names(*_SIZE_NAMES, "transformedChunkSize", "finalTransformedChunkSize")
         return FixedChunkIndex(
             original_chunk_bytes=original_chunk_bytes,
             original_bytes=original_bytes,
@@ -232,6 +246,7 @@ def _read_chunk_index(fields: _Fields) -> ChunkIndex:
             last_stored_chunk_bytes=fields.get_int("finalTransformedChunkSize"),
         )
     if kind == "variable":
+        fields.require_names(*_SIZE_NAMES, "transformedChunks")
         sizes = fields.get_text("transformedChunks")
         return read_variable_chunk_index(
             sizes, original_chunk_bytes=original_chunk_bytes, original_bytes=original_bytes
@@ -240,11 +255,13 @@ def _read_chunk_index(fields: _Fields) -> ChunkIndex:
 
 
 def _read_indexes(fields: _Fields, overhead_bytes: int) -> SegmentIndexes:
+    fields.require_names(*_INDEX_NAMES)
     end = 0
 
     def read_range(name: str) -> IndexRange:
         nonlocal end
         own = fields.get_fields(name)
+        own.require_names("position", "size")
         position, size_bytes = own.get_int("position"), own.get_int("size")
         if position != end:
             raise own.refusal("position", f"{end}, where the range before it ends", position)
@@ -269,6 +286,7 @@ def _read_encryption(fields: _Fields) -> Encryption | None:
     own = fields.find_fields("encryption")
     if own is None:
         return None
+    own.require_names("dataKey", "aad")
     key_id, colon, wrapped = own.get_text("dataKey").partition(":")
     if not key_id.strip() or not colon or not wrapped or ":" in wrapped:
         raise own.refusal("dataKey", "<key id>:<base64>", "something else")
