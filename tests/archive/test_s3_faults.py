@@ -204,6 +204,8 @@ def test_a_listing_that_is_refused_is_a_usage_error_asked_for_once(
         (refused_with(404, "NoSuchBucket"), ["no bucket bucket-"]),
         (refused_with(400, "ExpiredToken"), ["have expired (ExpiredToken)", "AWS_PROFILE"]),
         (refused_with(403, "InvalidAccessKeyId"), ["are not accepted (InvalidAccessKeyId)"]),
+        (refused_with(404, "XAdminUserNotFound"), ["are not accepted (XAdminUserNotFound)"]),
+        (refused_with(404, "SomethingElse"), ["HTTP 404 SomethingElse"]),
         (refused_with(403, "SignatureDoesNotMatch"), ["are not accepted (SignatureDoesNotMatch)"]),
         (refused_with(403, "RequestTimeTooSkewed"), ["the clock of this machine is wrong"]),
         (

@@ -70,6 +70,6 @@ def test_what_is_missing_and_what_is_not_allowed_are_told_apart(
     with pytest.raises(UsageError, match="not accepted .SignatureDoesNotMatch."):
         store.read_range("log", 0, 1)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIANOBODY")
-    with pytest.raises(UsageError, match="not accepted .InvalidAccessKeyId."):
+    with pytest.raises(UsageError, match="not accepted .XAdminUserNotFound."):
         store.read_range("log", 0, 1)
     close_clients()

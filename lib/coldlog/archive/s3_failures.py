@@ -47,11 +47,19 @@ _RETRIABLE_CODES = frozenset(
     }
 )
 _EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
-_REFUSED_KEY_CODES = frozenset({"InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "InvalidClientTokenId"})
+_REFUSED_KEY_CODES = frozenset(
+    {
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidToken",
+        "SignatureDoesNotMatch",
+        "XAdminUserNotFound",  # of versitygw, with status 404
+    }
+)
 _REGION_CODES = frozenset(
     {"PermanentRedirect", "TemporaryRedirect", "Redirect", "AuthorizationHeaderMalformed", "IncorrectEndpoint"}
 )
-_MISSING_CODES = frozenset({"NoSuchKey", "NoSuchVersion", "404", "NotFound"})
+_MISSING_CODES = frozenset({"", "404", "NoSuchKey", "NoSuchVersion", "NotFound"})
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9.]{0,63}")
 _REGION = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-[0-9]{1,2}")
 
@@ -180,14 +188,16 @@ def _listing_error(failure: botocore_exceptions.ClientError, asked: Asked) -> Co
             f"{asked.uri} may not be listed ({_shown(failure)}): allow s3:ListBucket on the bucket {asked.bucket} to "
             f"the principal of {_WHERE_CREDENTIALS_ARE}"
         )
-    if status_of(failure) == 404:
+    if status_of(failure) == 404 and _code_of(failure) in _MISSING_CODES:
         return UsageError(f"no bucket {asked.bucket}: correct {asked.uri}, or the endpoint (AWS_ENDPOINT_URL_S3)")
     return UsageError(f"{asked.uri} cannot be listed: S3 answers {_shown(failure)}")
 
 
 def _object_error(failure: botocore_exceptions.ClientError, asked: Asked) -> ColdlogError:
     status, code, name = status_of(failure), _code_of(failure), printable_name(asked.object_name)
-    if status == 404 or code in _MISSING_CODES:
+    if status == 404 and code not in _MISSING_CODES:
+        return UsageError(f"{asked.what} cannot be asked for: S3 answers {_shown(failure)}")
+    if status == 404:
         return ArchiveError(Reason.OBJECT_MISSING, "the archive has no such object", object_name=name)
     if status == 412:
         return replaced(asked)
