@@ -52,7 +52,7 @@ class Deployment:
         """The deployment that environment variables describe."""
         return cls(
             conn_id=environment.get("COLDLOG_CONN_ID", "spark_default"),
-            warehouse=(environment.get("COLDLOG_WAREHOUSE") or "").rstrip("/") or None,
+            warehouse=_warehouse(environment.get("COLDLOG_WAREHOUSE", "")),
             pool=environment.get("COLDLOG_POOL", "default_pool"),
             pipeline_schedule=environment.get("COLDLOG_PIPELINE_SCHEDULE", "@hourly"),
             maintenance_schedule=environment.get("COLDLOG_MAINTENANCE_SCHEDULE", "@daily"),
@@ -82,6 +82,13 @@ class Deployment:
     def tables(self, *names: str) -> list[Asset]:
         """Several tables."""
         return [self.table(name) for name in names]
+
+
+def _warehouse(text: str) -> str | None:
+    """None where nothing was said."""
+    if text and not text.startswith("/") and "://" not in text:
+        raise ValueError(f"COLDLOG_WAREHOUSE={text}: expected an absolute path or a URI")
+    return text.rstrip("/") or None
 
 
 DEPLOYMENT = Deployment.of(os.environ)
