@@ -7,7 +7,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.venv/numba-cache
 ARGUMENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-broker test-airflow lint types format bench constraints clean distclean
+.PHONY: help setup test test-broker test-cluster test-airflow lint types format bench constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,10 @@ test: setup ## run every test that needs no server of its own (ARGUMENTS="-k nam
 
 test-broker: setup ## run the tests that start a Kafka broker of their own
 	$(PYTHON) -m pytest tests/broker $(ARGUMENTS)
+
+test-cluster: setup ## run the tests that start a Spark cluster and an S3 server of their own
+	@$(SETUP_PYTHON) environment.py cluster
+	$(PYTHON) -m pytest tests/cluster $(ARGUMENTS)
 
 test-airflow: setup ## run the DAGs on an Airflow of their own
 	@$(SETUP_PYTHON) environment.py airflow
@@ -51,4 +55,4 @@ clean: ## remove what runs and tests leave behind; packages and jars stay
 		.import_linter_cache .venv/numba-cache
 
 distclean: clean ## remove packages and jars too
-	rm -rf .venv .venv-airflow .tools .jars .jars.partial .setup.lock lib/coldlog.egg-info
+	rm -rf .venv .venv-airflow .tools .executors .jars .jars.partial .setup.lock lib/coldlog.egg-info

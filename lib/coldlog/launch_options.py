@@ -20,7 +20,7 @@ from pathlib import Path
 
 from coldlog.errors import UsageError
 from coldlog.settings_sources import REPOSITORY, load_settings
-from coldlog.spark_options import LAUNCH_OPTIONS, process_environment, spark_options
+from coldlog.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
 
 _KEPT_VARIABLES = ("SPARK_CONF_DIR", "SPARK_LOCAL_IP", "NUMBA_CACHE_DIR")
 """The user's own win. Not so Python's: a scheduler's names its own environment, where coldlog is not installed."""
@@ -37,8 +37,13 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     environment = {**os.environ, **({"MASTER": arguments.master} if arguments.master else {})}
     try:
-        options = spark_options(load_settings(arguments.env, arguments.set), environment)
-        launch = {"options": launch_options(options), "environment": launch_environment(options, environment)}
+        settings = load_settings(arguments.env, arguments.set)
+        options = spark_options(settings, environment)
+        worker_python = executor_python(settings, options["spark.master"])
+        launch = {
+            "options": launch_options(options),
+            "environment": launch_environment(options, environment, worker_python),
+        }
     except UsageError as error:
         print(f"coldlog: {error}", file=sys.stderr)
         return 2
@@ -55,12 +60,20 @@ def launch_options(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def launch_environment(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+def launch_environment(
+    options: Mapping[str, str], environment: Mapping[str, str], worker_python: str = ""
+) -> dict[str, str]:
     """The variables of spark-submit and of the driver that it starts, beyond those that the scheduler has."""
     kept = {key: environment[key] for key in _KEPT_VARIABLES if key in environment}
     scripts = str(Path(sys.executable).parent)
     return {
-        **process_environment(kept, options["spark.master"], python=sys.executable, conf=REPOSITORY / "conf"),
+        **process_environment(
+            kept,
+            options["spark.master"],
+            python=sys.executable,
+            conf=REPOSITORY / "conf",
+            worker_python=worker_python,
+        ),
         "SPARK_HOME": _spark_home(),
         "PATH": os.pathsep.join([scripts, environment.get("PATH", os.defpath)]),
         # Whether an address of this machine alone will do is decided by the master that is really used.

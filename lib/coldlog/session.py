@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from coldlog.settings import Settings
 from coldlog.settings_sources import REPOSITORY
 from coldlog.spark_gateway import start_gateway
-from coldlog.spark_options import LAUNCH_OPTIONS, process_environment, spark_options
+from coldlog.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
 
 
 def spark_session(settings: Settings, app_name: str = "coldlog") -> SparkSession:
@@ -32,7 +32,7 @@ def spark_session(settings: Settings, app_name: str = "coldlog") -> SparkSession
         }
     else:
         options = spark_options(settings, os.environ)
-        _start_jvm(options)
+        _start_jvm(options, executor_python(settings, options["spark.master"]))
     builder = SparkSession.builder.appName(app_name)
     for key, value in options.items():
         builder = builder.config(key, value)
@@ -44,8 +44,14 @@ def _has_jvm() -> bool:
     return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _start_jvm(options: dict[str, str]) -> None:
-    needed = process_environment(os.environ, options["spark.master"], python=sys.executable, conf=REPOSITORY / "conf")
+def _start_jvm(options: dict[str, str], worker_python: str) -> None:
+    needed = process_environment(
+        os.environ,
+        options["spark.master"],
+        python=sys.executable,
+        conf=REPOSITORY / "conf",
+        worker_python=worker_python,
+    )
     os.environ.update(needed)
     # The Spark beside pyspark, whatever SPARK_HOME says: another version would not understand it.
     gateway = start_gateway(Path(pyspark.__file__).parent, options, os.environ)

@@ -8,6 +8,7 @@ under `spark.` are handed to the Spark session as they are.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -234,6 +235,19 @@ class ValidationSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """What the workers of a cluster have; where Spark runs on this machine alone, it is what this machine has."""
+
+    python: str = setting(
+        "python{}.{}".format(*sys.version_info),
+        "the interpreter that workers find, of the driver's minor version",
+    )
+    ship_packages: bool = setting(
+        True, "send the Python packages that tasks need along with each job; false: the workers' interpreter has them"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings of a run. `origins` says where the value of a key came from; a key not in it has its default."""
 
@@ -248,6 +262,7 @@ class Settings:
     lookup: LookupSettings = LookupSettings()
     list_offsets: ListOffsetsSettings = ListOffsetsSettings()
     validation: ValidationSettings = ValidationSettings()
+    cluster: ClusterSettings = ClusterSettings()
     spark: Mapping[str, str] = field(default_factory=dict)
     env: str = "local"
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -289,6 +304,7 @@ SETTING_GROUPS: dict[str, type] = {
     "lookup": LookupSettings,
     "list_offsets": ListOffsetsSettings,
     "validation": ValidationSettings,
+    "cluster": ClusterSettings,
 }
 
 

@@ -6,10 +6,12 @@ started: `MASTER`, `SPARK_DRIVER_MEMORY`. Refused with `UsageError`: a start wit
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from coldlog.errors import UsageError
+from coldlog.executor_packages import UNPACKED_NAME, package_zip, packages_archive
 from coldlog.s3a_options import LOG_STORE, refuse_secrets, s3a_options
 from coldlog.settings import Settings
 from coldlog.settings_sources import REPOSITORY
@@ -32,6 +34,8 @@ REQUIRED_OPTIONS: dict[str, str] = {
     **LOG_STORE,
 }
 
+_S3_PLACE = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION")
+
 LAUNCH_OPTIONS: frozenset[str] = frozenset(
     {
         "spark.master",
@@ -39,6 +43,7 @@ LAUNCH_OPTIONS: frozenset[str] = frozenset(
         "spark.driver.memory",
         "spark.driver.extraJavaOptions",
         "spark.driver.extraClassPath",
+        "spark.archives",
     }
 )
 """Options that only count before the driver's JVM runs."""
@@ -63,9 +68,33 @@ def spark_options(
     if is_local(options["spark.master"]):
         options.setdefault("spark.driver.host", "127.0.0.1")
         options.setdefault("spark.driver.bindAddress", "127.0.0.1")
+    else:
+        options = {**_executor_options(settings, environment), **options}
     if not {"spark.jars", "spark.jars.packages"} & options.keys():
         options["spark.jars"] = ",".join(list_jars(jar_directory))
     return options
+
+
+def _executor_options(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
+    """What the workers of a cluster need to run coldlog's tasks."""
+    options = {
+        "spark.submit.pyFiles": str(package_zip()),
+        # In the executor's own directory: what one of its Python workers compiled, the others load.
+        "spark.executorEnv.NUMBA_CACHE_DIR": "numba-cache",
+    }
+    if settings.cluster.ship_packages:
+        options["spark.archives"] = f"{packages_archive()}#{UNPACKED_NAME}"
+        options["spark.executorEnv.PYTHONPATH"] = UNPACKED_NAME
+    # Which S3 is meant is no secret; who asks is, and workers have credentials of their own.
+    for name in _S3_PLACE:
+        if name in environment:
+            options[f"spark.executorEnv.{name}"] = environment[name]
+    return options
+
+
+def executor_python(settings: Settings, master: str) -> str:
+    """The interpreter of the workers; on this machine it is this one."""
+    return sys.executable if is_local(master) else settings.cluster.python
 
 
 def is_local(master: str) -> bool:
@@ -81,10 +110,12 @@ def list_jars(jar_directory: Path) -> list[str]:
     return jars
 
 
-def process_environment(environment: Mapping[str, str], master: str, *, python: str, conf: Path) -> dict[str, str]:
+def process_environment(
+    environment: Mapping[str, str], master: str, *, python: str, conf: Path, worker_python: str = ""
+) -> dict[str, str]:
     """The environment variables a driver needs: Python, configuration, address, numba's cache; the user's own win."""
     needed = {
-        "PYSPARK_PYTHON": python,
+        "PYSPARK_PYTHON": worker_python or python,
         "PYSPARK_DRIVER_PYTHON": python,
         "SPARK_CONF_DIR": str(conf),
         # Beside the packages it was compiled against: a new environment never sees an old cache.

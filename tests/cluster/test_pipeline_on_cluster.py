@@ -1,0 +1,85 @@
+"""The pipeline on a cluster against a bucket: the tables and answers of one machine, also when a worker goes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster.jobs_on_s3 import PATIENCE_S, Submission, commit_count, contents, outcomes
+from cluster.standalone import StandaloneCluster, running_cluster, workers_python
+from coldlog.tables.segments import SEGMENTS
+from s3_server import SECRET_KEY, Bucket
+
+
+def _on_cluster(
+    cluster: StandaloneCluster, bucket: Bucket, warehouse: str, folder: Path, s3: dict[str, str]
+) -> Submission:
+    settings = (
+        f"archive.uri={bucket.uri('archive')}",
+        f"metadata.uri={bucket.uri('rlmm')}",
+        f"warehouse.uri={bucket.uri(warehouse)}",
+        f"cluster.python={workers_python()}",
+        "spark.driver.memory=1g",
+        "spark.executor.memory=1g",
+        "spark.sql.shuffle.partitions=2",
+    )
+    environment = {**s3, "MASTER": cluster.master, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return Submission(folder=folder, environment=environment, settings=("spark.driver.host=127.0.0.1", *settings))
+
+
+@pytest.mark.timeout(1800)
+def test_a_cluster_and_a_bucket_give_the_tables_and_answers_of_one_machine(
+    golden_bucket: Bucket,
+    reaching_s3: dict[str, str],
+    on_this_machine: tuple[Submission, dict[str, list[str]]],
+    queries: Path,
+    tmp_path: Path,
+) -> None:
+    local, expected = on_this_machine
+    with running_cluster(tmp_path, reaching_s3) as cluster:
+        submission = _on_cluster(cluster, golden_bucket, "warehouse", tmp_path, reaching_s3)
+        told = submission.run("run_pipeline", "--env", "cluster")
+        told += submission.run(
+            "lookup_offsets",
+            "--env",
+            "cluster",
+            "--requests",
+            str(queries),
+            "--output",
+            str(tmp_path / "cluster.jsonl"),
+        )
+    local.run("lookup_offsets", "--requests", str(queries), "--output", str(tmp_path / "local.jsonl"))
+    found = contents(golden_bucket.uri("warehouse"))
+    for name, rows in expected.items():
+        assert found[name] == rows, name
+    answers = (tmp_path / "cluster.jsonl").read_bytes()
+    assert answers == (tmp_path / "local.jsonl").read_bytes()
+    assert answers.count(b"\n") > 9_000
+    logs = b"".join(each.read_bytes() for each in tmp_path.rglob("*") if each.is_file() and each.suffix != ".jar")
+    assert SECRET_KEY not in told
+    assert SECRET_KEY.encode() not in logs
+
+
+@pytest.mark.timeout(1800)
+def test_a_worker_that_goes_in_the_middle_takes_nothing_with_it(
+    golden_bucket: Bucket,
+    reaching_s3: dict[str, str],
+    on_this_machine: tuple[Submission, dict[str, list[str]]],
+    tmp_path: Path,
+) -> None:
+    with running_cluster(tmp_path, reaching_s3) as cluster:
+        submission = _on_cluster(cluster, golden_bucket, "survivor", tmp_path, reaching_s3)
+        with submission.start("run_pipeline", "--env", "cluster") as run:
+            # The table is made, and the scan has written to it: segments are being read.
+            end = time.monotonic() + PATIENCE_S
+            while commit_count(golden_bucket, "survivor", SEGMENTS) < 2:
+                assert run.poll() is None, run.communicate()[0]
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            cluster.kill_worker(0)
+            told, _ = run.communicate(timeout=PATIENCE_S)
+        assert run.returncode == 0, told
+    assert contents(golden_bucket.uri("survivor")) == on_this_machine[1]
+    assert outcomes(golden_bucket.uri("survivor")) == ["succeeded"]
