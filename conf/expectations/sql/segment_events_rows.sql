@@ -1,0 +1,23 @@
+-- segment_events_rows: does each event name what it is about, and does it follow the one before?
+--
+-- A row an event, beside the one before it in its metadata partition and the one before it of its segment or partition.
+SELECT
+  metadata_partition, metadata_offset, event_kind, state, topic, partition, segment_id, start_offset, end_offset,
+  metadata_offset - 1 - lag(metadata_offset) OVER (PARTITION BY metadata_partition ORDER BY metadata_offset)
+    AS missing_offset_count,
+  CASE WHEN event_kind IN ('segment', 'segment_update', 'partition_delete') THEN concat(
+    ifnull(lag(state) OVER (
+      PARTITION BY topic, partition, topic_id, segment_id, event_kind = 'partition_delete', event_kind = 'unreadable'
+      ORDER BY metadata_partition, metadata_offset), 'nothing'),
+    ' to ', state) END AS transition,
+  nullif(concat_ws(', ',
+    if(event_kind IN ('segment', 'segment_update', 'partition_delete') AND topic IS NULL, 'topic', NULL),
+    if(event_kind IN ('segment', 'segment_update', 'partition_delete') AND topic_id IS NULL, 'topic_id', NULL),
+    if(event_kind IN ('segment', 'segment_update', 'partition_delete') AND partition IS NULL, 'partition', NULL),
+    if(event_kind IN ('segment', 'segment_update', 'segment_snapshot') AND segment_id IS NULL, 'segment_id', NULL),
+    if(event_kind IN ('segment', 'segment_snapshot') AND start_offset IS NULL, 'start_offset', NULL),
+    if(event_kind IN ('segment', 'segment_snapshot') AND end_offset IS NULL, 'end_offset', NULL),
+    if(event_kind <> 'unreadable' AND state IS NULL, 'state', NULL),
+    if(event_kind = 'unreadable' AND problem IS NULL, 'problem', NULL)
+  ), '') AS columns_lacking
+FROM IDENTIFIER(:segment_events)

@@ -1,0 +1,165 @@
+"""expectation_suites: what must be true of each table?
+
+Suites are data: `conf/expectations/<table>.json`, in Great Expectations' own form of an ExpectationSuite, and
+`conf/expectations/sql/<view>.sql`, queries that bring tables to rows of which simple things must be true. `meta` of a
+suite names its views: `where` are the columns that tell the place of a row, `rows`, where a row of the view stands for
+many of the table, the column that counts them. The first view is the table's own. `meta` of an expectation has its `id`
+and its `view`; the tables that a view reads are the parameters in its text.
+
+Refused with `UsageError`: a suite that cannot be read, of no known table, or that names what it does not have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from coldlog.errors import UsageError
+from coldlog.settings_sources import REPOSITORY
+from coldlog.tables.catalog import ALL_TABLES
+
+EXPECTATIONS = REPOSITORY / "conf" / "expectations"
+AFTER_BUILD = "after_build"
+
+_PARAMETER = re.compile(r":([a-z_][a-z0-9_]*)")
+_COMMENT = re.compile(r"--[^\n]*")
+
+
+class ExpectationSeverity(StrEnum):
+    """What a failure means: `critical` fails the job, `warning` is shown."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A query over tables; see the module for `where` and `rows`."""
+
+    name: str
+    query: str
+    reads: tuple[str, ...]
+    is_by_build: bool
+    where: tuple[str, ...]
+    rows: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """One thing that must be true; `definition` is what Great Expectations is given."""
+
+    id: str
+    view: str
+    severity: ExpectationSeverity
+    description: str
+    definition: Mapping[str, object]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the view that it is about."""
+        kwargs = self.definition["kwargs"]
+        assert isinstance(kwargs, dict)
+        named = [kwargs[key] for key in ("column", "column_A", "column_B") if key in kwargs]
+        return (*named, *kwargs.get("column_list", ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """What must be true of a table. `digest` changes when anything of it does, a query included."""
+
+    table: str
+    views: tuple[View, ...]
+    expectations: tuple[Expectation, ...]
+    digest: str
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The table and all others that its views read."""
+        return tuple(sorted({self.table, *(name for view in self.views for name in view.reads)}))
+
+    def of_view(self, view: View) -> tuple[Expectation, ...]:
+        """The expectations about the rows of `view`."""
+        return tuple(each for each in self.expectations if each.view == view.name)
+
+
+def load_suites(folder: Path = EXPECTATIONS) -> tuple[Suite, ...]:
+    """The suite of every table that has one, in the order of the catalog."""
+    suites = {path.stem: _load_suite(path) for path in sorted(folder.glob("*.json"))}
+    tables = [table.name for table in ALL_TABLES]
+    strangers = sorted(set(suites) - set(tables))
+    if strangers:
+        raise UsageError(f"{folder / strangers[0]}.json: there is no such table; tables are {', '.join(tables)}")
+    return tuple(suites[name] for name in tables if name in suites)
+
+
+def _load_suite(path: Path) -> Suite:
+    text = path.read_text(encoding="utf-8")
+    try:
+        content = json.loads(text)
+        views = tuple(
+            _load_view(path.parent / "sql" / f"{name}.sql", own) for name, own in content["meta"]["views"].items()
+        )
+        expectations = tuple(_expectation(each) for each in content["expectations"])
+        name = content["name"]
+    except (KeyError, TypeError, ValueError) as wrong:
+        raise UsageError(f"{path} is no suite of expectations: {type(wrong).__name__}: {wrong}") from wrong
+    _require_whole(path, name, views, expectations)
+    digest = hashlib.sha256("\0".join([text, *(view.query for view in views)]).encode()).hexdigest()[:16]
+    return Suite(table=path.stem, views=views, expectations=expectations, digest=digest)
+
+
+def _require_whole(path: Path, name: str, views: tuple[View, ...], expectations: tuple[Expectation, ...]) -> None:
+    if name != path.stem:
+        raise UsageError(f"{path}: the suite is named {name!r}; name it as its file and its table, {path.stem!r}")
+    ids = [each.id for each in expectations]
+    repeated = sorted({each for each in ids if ids.count(each) > 1})
+    if repeated:
+        raise UsageError(f"{path}: {repeated[0]!r} is the id of more than one expectation")
+    names = {view.name for view in views}
+    for each in expectations:
+        if each.view not in names:
+            raise UsageError(f"{path}: {each.id} is about {each.view!r}, which meta.views does not name")
+    unused = sorted(names - {each.view for each in expectations})
+    if unused:
+        raise UsageError(f"{path}: no expectation is about the view {unused[0]!r}")
+
+
+def _load_view(path: Path, own: Mapping[str, object]) -> View:
+    try:
+        query = path.read_text(encoding="utf-8")
+    except FileNotFoundError as missing:
+        raise UsageError(f"{path} is missing: a suite names it as a view") from missing
+    parameters = set(_PARAMETER.findall(_COMMENT.sub("", query)))
+    reads = parameters - {AFTER_BUILD}
+    strangers = sorted(reads - {table.name for table in ALL_TABLES})
+    if strangers:
+        raise UsageError(f"{path}: :{strangers[0]} is no table; a query reads tables and knows :{AFTER_BUILD}")
+    where, rows = own["where"], own.get("rows")
+    if not isinstance(where, list) or not isinstance(rows, str | None):
+        raise TypeError(f"where and rows of {path.stem}")
+    return View(
+        name=path.stem,
+        query=query,
+        reads=tuple(sorted(reads)),
+        is_by_build=AFTER_BUILD in parameters,
+        where=tuple(where),
+        rows=rows,
+    )
+
+
+def _expectation(content: Mapping[str, object]) -> Expectation:
+    meta = content["meta"]
+    if not isinstance(meta, dict) or not isinstance(content["kwargs"], dict):
+        raise TypeError("meta and kwargs of an expectation")
+    return Expectation(
+        id=meta["id"],
+        view=meta["view"],
+        severity=ExpectationSeverity(str(content["severity"])),
+        description=str(content["description"]),
+        definition={"type": str(content["type"]), **{key: value for key, value in content.items() if key != "type"}},
+    )

@@ -1,0 +1,140 @@
+"""validation_report: what does a person see of a validation?
+
+A row a table, then a row an expectation that is not met: how grave, how often, where, and what was found there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from coldlog.console import counted
+from coldlog.errors import ColdlogError, UsageError
+from coldlog.job import Job
+from coldlog.operations.checkpoint import Verdict
+from coldlog.operations.expectation_suites import ExpectationSeverity, load_suites
+from coldlog.operations.validate import ALL_BUILDS, TableValidation, ValidationSummary, validate_tables
+from coldlog.settings import Settings
+from coldlog.tables.catalog import INDEX_TABLES
+from coldlog.tables.warehouse import Warehouse
+
+_CRITICAL, _WARNING = ExpectationSeverity.CRITICAL, ExpectationSeverity.WARNING
+_BY_BUILD = frozenset(table.name for table in INDEX_TABLES)
+_SHOWN_PLACES = 3
+
+
+def validate_and_show(job: Job, warehouse: Warehouse, *, is_full: bool) -> dict[str, object]:
+    """Validates, shows what came of it, and returns what `job_runs` is told; `ColdlogError` if a critical expectation
+    is not met."""
+    folder = find_data_docs_folder(job.settings)
+    if folder is None:
+        job.console.note("no pages of results: the warehouse is no folder; validation.data_docs_uri may name one")
+    with job.console.stage("validate") as stage:
+        summary = validate_tables(warehouse, load_suites(), is_full=is_full, data_docs=folder)
+        validated = [table for table in summary.tables if table.scope is not None]
+        stage.add(f"{counted(len(validated), 'table')} validated, {len(summary.tables) - len(validated)} unchanged")
+        stage.add(counted(sum(len(table.verdicts) for table in validated), "expectation"))
+        stage.add(
+            f"{summary.count_failed(_CRITICAL)} critical failed", counted(summary.count_failed(_WARNING), "warning")
+        )
+    show_validation(job, summary)
+    require_critical(summary)
+    return {
+        "run_id": summary.run_id,
+        "tables": len(validated),
+        "rows": sum(table.row_count for table in validated),
+        "warnings": summary.count_failed(_WARNING),
+    }
+
+
+def find_data_docs_folder(settings: Settings) -> Path | None:
+    """Where the pages go; None where the warehouse is no folder and none was named."""
+    uri = settings.validation.data_docs_uri
+    if uri is not None:
+        folder = _folder(uri)
+        if folder is None:
+            raise UsageError(
+                f"validation.data_docs_uri = {uri}: pages of results are written to folders only, not to buckets yet; "
+                "name a folder of the driver's machine and copy it from there"
+            )
+        return folder
+    below = _folder(settings.warehouse_uri)
+    return None if below is None else below / "data_docs"
+
+
+def _folder(uri: str) -> Path | None:
+    if "://" not in uri and not uri.startswith("file:"):
+        return Path(uri)
+    parts = urlsplit(uri)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def show_validation(job: Job, summary: ValidationSummary) -> None:
+    """The tables, what is not as expected, and where the pages are."""
+    console = job.console
+    console.result()
+    console.table(
+        ["table", "version", "rows", "of builds", "expectations", "passed", "critical failed", "warnings"],
+        [_table_cells(table) for table in summary.tables],
+    )
+    failed = [
+        (severity.value, table.table, verdict)
+        for severity in ExpectationSeverity
+        for table in summary.tables
+        for verdict in table.failed(severity)
+    ]
+    if failed:
+        console.result()
+        console.table(
+            ["severity", "table", "expectation", "what is expected", "not so", "where and what, some of them"],
+            [
+                (
+                    severity,
+                    table,
+                    each.expectation.id,
+                    each.expectation.description,
+                    each.unexpected_count,
+                    _places(each),
+                )
+                for severity, table, each in failed
+            ],
+        )
+    if summary.data_docs is not None:
+        console.note(f"pages of these results: {summary.data_docs}")
+
+
+def _table_cells(table: TableValidation) -> tuple[object, ...]:
+    if table.scope is None:
+        return (table.table, table.version, 0, "unchanged", 0, 0, 0, 0)
+    critical, warnings = len(table.failed(_CRITICAL)), len(table.failed(_WARNING))
+    count, scope = len(table.verdicts), table.scope
+    builds = "all" if scope.after_build == ALL_BUILDS else f"{scope.after_build + 1}..{scope.until_build}"
+    return (
+        table.table, table.version, table.row_count, builds if table.table in _BY_BUILD else "all", count,
+        count - critical - warnings, critical, warnings,
+    )  # fmt: skip
+
+
+def _places(verdict: Verdict) -> str:
+    if verdict.problem is not None:
+        return f"could not be evaluated: {verdict.problem}"
+    return "; ".join(_place(row) for row in _some(verdict.sample))
+
+
+def _some(sample: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
+    return sample[:_SHOWN_PLACES]
+
+
+def _place(row: Mapping[str, object]) -> str:
+    return " ".join(f"{name}={value}" for name, value in row.items() if value is not None)
+
+
+def require_critical(summary: ValidationSummary) -> None:
+    """`ColdlogError` names the critical expectations that are not met."""
+    failed = [f"{table.table}.{each.expectation.id}" for table in summary.tables for each in table.failed(_CRITICAL)]
+    if failed:
+        raise ColdlogError(
+            f"{counted(len(failed), 'critical expectation')} not met: {', '.join(failed)}; see the table "
+            "validation_results, whose sample says where; what is wrong is looked at again in the next run"
+        )
