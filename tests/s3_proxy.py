@@ -49,6 +49,7 @@ class Fault:
     body_bytes: int = -1
     is_reset: bool = False
     hangs: bool = False
+    is_done: bool = False
 
 
 @dataclass(slots=True)
@@ -155,6 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
                 proxy.closing.wait()
                 self.close_connection = True
             elif fault is not None and fault.status:
+                if fault.is_done:
+                    self._ask(body)
                 self._answer(fault)
             elif fault is not None and fault.body_bytes < 0:
                 self._hang_up(fault)
@@ -181,7 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _forward(self, body: bytes, fault: Fault | None) -> None:
+    def _ask(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
+        """The server's answer and its body."""
         connection = http.client.HTTPConnection(urlsplit(self.server.proxy.upstream).netloc)
         try:
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -189,19 +193,22 @@ class _Handler(BaseHTTPRequestHandler):
                 connection.putheader(name, value)
             connection.endheaders(body or None)
             answer = connection.getresponse()
-            content = answer.read()
-            self.send_response_only(answer.status)
-            for name, value in answer.getheaders():
-                if name.lower() not in ("connection", "transfer-encoding", "content-length"):
-                    self.send_header(name, value)
-            length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
-            self.send_header("Content-Length", length or "0")
-            self.end_headers()
-            self.wfile.write(content if fault is None else content[: fault.body_bytes])
-            if fault is not None:
-                self._hang_up(fault)
+            return answer, answer.read()
         finally:
             connection.close()
+
+    def _forward(self, body: bytes, fault: Fault | None) -> None:
+        answer, content = self._ask(body)
+        self.send_response_only(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("connection", "transfer-encoding", "content-length"):
+                self.send_header(name, value)
+        length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
+        self.send_header("Content-Length", length or "0")
+        self.end_headers()
+        self.wfile.write(content if fault is None else content[: fault.body_bytes])
+        if fault is not None:
+            self._hang_up(fault)
 
     def _hang_up(self, fault: Fault) -> None:
         self.wfile.flush()

@@ -1,0 +1,109 @@
+"""A commit on S3 is put on the condition that there is none, whatever a look beforehand has told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from coldlog.s3a_options import s3a_options
+from s3_proxy import Fault, Request, S3Proxy
+from s3_server import ACCESS_KEY, SECRET_KEY, Bucket
+
+_HADOOP = "spark.hadoop."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Writer:
+    """The log store, as Delta has it, over one bucket."""
+
+    jvm: Any
+    store: Any
+    configuration: Any
+    bucket: Bucket
+
+    def write(self, key: str, content: str, *, overwrite: bool = False) -> None:
+        path = self.jvm.org.apache.hadoop.fs.Path(f"s3a://{self.bucket.name}/{key}")
+        lines = self.jvm.java.util.ArrayList()
+        for line in content.splitlines():
+            lines.add(line)
+        self.store.write(path, lines.iterator(), overwrite, self.configuration)
+
+    def content(self, key: str) -> bytes:
+        content: bytes = self.bucket.client.get_object(Bucket=self.bucket.name, Key=key)["Body"].read()
+        return content
+
+
+@pytest.fixture
+def writer(spark: SparkSession, bucket: Bucket) -> Iterator[_Writer]:
+    jvm: Any = spark.sparkContext._jvm
+    configuration = jvm.org.apache.hadoop.conf.Configuration(False)
+    configuration.addResource(spark.sparkContext._jsc.hadoopConfiguration())
+    for key, value in s3a_options().items():
+        configuration.set(key.removeprefix(_HADOOP), value)
+    # Another file system object than that of the test before, whose proxy was told other things.
+    configuration.set("fs.s3a.impl.disable.cache", "true")
+    configuration.set("fs.s3a.retry.interval", "10ms")
+    for name, value in (("aws.accessKeyId", ACCESS_KEY), ("aws.secretAccessKey", SECRET_KEY)):
+        jvm.java.lang.System.setProperty(name, value)
+    store = jvm.coldlog.ConditionalPutLogStore(configuration)
+    yield _Writer(jvm=jvm, store=store, configuration=configuration, bucket=bucket)
+    for name in ("aws.accessKeyId", "aws.secretAccessKey"):
+        jvm.java.lang.System.clearProperty(name)
+
+
+def _puts(proxy: S3Proxy) -> list[Request]:
+    return [request for request in proxy.requests if request.method == "PUT"]
+
+
+def test_a_version_is_written_once(writer: _Writer) -> None:
+    writer.write("t/_delta_log/1.json", "mine\nto the end")
+    with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
+        writer.write("t/_delta_log/1.json", "yours")
+    assert writer.content("t/_delta_log/1.json") == b"mine\nto the end\n"
+
+
+def test_a_version_that_was_not_there_a_moment_ago_is_not_written_over(writer: _Writer, s3_proxy: S3Proxy) -> None:
+    writer.bucket.put({"t/_delta_log/1.json": b"theirs\n"})
+    # Whoever looks before writing finds nothing: the other one wrote in between.
+    looks = ("HEAD", "GET")
+    s3_proxy.strikes = lambda request: request.method in looks and not _puts(s3_proxy)
+    s3_proxy.faults = [Fault(status=404, code="NoSuchKey")] * 4
+    with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
+        writer.write("t/_delta_log/1.json", "mine")
+    assert writer.content("t/_delta_log/1.json") == b"theirs\n"
+    assert _puts(s3_proxy)
+
+
+def test_a_commit_whose_answer_was_lost_is_found_to_be_this_one(writer: _Writer, s3_proxy: S3Proxy) -> None:
+    s3_proxy.strikes = lambda request: request.method == "PUT"
+    # The server has it; the client hears nothing, and sends it again.
+    s3_proxy.faults = [Fault(status=503, code="SlowDown", is_done=True)]
+    writer.write("t/_delta_log/1.json", "mine")
+    assert writer.content("t/_delta_log/1.json") == b"mine\n"
+    assert len(_puts(s3_proxy)) == 2
+
+
+def test_of_two_puts_at_one_moment_the_one_that_is_told_to_come_again_does(writer: _Writer, s3_proxy: S3Proxy) -> None:
+    s3_proxy.strikes = lambda request: request.method == "PUT"
+    s3_proxy.faults = [Fault(status=409, code="ConditionalRequestConflict")]
+    writer.write("t/_delta_log/1.json", "mine")
+    assert writer.content("t/_delta_log/1.json") == b"mine\n"
+
+
+def test_what_may_not_be_written_is_told_at_once(writer: _Writer, s3_proxy: S3Proxy) -> None:
+    s3_proxy.strikes = lambda request: request.method == "PUT"
+    s3_proxy.faults = [Fault(status=403, code="AccessDenied")] * 9
+    with pytest.raises(Py4JJavaError, match="AccessDenied"):
+        writer.write("t/_delta_log/1.json", "mine")
+    assert len(_puts(s3_proxy)) == 1
+
+
+def test_what_may_be_written_over_is(writer: _Writer) -> None:
+    for content in ("one", "two"):
+        writer.write("t/_delta_log/_last_checkpoint", content, overwrite=True)
+    assert writer.content("t/_delta_log/_last_checkpoint") == b"two\n"
