@@ -37,6 +37,7 @@ from coldlog.operations.run_log import noted_run
 from coldlog.operations.scan import scan_segments
 from coldlog.operations.segment_build import BuildOptions
 from coldlog.operations.show import show_errors, show_lookups, show_partitions, show_problems, show_quarantine
+from coldlog.operations.validation_report import validate_and_show
 from coldlog.settings import MetadataSource, Settings
 from coldlog.tables.discrepancies import Severity
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
@@ -76,8 +77,14 @@ def reconcile_archive(job: Job) -> int:
     return int(fail_on is not None and any(Severity(each).is_as_grave_as(Severity(fail_on)) for each in found))
 
 
+def validate(job: Job) -> None:
+    """validate_tables: hold what has changed to the suites of its tables, or everything with `--full`."""
+    with _writing(job, "validate_tables") as (warehouse, run):
+        run["validate"] = validate_and_show(job, warehouse, is_full=job.arguments.full)
+
+
 def run_pipeline(job: Job) -> None:
-    """All four, then what came of it and a few lookups."""
+    """All four, then what came of it and a few lookups; and validate, where that is wanted after a build."""
     layout = layout_opener(job.settings)()
     with _writing(job, "run_pipeline") as (warehouse, run):
         run["metadata"] = _read_metadata(job, warehouse)
@@ -97,6 +104,8 @@ def run_pipeline(job: Job) -> None:
         show_lookups(job, warehouse)
         if failure is not None:
             raise failure
+        if job.settings.validation.after_build:
+            run["validate"] = validate_and_show(job, warehouse, is_full=False)
 
 
 @contextmanager
