@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from builders.log_directory_writer import write_partition
 from builders.mirror_writer import SIDE_FILES, golden_topics, write_mirror
+from builders.segment_builder import Batch, Record, Segment, build_segment
 from coldlog.archive.layout import ArchiveLayout, SegmentFileKind
 from coldlog.archive.open_archive import LayoutOptions, open_archive
 from coldlog.lookups.list_offsets import LookupOptions
@@ -15,6 +18,7 @@ from coldlog.reader import OffsetReader
 from coldlog.tables.definition import TableDefinition
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.txn_index import TXN_INDEX
 from coldlog.tables.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.warehouse import Warehouse
@@ -105,3 +109,46 @@ def test_nothing_is_quarantined_or_unrecognized(mirrored: Warehouse) -> None:
 def rows_of(warehouse: Warehouse, table: TableDefinition, columns: tuple[str, ...]) -> list[tuple[object, ...]]:
     rows = warehouse.read(table).select(*columns).toArrow().to_pylist()
     return sorted((tuple(row[name] for name in columns) for row in rows), key=repr if columns is SAME_FACTS else None)
+
+
+def test_mirror_that_goes_on_is_followed(spark: SparkSession, tmp_path: Path) -> None:
+    """The last log grows, one is replaced by another of its size, one is deleted; nothing changes without a cause."""
+    segments = [Segment(batches=_batches(first), index_interval_bytes=0) for first in (0, 10, 20)]
+    folder = write_partition(tmp_path / "mirror", "orders", 0, segments)
+    (folder / "partition.metadata").unlink()
+    last = folder / f"{20:020d}.log"
+    whole = last.read_bytes()
+    last.write_bytes(whole[: len(whole) // 2])
+
+    def run() -> tuple[dict[int, int], list[object]]:
+        """Which build each listed segment is of, and where times around each segment's middle are found."""
+        warehouse = run_pipeline(spark, open_mirror(tmp_path / "mirror"), tmp_path / "warehouse")
+        rows = warehouse.read(SEGMENTS).where("is_listed").select("start_offset", "build_number").collect()
+        with OffsetReader(warehouse.uri) as reader:
+            answers = reader.list_offsets([("orders", 0, time_ms) for time_ms in (5, 15, 29, 1_015)])
+        return dict(sorted(map(tuple, rows))), [answer["offset"] for answer in answers]
+
+    assert run() == ({0: 1, 10: 1, 20: 1}, [5, 15, None, None])
+    assert run()[0] == {0: 1, 10: 1, 20: 1}
+    last.write_bytes(whole)
+    assert run() == ({0: 1, 10: 1, 20: 2}, [5, 15, 29, None])
+    replaced = folder / f"{10:020d}.log"
+    size_bytes, modified_ns = replaced.stat().st_size, replaced.stat().st_mtime_ns
+    replaced.write_bytes(build_segment(_batches(10, later_ms=1_000)))
+    os.utime(replaced, ns=(modified_ns + 10**9, modified_ns + 10**9))
+    assert replaced.stat().st_size == size_bytes
+    assert run() == ({0: 1, 10: 3, 20: 2}, [5, 10, 10, 15])
+    for path in folder.glob(f"{0:020d}.*"):
+        path.unlink()
+    assert run() == ({10: 3, 20: 2}, [10, 10, 10, 15])
+
+
+def _batches(first: int, *, later_ms: int = 0) -> tuple[Batch, ...]:
+    """Ten records, each at the time of its offset."""
+    return tuple(
+        Batch(
+            base_offset=base,
+            records=tuple(Record(timestamp_ms=later_ms + base + at, value=b"v") for at in range(5)),
+        )
+        for base in (first, first + 5)
+    )
