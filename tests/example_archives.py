@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from aiven_sample import ORIGINAL_NAMES, key_files
+from builders.aiven_writer import AivenSegment, read_keys, write_aiven_segment
 from builders.mirror_writer import SIDE_FILES, mirrored_name
+from coldlog.archive.aiven_layout import AivenLayout
 from coldlog.archive.layout import ArchiveLayout, SegmentFileKind
 from coldlog.archive.local_tiered_storage import SUFFIXES, LocalTieredStorageLayout
 from coldlog.archive.log_directories_layout import LogDirectoriesLayout
@@ -108,6 +111,57 @@ def uploaded_log_directories() -> Example:
     return _mirror("01/prod/", kinds, beside={"offset.wm": b"00000000000000000000", "_metadata": b"{}"})
 
 
+def _aiven(*, is_compressed: bool, is_encrypted: bool, prefix: str = "") -> Example:
+    """The same segments as the plugin stores them; log chunks of 4 KiB."""
+    segments = golden_segments()
+    keys = read_keys("key1", key_files("encrypted")["key1"].read_bytes()) if is_encrypted else None
+    objects: dict[str, bytes] = {}
+    files: dict[Place, dict[SegmentFileKind, bytes]] = {}
+    for segment in segments:
+        own = files[place_of(segment)] = original_files(segment)
+        written = AivenSegment(
+            topic=segment["topic"],
+            topic_id=segment["topic_id"],
+            partition=segment["partition"],
+            start_offset=segment["start_offset"],
+            segment_id=segment["segment_id"],
+            log=own[SegmentFileKind.LOG],
+            indexes={name: own.get(kind) for kind, name in ORIGINAL_NAMES.items() if kind is not SegmentFileKind.LOG},
+        )
+        objects |= write_aiven_segment(written, chunk_bytes=4096, is_compressed=is_compressed, keys=keys, prefix=prefix)
+    topic = f"{prefix}{segments[0]['topic']}-{segments[0]['topic_id']}"
+    stem = f"{segments[0]['start_offset']:020d}-{segments[0]['segment_id']}"
+    return Example(
+        objects=objects,
+        files=files,
+        strays=(f"{prefix}readme", f"{topic}/note", f"{topic}/1/{stem}.index", f"{topic}/1/{stem}.rsm-manifest.tmp"),
+        open_layout=lambda store: AivenLayout(store=store, key_prefixes=(prefix,)),
+    )
+
+
+def aiven() -> Example:
+    """Neither compressed nor encrypted."""
+    return _aiven(is_compressed=False, is_encrypted=False)
+
+
+def aiven_compressed() -> Example:
+    """Compressed, below a prefix that also begins the names of topics."""
+    return _aiven(is_compressed=True, is_encrypted=False, prefix="tiered/prod-")
+
+
+def aiven_compressed_and_encrypted() -> Example:
+    """Both, in a directory."""
+    return _aiven(is_compressed=True, is_encrypted=True, prefix="tiered/")
+
+
 EXAMPLES: Mapping[str, Callable[[], Example]] = {
-    each.__name__: each for each in (local_tiered_storage, log_directories, uploaded_log_directories)
+    each.__name__: each
+    for each in (
+        local_tiered_storage,
+        log_directories,
+        uploaded_log_directories,
+        aiven,
+        aiven_compressed,
+        aiven_compressed_and_encrypted,
+    )
 }

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from aiven_sample import keys_setting
+from coldlog.archive.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind, SegmentListing
 from coldlog.archive.local_store import LocalStore
 from coldlog.archive.memory_store import MemoryStore
@@ -45,6 +47,12 @@ def _local_store(root: Path, objects: Mapping[str, bytes]) -> LocalStore:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     return LocalStore(root=str(root), uri=str(root))
+
+
+@pytest.fixture(autouse=True)
+def decryption_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the examples that are encrypted."""
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, keys_setting("encrypted"))
 
 
 @pytest.fixture(scope="module", params=list(EXAMPLES))

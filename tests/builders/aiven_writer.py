@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import zstandard
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 INDEX_NAMES = ("offset", "timestamp", "producerSnapshot", "leaderEpoch", "transaction")
 
@@ -52,6 +52,13 @@ class Keys:
     def pem(self) -> bytes:
         """The private key as the plugin wants it."""
         return self.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def read_keys(key_id: str, pem: bytes) -> Keys:
+    """The pair of a private key in PEM."""
+    private = load_pem_private_key(pem, None)
+    assert isinstance(private, rsa.RSAPrivateKey)
+    return Keys(key_id=key_id, private=private)
 
 
 def make_keys(key_id: str = "key1", bits: int = 2048) -> Keys:
