@@ -1,0 +1,102 @@
+"""The whole pipeline over an archive in a bucket, by the command that users type, and what it asks and tells."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from coldlog.archive.open_archive import open_archive
+from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.reader import OffsetReader
+from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import golden_queries
+from kafka_sample import KAFKA_SAMPLE
+from s3_proxy import S3Proxy
+from s3_server import SECRET_KEY, Bucket
+from table_contents import table_contents
+
+ROOT = Path(__file__).parent.parent.parent
+LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
+PLACES = {"archive.uri": "tier", "metadata.uri": "metadata"}
+
+
+def _run_pipeline(folder: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, whose workers have the environment of now."""
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "coldlog.submit", "run_pipeline", *arguments],
+        cwd=folder,
+        env={**os.environ, "MASTER": "local[2]"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+
+
+@pytest.fixture
+def archive(bucket: Bucket) -> Bucket:
+    """The sample, archive and metadata topic, in a bucket."""
+    bucket.put_directory(KAFKA_SAMPLE / "archive", "tier")
+    bucket.put_directory(KAFKA_SAMPLE / "rlmm", "metadata")
+    return bucket
+
+
+def test_an_archive_in_a_bucket_gives_the_tables_of_the_directory_and_lookups_ask_for_one_batch(
+    archive: Bucket, s3_proxy: S3Proxy, spark: SparkSession, tmp_path: Path
+) -> None:
+    uris = [f"{key}={archive.uri(prefix)}" for key, prefix in PLACES.items()]
+    s3_proxy.forget()
+    piped = _run_pipeline(tmp_path, *uris, f"warehouse.uri={tmp_path / 'bucket'}", "index.depth=batch")
+    assert piped.returncode == 0, piped.stderr
+    assert s3_proxy.requests
+    _require_no_secret(piped.stdout + piped.stderr, tmp_path / "bucket")
+
+    paths = [f"archive.uri={KAFKA_SAMPLE / 'archive'}", f"metadata.uri={KAFKA_SAMPLE / 'rlmm'}"]
+    local = _run_pipeline(tmp_path, *paths, f"warehouse.uri={tmp_path / 'directory'}", "index.depth=batch")
+    assert local.returncode == 0, local.stderr
+    found, expected = (Warehouse(spark=spark, uri=str(tmp_path / name)) for name in ("bucket", "directory"))
+    # A bucket and a copy of files do not keep the times of files.
+    times = ("log_modified_ms", "modified_ms")
+    assert table_contents(found, without=times) == table_contents(expected, without=times)
+
+    rows = found.read(OFFSET_INDEX).select("position", "size_bytes").collect()
+    known = {f"bytes={row['position']}-{row['position'] + row['size_bytes'] - 1}" for row in rows}
+    open_layout = partial(open_archive, archive.uri("tier"), "local_tiered_storage")
+    open_layout()
+    with OffsetReader(found.uri, LookupOptions(batches=BatchReader(open_layout=open_layout, limits=LIMITS))) as reader:
+        for query in random.Random(7).sample([each for each in golden_queries() if each["archive"]], 20):
+            s3_proxy.forget()
+            topic, partition, time_ms = str(query["topic"]), int(str(query["partition"])), int(str(query["ts"]))
+            assert reader.offset_for_timestamp(topic, partition, time_ms) is not None
+            (asked,) = s3_proxy.requests
+            assert asked.is_get
+            assert asked.range in known
+
+
+def test_a_bucket_that_may_not_be_read_is_told_in_a_line_without_a_secret(
+    archive: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    refused = _run_pipeline(tmp_path, f"archive.uri={archive.uri('tier')}", f"warehouse.uri={tmp_path / 'w'}")
+    assert refused.returncode == 2, refused.stderr
+    assert "no credentials for s3://" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def _require_no_secret(told: str, warehouse: Path) -> None:
+    assert SECRET_KEY not in told
+    assert "Signature=" not in told
+    written = [path for path in warehouse.rglob("*") if path.is_file()]
+    assert len(written) > 20
+    assert not [path for path in written if SECRET_KEY.encode() in path.read_bytes()]
