@@ -1,0 +1,254 @@
+"""Archives of the Aiven plugin through the whole pipeline: the broker's truths, keys that come later, crashes."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from aiven_sample import (
+    AIVEN_SAMPLE,
+    TrueAnswer,
+    archive_of,
+    finished_segments,
+    key_files,
+    keys_setting,
+    true_answers,
+    true_partitions,
+    true_segments,
+)
+from coldlog.archive.aiven_keys import ENVIRONMENT_VARIABLE, list_key_ids
+from coldlog.archive.aiven_layout import AivenLayout
+from coldlog.archive.layout import ArchiveLayout
+from coldlog.archive.memory_store import MemoryStore
+from coldlog.archive.open_archive import open_archive
+from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.model.states import IndexDepth
+from coldlog.operations.build import build_indexes
+from coldlog.operations.materialize import materialize_metadata
+from coldlog.operations.scan import scan_segments
+from coldlog.reader import OffsetReader
+from coldlog.tables.discrepancies import DISCREPANCIES
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import build_settings, run_pipeline
+
+LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
+
+
+@contextmanager
+def keys_named(spark: SparkSession, setting: str) -> Iterator[None]:
+    """The variable in this process and in Spark's workers, which have their environment from the driver."""
+    context = spark.sparkContext
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ENVIRONMENT_VARIABLE, setting)
+        patch.setitem(context.environment, ENVIRONMENT_VARIABLE, setting)
+        yield
+
+
+def open_variant(variant: str) -> ArchiveLayout:
+    return open_archive(str(archive_of(variant)), "aiven")
+
+
+def write_log_starts(variant: str, path: Path) -> Path:
+    """Where the broker said that each log begins: an archive does not know what DeleteRecords removed."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["topic", "partition", "log_start_offset"])
+        for row in true_partitions(variant):
+            earliest: dict[str, int] = row["earliest"]  # type: ignore[assignment]
+            writer.writerow([row["topic"], row["partition"], earliest["offset"]])
+    return path
+
+
+def index(
+    spark: SparkSession, variant: str, folder: Path, *, with_events: bool, depth: IndexDepth = IndexDepth.RECORD
+) -> Warehouse:
+    with keys_named(spark, keys_setting(variant)):
+        return run_pipeline(
+            spark,
+            open_variant(variant),
+            folder / "warehouse",
+            log_start_offsets=write_log_starts(variant, folder / "log_starts.csv"),
+            metadata=AIVEN_SAMPLE / variant / "rlmm" if with_events else None,
+            settings=build_settings(depth),
+        )
+
+
+def segments_of(warehouse: Warehouse) -> dict[str, Row]:
+    return {row["segment_id"]: row for row in warehouse.read(SEGMENTS).collect()}
+
+
+def require_true_segments(warehouse: Warehouse, variant: str) -> None:
+    """Every finished segment is indexed and is what the broker announced."""
+    rows = segments_of(warehouse)
+    for segment_id, true in finished_segments(variant).items():
+        row = rows[segment_id]
+        found = row["topic"], row["partition"], row["topic_id"], row["start_offset"], row["end_offset"]
+        wanted = true["topic"], true["partition"], true["topic_id"], true["start_offset"], true["end_offset"]
+        assert found == wanted
+        assert (row["index_status"], row["size_bytes"]) == ("indexed", true["size"])
+        assert row["metadata_max_timestamp_ms"] == true["max_ts"]
+        assert row["txn_index_empty"] == (true["original"]["transaction"] is None)
+        assert {each["name"]: each["size_bytes"] for each in row["objects"]} == true["objects"]
+        assert [each["kind"] for each in row["objects"]] == ["log", "indexes", "manifest"]
+
+
+def require_true_answers(warehouse: Warehouse, variant: str, options: LookupOptions | None = None) -> None:
+    """Every answer that the broker gave from the archive. As committed, the archive cannot go behind a transaction
+    whose end is in a segment that is not archived; and what is not archived it does not know."""
+    stable = {
+        (row["topic"], row["partition"]): row["stable_offset"] for row in warehouse.read(PARTITION_METADATA).collect()
+    }
+    with OffsetReader(warehouse.uri, options) as reader:
+        for level, is_committed in (("read_uncommitted", False), ("read_committed", True)):
+            asked = true_answers(variant, read_committed=is_committed)
+            rows = [(each["topic"], each["partition"], each["timestamp"], -1, level) for each in asked]
+            answers = reader.list_offsets(rows)
+            for true, row in zip(asked, answers, strict=True):
+                found = row["offset"], row["offset_timestamp_ms"], row["leader_epoch"]
+                if not true["in_archive"]:
+                    assert row["error"] in ("LOCAL_REQUIRED", "OPEN_TRANSACTION"), true
+                elif row["error"] == "OPEN_TRANSACTION":
+                    assert is_committed
+                    assert true["offset"] >= stable[true["topic"], true["partition"]]
+                else:
+                    assert found == expected_facts(true), (true, row)
+                    assert row["error"] == "NONE"
+            if not is_committed:
+                assert sum(row["error"] == "NONE" for row in answers) == sum(each["in_archive"] for each in asked) > 300
+
+
+def expected_facts(true: TrueAnswer) -> tuple[int | None, int | None, int | None]:
+    return true["offset"], true["result_timestamp"], true["leader_epoch"]
+
+
+@pytest.mark.parametrize("variant", ["plain", "zstd", "faults"])
+def test_segments_and_answers_are_the_broker_s(spark: SparkSession, tmp_path: Path, variant: str) -> None:
+    warehouse = index(spark, variant, tmp_path, with_events=True)
+    require_true_segments(warehouse, variant)
+    require_true_answers(warehouse, variant)
+    assert warehouse.read(QUARANTINE).count() == 0
+    counts = warehouse.read(DISCREPANCIES).groupBy("kind").count().collect()
+    # What is stored is smaller or larger than what was announced, and no discrepancy.
+    assert {row["kind"]: row["count"] for row in counts} == ({"copy_unfinished": 3} if variant == "faults" else {})
+
+
+def test_at_batch_depth_a_lookup_decrypts_the_chunks_of_one_batch(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = index(spark, "encrypted", tmp_path, with_events=True, depth=IndexDepth.BATCH)
+    require_true_segments(warehouse, "encrypted")
+    open_layout = partial(open_archive, str(archive_of("encrypted")), "aiven")
+    with keys_named(spark, keys_setting("encrypted")):
+        options = LookupOptions(batches=BatchReader(open_layout=open_layout, limits=LIMITS))
+        require_true_answers(warehouse, "encrypted", options)
+        root = archive_of("encrypted")
+        store = MemoryStore({str(path.relative_to(root)): path.read_bytes() for path in root.glob("*/*/*")})
+        counted = BatchReader(open_layout=lambda: AivenLayout(store=store), limits=LIMITS)
+        queries = [each for each in true_answers("encrypted") if each["in_archive"]][::37]
+        with OffsetReader(warehouse.uri, LookupOptions(batches=counted)) as reader:
+            for query in queries:
+                store.reads.clear()
+                found = reader.offset_for_timestamp(query["topic"], query["partition"], query["timestamp"])
+                assert found is not None
+                assert (found.offset, found.timestamp_ms, found.leader_epoch) == expected_facts(query)
+                manifest, log = store.reads
+                assert manifest.name.endswith(".rsm-manifest")
+                # A batch of at most 16 KiB lies in two chunks at most.
+                assert log.name.endswith(".log")
+                assert log.position % 65564 == 0
+                assert log.length <= 2 * 65564
+    with keys_named(spark, ""), OffsetReader(warehouse.uri, options) as without_keys:
+        query = queries[0]
+        (answer,) = without_keys.list_offsets([(query["topic"], query["partition"], query["timestamp"])])
+        assert answer["error"] == "CORRUPT_MESSAGE"
+
+
+def test_segments_without_a_key_wait_in_quarantine_and_are_indexed_when_it_comes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    variant, first_key = "zstd-encrypted", str(key_files("zstd-encrypted")["key1"])
+    location, rlmm = tmp_path / "warehouse", AIVEN_SAMPLE / variant / "rlmm"
+    with keys_named(spark, ""):
+        warehouse = run_pipeline(spark, open_variant(variant), location, metadata=rlmm)
+    rows = warehouse.read(QUARANTINE).collect()
+    assert {(row["reason"], row["expected"]) for row in rows} == {
+        ("decryption_key_missing", "key1"),
+        ("decryption_key_missing", "key2"),
+    }
+    assert all(row["object_name"].endswith(".rsm-manifest") for row in rows)
+    assert (len(rows), set(segments_of(warehouse))) == (23, set(true_segments(variant)))
+
+    # A second key that is no key of this archive: its segments say so, the others are indexed without being asked for.
+    with keys_named(spark, f"key1={first_key},key2={first_key}"):
+        summary = build(warehouse, variant)
+        assert (summary.indexed_count, summary.reasons) == (14, {"decryption_failed": 9})
+        assert build(warehouse, variant).quarantined_count == 0, "a wrong key is not tried again and again"
+    rows = warehouse.read(QUARANTINE).collect()
+    assert {(row["reason"], row["attempt_count"]) for row in rows} == {("decryption_failed", 2)}
+
+    with keys_named(spark, keys_setting(variant)):
+        assert build(warehouse, variant, retry_quarantined=True).indexed_count == 9
+        scan_segments(warehouse, open_variant(variant))
+        version = warehouse.read(SEGMENTS).count(), len(os.listdir(location / "segments" / "_delta_log"))
+        scan_segments(warehouse, open_variant(variant))
+        assert version == (23, len(os.listdir(location / "segments" / "_delta_log"))), "a second scan changes nothing"
+        materialize_metadata(warehouse)
+    assert warehouse.read(QUARANTINE).count() == 0
+    require_true_segments(warehouse, variant)
+    require_true_answers(warehouse, variant)
+    require_no_secret(location, variant)
+
+
+def build(warehouse: Warehouse, variant: str, *, retry_quarantined: bool = False):  # type: ignore[no-untyped-def]
+    settings = build_settings(decryption_key_ids=list_key_ids(), retry_quarantined=retry_quarantined)
+    return build_indexes(warehouse, open_variant(variant), settings)
+
+
+def require_no_secret(location: Path, variant: str) -> None:
+    """Neither a key nor a line of its file is in any file of the warehouse."""
+    lines = {line for path in key_files(variant).values() for line in path.read_bytes().split() if len(line) == 64}
+    assert len(lines) > 50
+    for path in location.rglob("*"):
+        content = path.read_bytes() if path.is_file() else b""
+        assert b"PRIVATE KEY" not in content
+        assert not any(line in content for line in lines)
+
+
+@pytest.mark.parametrize("variant", ["plain", "faults"])
+def test_a_listing_alone_is_enough_but_for_which_of_two_whole_copies_was_finished(
+    spark: SparkSession, tmp_path: Path, variant: str
+) -> None:
+    warehouse = index(spark, variant, tmp_path, with_events=False)
+    require_true_segments(warehouse, variant)
+    require_true_answers(warehouse, variant)
+    rows = segments_of(warehouse)
+    if variant == "plain":
+        assert set(rows) == set(finished_segments(variant))
+        assert warehouse.read(QUARANTINE).count() == 0
+        return
+    # One range was copied four times: finished, whole, with half a manifest, without a manifest.
+    copies = {key: row for key, row in rows.items() if (row["topic"], row["start_offset"]) == ("flaky", 1276)}
+    assert {
+        row["index_status"]: row["segment_id"] for key, row in copies.items() if row["index_status"] != "indexed"
+    } == {
+        "quarantined": "4GxIC0z6RzCqAok96EEb1g",
+        "incomplete": "tU4Hf9TSTDmXBpj6pPcKDg",
+    }
+    whole = sorted(key for key, row in copies.items() if row["index_status"] == "indexed")
+    assert whole == ["0G_9JjxQRZuP_-No7ZpGfA", "MDWAtAmyR0afIYBSs-Pjpg"]
+    # Same epoch, same length: the greater id answers.
+    assert [copies[key]["not_served_reason"] for key in whole] == ["duplicate", None]
+    (bad,) = warehouse.read(QUARANTINE).collect()
+    assert (bad["segment_id"], bad["reason"], bad["position"]) == ("4GxIC0z6RzCqAok96EEb1g", "manifest_invalid", 352)
+    assert bad["object_name"].endswith("4GxIC0z6RzCqAok96EEb1g.rsm-manifest")
+    assert copies["tU4Hf9TSTDmXBpj6pPcKDg"]["missing_kinds"] == ["manifest"]

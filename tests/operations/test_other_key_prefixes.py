@@ -1,0 +1,50 @@
+"""Segments below a key prefix that nobody named: the metadata topic may know it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from coldlog.archive.aiven_layout import AivenLayout
+from coldlog.archive.local_tiered_storage import LocalTieredStorageLayout
+from coldlog.archive.memory_store import MemoryStore
+from coldlog.operations.other_key_prefixes import count_other_prefixes, find_other_key_prefixes
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.warehouse import Warehouse
+
+
+def noted(prefix: str) -> bytes:
+    raw = prefix.encode()
+    return bytes([1, 1, len(raw) + 1, len(raw) + 1]) + raw
+
+
+def test_prefixes_that_are_not_known_are_counted_and_foreign_metadata_is_passed_over() -> None:
+    contents = [noted("old/"), noted("old/"), noted("new/"), noted(""), b"", b"\x01\x00\x01\x02", b"of another plugin"]
+    assert count_other_prefixes(contents, ("new/",)) == {"old/": 2, "": 1}
+    assert count_other_prefixes(contents, ("new/", "old/", "")) == {}
+
+
+def segment(number: int, *, is_listed: bool, state: str, metadata: bytes | None) -> dict[str, object]:
+    return {
+        "topic": "orders", "partition": 0, "topic_id": "A" * 22, "start_offset": number, "segment_id": f"s{number}",
+        "state": state, "state_source": "events", "is_listed": is_listed, "objects": [], "missing_kinds": [],
+        "index_status": "gone", "custom_metadata": metadata,
+    }  # fmt: skip
+
+
+def test_only_finished_segments_that_are_not_listed_are_asked(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
+    warehouse.create_missing()
+    finished = "COPY_SEGMENT_FINISHED"
+    rows = [
+        segment(0, is_listed=False, state=finished, metadata=noted("old/")),
+        segment(1, is_listed=True, state=finished, metadata=noted("listed/")),
+        segment(2, is_listed=False, state="DELETE_SEGMENT_FINISHED", metadata=noted("deleted/")),
+        segment(3, is_listed=False, state=finished, metadata=None),
+    ]
+    warehouse.append(SEGMENTS, warehouse.local(SEGMENTS, rows))
+    store = MemoryStore({})
+    assert find_other_key_prefixes(warehouse, AivenLayout(store=store)) == {"old/": 1}
+    assert find_other_key_prefixes(warehouse, AivenLayout(store=store, key_prefixes=("", "old/"))) == {}
+    assert find_other_key_prefixes(warehouse, LocalTieredStorageLayout(store=store)) == {}
