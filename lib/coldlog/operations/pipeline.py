@@ -31,6 +31,7 @@ from coldlog.operations.log_starts import (
 )
 from coldlog.operations.materialize import materialize_metadata
 from coldlog.operations.open_layout import layout_opener, s3_options
+from coldlog.operations.other_key_prefixes import find_other_key_prefixes
 from coldlog.operations.read_events import read_events
 from coldlog.operations.reconcile import ReconcileSummary, reconcile
 from coldlog.operations.run_log import noted_run
@@ -171,6 +172,9 @@ def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, ob
         ):
             if count:
                 stage.add(f"{count} {what}")
+    for prefix, count in find_other_key_prefixes(warehouse, layout).items():
+        lost = counted(count, "finished segment")
+        job.console.note(f"not listed: {lost} below the key prefix {prefix!r}, which archive.key_prefix lacks")
     return dataclasses.asdict(summary)
 
 
