@@ -44,7 +44,7 @@ OWN_JAR = "coldlog-log-store.jar"
 CONSTRAINTS = REPOSITORY / "constraints.txt"
 INSTALLING = VENV / "coldlog-installing"
 
-EXTRAS = {"runtime": "", "development": "[kafka,test,lint]"}
+EXTRAS = {"runtime": "", "development": "[kafka,notebook,test,lint]"}
 PACKAGES = {"runtime": "runtime", "development": "development", "airflow": "runtime", "cluster": "development"}
 """Which of `EXTRAS` a kind of environment needs."""
 MINIMUM_PYTHON = (3, 11)
