@@ -235,6 +235,18 @@ class ValidationSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceSettings:
+    """How long maintain_tables keeps what is no longer needed."""
+
+    deleted_after_hours: int = setting(
+        168, "index rows of segments that are gone for so long are dropped; the segments' own rows stay", at_least=1
+    )
+    vacuum_after_hours: int = setting(
+        168, "files of older versions are removed; running jobs and warehouse.as_of reach back no further", at_least=168
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
     """What the workers of a cluster have; where Spark runs on this machine alone, it is what this machine has."""
 
@@ -262,6 +274,7 @@ class Settings:
     lookup: LookupSettings = LookupSettings()
     list_offsets: ListOffsetsSettings = ListOffsetsSettings()
     validation: ValidationSettings = ValidationSettings()
+    maintenance: MaintenanceSettings = MaintenanceSettings()
     cluster: ClusterSettings = ClusterSettings()
     spark: Mapping[str, str] = field(default_factory=dict)
     env: str = "local"
@@ -304,6 +317,7 @@ SETTING_GROUPS: dict[str, type] = {
     "lookup": LookupSettings,
     "list_offsets": ListOffsetsSettings,
     "validation": ValidationSettings,
+    "maintenance": MaintenanceSettings,
     "cluster": ClusterSettings,
 }
 

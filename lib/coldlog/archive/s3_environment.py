@@ -7,7 +7,9 @@ kept: it is read in each process that needs it.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from typing import Any
 
 from coldlog.errors import UsageError
 
@@ -38,17 +40,7 @@ class S3Credentials:
 
 def s3_endpoint() -> S3Endpoint:
     """The endpoint of this process's environment; `UsageError` for settings of AWS that cannot be used."""
-    # Only those who use S3 wait for it.
-    from botocore.exceptions import BotoCoreError
-    from botocore.session import Session
-
-    try:
-        client = Session().create_client("s3")
-    except (BotoCoreError, ValueError) as failed:
-        raise UsageError(
-            f"AWS's settings in the environment or the profile cannot be used ({type(failed).__name__}); "
-            "look at AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and ~/.aws/config"
-        ) from None
+    client = create_s3_client()
     host = client.meta.endpoint_url.partition("://")[2].partition("/")[0].partition(":")[0]
     is_amazon = host.endswith(_AMAZON)
     style = (client.meta.config.s3 or {}).get("addressing_style")
@@ -59,6 +51,22 @@ def s3_endpoint() -> S3Endpoint:
         # A server of one's own seldom has a name for each bucket.
         is_path_style=style == "path" or (not is_amazon and style != "virtual"),
     )
+
+
+def create_s3_client() -> Any:
+    """botocore's client for S3, by this process's environment."""
+    # Only those who use S3 wait for it.
+    from botocore.exceptions import BotoCoreError
+    from botocore.session import Session
+
+    try:
+        # botocore knows AWS_DEFAULT_REGION alone; the other libraries, and Amazon's own services, say AWS_REGION.
+        return Session().create_client("s3", region_name=os.environ.get("AWS_REGION"))
+    except (BotoCoreError, ValueError) as failed:
+        raise UsageError(
+            f"AWS's settings in the environment or the profile cannot be used ({type(failed).__name__}); "
+            "look at AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and ~/.aws/config"
+        ) from None
 
 
 def s3_credentials() -> S3Credentials | None:

@@ -129,13 +129,14 @@ def _remove_leftovers(warehouse: Warehouse) -> None:
     """Rows of builds that were never published, and of builds that a later one has replaced."""
     published = last_build_number(warehouse)
     with ThreadPoolExecutor(len(INDEX_TABLES) + 1) as looks:  # each is a short job that mostly waits
-        superseded = looks.submit(_remove_superseded, warehouse)
+        superseded = looks.submit(remove_superseded, warehouse)
         for removed in [looks.submit(warehouse.delete_build_after, table, published) for table in INDEX_TABLES]:
             removed.result()
         superseded.result()
 
 
-def _remove_superseded(warehouse: Warehouse) -> None:
+def remove_superseded(warehouse: Warehouse) -> None:
+    """Removes the rows of builds that `segments` marks as superseded, then the marks."""
     replaced = warehouse.read(SEGMENTS).where(F.col("superseded_build_number").isNotNull())
     if not replaced.head(1):
         return
@@ -259,7 +260,7 @@ def _run_commit(
         encoded.unpersist()
         shipped.unpersist()
     if any(row["replaces_build_number"] is not None for row in outcomes):
-        _remove_superseded(warehouse)
+        remove_superseded(warehouse)
     _add_to(summary, outcomes)
 
 

@@ -29,6 +29,7 @@ from coldlog.operations.log_starts import (
     merge_log_start_offsets,
     read_log_start_offsets,
 )
+from coldlog.operations.maintain import maintain_tables
 from coldlog.operations.materialize import materialize_metadata
 from coldlog.operations.open_layout import layout_opener, s3_options
 from coldlog.operations.other_key_prefixes import find_other_key_prefixes
@@ -37,7 +38,14 @@ from coldlog.operations.reconcile import ReconcileSummary, reconcile
 from coldlog.operations.run_log import noted_run
 from coldlog.operations.scan import scan_segments
 from coldlog.operations.segment_build import BuildOptions
-from coldlog.operations.show import show_errors, show_lookups, show_partitions, show_problems, show_quarantine
+from coldlog.operations.show import (
+    show_errors,
+    show_lookups,
+    show_maintenance,
+    show_partitions,
+    show_problems,
+    show_quarantine,
+)
 from coldlog.operations.validation_report import validate_and_show
 from coldlog.settings import MetadataSource, Settings
 from coldlog.tables.discrepancies import Severity
@@ -84,6 +92,21 @@ def validate(job: Job) -> None:
         run["validate"] = validate_and_show(job, warehouse, is_full=job.arguments.full)
 
 
+def maintain(job: Job) -> None:
+    """maintain_tables: what is no longer needed goes, what is small is put together."""
+    with _writing(job, "maintain_tables") as (warehouse, run), job.console.stage("maintain") as stage:
+        summary = maintain_tables(warehouse, job.settings.maintenance)
+        run["maintain"] = dataclasses.asdict(summary)
+        before, after = (
+            sum(getattr(each, name) for each in summary.tables) for name in ("files_before", "files_after")
+        )
+        removed = sum(each.removed_files for each in summary.tables)
+        stage.add(f"index rows of {counted(summary.dropped_segments, 'deleted segment')} dropped")
+        stage.add(f"{before} files became {after}", f"{counted(removed, 'old file')} removed")
+        stage.add(human_bytes(sum(each.removed_bytes for each in summary.tables)) + " saved")
+    show_maintenance(job, summary)
+
+
 def run_pipeline(job: Job) -> None:
     """All four, then what came of it and a few lookups; and validate, where that is wanted after a build."""
     layout = layout_opener(job.settings)()
@@ -123,10 +146,10 @@ def open_warehouse(job: Job, lease: WarehouseLease | None = None) -> Warehouse:
     own = job.settings.warehouse
     warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=own.as_of, lease=lease)
     with job.console.stage("warehouse") as stage:
+        warehouse.create_missing()
         if lease is not None and lease.was_abandoned:
             stage.add("its last writer was cut off, and is shut out")
             warehouse.fence()
-        warehouse.create_missing()
         warehouse.register()
         register_functions(job.spark, persistent=own.persistent_functions)
         stage.add(warehouse.uri)

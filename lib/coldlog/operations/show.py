@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from coldlog.console import human_bytes, human_timestamp
 from coldlog.job import Job
+from coldlog.operations.maintain import MaintenanceSummary
 from coldlog.tables.discrepancies import DISCREPANCIES, Severity
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.quarantine import QUARANTINE
@@ -91,6 +92,28 @@ def show_problems(job: Job) -> dict[str, int]:
     if sum(counts.values()) > len(rows):
         job.console.result(f"... and {sum(counts.values()) - len(rows)} more; see coldlog.archive_problems")
     return counts
+
+
+def show_maintenance(job: Job, summary: MaintenanceSummary) -> None:
+    """A row a table that became smaller, or of which something was removed."""
+    changed = [each for each in summary.tables if each.removed_files or each.files_after != each.files_before]
+    if changed:
+        job.console.result()
+        job.console.table(
+            ["table", "files", "became", "bytes", "became", "removed files", "saved"],
+            [
+                (
+                    each.table,
+                    each.files_before,
+                    each.files_after,
+                    human_bytes(each.bytes_before),
+                    human_bytes(each.bytes_after),
+                    each.removed_files,
+                    human_bytes(each.removed_bytes),
+                )
+                for each in changed
+            ],
+        )
 
 
 def show_lookups(job: Job, warehouse: Warehouse) -> None:

@@ -32,8 +32,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from botocore.session import Session
 
+from coldlog.archive.s3_environment import create_s3_client
 from coldlog.errors import RetriableError, UsageError
 
 APPLICATION = "coldlog.writer"
@@ -179,8 +179,7 @@ class _LeaseStore:
     def __init__(self, bucket: str, folder: str, uri: str) -> None:
         self._bucket, self._folder, self._uri = bucket, folder, uri
         self._holder = f"{socket.gethostname()}, process {os.getpid()}, {uuid.uuid4().hex[:8]}"
-        # Credentials, endpoint and region as for every program that uses AWS's libraries: environment or profile.
-        self._client = Session().create_client("s3")
+        self._client = create_s3_client()
 
     def find_newest(self) -> _Newest | None:
         """The lease with the highest number."""

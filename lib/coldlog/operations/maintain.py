@@ -1,0 +1,154 @@
+"""maintain: are the tables as small and as fast to read as they can be?
+
+Four things, none of which changes an answer:
+
+- Index rows of segments that are gone, and were gone `deleted_after_hours` ago already, are dropped. What was known
+  that long ago is asked of the table's own past; where that is not kept, nothing is dropped. The segment's own row
+  stays, as one that is not indexed: if it comes back, it is indexed again. The newest build keeps its rows, so that
+  build numbers never come twice.
+- OPTIMIZE puts small files together, in the order of the clustering.
+- VACUUM removes files that no version of the last `vacuum_after_hours` needs. A week is the least: jobs that run, and
+  questions about the past (`warehouse.as_of`), read old files.
+- A checkpoint, so that a reader opens a table by one file instead of many commits, and Delta's own clean-up of its log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
+
+from coldlog.errors import UsageError
+from coldlog.model.states import IndexStatus
+from coldlog.operations.build import last_build_number, remove_superseded
+from coldlog.settings import MaintenanceSettings
+from coldlog.tables.catalog import ALL_TABLES
+from coldlog.tables.definition import TableDefinition
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.table_storage import delta_storage_options
+from coldlog.tables.warehouse import Warehouse
+
+_HOUR_MS = 3_600_000
+_VACUUM_LOGGING = "spark.databricks.delta.vacuum.logging.enabled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMaintenance:
+    """What maintenance made of a table: its files and bytes before and after, and what was removed from the store."""
+
+    table: str
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    removed_files: int
+    removed_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceSummary:
+    """`dropped_segments` lost their index rows."""
+
+    dropped_segments: int
+    tables: tuple[TableMaintenance, ...]
+
+
+def maintain_tables(
+    warehouse: Warehouse, settings: MaintenanceSettings, *, now_ms: int | None = None
+) -> MaintenanceSummary:
+    """Drops, compacts, vacuums and checkpoints, table by table; cut anywhere, the next run goes on."""
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    dropped = _drop_deleted(warehouse, now - settings.deleted_after_hours * _HOUR_MS)
+    tables = tuple(_maintain(warehouse, table, settings) for table in ALL_TABLES)
+    return MaintenanceSummary(dropped_segments=dropped, tables=tables)
+
+
+def _drop_deleted(warehouse: Warehouse, before_ms: int) -> int:
+    is_gone = F.col("index_status") == IndexStatus.GONE.value
+    newest = last_build_number(warehouse)
+    gone = warehouse.read(SEGMENTS).where(
+        is_gone
+        & F.col("build_number").isNotNull()
+        & (F.col("build_number") < newest)
+        & F.col("served_from_offset").isNull()
+    )
+    past = _read_past(warehouse, before_ms) if gone.head(1) else None
+    if past is None:
+        # A run that was cut between mark and removal left rows to remove.
+        remove_superseded(warehouse)
+        return 0
+    then = past.read(SEGMENTS).where(is_gone).select(*SEGMENTS.key)
+    unknown = F.lit(None)
+    marks = gone.join(then, list(SEGMENTS.key), "left_semi").select(
+        *SEGMENTS.key,
+        F.col("build_number").alias("superseded_build_number"),
+        unknown.cast("bigint").alias("build_number"),
+        unknown.cast("string").alias("index_depth"),
+    )
+    count = marks.count()
+    if count:
+        warehouse.merge(SEGMENTS, marks, update=("superseded_build_number", "build_number", "index_depth"))
+    remove_superseded(warehouse)
+    return count
+
+
+def _read_past(warehouse: Warehouse, moment_ms: int) -> Warehouse | None:
+    """The warehouse as it was then; None where it was not there yet, or is no longer known."""
+    past = Warehouse(spark=warehouse.spark, uri=warehouse.uri, as_of=str(moment_ms))
+    try:
+        return past if past.version(SEGMENTS) is not None else None
+    except UsageError:
+        return None
+
+
+def _maintain(warehouse: Warehouse, table: TableDefinition, settings: MaintenanceSettings) -> TableMaintenance:
+    spark, name = warehouse.spark, warehouse.identifier(table)
+    files_before, bytes_before = _size(warehouse, table)
+    if files_before > 1:
+        spark.sql(f"OPTIMIZE {name}")
+    with _vacuum_logging(warehouse):
+        spark.sql(f"VACUUM {name} RETAIN {int(settings.vacuum_after_hours)} HOURS")
+    removed_files, removed_bytes = _vacuumed(warehouse, table)
+    location = warehouse.location(table)
+    log = DeltaTable(location, storage_options=delta_storage_options(location))
+    log.create_checkpoint()
+    log.cleanup_metadata()
+    files_after, bytes_after = _size(warehouse, table)
+    return TableMaintenance(
+        table=table.name,
+        files_before=files_before,
+        files_after=files_after,
+        bytes_before=bytes_before,
+        bytes_after=bytes_after,
+        removed_files=removed_files,
+        removed_bytes=removed_bytes,
+    )
+
+
+def _size(warehouse: Warehouse, table: TableDefinition) -> tuple[int, int]:
+    row = (
+        warehouse.spark.sql(f"DESCRIBE DETAIL {warehouse.identifier(table)}").select("numFiles", "sizeInBytes").first()
+    )
+    return (0, 0) if row is None else (int(row[0]), int(row[1]))
+
+
+@contextmanager
+def _vacuum_logging(warehouse: Warehouse) -> Iterator[None]:
+    """Delta notes in a table's history what a VACUUM removed, where that is wanted."""
+    warehouse.spark.conf.set(_VACUUM_LOGGING, "true")
+    try:
+        yield
+    finally:
+        warehouse.spark.conf.unset(_VACUUM_LOGGING)
+
+
+def _vacuumed(warehouse: Warehouse, table: TableDefinition) -> tuple[int, int]:
+    """Files and bytes that the last VACUUM set out to remove."""
+    history = warehouse.spark.sql(f"DESCRIBE HISTORY {warehouse.identifier(table)} LIMIT 4")
+    started = history.where("operation = 'VACUUM START'").orderBy(F.desc("version")).select("operationMetrics").first()
+    metrics = {} if started is None else started[0]
+    return int(metrics.get("numFilesToDelete", 0)), int(metrics.get("sizeOfDataToDelete", 0))

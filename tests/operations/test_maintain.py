@@ -1,0 +1,114 @@
+"""Maintenance makes tables smaller and changes no answer."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from coldlog.operations.maintain import maintain_tables
+from coldlog.settings import MaintenanceSettings
+from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
+from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import build_settings, run_pipeline
+from kafka_sample import KAFKA_SAMPLE
+from table_contents import BUILD_NUMBERS, table_contents
+
+_HOUR_MS = 3_600_000
+SETTINGS = MaintenanceSettings(deleted_after_hours=168, vacuum_after_hours=168)
+TOPICS = ("late.events-2", "records-deleted-2", "payments-1")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Three partitions of the sample, to delete from."""
+    source = KAFKA_SAMPLE / "archive" / "kafka-tiered-storage"
+    for partition in TOPICS:
+        (directory,) = source.glob(f"{partition}-*")
+        shutil.copytree(directory, tmp_path / "archive" / source.name / directory.name)
+    return tmp_path / "archive"
+
+
+def _segments_of(warehouse: Warehouse, segment_id: str) -> int:
+    return sum(warehouse.read(table).where(f"segment_id = '{segment_id}'").count() for table in INDEX_TABLES)
+
+
+def _delete_first_segment(archive: Path) -> tuple[dict[Path, bytes], str]:
+    """Of the first partition; its files, to be put back, and its id."""
+    (directory,) = (archive / "kafka-tiered-storage").glob(f"{TOPICS[0]}-*")
+    log = min(directory.glob("*.log"))
+    segment_id = log.name[21:43]
+    files = {each: each.read_bytes() for each in directory.glob(f"*{segment_id}*")}
+    for each in files:
+        each.unlink()
+    return files, segment_id
+
+
+def test_small_files_become_few_and_every_row_stays(spark: SparkSession, archive: Path, warehouse: Path) -> None:
+    built = run_pipeline(spark, archive, warehouse, settings=build_settings(max_bytes_per_commit=200 << 10))
+    before = table_contents(built)
+    summary = maintain_tables(built, SETTINGS)
+    assert table_contents(built) == before
+    (offset_index,) = [each for each in summary.tables if each.table == OFFSET_INDEX.name]
+    assert offset_index.files_before > offset_index.files_after == 1
+    assert offset_index.bytes_after < offset_index.bytes_before
+    # What was put together just now is needed by those who read the version before.
+    assert offset_index.removed_files == 0
+    for table in ALL_TABLES:
+        log = warehouse / table.name / "_delta_log"
+        assert list(log.glob("*.checkpoint.parquet")), table.name
+        assert DeltaTable(str(warehouse / table.name)).version() == max(int(each.stem) for each in log.glob("*.json"))
+    again = maintain_tables(built, SETTINGS)
+    assert [each.files_after for each in again.tables] == [each.files_after for each in summary.tables]
+    assert table_contents(built) == before
+
+
+def test_files_older_than_the_retention_go_and_are_told(spark: SparkSession, archive: Path, warehouse: Path) -> None:
+    built = run_pipeline(spark, archive, warehouse, settings=build_settings(max_bytes_per_commit=200 << 10))
+    before = table_contents(built)
+    maintain_tables(built, SETTINGS)
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        # As if a week had gone by.
+        summary = maintain_tables(built, MaintenanceSettings(deleted_after_hours=168, vacuum_after_hours=0))
+    finally:
+        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    (offset_index,) = [each for each in summary.tables if each.table == OFFSET_INDEX.name]
+    assert offset_index.removed_files > 1
+    assert offset_index.removed_bytes > 1000
+    assert len(list((warehouse / OFFSET_INDEX.name).rglob("*.parquet"))) == 2  # its data, and its checkpoint
+    assert table_contents(built) == before
+
+
+def test_index_rows_of_segments_that_are_gone_long_ago_are_dropped(
+    spark: SparkSession, archive: Path, warehouse: Path
+) -> None:
+    built = run_pipeline(spark, archive, warehouse, settings=build_settings(max_bytes_per_commit=200 << 10))
+    whole = table_contents(built, without=BUILD_NUMBERS)
+    files, segment_id = _delete_first_segment(archive)
+    run_pipeline(spark, archive, warehouse)
+    assert _segments_of(built, segment_id)
+    now_ms = time.time_ns() // 1_000_000
+    assert maintain_tables(built, SETTINGS, now_ms=now_ms).dropped_segments == 0
+    assert _segments_of(built, segment_id)
+    later = now_ms + 169 * _HOUR_MS
+    assert maintain_tables(built, SETTINGS, now_ms=later).dropped_segments == 1
+    assert not _segments_of(built, segment_id)
+    assert maintain_tables(built, SETTINGS, now_ms=later).dropped_segments == 0
+    gone = built.read(SEGMENTS).where(f"segment_id = '{segment_id}'").collect()
+    assert [(row["index_status"], row["build_number"]) for row in gone] == [("gone", None)]
+    # A run finds nothing to do; and should the segment come back, it is indexed again.
+    unchanged = table_contents(built)
+    run_pipeline(spark, archive, warehouse)
+    assert table_contents(built) == unchanged
+    for path, content in files.items():
+        path.write_bytes(content)
+    run_pipeline(spark, archive, warehouse)
+    back = table_contents(built, without=(*BUILD_NUMBERS, "log_modified_ms"))
+    assert back[OFFSET_INDEX.name] == whole[OFFSET_INDEX.name]
