@@ -2,7 +2,8 @@
 --
 -- A row a segment and build, of builds after :after_build; what was counted of its batches beside what segments tells.
 -- `first_wrong_offset` is the base offset of its first batch that is wrong in itself or to the one before. What segments
--- tells is compared while it is of these batches: while the segment is indexed.
+-- tells is compared while it is of these batches: while the segment is indexed. The log of the last segment of a mirror
+-- may go on behind its last whole batch.
 WITH in_order AS (
   SELECT
     topic, partition, topic_id, segment_id, build_number, base_offset, last_offset, position, size_bytes, leader_epoch,
@@ -69,7 +70,10 @@ found AS (
 ),
 told AS (
   SELECT *, index_status = 'indexed' AS is_indexed
-  FROM IDENTIFIER(:segments)
+  FROM (
+    SELECT *, start_offset = max(start_offset) OVER (PARTITION BY topic, partition, topic_id) AS is_last
+    FROM IDENTIFIER(:segments)
+  )
   WHERE build_number > :after_build
 )
 SELECT
@@ -89,8 +93,10 @@ SELECT
   if(told.is_indexed, found.start_offset, NULL) AS start_offset_of_batches,
   if(told.is_indexed, told.end_offset, NULL) AS end_offset,
   if(told.is_indexed, found.end_offset, NULL) AS end_offset_of_batches,
-  if(told.is_indexed, told.size_bytes, NULL) AS size_bytes,
-  if(told.is_indexed, found.size_bytes, NULL) AS size_bytes_of_batches,
+  if(told.is_indexed AND NOT told.is_last, told.size_bytes, NULL) AS size_bytes,
+  if(told.is_indexed AND NOT told.is_last, found.size_bytes, NULL) AS size_bytes_of_batches,
+  if(told.is_indexed, told.size_bytes, NULL) AS log_bytes,
+  if(told.is_indexed, found.size_bytes, NULL) AS end_position_of_batches,
   if(told.is_indexed, told.counted_max_timestamp_ms, NULL) AS counted_max_timestamp_ms,
   if(told.is_indexed, found.running_max_timestamp_ms, NULL) AS counted_max_timestamp_ms_of_batches,
   if(told.is_indexed AND told.counted_from_offset = told.start_offset, told.max_timestamp_ms, NULL) AS max_timestamp_ms,

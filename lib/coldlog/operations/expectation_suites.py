@@ -59,14 +59,6 @@ class Expectation:
     description: str
     definition: Mapping[str, object]
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the view that it is about."""
-        kwargs = self.definition["kwargs"]
-        assert isinstance(kwargs, dict)
-        named = [kwargs[key] for key in ("column", "column_A", "column_B") if key in kwargs]
-        return (*named, *kwargs.get("column_list", ()))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:

@@ -24,11 +24,11 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from coldlog.operations.build import last_build_number
 from coldlog.operations.checkpoint import Checkpoints, Verdict, sample_text
 from coldlog.operations.expectation_suites import AFTER_BUILD, ExpectationSeverity, Suite, View
 from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
 from coldlog.tables.row_changes import are_rows_changed, newest_version
+from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.validation_results import VALIDATION_RESULTS
 from coldlog.tables.warehouse import Warehouse
 
@@ -90,12 +90,9 @@ def validate_tables(
 ) -> ValidationSummary:
     """Validates what `suites` say and notes the results; `data_docs` is a folder for them as pages."""
     run_id, now_ms = uuid.uuid4().hex, time.time_ns() // 1_000_000
-    versions = {
-        name: newest_version(warehouse.spark, warehouse.location(_TABLES[name]))
-        for name in sorted({name for suite in suites for name in suite.reads})
-    }
+    versions = _newest_versions(warehouse, suites)
     known = {} if is_full else _read_known(warehouse)
-    until_build = last_build_number(warehouse)
+    until_build = _last_build_number(warehouse, versions)
     checkpoints = Checkpoints(suites=suites, data_docs=data_docs)
     tables, rows = [], []
     for suite in suites:
@@ -110,6 +107,20 @@ def validate_tables(
     if rows:
         warehouse.append(VALIDATION_RESULTS, warehouse.local(VALIDATION_RESULTS, rows).coalesce(1))
     return ValidationSummary(run_id=run_id, tables=tuple(tables), data_docs=checkpoints.write_data_docs())
+
+
+def _newest_versions(warehouse: Warehouse, suites: Sequence[Suite]) -> dict[str, int]:
+    """Of every table that is read; of segments first: what it has published by then is in the others."""
+    others = {name for suite in suites for name in suite.reads} - {SEGMENTS.name}
+    return {
+        name: newest_version(warehouse.spark, warehouse.location(_TABLES[name]))
+        for name in (SEGMENTS.name, *sorted(others))
+    }
+
+
+def _last_build_number(warehouse: Warehouse, versions: Mapping[str, int]) -> int:
+    row = warehouse.read(SEGMENTS, versions[SEGMENTS.name]).agg(F.max("build_number")).head()
+    return int((row[0] if row else None) or 0)
 
 
 def plan_scope(
