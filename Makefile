@@ -5,6 +5,8 @@ SETUP_PYTHON := $(shell for each in "$$PYTHON" python3.11 python3 python3.12 pyt
 	"$$each" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$each"; break; }; done)
 export NUMBA_CACHE_DIR := $(CURDIR)/.venv/numba-cache
 ARGUMENTS ?=
+# Test processes, each with a Spark session of its own and some GB of memory; a file is run by one of them.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-broker test-cluster test-airflow lint types format bench constraints clean distclean
@@ -16,7 +18,7 @@ setup: ## install packages and jars where they are missing
 	@$(or $(SETUP_PYTHON),$(error Python 3.11 or newer is needed and none was found; set PYTHON or PATH)) environment.py development
 
 test: setup ## run every test that needs no server of its own (ARGUMENTS="-k name" narrows)
-	$(PYTHON) -m pytest $(ARGUMENTS)
+	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(ARGUMENTS)
 
 test-broker: setup ## run the tests that start a Kafka broker of their own
 	$(PYTHON) -m pytest tests/broker $(ARGUMENTS)
