@@ -1,0 +1,335 @@
+"""Suites of expectations hold on good tables, fail on broken ones, and cost what has changed."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from broken_tables import BREAKAGES, WHOLE, World, place_worlds, world_of
+from builders.archive_writer import TopicPartition, write_archive
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.console import Console
+from coldlog.errors import ColdlogError, Reason, UsageError
+from coldlog.index.partition_plan import LogStartSource
+from coldlog.index.served_ranges import NotServedReason
+from coldlog.job import Job
+from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState, RemotePartitionDeleteState
+from coldlog.operations.checkpoint import Checkpoints, Verdict
+from coldlog.operations.expectation_suites import EXPECTATIONS, ExpectationSeverity, Suite, load_suites
+from coldlog.operations.pipeline import validate
+from coldlog.operations.validate import ALL_BUILDS, ValidationSummary, validate_tables, view_rows
+from coldlog.settings_sources import load_settings
+from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
+from coldlog.tables.discrepancies import DiscrepancyKind
+from coldlog.tables.job_runs import JOB_RUNS, RunOutcome
+from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.validation_results import VALIDATION_RESULTS
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
+from kafka_sample import KAFKA_SAMPLE
+
+SUITES = {suite.table: suite for suite in load_suites()}
+EVERY_ID = [f"{suite.table}.{each.id}" for suite in SUITES.values() for each in suite.expectations]
+
+
+def _check_all(warehouse: Warehouse, checkpoints: Checkpoints, tables: dict[str, str]) -> dict[str, Verdict]:
+    """The verdict on every expectation over temporary views of the tables."""
+    verdicts = {}
+    for suite in SUITES.values():
+        for view in suite.views:
+            rows = view_rows(warehouse, view, tables, ALL_BUILDS).persist()
+            for verdict in checkpoints.check(view, suite.of_view(view), rows):
+                verdicts[f"{suite.table}.{verdict.expectation.id}"] = verdict
+            rows.unpersist()
+    return verdicts
+
+
+def _not_met(verdicts: dict[str, Verdict]) -> dict[str, object]:
+    return {name: each.problem or each.sample for name, each in verdicts.items() if not each.is_met}
+
+
+def _stored(warehouse: Warehouse) -> dict[str, str]:
+    return {table.name: warehouse.view(table) for table in ALL_TABLES}
+
+
+def test_every_table_has_a_suite_and_the_suites_know_the_words_of_the_tables() -> None:
+    assert set(SUITES) == {table.name for table in ALL_TABLES}
+    words = {
+        "segments.state_is_kafkas": [state.name for state in RemoteLogSegmentState],
+        "segments.index_status_is_known": [status.value for status in IndexStatus],
+        "segments.index_depth_is_known": [depth.value for depth in IndexDepth],
+        "segments.not_served_reason_is_known": [reason.value for reason in NotServedReason],
+        "partition_metadata.log_start_source_is_known": [source.value for source in LogStartSource],
+        "segment_events.state_is_kafkas": [
+            *(state.name for state in RemoteLogSegmentState),
+            *(state.name for state in RemotePartitionDeleteState),
+        ],
+        "quarantine.reason_is_known": [reason.value for reason in Reason],
+        "discrepancies.kind_is_as_grave_as_told": [f"{k.value}: {k.severity.value}" for k in DiscrepancyKind],
+        "job_runs.outcome_is_known": [outcome.value for outcome in RunOutcome],
+        "validation_results.severity_is_known": [severity.value for severity in ExpectationSeverity],
+    }
+    for name, expected in words.items():
+        table, _, expectation = name.partition(".")
+        (found,) = (each for each in SUITES[table].expectations if each.id == expectation)
+        assert sorted(found.definition["kwargs"]["value_set"]) == sorted(expected), name  # type: ignore[index]
+    valid = [
+        f"{before.name} to {after.name}"
+        for states in (RemoteLogSegmentState, RemotePartitionDeleteState)
+        for before in states
+        for after in states
+        if before.can_become(after)  # type: ignore[arg-type]
+    ]
+    (transitions,) = (each for each in SUITES["segment_events"].expectations if each.id == "transition_is_valid")
+    told = set(transitions.definition["kwargs"]["value_set"])  # type: ignore[index]
+    assert set(valid) - told == {"DELETE_SEGMENT_FINISHED to DELETE_SEGMENT_FINISHED"}, "announced anew, nothing else"
+
+
+def test_good_tables_meet_every_expectation_with_and_without_events(
+    golden: Warehouse, golden_with_events: Warehouse
+) -> None:
+    told_by_listing = _check_all(golden, Checkpoints(suites=()), _stored(golden))
+    assert set(told_by_listing) == set(EVERY_ID)
+    assert _not_met(told_by_listing) == {}
+    # The broker itself announced a deletion that was finished once more; it dropped that event, and so does coldlog.
+    told_by_events = _check_all(golden_with_events, Checkpoints(suites=()), _stored(golden_with_events))
+    assert set(_not_met(told_by_events)) == {"segments.no_event_was_dropped", "segment_events.transition_is_valid"}
+    assert {each.expectation.severity for each in told_by_events.values() if not each.is_met} == {
+        ExpectationSeverity.WARNING
+    }
+
+
+def test_good_tables_of_batch_headers_alone_meet_every_expectation(spark: SparkSession, tmp_path: Path) -> None:
+    log_starts = write_log_start_offsets(tmp_path / "log_starts.csv")
+    settings = build_settings(IndexDepth.BATCH)
+    archive = KAFKA_SAMPLE / "archive"
+    warehouse = run_pipeline(spark, archive, tmp_path / "w", log_start_offsets=log_starts, settings=settings)
+    assert _not_met(_check_all(warehouse, Checkpoints(suites=()), _stored(warehouse))) == {}
+
+
+@pytest.fixture(scope="module")
+def broken(golden_with_events: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Verdict]:
+    """The verdicts on all worlds that were broken, and the one that was not."""
+    folder = tmp_path_factory.mktemp("broken")
+    warehouse = golden_with_events
+    worlds: World = place_worlds(world_of(warehouse), BREAKAGES)
+    views = {}
+    for table in ALL_TABLES:
+        schema = pa.schema([field.with_nullable(True) for field in table.arrow_schema])
+        pq.write_table(pa.Table.from_pylist(worlds[table.name], schema=schema), folder / f"{table.name}.parquet")
+        views[table.name] = f"broken_{table.name}"
+        rows = warehouse.spark.read.parquet(str(folder / f"{table.name}.parquet"))
+        rows.createOrReplaceTempView(views[table.name])
+    return _check_all(warehouse, Checkpoints(suites=(), sample_rows=2_000), views)
+
+
+def _worlds_named(verdict: Verdict) -> set[str]:
+    """The worlds that rows which are not as expected lie in."""
+    texts = [str(value) for row in verdict.sample for value in row.values()]
+    return {text[: text.index(">") + 1] for text in texts if text.startswith("<")}
+
+
+def test_there_is_a_breakage_for_every_expectation() -> None:
+    assert sorted(BREAKAGES) == sorted(EVERY_ID)
+
+
+@pytest.mark.parametrize("name", EVERY_ID)
+def test_expectation_fails_on_tables_broken_for_it(broken: dict[str, Verdict], name: str) -> None:
+    verdict = broken[name]
+    assert verdict.problem is None
+    assert not verdict.is_met
+    assert f"<{name}>" in _worlds_named(verdict), verdict.sample[:5]
+    assert WHOLE not in _worlds_named(verdict)
+
+
+def _segment(start: int) -> Segment:
+    batches = []
+    for base in range(start, start + 8, 2):
+        records = (Record(timestamp_ms=1_000 + base, value=b"v"), Record(timestamp_ms=1_001 + base))
+        batches.append(Batch(base_offset=base, records=records))
+    return Segment(batches=tuple(batches), index_interval_bytes=0)
+
+
+ORDERS = TopicPartition(topic="orders", partition=0)
+_FEW = [SUITES[table.name] for table in INDEX_TABLES]
+
+
+def _looked_at(summary: ValidationSummary) -> dict[str, object]:
+    return {t.table: None if t.scope is None else (t.row_count, t.scope.after_build) for t in summary.tables}
+
+
+def _failed(summary: ValidationSummary) -> set[str]:
+    return {f"{t.table}.{v.expectation.id}" for t in summary.tables for v in t.verdicts if not v.is_met}
+
+
+def _update(warehouse: Warehouse, change: str) -> None:
+    warehouse.spark.sql(f"UPDATE {warehouse.identifier(OFFSET_INDEX)} SET {change} WHERE base_offset = 2")
+
+
+def test_validation_costs_what_changed_and_does_not_forget_what_was_wrong(spark: SparkSession, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    write_archive(archive, {ORDERS: [_segment(0), _segment(8)]})
+    warehouse = run_pipeline(spark, archive, tmp_path / "warehouse")
+    whole = {"offset_index": (8, -1), "time_index": (16, -1), "txn_index": (0, -1)}
+    first = validate_tables(warehouse, _FEW)
+    assert (_looked_at(first), _failed(first)) == (whole, set())
+    nothing = dict.fromkeys(whole)
+    assert _looked_at(validate_tables(warehouse, _FEW)) == nothing, "nothing new, no row looked at"
+    assert warehouse.read(VALIDATION_RESULTS).select("run_id").distinct().count() == 1, "and nothing written"
+    full = validate_tables(warehouse, [SUITES["time_index"]], is_full=True)
+    assert _looked_at(full) == {"time_index": whole["time_index"]}
+
+    write_archive(archive, {ORDERS: [_segment(0), _segment(8), _segment(16)]})
+    run_pipeline(spark, archive, tmp_path / "warehouse")
+    grown = validate_tables(warehouse, _FEW)
+    new = {"offset_index": (4, 1), "time_index": (8, 1), "txn_index": (0, 1)}
+    assert (_looked_at(grown), _failed(grown)) == (new, set()), "rows of the new build alone"
+
+    _update(warehouse, "position = position + 1")
+    spoiled = validate_tables(warehouse, [SUITES["offset_index"]])
+    assert _looked_at(spoiled) == {"offset_index": (12, -1)}, "rows changed in place are looked at, all of them"
+    assert _failed(spoiled) == {"offset_index.positions_touch"}
+    (table,) = spoiled.tables
+    (verdict,) = (each for each in table.verdicts if not each.is_met)
+    assert verdict.unexpected_count == 1
+    assert verdict.sample[0]["start_offset"] == 0
+    assert (verdict.sample[0]["first_wrong_offset"], verdict.sample[0]["misplaced_batch_count"]) == (2, 2)
+    again = validate_tables(warehouse, [SUITES["offset_index"]])
+    assert (_looked_at(again), _failed(again)) == (_looked_at(spoiled), _failed(spoiled)), (
+        "what was wrong is not forgotten"
+    )
+    _update(warehouse, "position = position - 1")
+    assert _failed(validate_tables(warehouse, [SUITES["offset_index"]])) == set()
+    assert _looked_at(validate_tables(warehouse, [SUITES["offset_index"]])) == {"offset_index": None}
+
+
+@pytest.fixture
+def job(spark: SparkSession, tmp_path: Path) -> Job:
+    """The job validate_tables over a small warehouse that was built by a run."""
+    archive = tmp_path / "archive"
+    write_archive(archive, {ORDERS: [_segment(0), _segment(8)]})
+    run_pipeline(spark, archive, tmp_path / "warehouse")
+    settings = load_settings("local", [f"warehouse.uri={tmp_path / 'warehouse'}"])
+    console = Console(progress=io.StringIO(), results=io.StringIO())
+    return Job(spark=spark, settings=settings, arguments=argparse.Namespace(full=False), console=console)
+
+
+def _text(stream: object) -> str:
+    assert isinstance(stream, io.StringIO)
+    return stream.getvalue()
+
+
+def test_job_shows_each_table_writes_pages_and_fails_on_what_is_critical_and_on_nothing_else(
+    job: Job, capfd: pytest.CaptureFixture[str]
+) -> None:
+    capfd.readouterr()
+    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri)
+    identifier = warehouse.identifier(OFFSET_INDEX)
+    # The last batch moves on by two: a gap, which is a warning, and another end than the segment's, which is critical.
+    job.spark.sql(f"UPDATE {identifier} SET base_offset = 16, last_offset = 17 WHERE base_offset = 14")
+    with pytest.raises(ColdlogError, match="critical expectation.* not met: .*offset_index.end_offset_is_the_segments"):
+        validate(job)
+    assert capfd.readouterr() == ("", ""), "Great Expectations says nothing of its own"
+    shown = _text(job.console.results)
+    lines = {line.split()[0]: line.split() for line in shown.splitlines() if line.strip()}
+    assert lines["txn_index"] == ["txn_index", lines["txn_index"][1], "0", "all", "11", "11", "0", "0"]
+    assert lines["offset_index"][2:5] == ["8", "all", "28"]
+    assert "end_offset=15 end_offset_of_batches=17" in shown.replace("  ", " ")
+    (warned,) = (line for line in shown.splitlines() if line.startswith("warning"))
+    assert "offsets_touch" in warned
+    results = warehouse.read(VALIDATION_RESULTS).toArrow().to_pylist()
+    assert {f"{row['table_name']}.{row['expectation_id']}" for row in results} == set(EVERY_ID)
+    (row,) = (row for row in results if row["expectation_id"] == "offsets_touch")
+    assert (row["severity"], row["success"], row["unexpected_count"], row["row_count"]) == ("warning", False, 1, 8)
+    assert json.loads(row["sample"])[0]["start_offset"] == 8
+    assert json.loads(row["read_versions"])["offset_index"] == row["table_version"]
+    pages = Path(job.settings.warehouse_uri) / "data_docs"
+    page = next((pages / "validations" / "offset_index_segments").rglob("*.html")).read_text(encoding="utf-8")
+    assert "Each batch begins right behind the one before" in page
+    assert "offset_index_segments" in (pages / "index.html").read_text(encoding="utf-8")
+    assert warehouse.read(JOB_RUNS).where("outcome = 'failed' AND error LIKE '%not met%'").count() == 1
+
+    job.spark.sql(f"UPDATE {identifier} SET base_offset = 14, last_offset = 15 WHERE base_offset = 16")
+    job.spark.sql(f"UPDATE {warehouse.identifier(JOB_RUNS)} SET finished_ms = started_ms - 1")
+    validate(job)  # a warning alone fails nothing
+    (warned,) = (line for line in _text(job.console.results)[len(shown) :].splitlines() if line.startswith("warning"))
+    assert "ends_behind_its_start" in warned
+    assert warehouse.read(JOB_RUNS).where("outcome = 'succeeded' AND job = 'validate_tables'").count() == 1
+
+
+def test_pages_in_a_bucket_are_refused_before_anything_is_read(job: Job) -> None:
+    settings = load_settings(
+        "local", [f"warehouse.uri={job.settings.warehouse_uri}", "validation.data_docs_uri=s3://bucket/pages"]
+    )
+    refused = Job(spark=job.spark, settings=settings, arguments=job.arguments, console=job.console)
+    with pytest.raises(UsageError, match="written to folders only"):
+        validate(refused)
+
+
+def _suite_files(folder: Path, text: str) -> Path:
+    (folder / "sql").mkdir(parents=True)
+    (folder / "sql" / "rows.sql").write_text("SELECT * FROM IDENTIFIER(:segments)", encoding="utf-8")
+    (folder / "segments.json").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ('"segments"', '"other"', "the suite is named 'other'"),
+        ('"view": "rows"', '"view": "lines"', "which meta.views does not name"),
+        ('"critical"', '"grave"', "'grave' is not a valid"),
+        ('"kwargs"', '"arguments"', "KeyError: 'kwargs'"),
+        ('"rows": {', '"columns": {', "columns.sql is missing"),
+    ],
+)
+def test_suite_that_names_what_is_not_there_is_refused(tmp_path: Path, before: str, after: str, told: str) -> None:
+    text = json.dumps(
+        {
+            "name": "segments",
+            "meta": {"views": {"rows": {"where": ["topic"]}}},
+            "expectations": [
+                {
+                    "type": "expect_column_values_to_be_between",
+                    "kwargs": {"column": "partition", "min_value": 0},
+                    "severity": "critical",
+                    "description": "d",
+                    "meta": {"id": "x", "view": "rows"},
+                }
+            ],
+        }
+    )
+    assert load_suites(_suite_files(tmp_path / "good", text))[0].expectations[0].id == "x"
+    assert before in text
+    with pytest.raises(UsageError, match=told):
+        load_suites(_suite_files(tmp_path / "bad", text.replace(before, after)))
+
+
+def test_changed_query_is_another_suite(tmp_path: Path) -> None:
+    text = (EXPECTATIONS / "log_start_offsets.json").read_text(encoding="utf-8")
+    digests = set()
+    for number, end in enumerate(("", " -- another")):
+        folder = tmp_path / str(number)
+        (folder / "sql").mkdir(parents=True)
+        (folder / "log_start_offsets.json").write_text(text, encoding="utf-8")
+        query = (EXPECTATIONS / "sql" / "log_start_offsets_rows.sql").read_text(encoding="utf-8")
+        (folder / "sql" / "log_start_offsets_rows.sql").write_text(query + end, encoding="utf-8")
+        digests.add(load_suites(folder)[0].digest)
+    assert len(digests) == 2
+
+
+def test_expectation_that_cannot_be_evaluated_is_not_met_and_says_why(spark: SparkSession) -> None:
+    suite: Suite = SUITES["log_start_offsets"]
+    rows = spark.createDataFrame([("orders", 0)], "topic STRING, partition INT")
+    verdicts = {v.expectation.id: v for v in Checkpoints(suites=()).check(suite.views[0], suite.expectations, rows)}
+    verdict = verdicts["log_start_is_not_negative"]
+    assert (verdict.is_met, verdict.unexpected_count) == (False, None)
+    assert "log_start_offset" in str(verdict.problem)
+    assert verdicts["key_is_unique"].is_met
