@@ -2,7 +2,7 @@
 
 Always: `coldlog` itself as a .zip, the one of this checkout. Where `cluster.ship_packages` is set, an archive of the
 packages that tasks import too (arrow, numba, codecs, S3), taken from this process's environment as installers noted
-them; Spark itself, Delta's jars and what only a driver needs stay out of it. Workers need an interpreter of the same
+them; Spark itself and what only a driver needs stay out of it. Workers need an interpreter of the same
 minor version. Both files are made once for what they hold, below `.executors` of the checkout, and shared by all jobs.
 """
 
@@ -27,7 +27,7 @@ DIRECTORY = REPOSITORY / ".executors"
 UNPACKED_NAME = "coldlog-packages"
 """The directory, in an executor's working directory, into which Spark unpacks the archive."""
 
-_DRIVERS_OWN = frozenset({"pyspark", "delta-spark", "great-expectations"})
+_DRIVERS_OWN = frozenset({"pyspark", "great-expectations"})
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -47,13 +49,10 @@ def reaching_s3(versitygw: S3Server, monkeypatch: pytest.MonkeyPatch) -> dict[st
 @pytest.fixture
 def queries(tmp_path: Path) -> Path:
     """Every question of the truth, as a request file."""
-    import csv
-    import json
-
     path = tmp_path / "queries.csv"
     with (KAFKA_SAMPLE / "truth" / "queries.jsonl").open(encoding="utf-8") as lines, path.open("w") as file:
         writer = csv.writer(file)
         writer.writerow(["topic", "partition", "timestamp_ms"])
         asked = [json.loads(line) for line in lines]
-        writer.writerows([each["topic"], each["partition"], each["timestamp"]] for each in asked)
+        writer.writerows([each["topic"], each["partition"], each["ts"]] for each in asked)
     return path
