@@ -144,10 +144,10 @@ def test_a_lookup_that_asks_nothing_sensible_is_refused_before_spark_starts(
 
 
 def test_a_failing_task_is_tried_again_then_fails_its_run_and_those_behind_it_do_not_start(
-    airflow: AirflowHome, tmp_path: Path
+    airflow: AirflowHome, warehouse: Path, tmp_path: Path
 ) -> None:
+    before = versions(warehouse)
     variables = {
-        "COLDLOG_WAREHOUSE": str(tmp_path / "warehouse"),
         "AIRFLOW_VAR_COLDLOG_SETTINGS": json.dumps({"archive.uri": str(tmp_path / "nowhere")}),
         # The Variable wins over the environment; the archive of conf/local.toml is a good one.
         "COLDLOG_SETTINGS": "{}",
@@ -165,6 +165,8 @@ def test_a_failing_task_is_tried_again_then_fails_its_run_and_those_behind_it_do
         Try(task="scan_segments", number=2, state="failed"),
     ]
     assert {each.state for each in tries if each.task != "scan_segments"} == {"upstream_failed"}
+    changed = {table for table, version in versions(warehouse).items() if before.get(table) != version}
+    assert changed <= {"job_runs"}
 
 
 def test_settings_that_are_wrong_whenever_they_are_tried_are_not_tried_again(
