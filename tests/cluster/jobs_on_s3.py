@@ -20,8 +20,9 @@ from table_contents import BUILD_NUMBERS, TIMES_OF_RUNS
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE_S = 600
-# When objects were written to a bucket is not when they were written to the directory that they were copied from.
-_TIMES_OF_OBJECTS = ("log_modified_ms", "modified_ms")
+# When objects were written to a bucket is not when they were written to the directory that they were copied from; where
+# all timestamps of a segment are negative, Kafka says the time of its file instead.
+_TIMES_OF_OBJECTS = ("log_modified_ms", "metadata_max_timestamp_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ def test_an_archive_in_a_bucket_gives_the_tables_of_the_directory_and_lookups_as
     assert local.returncode == 0, local.stderr
     found, expected = (Warehouse(spark=spark, uri=str(tmp_path / name)) for name in ("bucket", "directory"))
     # A bucket and a copy of files do not keep the times of files.
-    times = ("log_modified_ms", "modified_ms")
+    times = ("log_modified_ms", "metadata_max_timestamp_ms")
     assert table_contents(found, without=times) == table_contents(expected, without=times)
 
     rows = found.read(OFFSET_INDEX).select("position", "size_bytes").collect()
