@@ -5,15 +5,24 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
+from coldlog.executor_packages import list_shipped_packages
 from coldlog.settings import Settings
 from coldlog.settings_sources import REPOSITORY, load_settings
-from coldlog.spark_options import REQUIRED_OPTIONS, is_local, list_jars, process_environment, spark_options
+from coldlog.spark_options import (
+    REQUIRED_OPTIONS,
+    executor_python,
+    is_local,
+    list_jars,
+    process_environment,
+    spark_options,
+)
 from coldlog.submit import list_jobs, main, usage
 
 JOB = '''"""{name}: does it {name}?"""
@@ -82,10 +91,43 @@ def test_driver_memory_of_the_environment_wins_over_files_but_not_over_set(jars:
 
 
 def test_a_cluster_keeps_its_own_addresses_and_shuffles(jars: Path) -> None:
-    options = spark_options(load_settings("cluster"), {"MASTER": "spark://host:7077"}, jar_directory=jars)
+    settings = load_settings("cluster", ["cluster.ship_packages=false"])
+    options = spark_options(settings, {"MASTER": "spark://host:7077"}, jar_directory=jars)
     assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions"} & options.keys()
     assert "SPARK_LOCAL_IP" not in process_environment({}, "spark://host:7077", python="/v/bin/python", conf=jars)
     assert not is_local("spark://localhost:7077")
+
+
+def test_workers_are_sent_the_package_and_told_which_s3_is_meant_but_not_who_asks(jars: Path) -> None:
+    settings = load_settings("cluster", ["cluster.ship_packages=false", "cluster.python=/opt/python3.11"])
+    s3 = {"AWS_ENDPOINT_URL": "https://minio:9000", "AWS_REGION": "eu-north-1", "AWS_SECRET_ACCESS_KEY": "hush"}
+    options = spark_options(settings, {"MASTER": "spark://host:7077", **s3}, jar_directory=jars)
+    with zipfile.ZipFile(options["spark.submit.pyFiles"]) as package:
+        assert {"coldlog/__init__.py", "coldlog/lookups/sql/list_offsets.sql"} <= set(package.namelist())
+    assert options["spark.executorEnv.AWS_ENDPOINT_URL"] == "https://minio:9000"
+    assert options["spark.executorEnv.AWS_REGION"] == "eu-north-1"
+    assert "hush" not in "".join(options.values())
+    assert "spark.archives" not in options
+    assert executor_python(settings, "spark://host:7077") == "/opt/python3.11"
+    assert executor_python(settings, "local[2]") == sys.executable
+
+
+def test_what_tasks_import_is_in_the_archive_for_workers_and_spark_is_not() -> None:
+    names = {each.name.lower().replace("_", "-") for each in list_shipped_packages()}
+    assert {"pyarrow", "numba", "numpy", "delta-spark", "deltalake", "s3fs", "cryptography", "zstandard"} <= names
+    assert not {"pyspark", "great-expectations", "pytest", "coldlog"} & names
+
+
+def test_spark_defaults_say_what_sessions_set_themselves() -> None:
+    lines = (REPOSITORY / "conf" / "spark-defaults.conf").read_text().splitlines()
+    told = dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
+    assert told == REQUIRED_OPTIONS
+
+
+def test_a_secret_in_settings_is_refused_unshown(jars: Path) -> None:
+    with pytest.raises(UsageError, match="fs.s3a.secret.key does not belong into settings") as refused:
+        spark_options(Settings(spark={"spark.hadoop.fs.s3a.secret.key": "hush"}), {}, jar_directory=jars)
+    assert "hush" not in str(refused.value)
 
 
 def test_jars_of_the_user_replace_ours_and_missing_ones_are_refused(tmp_path: Path, jars: Path) -> None:

@@ -49,7 +49,7 @@ def package_zip(directory: Path = DIRECTORY) -> Path:
 
 def packages_archive(directory: Path = DIRECTORY) -> Path:
     """The packages that tasks import, as `--archives` takes them; some 150 MB."""
-    found = _distributions("coldlog")
+    found = list_shipped_packages()
     versions = "\n".join(sorted(f"{each.name}=={each.version}" for each in found)) + sys.version
     digest = hashlib.sha256(versions.encode()).hexdigest()[:16]
 
@@ -65,8 +65,8 @@ def packages_archive(directory: Path = DIRECTORY) -> Path:
     return _made_once(directory / f"packages-{digest}.tar.gz", write)
 
 
-def _distributions(root: str) -> list[importlib.metadata.Distribution]:
-    """What `root` requires, and what that requires in turn, as it is installed here."""
+def list_shipped_packages(root: str = "coldlog") -> list[importlib.metadata.Distribution]:
+    """What `root` requires, and what that requires in turn, as it is installed here, for tasks."""
     found: dict[str, importlib.metadata.Distribution] = {}
     seen = {root, *_DRIVERS_OWN}
     wanted = [*_requirements(importlib.metadata.distribution(root))]
