@@ -27,6 +27,11 @@ pytest_plugins = ["s3_fixtures"]
 
 GOLDEN = Path(__file__).parent / "golden" / "kafka-sample"
 
+# pyspark.sql.connect, which Great Expectations imports, takes a program without a file for a doctest, and ends it; the
+# processes of pytest-xdist are such programs.
+if not hasattr(sys.modules["__main__"], "__file__"):
+    sys.modules["__main__"].__file__ = __file__
+
 # No deadline: the first example of a kernel compiles it.
 hypothesis.settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
 hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None)
