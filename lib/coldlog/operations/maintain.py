@@ -63,7 +63,7 @@ def maintain_tables(
     """Drops, compacts, vacuums and checkpoints, table by table; cut anywhere, the next run goes on."""
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     dropped = _drop_deleted(warehouse, now - settings.deleted_after_hours * _HOUR_MS)
-    tables = tuple(_maintain(warehouse, table, settings) for table in ALL_TABLES)
+    tables = tuple(maintain_table(warehouse, table, settings) for table in ALL_TABLES)
     return MaintenanceSummary(dropped_segments=dropped, tables=tables)
 
 
@@ -105,7 +105,8 @@ def _read_past(warehouse: Warehouse, moment_ms: int) -> Warehouse | None:
         return None
 
 
-def _maintain(warehouse: Warehouse, table: TableDefinition, settings: MaintenanceSettings) -> TableMaintenance:
+def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: MaintenanceSettings) -> TableMaintenance:
+    """Compacts, vacuums and checkpoints one table."""
     spark, name = warehouse.spark, warehouse.identifier(table)
     files_before, bytes_before = _size(warehouse, table)
     if files_before > 1:
