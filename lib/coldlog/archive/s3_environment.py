@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coldlog.errors import UsageError
+
+if TYPE_CHECKING:
+    from botocore.exceptions import PartialCredentialsError
 
 DEFAULT_REGION = "us-east-1"
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
@@ -56,12 +59,14 @@ def s3_endpoint() -> S3Endpoint:
 def create_s3_client() -> Any:
     """botocore's client for S3, by this process's environment."""
     # Only those who use S3 wait for it.
-    from botocore.exceptions import BotoCoreError
+    from botocore.exceptions import BotoCoreError, PartialCredentialsError
     from botocore.session import Session
 
     try:
         # botocore knows AWS_DEFAULT_REGION alone; the other libraries, and Amazon's own services, say AWS_REGION.
         return Session().create_client("s3", region_name=os.environ.get("AWS_REGION"))
+    except PartialCredentialsError as failed:
+        raise _half_of_credentials(failed) from None
     except (BotoCoreError, ValueError) as failed:
         raise UsageError(
             f"AWS's settings in the environment or the profile cannot be used ({type(failed).__name__}); "
@@ -71,12 +76,14 @@ def create_s3_client() -> Any:
 
 def s3_credentials() -> S3Credentials | None:
     """The credentials of this process's environment, refreshed where they are temporary; None where there are none."""
-    from botocore.exceptions import BotoCoreError
+    from botocore.exceptions import BotoCoreError, PartialCredentialsError
     from botocore.session import Session
 
     try:
         found = Session().get_credentials()
         frozen = None if found is None else found.get_frozen_credentials()
+    except PartialCredentialsError as failed:
+        raise _half_of_credentials(failed) from None
     except BotoCoreError as failed:
         raise UsageError(
             f"AWS's credentials cannot be used ({type(failed).__name__}); look at AWS_PROFILE and ~/.aws"
@@ -84,3 +91,12 @@ def s3_credentials() -> S3Credentials | None:
     if frozen is None:
         return None
     return S3Credentials(access_key=frozen.access_key, secret_key=frozen.secret_key, token=frozen.token)
+
+
+def _half_of_credentials(failed: PartialCredentialsError) -> UsageError:
+    # Its fields are the name of the place and of what is missing there, no values.
+    provider, missing = (str(failed.kwargs.get(name, "?")) for name in ("provider", "cred_var"))
+    return UsageError(
+        f"no credentials for S3: those of the {provider} lack {missing.upper()}; "
+        "give AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY together, or neither"
+    )
