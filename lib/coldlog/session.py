@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from coldlog.settings import Settings
 from coldlog.settings_sources import REPOSITORY
+from coldlog.source.datasource import register_source, source_defaults
 from coldlog.spark_gateway import start_gateway
 from coldlog.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
 
@@ -36,7 +37,9 @@ def spark_session(settings: Settings, app_name: str = "coldlog") -> SparkSession
     builder = SparkSession.builder.appName(app_name)
     for key, value in options.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    register_source(session, source_defaults(settings))
+    return session
 
 
 def _has_jvm() -> bool:

@@ -90,6 +90,17 @@ def load_settings(
         *_iter_conf(_conf_of(env, repository), repository),
         *(_read_assignment(text, directory or Path.cwd()) for text in assignments),
     ]
+    return _understood(env, found)
+
+
+def settings_of(values: Mapping[str, str], origin: str) -> Settings:
+    """Settings of these values alone, whatever the files say; relative paths are relative to the directory the process
+    is in. `origin` says in messages where they come from."""
+    found = [_Assignment(key=key, value=value, origin=origin, directory=Path.cwd()) for key, value in values.items()]
+    return _understood("local", found)
+
+
+def _understood(env: str, found: Sequence[_Assignment]) -> Settings:
     keys = {each.key: each for each in list_setting_keys()}
     values: dict[str, object] = {}
     spark: dict[str, str] = {}

@@ -7,17 +7,19 @@
 Or, in a session that is there already (a notebook on a cluster), `attach_warehouse(spark, uri)`. With
 `warehouse.as_of`, tables and functions answer as they would have answered then. With `warehouse.persistent_functions`
 and a catalog that outlives the session, every later session calls `coldlog.offset_for_timestamp(...)` as it is.
+The records themselves are `spark.read.format("coldlog")`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
 from coldlog.lookups.functions import register_functions
 from coldlog.session import spark_session
 from coldlog.settings_sources import load_settings
+from coldlog.source.datasource import register_source, source_defaults
 from coldlog.tables.warehouse import Warehouse
 
 
@@ -26,15 +28,31 @@ def sql_session(assignments: Sequence[str] = (), env: str = "local") -> SparkSes
     settings = load_settings(env, list(assignments))
     own = settings.warehouse
     spark = spark_session(settings, app_name="coldlog sql")
-    attach_warehouse(spark, settings.warehouse_uri, as_of=own.as_of, persistent_functions=own.persistent_functions)
+    attach_warehouse(
+        spark,
+        settings.warehouse_uri,
+        as_of=own.as_of,
+        persistent_functions=own.persistent_functions,
+        source_options=source_defaults(settings),
+    )
     return spark
 
 
 def attach_warehouse(
-    spark: SparkSession, uri: str, *, as_of: str | None = None, persistent_functions: bool = False
+    spark: SparkSession,
+    uri: str,
+    *,
+    as_of: str | None = None,
+    persistent_functions: bool = False,
+    source_options: Mapping[str, str] | None = None,
 ) -> None:
-    """Registers the tables below `uri` as `coldlog.<table>` and the table functions; a wrong uri is a `UsageError`."""
+    """Registers the tables below `uri` as `coldlog.<table>`, the table functions and the data source of records.
+
+    A wrong uri is a `UsageError`. `source_options` are options of every reading of records, such as `archive.uri`.
+    """
     warehouse = Warehouse(spark=spark, uri=uri, as_of=as_of)
     warehouse.require_tables()
     warehouse.register()
     register_functions(spark, persistent=persistent_functions)
+    moment = {} if warehouse.as_of_ms is None else {"warehouse.as_of": str(warehouse.as_of_ms)}
+    register_source(spark, {**(source_options or {}), "warehouse.uri": uri, **moment})

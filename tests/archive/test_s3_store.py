@@ -19,7 +19,7 @@ from coldlog.archive.s3_client import S3Options, client_of_process, close_client
 from coldlog.archive.s3_location import parse_s3_uri
 from coldlog.archive.s3_store import S3Store, open_s3_store
 from coldlog.errors import ArchiveError, Reason, UsageError
-from coldlog.operations.open_layout import layout_opener
+from coldlog.open_layout import layout_opener
 from coldlog.settings_sources import load_settings
 from s3_proxy import Request, S3Proxy
 from s3_server import ACCESS_KEY, PAGE_KEYS, SECRET_KEY, Bucket

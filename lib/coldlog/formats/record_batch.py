@@ -87,6 +87,10 @@ class BatchHeaders:
         """The batches from `first` to before `last`."""
         return BatchHeaders(**{each.name: getattr(self, each.name)[first:last] for each in fields(self)})
 
+    def where(self, is_taken: npt.NDArray[np.bool_]) -> BatchHeaders:
+        """Some of the batches."""
+        return BatchHeaders(**{each.name: getattr(self, each.name)[is_taken] for each in fields(self)})
+
     def has_any(self, bits: int) -> bool:
         """Some batch has one of these attributes."""
         return bool((self.attributes & np.int16(bits)).any())

@@ -25,7 +25,7 @@ from coldlog.lookups.offset_lookup import find_offsets_for_timestamps, list_offs
 from coldlog.lookups.requests import read_requests
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.list_offsets import SpecialTimestamp
-from coldlog.operations.open_layout import layout_opener
+from coldlog.open_layout import layout_opener
 from coldlog.settings import Settings
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.warehouse import Warehouse

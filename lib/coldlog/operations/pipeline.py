@@ -19,6 +19,7 @@ from coldlog.errors import ColdlogError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.job import Job
 from coldlog.lookups.functions import register_functions
+from coldlog.open_layout import layout_opener, s3_options
 from coldlog.operations.build import BuildSettings, BuildSummary, build_indexes
 from coldlog.operations.event_sources import EventSource, LogSegmentsSource, TableSource
 from coldlog.operations.live_topic import TopicSource
@@ -31,7 +32,6 @@ from coldlog.operations.log_starts import (
 )
 from coldlog.operations.maintain import maintain_tables
 from coldlog.operations.materialize import materialize_metadata
-from coldlog.operations.open_layout import layout_opener, s3_options
 from coldlog.operations.other_key_prefixes import find_other_key_prefixes
 from coldlog.operations.read_events import read_events
 from coldlog.operations.reconcile import ReconcileSummary, reconcile

@@ -1,0 +1,1 @@
+"""source: archived records as a DataFrame."""

@@ -1,0 +1,108 @@
+"""datasource: how does Spark read archived records?
+
+    from coldlog.source.datasource import register_source
+    register_source(spark, {"warehouse.uri": "/data/coldlog", "archive.uri": "/mnt/tiered"})
+    spark.read.format("coldlog").option("subscribe", "orders").load()
+
+A Python data source of Spark: options reach it as texts, a process beside the driver plans the tasks from the tables,
+and each task yields Arrow batches. coldlog's own sessions have it registered. Filters are pushed down, which Spark does
+only with `spark.sql.python.filterPushdown.enabled`: registering sets it. docs/records.md is for who uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.accumulators import Accumulator
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from coldlog.errors import UsageError
+from coldlog.settings import Settings
+from coldlog.source.columns import spark_schema
+from coldlog.source.options import SourceOptions, read_columns, read_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SHORT_NAME = "coldlog"
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_SHARED_GROUPS = ("warehouse.", "archive.", "s3.", "index.max_")
+
+
+def register_source(
+    spark: SparkSession, defaults: Mapping[str, str] | None = None, *, bytes_read: Accumulator[int] | None = None
+) -> None:
+    """Makes `spark.read.format("coldlog")` known to the session; registering again replaces.
+
+    `defaults` are options of every reading that does not say otherwise. `bytes_read` adds up what tasks read of logs;
+    as with every accumulator of Spark, a task that ran twice counts twice.
+    """
+    spark.conf.set(_PUSHDOWN, "true")
+    spark.dataSource.register(_source_class(dict(defaults or {}), bytes_read))
+
+
+def source_defaults(settings: Settings) -> dict[str, str]:
+    """The options by which every reading finds the warehouse and the archive of the settings."""
+    told = {key: value for key, value in settings.items() if key.startswith(_SHARED_GROUPS) and value is not None}
+    return {key: str(value) for key, value in told.items()}
+
+
+def _source_class(defaults: Mapping[str, str], bytes_read: Accumulator[int] | None) -> type[DataSource]:
+    class ColdlogDataSource(DataSource):
+        """Made for one session, so that it travels with that session's defaults."""
+
+        @classmethod
+        def name(cls) -> str:
+            return SHORT_NAME
+
+        def schema(self) -> StructType:
+            return spark_schema(read_columns(self._options()))
+
+        def reader(self, schema: StructType) -> ColdlogReader:
+            options = read_options(self._options())
+            fixed = spark_schema(options.columns).simpleString()
+            if schema.simpleString() != fixed:
+                raise UsageError(f"archived records have a fixed schema, {fixed}; the option columns leaves some out")
+            return ColdlogReader(options, bytes_read)
+
+        def _options(self) -> dict[str, str]:
+            return {**defaults, **{name.lower(): value for name, value in self.options.items()}}
+
+    return ColdlogDataSource
+
+
+class ColdlogReader(DataSourceReader):
+    """One reading: `pushFilters` and `partitions` run beside the driver, `read` in tasks."""
+
+    def __init__(self, options: SourceOptions, bytes_read: Accumulator[int] | None) -> None:
+        from coldlog.source.filters import RecordFilter
+
+        self._options = options
+        self._bytes_read = bytes_read
+        self._filter = RecordFilter()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Takes filters on topic, partition, offset and timestamp."""
+        return self._filter.push(filters)
+
+    def partitions(self) -> list[InputPartition]:
+        """A partition of Spark a task, in order of topics, partitions and offsets."""
+        from coldlog.source.planning import plan_reading
+        from coldlog.source.read_tasks import TaskPartition
+
+        return [TaskPartition(task) for task in plan_reading(self._options, self._filter)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        from coldlog.source.planning import open_reader
+        from coldlog.source.read_tasks import ReadTask
+
+        if isinstance(partition.value, ReadTask):
+            yield from open_reader(self._options, self._count).iter_rows(partition.value)
+
+    def _count(self, size_bytes: int) -> None:
+        if self._bytes_read is not None:
+            self._bytes_read.add(size_bytes)

@@ -1,0 +1,277 @@
+"""The data source over the archive of a real broker gives what that broker's consumers got."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyspark.sql.datasource as ds
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from coldlog.archive.open_archive import open_archive
+from coldlog.errors import ArchiveError, UsageError
+from coldlog.formats.limits import DecodeLimits
+from coldlog.model.states import IsolationLevel
+from coldlog.operations.partition_records import open_partition
+from coldlog.source.datasource import register_source
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import golden_partitions, golden_queries
+from record_rows import as_truth, consumed, moment, of_truth, read, true_batches
+
+PARTITIONS = [
+    (str(each["topic"]), int(str(each["partition"])))
+    for each in golden_partitions()
+    if int(str(each["archive_end"])) >= int(str(each["log_start"]))
+]
+BEYOND_SPARK = ("edge-times", 2)
+"""Timestamps up to 2^63-1 ms."""
+HOUR_MS = 3_600_000
+YEAR_9999_MS = 253_370_764_800_000
+"""Later times are no datetime of Python."""
+
+
+def stable_offset(golden: Warehouse, archive: Path, topic: str, partition: int) -> int:
+    """Where a reader of committed records stops."""
+    layout = open_archive(str(archive), "local_tiered_storage")
+    limits = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
+    level = IsolationLevel.READ_COMMITTED
+    return open_partition(golden, layout, topic, partition, level, limits=limits, window_bytes=1 << 20).stop.offset
+
+
+@pytest.mark.parametrize("isolation_level", list(IsolationLevel))
+def test_every_record_is_the_one_that_a_consumer_got(
+    golden: Warehouse, golden_archive: Path, isolation_level: IsolationLevel
+) -> None:
+    compared, stopped = 0, []
+    for topic, partition in PARTITIONS:
+        if (topic, partition) == BEYOND_SPARK:
+            continue
+        assign = f'{{"{topic}":[{partition}]}}'
+        found = read(
+            golden, golden_archive, assign=assign, includeHeaders=True, kafka_isolation_level=isolation_level.value
+        )
+        rows = found.rows.to_pylist()
+        assert {(row["topic"], row["partition"]) for row in rows} <= {(topic, partition)}
+        truths = list(consumed(topic, partition))
+        if isolation_level is IsolationLevel.READ_COMMITTED:
+            truths = [each for each in truths if each["rc"]]
+            if len(rows) < len(truths):
+                stopped.append((topic, partition))
+                stop = stable_offset(golden, golden_archive, topic, partition)
+                truths = [each for each in truths if each["o"] < stop]
+        assert as_truth(rows, truths) == of_truth(truths), (topic, partition)
+        compared += len(rows)
+    assert compared > 65_000
+    # Where a transaction is open at the archive's end, the broker, which has that end, knew more.
+    assert len(stopped) == (3 if isolation_level is IsolationLevel.READ_COMMITTED else 0)
+
+
+def test_a_time_range_gives_exactly_its_records_and_reads_only_batches_that_may_hold_one(
+    golden: Warehouse, golden_archive: Path
+) -> None:
+    chance, pruned = random.Random(8), 0
+    for topic, partition in PARTITIONS:
+        truths = list(consumed(topic, partition))
+        times = sorted(each["ts"] for each in truths if each["ts"] < YEAR_9999_MS)
+        for width in (0, 5_000, HOUR_MS):
+            low = chance.choice(times)
+            conditions = (
+                ds.GreaterThanOrEqual(("timestamp",), moment(low)),
+                ds.LessThan(("timestamp",), moment(low + width, microseconds=1)),
+            )
+            found = read(golden, golden_archive, *conditions, assign=f'{{"{topic}":[{partition}]}}')
+            expected = [each["o"] for each in truths if low <= each["ts"] <= low + width]
+            assert found.offsets() == expected, (topic, partition, low, width)
+            assert found.left == []
+            every = [each["size"] for each in true_batches(topic, partition)]
+            late = [each["size"] for each in true_batches(topic, partition) if each["max_ts"] >= low]
+            assert found.bytes_read <= sum(late)
+            pruned += sum(every) - found.bytes_read
+    assert pruned > 20_000_000
+
+
+def test_an_offset_range_reads_the_batches_that_hold_it_and_no_byte_more(
+    golden: Warehouse, golden_archive: Path
+) -> None:
+    first, last = 1_000, 1_100
+    conditions = (ds.GreaterThanOrEqual(("offset",), first), ds.LessThanOrEqual(("offset",), last))
+    for options in (
+        {"startingOffsets": f'{{"orders":{{"0":{first}}}}}', "endingOffsets": f'{{"orders":{{"0":{last + 1}}}}}'},
+        {},
+    ):
+        found = read(golden, golden_archive, *(() if options else conditions), subscribe="orders", **options)
+        assert found.offsets() == list(range(first, last + 1))
+        touched = [each for each in true_batches("orders", 0) if each["last"] >= first and each["base"] <= last]
+        assert found.bytes_read == sum(each["size"] for each in touched)
+
+
+def test_partitions_that_filters_exclude_are_not_read(golden: Warehouse, golden_archive: Path) -> None:
+    conditions = (ds.EqualTo(("partition",), 2), ds.In(("topic",), ("payments", "orders")))
+    found = read(golden, golden_archive, *conditions, subscribePattern=".*")
+    assert {(task.topic, task.partition) for task in found.tasks} == {("payments", 2)}
+    assert found.bytes_read == sum(each["size"] for each in true_batches("payments", 2))
+
+
+def test_an_offset_by_timestamp_is_the_one_that_the_broker_told(golden: Warehouse, golden_archive: Path) -> None:
+    queries = [each for each in golden_queries() if each["archive"] and each["topic"] == "late.events"]
+    chosen = random.Random(3).sample([each for each in queries if int(str(each["ts"])) >= 0], 12)
+    for query in chosen:
+        topic, partition, timestamp_ms = str(query["topic"]), query["partition"], query["ts"]
+        told = query["ru"]["offset"]  # type: ignore[index]
+        options = {"assign": f'{{"{topic}":[{partition}]}}', "columns": "offset"}
+        at = f'{{"{topic}":{{"{partition}":{timestamp_ms}}}}}'
+        start = read(golden, golden_archive, **options, startingOffsetsByTimestamp=at)
+        assert start.offsets()[0] == told
+        end = read(golden, golden_archive, **options, endingTimestamp=timestamp_ms)
+        assert end.offsets() == list(range(told)), "the end is exclusive"
+        # Later records may be older again: this is no filter.
+        exact = read(
+            golden, golden_archive, ds.GreaterThanOrEqual(("timestamp",), moment(int(str(timestamp_ms)))), **options
+        )
+        assert len(exact.offsets()) <= len(start.offsets())
+
+
+def test_a_starting_time_behind_everything_is_an_error_or_reads_nothing(
+    golden: Warehouse, golden_archive: Path
+) -> None:
+    late = {"subscribe": "orders", "startingTimestamp": 1 << 60}
+    with pytest.raises(UsageError, match=f"no archived record of orders-0 is as late as {1 << 60}"):
+        read(golden, golden_archive, **late)
+    nothing = read(golden, golden_archive, **late, startingOffsetsByTimestampStrategy="latest")
+    assert nothing.offsets() == []
+    everything = read(golden, golden_archive, subscribe="orders", endingTimestamp=1 << 60, columns="offset")
+    assert everything.offsets() == list(range(3_953))
+
+
+def test_tasks_are_as_many_as_asked_for_and_give_every_record_once_and_in_order(
+    golden: Warehouse, golden_archive: Path
+) -> None:
+    whole = read(golden, golden_archive, subscribe="mixed-codecs,payments", kafka_isolation_level="read_committed")
+    assert len(whole.tasks) == 5
+    for options in ({"minPartitions": 40}, {"maxPartitionBytes": 20_000}):
+        cut = read(
+            golden, golden_archive, subscribe="mixed-codecs,payments", kafka_isolation_level="read_committed", **options
+        )
+        assert len(cut.tasks) >= 40
+        assert cut.rows == whole.rows
+        assert cut.bytes_read == whole.bytes_read
+        assert max(task.size_bytes for task in cut.tasks) < 80_000
+
+
+def test_columns_that_are_not_named_are_not_there(golden: Warehouse, golden_archive: Path) -> None:
+    whole = read(golden, golden_archive, subscribe="headers_and_big", includeHeaders=True)
+    some = read(golden, golden_archive, subscribe="headers_and_big", columns="headers,offset,key")
+    assert some.rows == whole.rows.select(["headers", "offset", "key"])
+    bare = read(golden, golden_archive, subscribe="headers_and_big", columns="timestamp")
+    assert bare.rows == whole.rows.select(["timestamp"])
+
+
+def test_a_timestamp_that_spark_cannot_hold_is_told_and_can_be_left_out(
+    golden: Warehouse, golden_archive: Path
+) -> None:
+    place = {"assign": '{"edge-times":[2]}'}
+    with pytest.raises(ArchiveError, match="the timestamp of offset .* of edge-times-2 is beyond what a TIMESTAMP"):
+        read(golden, golden_archive, **place)
+    assert read(golden, golden_archive, **place, columns="offset,value").rows.num_rows == 668
+    early = read(golden, golden_archive, ds.LessThan(("timestamp",), moment(1_800_000_000_000)), **place)
+    truths = [each for each in consumed("edge-times", 2) if each["ts"] < 1_800_000_000_000]
+    assert early.offsets() == [each["o"] for each in truths]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"subscribe": "orders,nowhere"}, "the archive holds no topic nowhere"),
+        ({"assign": '{"orders":[0,7]}'}, "the archive holds no partition orders-7"),
+        (
+            {"subscribe": "records-deleted", "startingOffsets": '{"records-deleted":{"0":-2,"1":-2}}'},
+            "startingOffsets must name every partition that is read; records-deleted-2 missing",
+        ),
+        (
+            {"assign": '{"records-deleted":[0]}', "startingOffsets": '{"records-deleted":{"0":1000}}'},
+            "records-deleted-0 that are asked for lack: 1000 to 1224 lie below the log start",
+        ),
+        (
+            {"subscribe": "orders", "endingOffsets": '{"orders":{"0":4000}}'},
+            "orders-0 that are asked for lack: 3953 to 3999 are not archived",
+        ),
+    ],
+)
+def test_what_the_archive_lacks_is_an_error_unless_losses_are_accepted(
+    golden: Warehouse, golden_archive: Path, options: dict[str, str], told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        read(golden, golden_archive, **options)
+    if "every partition" not in told:
+        accepted = read(golden, golden_archive, **options, failOnDataLoss=False, columns="offset")
+        first = 1_225 if "records-deleted" in told else 0
+        last = 3_474 if "records-deleted" in told else 3_952
+        assert accepted.offsets() == list(range(first, last + 1))
+
+
+def test_what_lies_behind_an_open_transaction_is_lost_to_readers_of_committed_records(
+    golden: Warehouse, golden_archive: Path
+) -> None:
+    stop = stable_offset(golden, golden_archive, "payments", 1)
+    behind = {"assign": '{"payments":[1]}', "endingOffsets": '{"payments":{"1":900}}'}
+    assert stop < 900
+    assert read(golden, golden_archive, **behind).offsets()[-1] < 900
+    committed = {**behind, "kafka_isolation_level": "read_committed"}
+    with pytest.raises(UsageError, match=f"{stop} to 899 lie behind a transaction that is open where the archive ends"):
+        read(golden, golden_archive, **committed)
+    assert read(golden, golden_archive, **committed, failOnDataLoss=False).offsets()[-1] < stop
+
+
+def test_an_unarchived_topic_that_the_archive_remembers_is_empty(golden: Warehouse, golden_archive: Path) -> None:
+    assert read(golden, golden_archive, assign='{"records-deleted":[2]}', columns="offset").offsets() == list(
+        range(2_574, 3_294)
+    )
+
+
+def test_spark_reads_filters_and_counts(golden: Warehouse, golden_archive: Path) -> None:
+    spark: SparkSession = golden.spark
+    counted = spark.sparkContext.accumulator(0)
+    register_source(spark, {"warehouse.uri": golden.uri, "archive.uri": str(golden_archive)}, bytes_read=counted)
+    records = spark.read.format("coldlog").option("subscribePattern", "^(orders|late)").option("INCLUDEHEADERS", "true")
+    found = records.load().where("partition = 0 AND offset BETWEEN 100 AND 199 AND topic <> 'nothing'")
+    plan = found._jdf.queryExecution().executedPlan().toString()
+    assert "offset" not in plan.partition("Filter")[2].partition("\n")[0], "Spark has no offsets left to filter"
+    rows = sorted(found.toArrow().to_pylist(), key=lambda row: row["offset"])
+    for topic in ("late.events", "orders"):
+        truths = [each for each in consumed(topic, 0) if 100 <= each["o"] <= 199]
+        own = [row for row in rows if row["topic"] == topic]
+        assert as_truth(own, truths) == of_truth(truths)
+    touched = [
+        each["size"]
+        for topic in ("late.events", "orders")
+        for each in true_batches(topic, 0)
+        if each["last"] >= 100 and each["base"] <= 199
+    ]
+    assert counted.value == sum(touched)
+    low, high = "2023-11-14 22:20:00", "2023-11-14 23:20:00"
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW late USING coldlog OPTIONS (subscribe 'late.events')")
+    counts = {
+        row["partition"]: row["n"]
+        for row in spark.table("late")
+        .where((F.col("timestamp") >= F.to_timestamp(F.lit(low))) & (F.col("timestamp") < F.to_timestamp(F.lit(high))))
+        .groupBy("partition")
+        .agg(F.count("*").alias("n"))
+        .collect()
+    }
+    start = 1_700_000_400_000
+    true = {
+        partition: sum(start <= each["ts"] < start + HOUR_MS for each in consumed("late.events", partition))
+        for partition in range(3)
+    }
+    assert counts == {partition: count for partition, count in true.items() if count}
+
+
+def test_spark_tells_what_is_wrong_with_a_call(golden: Warehouse, golden_archive: Path) -> None:
+    register_source(golden.spark, {"warehouse.uri": golden.uri, "archive.uri": str(golden_archive)})
+    source = golden.spark.read.format("coldlog")
+    with pytest.raises(Exception, match="UsageError: the archive holds no topic nowhere"):
+        source.option("subscribe", "nowhere").load().collect()
+    with pytest.raises(Exception, match="UsageError: archived records have a fixed schema"):
+        source.option("subscribe", "orders").schema("offset STRING").load().collect()

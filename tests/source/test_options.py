@@ -1,0 +1,101 @@
+"""Options mean what they mean to Spark's Kafka source, and what it refuses is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from coldlog.errors import UsageError
+from coldlog.model.states import IsolationLevel
+from coldlog.source.options import EARLIEST, LATEST, Limit, Strategy, read_columns, read_options
+
+PLACES = {"warehouse.uri": "/w", "archive.uri": "/a"}
+
+
+def test_defaults_are_those_of_a_batch_query_of_the_kafka_source() -> None:
+    options = read_options({**PLACES, "subscribe": " orders , payments,,orders"})
+    assert options.subscription.topics == ("orders", "payments")
+    assert (options.start, options.end) == (Limit(offset=EARLIEST), Limit(offset=LATEST))
+    assert options.fails_on_data_loss
+    assert not options.starts_late
+    assert options.isolation_level is IsolationLevel.READ_UNCOMMITTED
+    assert options.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+    assert (options.warehouse_uri, options.settings.archive_uri) == ("/w", "/a")
+
+
+def test_headers_are_a_column_if_asked_for() -> None:
+    assert read_columns({"includeheaders": "TRUE"})[-1] == "headers"
+    assert read_columns({"columns": "offset, VALUE,timestamptype,headers"}) == (
+        "offset", "value", "timestampType", "headers",
+    )  # fmt: skip
+
+
+def test_a_timestamp_for_all_goes_before_timestamps_by_partition_and_these_before_offsets() -> None:
+    given = {**PLACES, "subscribe": "a", "startingoffsets": '{"a":{"0":5,"1":-2}}'}
+    assert read_options(given).start == Limit(offsets={("a", 0): 5, ("a", 1): -2})
+    given["startingoffsetsbytimestamp"] = '{"a":{"0":1700000000000}}'
+    assert read_options(given).start == Limit(timestamps_ms={("a", 0): 1_700_000_000_000})
+    given["startingtimestamp"] = " 1800000000000 "
+    assert read_options(given).start == Limit(timestamp_ms=1_800_000_000_000)
+    assert read_options({**PLACES, "subscribe": "a", "endingoffsets": '{"a":{"0":-1}}'}).end == Limit(
+        offsets={("a", 0): -1}
+    )
+
+
+def test_what_is_for_brokers_and_consumers_is_passed_over() -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "kafka.security.protocol": "SSL", "fetchoffset.numretries": "7"}
+    options = read_options({**PLACES, **given, "assign": '{"a":[0,2]}', "kafka.isolation.level": "READ_COMMITTED"})
+    assert options.subscription.strategy is Strategy.ASSIGN
+    assert options.subscription.partitions == {("a", 0), ("a", 2)}
+    assert options.isolation_level is IsolationLevel.READ_COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "one of the options assign, subscribe and subscribePattern must be given"),
+        ({"subscribe": "a", "subscribepattern": "b"}, "only one of the options assign, subscribe"),
+        ({"subscribe": "a", "assign": '{"a":[0]}'}, "only one of the options assign, subscribe"),
+        ({"subscribe": " , "}, "names no topic"),
+        ({"subscribepattern": "("}, "not a pattern"),
+        ({"subscribepattern": ""}, "is empty"),
+        ({"assign": "a"}, r'assign = a: expected e.g. {"topicA":\[0,1\]'),
+        ({"assign": '{"a":{"0":1}}'}, "assign = .*expected e.g."),
+        ({"assign": '{"a":[-1]}'}, "assign = .*expected e.g."),
+        ({"subscribe": "a", "startingoffsets": "latest"}, "startingOffsets cannot be latest"),
+        ({"subscribe": "a", "startingoffsets": '{"a":{"0":-1}}'}, "startingOffsets cannot be latest"),
+        ({"subscribe": "a", "endingoffsets": "earliest"}, "endingOffsets cannot be earliest"),
+        ({"subscribe": "a", "endingoffsets": '{"a":{"0":-2}}'}, "endingOffsets cannot be earliest"),
+        ({"subscribe": "a", "startingoffsets": "soon"}, "startingOffsets = soon: expected e.g."),
+        ({"subscribe": "a", "startingoffsets": '{"a":{"0":-3}}'}, "startingOffsets = .*expected e.g."),
+        ({"subscribe": "a", "startingoffsets": '{"a":{"x":3}}'}, "startingOffsets = .*expected e.g."),
+        ({"subscribe": "a", "startingoffsets": '{"a":{"0":true}}'}, "startingOffsets = .*expected e.g."),
+        ({"subscribe": "a", "startingoffsetsbytimestamp": '{"a":{"0":-1}}'}, "startingOffsetsByTimestamp = .*expected"),
+        ({"subscribe": "a", "endingtimestamp": "noon"}, "endingTimestamp = noon: expected epoch milliseconds"),
+        (
+            {"subscribe": "a", "startingoffsets": '{"a":{"0":9}}', "endingoffsets": '{"a":{"0":8}}'},
+            "starting offset 9 of a-0 is greater than the ending offset 8",
+        ),
+        (
+            {"subscribe": "a", "startingoffsets": '{"a":{"0":9}}', "endingoffsets": '{"a":{"1":10}}'},
+            "name different partitions",
+        ),
+        ({"subscribe": "a", "startingoffsetsbytimestampstrategy": "maybe"}, "expected error or latest"),
+        ({"subscribe": "a", "minpartitions": "0"}, "minPartitions = 0: expected a whole number from 1"),
+        ({"subscribe": "a", "failondataloss": "no"}, "failOnDataLoss = no: expected true or false"),
+        ({"subscribe": "a", "kafka.isolation.level": "serializable"}, "expected read_uncommitted or read_committed"),
+        ({"subscribe": "a", "columns": "offset,size"}, "columns = offset,size: expected some of key, value"),
+        ({"subscribe": "a", "columns": "offset,offset"}, "each once"),
+        ({"subscirbe": "a", "subscribe": "a"}, "unknown option subscirbe"),
+        ({"subscribe": "a", "archive.layuot": "x"}, "unknown setting archive.layuot"),
+        ({"subscribe": "a", "archive.layout": "x"}, "archive.layout = 'x' .option.: expected"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(given: dict[str, str], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        read_options({**PLACES, **given})
+
+
+@pytest.mark.parametrize("missing", ["warehouse.uri", "archive.uri"])
+def test_a_place_that_nobody_named_is_asked_for(missing: str) -> None:
+    with pytest.raises(UsageError, match=f"option {missing} is missing"):
+        read_options({"subscribe": "a", **{key: value for key, value in PLACES.items() if key != missing}})
