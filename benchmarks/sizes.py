@@ -12,13 +12,15 @@ from builders.payload_codecs import Codec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much data: `mix` holds every codec, `large` is for batch depth, `stairs` and `tables` for lookups."""
+    """How much data: `mix` holds every codec, `large` is for batch depth, `stairs` and `tables` for
+    lookups, `record_count` records of each codec for the data source."""
 
     mix: LogShape
     clicks: LogShape
     large: LogShape
     stairs: LogShape
     tables: TablesShape
+    record_count: int
     turns: int
 
 
@@ -30,6 +32,7 @@ def full_sizes(large_gb: float) -> Sizes:
         large=LogShape(log_bytes=round(large_gb * 1_000_000_000)),
         stairs=stairs_shape(10_000_000),
         tables=TablesShape(partition_count=10_000, segments=10, batches=10, stairs=10),
+        record_count=5_000_000,
         turns=5,
     )
 
@@ -42,6 +45,7 @@ def quick_sizes() -> Sizes:
         large=LogShape(log_bytes=384 * MIB, segment_bytes=32 * MIB, template_bytes=8 * MIB),
         stairs=stairs_shape(500_000),
         tables=TablesShape(partition_count=500, segments=10, batches=10, stairs=10),
+        record_count=800_000,
         turns=3,
     )
 

@@ -21,6 +21,7 @@ from benchmarks.job_figures import measure_dump_log, measure_job
 from benchmarks.kernel import measure_kernel
 from benchmarks.lookups import measure_lookups
 from benchmarks.measuring import Figure
+from benchmarks.records import measure_records
 from benchmarks.sizes import Sizes, full_sizes, quick_sizes
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -35,6 +36,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "job": measure_job,
     "lookups": measure_lookups,
     "bulk": measure_bulk_lookups,
+    "records": measure_records,
 }
 
 
