@@ -15,7 +15,7 @@ from coldlog.tier.copy_quota import CopyQuota
 from coldlog.tier.fetch_quota import Accepted, FetchQueue, Taken, Throttled
 from coldlog.tier.quota_config import QuotaConfig
 from coldlog.tier.windowed_rate import WindowedRate
-from virtual_clock import VirtualClock
+from virtual_clock import VirtualClock, most_over_quota
 
 MB, GIB = 1_000_000, 1 << 30
 Copied = list[tuple[int, int]]
@@ -24,16 +24,6 @@ Copied = list[tuple[int, int]]
 
 def kafkas_rate() -> WindowedRate:
     return WindowedRate(sample_count=11, sample_ms=1000)
-
-
-def most_over_quota(copied: Sequence[tuple[int, int]], bytes_per_second: int) -> int:
-    """The largest excess over the quota in any interval that begins and ends with a copy."""
-    worst, running = 0, 0
-    before_ms = copied[0][0] if copied else 0
-    for time_ms, size_bytes in copied:
-        running = max(0, running - (time_ms - before_ms) * bytes_per_second // 1000) + size_bytes
-        worst, before_ms = max(worst, running), time_ms
-    return worst
 
 
 def test_rate_of_the_first_second_is_taken_over_a_whole_one() -> None:
@@ -183,6 +173,15 @@ def test_a_thread_that_is_stopped_while_it_waits_lets_the_next_one_go_on() -> No
         quota.take(1)
     clock.time_ms += 2_000
     assert quota.take(1)
+
+
+def test_run_that_ends_waits_no_more() -> None:
+    clock = VirtualClock()
+    quota = CopyQuota(QuotaConfig(bytes_per_second=1_000), clock)
+    quota.take(100_000)
+    assert not quota.take(1, is_stopping=lambda: len(clock.waits) == 3)
+    assert clock.waits == [1_000] * 3
+    assert quota.throttle_ms() == 97_000
 
 
 def test_quota_of_nothing_is_refused() -> None:

@@ -27,7 +27,8 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -90,10 +91,10 @@ class LocalStore:
         require_object_name(name)
         return os.path.isdir(self._path(name))
 
-    def below(self, directory: str) -> LocalStore:
+    def below(self, directory: str) -> Self:
         """The store of a directory of this one."""
         require_object_name(directory)
-        return LocalStore(root=self._path(directory), uri=self.uri)
+        return replace(self, root=self._path(directory))
 
     def _path(self, name: str) -> str:
         return os.path.join(self.root, name)

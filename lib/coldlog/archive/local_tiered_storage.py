@@ -39,6 +39,7 @@ from coldlog.archive.plain_objects import (
     unrecognized_directory,
     unrecognized_object,
 )
+from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 
 LOCAL_TIERED_STORAGE = "local_tiered_storage"
 ROOT_DIRECTORY = "kafka-tiered-storage"
@@ -142,6 +143,27 @@ def find_partition_directory(name: str) -> PartitionDirectory | None:
     return PartitionDirectory(
         name=name, topic=match["topic"], topic_id=match["topic_id"], partition=int(match["partition"])
     )
+
+
+def name_directory(partition: TopicIdPartition) -> str:
+    """The directory of a partition's segments."""
+    return f"{partition.topic}-{partition.partition}-{partition.topic_id}"
+
+
+def name_object(segment_id: RemoteLogSegmentId, start_offset: int, kind: SegmentFileKind) -> str:
+    """The object that holds a file of a segment."""
+    return f"{_stem(segment_id, start_offset)}{SUFFIXES[kind]}"
+
+
+def list_segment_objects(store: ObjectStore, segment_id: RemoteLogSegmentId, start_offset: int) -> list[str]:
+    """Every object there is of a segment, whole or temporary; one look at its directory."""
+    stem = _stem(segment_id, start_offset)
+    listed = store.iter_objects(name_directory(segment_id.topic_id_partition))
+    return [each.name for each in listed if each.name.startswith(f"{stem}.")]
+
+
+def _stem(segment_id: RemoteLogSegmentId, start_offset: int) -> str:
+    return f"{name_directory(segment_id.topic_id_partition)}/{start_offset:020d}-{segment_id.segment_id}"
 
 
 def _find_segment_object(info: ObjectInfo) -> tuple[SegmentKey, SegmentObject] | None:

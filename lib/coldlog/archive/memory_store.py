@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from coldlog.archive.object_names import require_object_name, require_prefix, require_range
 from coldlog.archive.object_store import ObjectInfo
+from coldlog.archive.object_writer import Content
 from coldlog.errors import ArchiveError, Reason
 
 
@@ -24,7 +25,7 @@ class ReadRange:
 
 
 class MemoryStore:
-    """An ObjectStore over a copy of `objects` (name to content), all last modified at `modified_ms`."""
+    """A WritableStore over a copy of `objects` (name to content), all last modified at `modified_ms`."""
 
     def __init__(self, objects: Mapping[str, bytes], *, modified_ms: int = 0, uri: str = "memory:") -> None:
         for name in objects:
@@ -62,6 +63,16 @@ class MemoryStore:
         content = self._content(name)
         self.reads.append(ReadRange(name=name, position=position, length=length))
         return memoryview(content)[position : position + length]
+
+    def put(self, name: str, content: Content) -> None:
+        """The object is there when all of its pieces were given."""
+        require_object_name(name)
+        self.objects[name] = b"".join(content.iter_pieces())
+
+    def delete(self, name: str) -> None:
+        """The object is gone."""
+        require_object_name(name)
+        self.objects.pop(name, None)
 
     def _content(self, name: str) -> bytes:
         require_object_name(name)

@@ -28,8 +28,10 @@ from coldlog.archive.local_tiered_storage import (
     LocalTieredStorageLayout,
     find_partition_directory,
 )
+from coldlog.archive.local_writer import LocalWriter
 from coldlog.archive.log_directories_layout import LOG_DIRECTORIES, LogDirectoriesLayout
 from coldlog.archive.object_store import ObjectStore, RootedStore
+from coldlog.archive.object_writer import WritableStore
 from coldlog.archive.s3_client import S3Options
 from coldlog.archive.s3_location import is_s3_uri
 from coldlog.archive.s3_store import S3Store, open_s3_store
@@ -65,6 +67,17 @@ def open_store(uri: str, s3: S3Options = _S3_DEFAULTS) -> ObjectStore:
     store = _find_store(uri, "directory", s3)
     if isinstance(store, S3Store) and not store.has_any_object():
         raise UsageError(f"no directory at {uri}: the bucket {store.bucket} holds no key that begins so")
+    return store
+
+
+def open_archive_for_writing(uri: str) -> WritableStore:
+    """The tree of a LocalTieredStorage archive; a directory that is not there yet is made."""
+    store = LocalWriter(root=directory_of(uri), uri=uri)
+    if store.root.rpartition("/")[2] != ROOT_DIRECTORY:
+        is_there = os.path.isdir(store.root)
+        is_tree = is_there and any(find_partition_directory(name) for name in store.iter_directories(""))
+        store = store if is_tree else store.below(ROOT_DIRECTORY)
+    store.make_root()
     return store
 
 

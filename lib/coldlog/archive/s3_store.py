@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Self
 
 import numpy as np
 
@@ -90,10 +91,10 @@ class S3Store:
         page = self._page(self._key(name) + "/", most_keys=1)
         return bool(page.keys or page.prefixes)
 
-    def below(self, directory: str) -> S3Store:
+    def below(self, directory: str) -> Self:
         """The store of the keys below a directory of this one."""
         require_object_name(directory)
-        return S3Store(bucket=self.bucket, root=self._key(directory), uri=self.uri, options=self.options)
+        return replace(self, root=self._key(directory))
 
     def has_any_object(self) -> bool:
         """Something lies below the root; one request. A bucket that is not there is a `UsageError`."""

@@ -15,7 +15,7 @@ Over the quota a task waits, at most a second at a time as in Kafka, first come,
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -49,8 +49,9 @@ class CopyQuota:
         self._next_ticket, self._served_ticket = 0, 0
         self._report = ThrottleReport()
 
-    def take(self, size_bytes: int, *, may_wait: bool = True) -> bool:
-        """Records a segment of that size once the rate allows it, and returns True; False: it may not be copied now."""
+    def take(self, size_bytes: int, *, may_wait: bool = True, is_stopping: Callable[[], bool] = lambda: False) -> bool:
+        """Records a segment of that size once the rate allows it, and returns True; False: it may not be copied now, or
+        the run `is_stopping`."""
         if not may_wait:
             return self._take_now(size_bytes)
         with self._turn():
@@ -58,6 +59,8 @@ class CopyQuota:
             if throttle_ms:
                 self._note(waited_count=1)
             while throttle_ms:
+                if is_stopping():
+                    return False
                 begin_ms = self._clock.monotonic_ms()
                 self._clock.wait_ms(min(throttle_ms, _LONGEST_WAIT_MS))
                 self._note(waited_ms=self._clock.monotonic_ms() - begin_ms)

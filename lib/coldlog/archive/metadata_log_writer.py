@@ -1,0 +1,213 @@
+"""metadata_log_writer: how are records appended to a metadata topic's log in a directory of our own?
+
+As a broker would keep it, so that `metadata_log` reads it: `<topic>-<partition>/<base offset, 20 digits>.log`, a batch
+after another. An append is synchronized to the disk before it returns. When a log file is full another one begins.
+
+A process that is killed may leave a tail that is no whole batch. Readers take it for the log's end; here it is cut off
+when the partition is first written to, before anything is put behind it, so that what follows is never hidden or read
+with it. An append that fails is cut off at once; where not even that can be done, nothing more is appended.
+
+    <directory>/coldlog-metadata-log        says that the directory is ours, and how many partitions the topic has
+    <directory>/<topic>-<partition>/        one for each, made at the beginning, since events are spread by their number
+
+One process at a time may have it open: it holds a lock (`flock`) on the file of that name, which the system takes back
+when the process ends.
+
+Refused (`UsageError`): a directory with partitions of the topic that are not ours (a broker's own log must not be
+written to), one that another process has open, one that may not be written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from coldlog.archive.local_store import LocalStore
+from coldlog.archive.local_writer import make_directories, sync_directory, write_all
+from coldlog.archive.log_windows import LogFile, iter_log_windows
+from coldlog.archive.metadata_log import METADATA_TOPIC
+from coldlog.errors import RetriableError, UsageError
+from coldlog.formats.limits import DecodeLimits
+from coldlog.formats.record_batch_writer import write_record_batch
+
+MARKER = "coldlog-metadata-log"
+_COUNT = re.compile(rb"partitions=([1-9][0-9]{0,8})\n")
+_SEGMENT_BYTES = 64 << 20
+_WINDOW_BYTES = 4 << 20
+_LIMITS = DecodeLimits(max_batch_bytes=1 << 27, max_decompressed_bytes=1 << 27)
+
+
+@dataclass(slots=True)
+class _OpenLog:
+    """The last log file of a partition, open at its end; `is_broken`: it could not be cut behind a failed append."""
+
+    descriptor: int
+    end_position: int
+    next_offset: int
+    is_broken: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class MetadataLogWriter:
+    """The partitions of one directory; for all threads of the process that has it open."""
+
+    directory: str
+    topic: str
+    partition_count: int
+    segment_bytes: int = _SEGMENT_BYTES
+    _logs: dict[int, _OpenLog] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def append(self, partition: int, values: Sequence[bytes], timestamp_ms: int) -> int:
+        """Appends records of that time as one batch, and returns the offset of the first; they are on the disk then."""
+        if not 0 <= partition < self.partition_count:
+            raise UsageError(f"{self.topic} has no partition {partition}: it has {self.partition_count}")
+        with self._lock, _told(self.directory):
+            log = self._open_log(partition)
+            batch = write_record_batch(values, base_offset=log.next_offset, timestamp_ms=timestamp_ms)
+            if log.end_position and log.end_position + len(batch) > self.segment_bytes:
+                log = self._roll(partition, log)
+            _append(log, memoryview(batch))
+            log.next_offset += len(values)
+            return log.next_offset - len(values)
+
+    def close(self) -> None:
+        """Nothing is left to be written."""
+        for log in self._logs.values():
+            os.close(log.descriptor)
+        self._logs.clear()
+
+    def _open_log(self, partition: int) -> _OpenLog:
+        if partition in self._logs:
+            log = self._logs[partition]
+            if log.is_broken:
+                raise RetriableError(
+                    f"an append to {self._folder(partition)} failed and could not be undone; run again"
+                )
+            return log
+        store = LocalStore(root=self.directory, uri=self.directory)
+        name = f"{self.topic}-{partition}"
+        listed = [each for each in store.iter_objects(name) if each.name.endswith(".log")]
+        if not listed:
+            return self._begin_log(partition, 0)
+        last = listed[-1]
+        base_offset = int(last.name.rpartition("/")[2].removesuffix(".log"))
+        file = LogFile(name=last.name, size_bytes=last.size_bytes, base_offset=base_offset, is_active=True)
+        end, next_offset = 0, base_offset
+        for window in iter_log_windows(store, file, from_position=0, limits=_LIMITS, window_bytes=_WINDOW_BYTES):
+            end = int(window.headers.position[-1]) + int(window.headers.size_bytes[-1])
+            next_offset = int(window.headers.last_offset[-1]) + 1
+        descriptor = os.open(os.path.join(self.directory, last.name), os.O_RDWR | os.O_CLOEXEC)
+        log = self._logs[partition] = _OpenLog(descriptor=descriptor, end_position=end, next_offset=next_offset)
+        _cut(log)
+        return log
+
+    def _roll(self, partition: int, full: _OpenLog) -> _OpenLog:
+        log = self._begin_log(partition, full.next_offset)
+        os.close(full.descriptor)
+        return log
+
+    def _begin_log(self, partition: int, base_offset: int) -> _OpenLog:
+        folder = self._folder(partition)
+        path = os.path.join(folder, f"{base_offset:020d}.log")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        sync_directory(folder)
+        log = self._logs[partition] = _OpenLog(descriptor=descriptor, end_position=0, next_offset=base_offset)
+        return log
+
+    def _folder(self, partition: int) -> str:
+        return os.path.join(self.directory, f"{self.topic}-{partition}")
+
+
+@contextmanager
+def writing_metadata_log(
+    directory: str, *, partition_count: int, topic: str = METADATA_TOPIC, segment_bytes: int = _SEGMENT_BYTES
+) -> Iterator[MetadataLogWriter]:
+    """Has the log in `directory` open, made if need be; one that is there keeps the number of its partitions."""
+    with _told(directory):
+        make_directories(directory)
+        _refuse_foreign(directory, topic)
+        descriptor = os.open(os.path.join(directory, MARKER), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _lock(descriptor, directory)
+        with _told(directory):
+            count = _read_count(descriptor, directory, topic) or _write_count(descriptor, directory, partition_count)
+            for partition in range(count):
+                make_directories(os.path.join(directory, f"{topic}-{partition}"))
+        writer = MetadataLogWriter(directory=directory, topic=topic, partition_count=count, segment_bytes=segment_bytes)
+        try:
+            yield writer
+        finally:
+            writer.close()
+    finally:
+        os.close(descriptor)
+
+
+def _append(log: _OpenLog, batch: memoryview) -> None:
+    try:
+        os.lseek(log.descriptor, log.end_position, os.SEEK_SET)
+        write_all(log.descriptor, batch)
+        os.fdatasync(log.descriptor)
+    except BaseException:
+        log.is_broken = True
+        with suppress(OSError):
+            _cut(log)
+            log.is_broken = False
+        raise
+    log.end_position += len(batch)
+
+
+def _cut(log: _OpenLog) -> None:
+    os.ftruncate(log.descriptor, log.end_position)
+    os.fsync(log.descriptor)
+
+
+def _refuse_foreign(directory: str, topic: str) -> None:
+    found = [name for name in os.listdir(directory) if re.fullmatch(re.escape(topic) + r"-[0-9]+", name)]
+    if found and not os.path.exists(os.path.join(directory, MARKER)):
+        raise UsageError(
+            f"{directory} holds {found[0]}, which coldlog did not write: events are not appended to a broker's own "
+            "log; name an empty directory as metadata.uri, or metadata.source=topic"
+        )
+
+
+def _lock(descriptor: int, directory: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as held:
+        raise UsageError(f"another job appends to the metadata log in {directory}; run one at a time") from held
+
+
+def _read_count(descriptor: int, directory: str, topic: str) -> int | None:
+    """None where none was written: it is written before the partitions are made."""
+    content = os.pread(descriptor, 64, 0)
+    matched = _COUNT.fullmatch(content)
+    if matched is None and os.path.exists(os.path.join(directory, f"{topic}-0")):
+        raise UsageError(f"{directory}/{MARKER} does not say how many partitions {topic} has; correct metadata.uri")
+    return None if matched is None else int(matched[1])
+
+
+def _write_count(descriptor: int, directory: str, partition_count: int) -> int:
+    content = b"partitions=%d\n" % partition_count
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, content, 0)
+    os.fsync(descriptor)
+    sync_directory(directory)
+    return partition_count
+
+
+@contextmanager
+def _told(directory: str) -> Iterator[None]:
+    try:
+        yield
+    except PermissionError as refused:
+        raise UsageError(f"the metadata log in {directory} cannot be written: {refused.strerror}") from refused
+    except OSError as failure:
+        raise RetriableError(
+            f"writing the metadata log in {directory} failed: {failure.strerror}; try again"
+        ) from failure

@@ -1,0 +1,158 @@
+"""copy_segments: how do the closed segments of log directories come into an archive?
+
+Partitions are worked on at once by a pool of threads of this process, each partition by one at a time; all of them
+share the write quota of one broker. A partition that gives its place up (`copy.fairness`) goes to the end of the queue.
+No engine takes part: what bounds a copy is the quota, the disks and the store, and one process can keep one broker's
+quota exactly, where many would have to share it.
+
+Internal topics are not copied, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from coldlog.archive.local_store import LocalStore
+from coldlog.archive.log_directory import list_partitions
+from coldlog.archive.metadata_log import METADATA_TOPIC
+from coldlog.archive.object_writer import WritableStore
+from coldlog.errors import UsageError
+from coldlog.formats.limits import DecodeLimits
+from coldlog.model.ids import uuid_text
+from coldlog.operations.copy_partition import CopyOutcome, PartitionCopier, PartitionCopy
+from coldlog.operations.event_logs import KnownEventLog, ReadableEventLog
+from coldlog.tier.byte_limiter import ByteLimiter
+from coldlog.tier.clock import Clock
+from coldlog.tier.copy_quota import CopyQuota, ThrottleReport
+from coldlog.tier.quota_config import QuotaConfig
+from coldlog.tier.segment_copy import SegmentCopier
+
+INTERNAL_TOPICS = frozenset(
+    {
+        METADATA_TOPIC,
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__cluster_metadata",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyOptions:
+    """See the settings of the same names; `topics` are patterns with `*` and `?`."""
+
+    broker_id: int
+    quota: QuotaConfig
+    limits: DecodeLimits
+    topics: tuple[str, ...] = ("*",)
+    threads: int = 10
+    is_fair: bool = False
+    assumes_committed: bool = False
+    bytes_per_second_in_segment: int | None = None
+    window_bytes: int = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopySummary:
+    """What a run did: a row a partition that there is, by topic and number, and what the quota held up."""
+
+    partitions: tuple[PartitionCopy, ...]
+    throttle: ThrottleReport
+
+    @property
+    def copied_count(self) -> int:
+        """Segments."""
+        return sum(each.copied_count for each in self.partitions)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Of logs."""
+        return sum(each.copied_bytes for each in self.partitions)
+
+
+def copy_segments(
+    directories: Sequence[str], archive: WritableStore, events: ReadableEventLog, options: CopyOptions, clock: Clock
+) -> CopySummary:
+    """Copies what is eligible in these log directories, which are one broker's."""
+    known = KnownEventLog(events, events.read_segments())
+    limit = options.bytes_per_second_in_segment
+    quota, stopping = CopyQuota(options.quota, clock), threading.Event()
+    copier = PartitionCopier(
+        copier=SegmentCopier(
+            archive=archive,
+            events=known,
+            clock=clock,
+            new_id=random_uuid,
+            broker_id=options.broker_id,
+            limiter=None if limit is None else ByteLimiter(limit, clock),
+        ),
+        events=known,
+        quota=quota,
+        limits=options.limits,
+        window_bytes=options.window_bytes,
+        is_fair=options.is_fair,
+        assumes_committed=options.assumes_committed,
+        stopping=stopping,
+    )
+    work = _list_work(directories, options.topics)
+    _run_all(copier, work, options.threads)
+    return CopySummary(partitions=tuple(work), throttle=quota.report())
+
+
+def random_uuid() -> str:
+    """As Kafka's Uuid.randomUuid: version 4, and no text that begins with a dash."""
+    while True:
+        raw = bytearray(os.urandom(16))
+        raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
+        text = uuid_text(bytes(raw))
+        if not text.startswith("-"):
+            return text
+
+
+def _list_work(directories: Sequence[str], topics: Sequence[str]) -> list[PartitionCopy]:
+    found: dict[tuple[str, int], str] = {}
+    for directory, place in _iter_places(directories):
+        if place[0] in INTERNAL_TOPICS or not any(fnmatchcase(place[0], pattern) for pattern in topics):
+            continue
+        if place in found:
+            raise UsageError(
+                f"{place[0]}-{place[1]} lies in {found[place]} and in {directory}: log directories of one broker hold "
+                "a partition once; copy each broker's by itself"
+            )
+        found[place] = directory
+    return [
+        PartitionCopy(directory=directory, topic=topic, partition=partition)
+        for (topic, partition), directory in sorted(found.items())
+    ]
+
+
+def _iter_places(directories: Sequence[str]) -> Iterator[tuple[str, tuple[str, int]]]:
+    for directory in directories:
+        for place in list_partitions(LocalStore(root=directory, uri=directory)):
+            yield directory, place
+
+
+def _run_all(copier: PartitionCopier, work: Sequence[PartitionCopy], threads: int) -> None:
+    """Runs each until it ends; who gave its place up is behind those that wait already."""
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="coldlog-copy") as pool:
+        under_way: dict[Future[None], PartitionCopy] = {pool.submit(copier.run, each): each for each in work}
+        try:
+            while under_way:
+                ended, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    each = under_way.pop(future)
+                    future.result()
+                    if each.outcome is CopyOutcome.GAVE_UP_PLACE:
+                        under_way[pool.submit(copier.run, each)] = each
+        except BaseException:
+            # Whoever copies finishes the segment; nothing else is begun.
+            copier.stopping.set()
+            for future in under_way:
+                future.cancel()
+            raise

@@ -1,0 +1,166 @@
+"""Events appended to a log of our own: read back in order, cut anywhere, never misread, by one process at a time."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coldlog.archive.local_store import LocalStore
+from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
+from coldlog.archive.metadata_log_writer import MARKER, writing_metadata_log
+from coldlog.errors import ArchiveError, RetriableError, UsageError
+from coldlog.formats.limits import DecodeLimits
+
+LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
+Read = dict[int, list[tuple[int, int, bytes | None]]]
+"""Offset, timestamp and value by partition."""
+
+
+def read(directory: Path) -> Read:
+    """As the jobs read a metadata topic."""
+    store = LocalStore(root=str(directory), uri=str(directory))
+    return {
+        each.partition: [(r.offset, r.timestamp_ms, r.value) for r in iter_metadata_records(store, each, 0, LIMITS)]
+        for each in list_metadata_partitions(store)
+    }
+
+
+def log_of(directory: Path, partition: int = 0) -> Path:
+    """The last log file."""
+    return max((directory / f"__remote_log_metadata-{partition}").glob("*.log"))
+
+
+def append(directory: Path, *values: bytes, partition: int = 0, segment_bytes: int = 1 << 20) -> list[int]:
+    with writing_metadata_log(str(directory), partition_count=3, segment_bytes=segment_bytes) as writer:
+        return [writer.append(partition, [value], 1_000 + number) for number, value in enumerate(values)]
+
+
+def test_what_was_appended_is_read_in_order_and_gone_on_with(tmp_path: Path) -> None:
+    assert append(tmp_path / "log", b"a", b"b") == [0, 1]
+    assert append(tmp_path / "log", b"c", partition=2) == [0]
+    assert append(tmp_path / "log", b"d") == [2]
+    assert read(tmp_path / "log") == {
+        0: [(0, 1_000, b"a"), (1, 1_001, b"b"), (2, 1_000, b"d")],
+        1: [],
+        2: [(0, 1_000, b"c")],
+    }
+
+
+def test_several_records_at_once_have_offsets_of_their_own(tmp_path: Path) -> None:
+    with writing_metadata_log(str(tmp_path), partition_count=1) as writer:
+        assert [writer.append(0, [b"a", b"b"], 5), writer.append(0, [b"c"], 6)] == [0, 2]
+    assert read(tmp_path)[0] == [(0, 5, b"a"), (1, 5, b"b"), (2, 6, b"c")]
+
+
+def test_full_log_file_is_followed_by_another(tmp_path: Path) -> None:
+    values = [b"%03d" % number * 20 for number in range(20)]
+    append(tmp_path, *values[:11], segment_bytes=500)
+    append(tmp_path, *values[11:], segment_bytes=500)
+    assert [value for _, _, value in read(tmp_path)[0]] == values
+    files = sorted((tmp_path / "__remote_log_metadata-0").glob("*.log"))
+    assert len(files) == 7
+    assert all(each.stat().st_size <= 500 for each in files)
+
+
+@given(cut=st.integers(0, 400), tail=st.binary(max_size=100), zeros=st.integers(0, 200))
+def test_tail_that_a_kill_left_is_never_read_and_gone_behind_the_next_append(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, tail: bytes, zeros: int
+) -> None:
+    """The file is cut at any byte, or ends in a part of a batch, or in blocks that were never written."""
+    directory = tmp_path_factory.mktemp("cut")
+    values = [b"first", b"second" * 9, b"third"]
+    append(directory, *values)
+    log = log_of(directory)
+    content = log.read_bytes()
+    whole = [value for _, _, value in read(directory)[0]]
+    log.write_bytes(content[: min(cut, len(content))])
+    kept = [value for _, _, value in read(directory)[0]]
+    assert kept == whole[: len(kept)]
+    torn = log.read_bytes() + content[: min(len(content) - 1, len(tail))] + bytes(zeros)
+    log.write_bytes(torn)
+    seen = [value for _, _, value in read(directory)[0]] if cut >= len(content) else kept
+    assert append(directory, b"behind") == [len(seen)]
+    assert [(offset, value) for offset, _, value in read(directory)[0]] == list(enumerate([*seen, b"behind"]))
+
+
+@given(at=st.integers(0, 10_000), flipped=st.integers(1, 255))
+def test_damage_before_good_batches_is_refused_and_nothing_is_cut(
+    tmp_path_factory: pytest.TempPathFactory, at: int, flipped: int
+) -> None:
+    directory = tmp_path_factory.mktemp("damaged")
+    append(directory, b"first", b"second", b"third")
+    log = log_of(directory)
+    content = bytearray(log.read_bytes())
+    first_bytes = int.from_bytes(content[8:12], "big") + 12
+    # Behind the leader epoch, which no checksum covers.
+    content[16 + at % (first_bytes - 16)] ^= flipped
+    log.write_bytes(content)
+    with pytest.raises(ArchiveError):
+        append(directory, b"behind")
+    assert log.read_bytes() == content
+
+
+def test_append_that_fails_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    with writing_metadata_log(str(tmp_path), partition_count=1) as writer:
+        writer.append(0, [b"before"], 1)
+        size_bytes = log_of(tmp_path).stat().st_size
+        monkeypatch.setattr(os, "write", lambda descriptor, content: write(descriptor, content[:7]) and _full())
+        with pytest.raises(RetriableError, match="No space left"):
+            writer.append(0, [b"lost"], 2)
+        monkeypatch.setattr(os, "write", write)
+        assert log_of(tmp_path).stat().st_size == size_bytes
+        assert writer.append(0, [b"behind"], 3) == 1
+    assert [value for _, _, value in read(tmp_path)[0]] == [b"before", b"behind"]
+
+
+def test_log_that_could_not_be_cut_takes_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with writing_metadata_log(str(tmp_path), partition_count=1) as writer:
+        writer.append(0, [b"before"], 1)
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "fdatasync", lambda _: _full())
+            broken.setattr(os, "ftruncate", lambda *_: _full())
+            with pytest.raises(RetriableError):
+                writer.append(0, [b"lost"], 2)
+        with pytest.raises(RetriableError, match="could not be undone"):
+            writer.append(0, [b"behind"], 3)
+
+
+def _full() -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_two_do_not_append_at_once(tmp_path: Path) -> None:
+    with writing_metadata_log(str(tmp_path), partition_count=1) as writer:
+        writer.append(0, [b"a"], 1)
+        with pytest.raises(UsageError, match="run one at a time"):
+            append(tmp_path, b"b")
+    assert append(tmp_path, b"b") == [1]
+
+
+def test_number_of_partitions_stays_what_it_was(tmp_path: Path) -> None:
+    append(tmp_path, b"a")
+    with writing_metadata_log(str(tmp_path), partition_count=50) as writer:
+        assert writer.partition_count == 3
+        with pytest.raises(UsageError, match="has no partition 3"):
+            writer.append(3, [b"b"], 1)
+
+
+def test_log_of_a_broker_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "__remote_log_metadata-7").mkdir()
+    with pytest.raises(UsageError, match="coldlog did not write"):
+        append(tmp_path, b"a")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "__remote_log_metadata-7"]
+
+
+def test_marker_that_says_nothing_is_refused_where_partitions_are(tmp_path: Path) -> None:
+    (tmp_path / MARKER).write_bytes(b"")
+    append(tmp_path, b"a")
+    (tmp_path / MARKER).write_bytes(b"")
+    with pytest.raises(UsageError, match="does not say how many partitions"):
+        append(tmp_path, b"b")

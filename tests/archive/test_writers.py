@@ -1,0 +1,171 @@
+"""Every store that is written to: an object is whole or not there, whatever happens to its writer."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from coldlog.archive.local_writer import LocalWriter
+from coldlog.archive.memory_store import MemoryStore
+from coldlog.archive.object_writer import BytesContent, StoredContent, WritableStore
+from coldlog.archive.open_archive import open_archive_for_writing
+from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
+
+LARGE = bytes(range(256)) * 43_008
+STORES = ("memory", "local")
+
+
+class KilledError(BaseException):
+    """As a signal would come."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailingContent:
+    """Gives all of its pieces but the last, and raises."""
+
+    content: bytes
+    failure: BaseException
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.content)
+
+    def iter_pieces(self) -> Iterator[memoryview]:
+        for position in range(0, len(self.content) - 1, 1 << 20):
+            yield memoryview(self.content)[position : position + (1 << 20)]
+        raise self.failure
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> WritableStore:
+    if request.param == "memory":
+        return MemoryStore({})
+    (tmp_path / "archive").mkdir()
+    return LocalWriter(root=str(tmp_path / "archive"), uri="archive")
+
+
+def names(store: WritableStore, prefix: str = "orders-0") -> list[str]:
+    return [each.name for each in store.iter_objects(prefix)]
+
+
+@pytest.mark.parametrize("content", [b"", b"x", LARGE], ids=["nothing", "small", "in parts"])
+def test_what_was_put_is_read_back(store: WritableStore, content: bytes) -> None:
+    store.put("orders-0/a.log", BytesContent(content))
+    assert store.read_range("orders-0/a.log", 0, len(content) + 1) == content
+    assert names(store) == ["orders-0/a.log"]
+
+
+def test_object_of_the_name_is_replaced(store: WritableStore) -> None:
+    for content in (b"long before", b"now"):
+        store.put("orders-0/a", BytesContent(content))
+    assert bytes(store.read_range("orders-0/a", 0, 100)) == b"now"
+
+
+@pytest.mark.parametrize("size_bytes", [10, len(LARGE)])
+@pytest.mark.parametrize("failure", [KilledError(), ArchiveError(Reason.OBJECT_MISSING, "the source is gone")])
+def test_content_that_ends_early_leaves_nothing(store: WritableStore, size_bytes: int, failure: BaseException) -> None:
+    store.put("orders-0/b", BytesContent(b"before"))
+    with pytest.raises(type(failure)):
+        store.put("orders-0/a", FailingContent(LARGE[:size_bytes], failure))
+    with pytest.raises(type(failure)):
+        store.put("orders-0/b", FailingContent(LARGE[:size_bytes], failure))
+    assert names(store) == ["orders-0/b"]
+    assert bytes(store.read_range("orders-0/b", 0, 100)) == b"before"
+
+
+def test_deleting_needs_nothing_to_be_there(store: WritableStore) -> None:
+    store.put("orders-0/a", BytesContent(b"x"))
+    store.delete("orders-0/a")
+    store.delete("orders-0/a")
+    store.delete("payments-0/none")
+    assert names(store) == []
+
+
+@pytest.mark.parametrize("name", ["../a", "", "a//b", "a/../b"])
+def test_names_lead_nowhere_else(store: WritableStore, name: str) -> None:
+    with pytest.raises(UsageError, match="not a name inside an archive"):
+        store.put(name, BytesContent(b""))
+    with pytest.raises(UsageError, match="not a name inside an archive"):
+        store.delete(name)
+
+
+def test_file_that_became_shorter_is_not_put() -> None:
+    source = MemoryStore({"log": b"0123456789"})
+    content = StoredContent(store=source, name="log", size_bytes=11, piece_bytes=4)
+    target = MemoryStore({})
+    with pytest.raises(ArchiveError, match="became shorter") as shorter:
+        target.put("log", content)
+    assert (shorter.value.reason, shorter.value.position) == (Reason.LOG_SIZE_DIFFERS, 10)
+    target.put("log", replace(content, size_bytes=10))
+    assert target.objects == {"log": b"0123456789"}
+
+
+def test_killed_writer_of_files_leaves_a_temporary_file_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed for good, no clean-up runs; here it is what could not be unlinked."""
+    store = LocalWriter(root=str(tmp_path), uri="archive")
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EIO, "gone", path)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(KilledError):
+        store.put("orders-0/a.log", FailingContent(b"0123", KilledError()))
+    (left,) = names(store)
+    assert left.startswith("orders-0/a.log.")
+    assert left.endswith(".tmp")
+
+
+def test_files_are_synchronized_before_they_get_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def noted_fsync(descriptor: int) -> None:
+        order.append("sync")
+        fsync(descriptor)
+
+    def noted_rename(old: str, new: str) -> None:
+        order.append("rename")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "rename", noted_rename)
+    store = LocalWriter(root=str(tmp_path), uri="archive")
+    (tmp_path / "orders-0").mkdir()
+    store.put("orders-0/a", BytesContent(b"x"))
+    assert order == ["sync", "rename", "sync"]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(errno.ENOSPC, RetriableError), (errno.EIO, RetriableError), (errno.EROFS, UsageError)]
+)
+def test_disk_that_fails_is_told_by_what_may_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, expected: type[ColdlogError]
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "write", fail)
+    store = LocalWriter(root=str(tmp_path), uri="archive")
+    with pytest.raises(expected, match=os.strerror(code)):
+        store.put("orders-0/a", BytesContent(b"x"))
+    assert names(store) == []
+
+
+@pytest.mark.parametrize("given", ["tier", "tier/kafka-tiered-storage"])
+def test_archive_to_be_written_need_not_be_there(tmp_path: Path, given: str) -> None:
+    store = open_archive_for_writing(str(tmp_path / given))
+    store.put("a", BytesContent(b"x"))
+    assert (tmp_path / "tier" / "kafka-tiered-storage" / "a").read_bytes() == b"x"
+
+
+def test_copy_of_the_tree_under_another_name_is_written_to_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "orders-0-AAAAAAAAAAAAAAAAAAAAAA").mkdir()
+    open_archive_for_writing(str(tmp_path)).put("a", BytesContent(b"x"))
+    assert (tmp_path / "a").exists()

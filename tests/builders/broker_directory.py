@@ -1,0 +1,47 @@
+"""broker_directory: how would a broker's log directory look from which the golden segments were tiered?
+
+The golden segments under a log directory's names, behind each partition's last one an active segment that ends the
+transactions that are open there, and the checkpoints beside the partitions: everything is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_offset_checkpoint
+from builders.mirror_writer import write_mirror
+from builders.segment_builder import build_segment, commit_marker
+from coldlog.formats.producer_snapshot import read_producer_snapshot
+from kafka_sample import TrueSegment
+
+
+def write_broker_directory(directory: Path, topics: Collection[str]) -> list[TrueSegment]:
+    """Writes it; returns the segments that are closed in it, by topic, partition and offset."""
+    segments = write_mirror(directory, topics=topics)
+    last = {(each["topic"], each["partition"]): each for each in segments}
+    high_watermarks = {place: _write_active(directory, segment) for place, segment in last.items()}
+    starts = {(each["topic"], each["partition"]): each["start_offset"] for each in reversed(segments)}
+    write_offset_checkpoint(directory / HIGH_WATERMARKS, high_watermarks)
+    write_offset_checkpoint(directory / LOG_STARTS, {place: start for place, start in starts.items() if start})
+    return segments
+
+
+def _write_active(directory: Path, last: TrueSegment) -> int:
+    """The segment behind the last closed one; returns where it ends."""
+    folder, end = directory / f"{last['topic']}-{last['partition']}", last["end_offset"] + 1
+    snapshot = read_producer_snapshot(memoryview((folder / f"{end:020d}.snapshot").read_bytes()))
+    markers = [
+        commit_marker(
+            offset=end + number,
+            timestamp_ms=0,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            leader_epoch=max(map(int, last["leader_epochs"])),
+        )
+        for number, producer in enumerate(each for each in snapshot.entries if each.has_open_transaction)
+    ]
+    (folder / f"{end:020d}.log").write_bytes(build_segment(markers))
+    for suffix in (".index", ".timeindex"):
+        (folder / f"{end:020d}{suffix}").write_bytes(b"")
+    return end + len(markers)

@@ -1,0 +1,162 @@
+"""copying_tier: a log directory, the archive it is copied into, the events, and whatever may break between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from coldlog.archive.layout import SegmentFileKind
+from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
+from coldlog.archive.metadata_log import METADATA_TOPIC
+from coldlog.archive.object_writer import Content, WritableStore
+from coldlog.archive.open_archive import open_archive_for_writing
+from coldlog.formats.limits import DecodeLimits
+from coldlog.formats.remote_log_events import Event
+from coldlog.model.ids import TopicIdPartition
+from coldlog.model.states import RemoteLogSegmentState
+from coldlog.operations.copy_segments import CopyOptions, CopySummary, copy_segments
+from coldlog.operations.event_logs import DirectoryEventLog, directory_event_log
+from coldlog.tier.quota_config import QuotaConfig
+from coldlog.tier.remote_segments import RemoteSegment, RemoteSegments
+from virtual_clock import VirtualClock
+
+_, FINISHED, _, DELETED = RemoteLogSegmentState
+LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
+OPTIONS = CopyOptions(broker_id=7, quota=QuotaConfig(), limits=LIMITS, threads=2)
+REQUIRED = frozenset(kind for kind in SegmentFileKind if kind is not SegmentFileKind.TXN_INDEX)
+ORDERS = TopicIdPartition(topic="orders", partition=0, topic_id="A" * 22)
+
+
+@dataclass(slots=True, kw_only=True)
+class Tier:
+    """A broker's log directory, the archive it is copied into, the events; `break_at` is called before each step that
+    is durable, and again behind it."""
+
+    root: Path
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    options: CopyOptions = OPTIONS
+    break_at: Callable[[str], None] = lambda _: None
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def archive(self) -> Path:
+        return self.root / "archive"
+
+    @property
+    def metadata(self) -> Path:
+        return self.root / "metadata"
+
+    def copy(self, **changes: object) -> CopySummary:
+        options = replace(self.options, **changes)  # type: ignore[arg-type]  # a test names options
+        store = BreakableStore(open_archive_for_writing(str(self.archive)), self.break_at)
+        with self.opened_events() as events:
+            return copy_segments([str(self.logs)], store, BreakableLog(events, self.break_at), options, self.clock)
+
+    @contextmanager
+    def opened_events(self) -> Iterator[DirectoryEventLog]:
+        with directory_event_log(str(self.metadata), topic=METADATA_TOPIC, partition_count=3, limits=LIMITS) as events:
+            yield events
+
+    def segments(self) -> dict[TopicIdPartition, tuple[RemoteSegment, ...]]:
+        """What the events say, by partition."""
+        with self.opened_events() as events:
+            known = events.read_segments()
+        assert known.dropped_count == 0
+        return {partition: known.of(partition) for partition in known.partitions()}
+
+    def finished(self, partition: TopicIdPartition = ORDERS) -> list[tuple[int, int]]:
+        """Offsets of what a reader of the events sees."""
+        known = self.segments().get(partition, ())
+        return [(each.start_offset, each.end_offset) for each in known if each.state is FINISHED]
+
+    def objects(self) -> dict[str, set[str]]:
+        """Suffixes by the stem of each segment in the archive, temporary files too."""
+        found: dict[str, set[str]] = {}
+        for path in (self.archive / ROOT_DIRECTORY).glob("*/*"):
+            stem, _, suffix = path.name.partition(".")
+            found.setdefault(f"{path.parent.name}/{stem}", set()).add(f".{suffix}")
+        return found
+
+    def require_sound(self) -> None:
+        """Every finished segment has its objects, whole, and only they: no object is there without an event."""
+        objects = self.objects()
+        for partition, segments in self.segments().items():
+            for each in segments:
+                stem = stem_of(partition, each)
+                if each.state is FINISHED:
+                    assert objects[stem] >= {SUFFIXES[kind] for kind in REQUIRED}, stem
+                    log = self.archive / ROOT_DIRECTORY / f"{stem}.log"
+                    local = self.logs / f"{partition.topic}-{partition.partition}" / f"{each.start_offset:020d}.log"
+                    assert log.read_bytes() == local.read_bytes()
+                    assert each.size_bytes == log.stat().st_size
+                if each.state is DELETED:
+                    assert stem not in objects
+        known = {stem_of(partition, each) for partition, segments in self.segments().items() for each in segments}
+        assert objects.keys() <= known
+
+
+def stem_of(partition: TopicIdPartition, segment: RemoteSegment) -> str:
+    directory = f"{partition.topic}-{partition.partition}-{partition.topic_id}"
+    return f"{directory}/{segment.start_offset:020d}-{segment.segment_id.segment_id}"
+
+
+class KilledError(BaseException):
+    """As a signal would come: nothing is cleaned up behind it."""
+
+
+class BreakableStore:
+    def __init__(self, store: WritableStore, break_at: Callable[[str], None]) -> None:
+        self._store, self._break_at = store, break_at
+        self.iter_objects = store.iter_objects
+        self.list_directories, self.size_bytes, self.read_range = (
+            store.list_directories,
+            store.size_bytes,
+            store.read_range,
+        )
+
+    @property
+    def uri(self) -> str:
+        return self._store.uri
+
+    def put(self, name: str, content: Content) -> None:
+        self._break_at(f"put {name}")
+        self._store.put(name, content)
+        self._break_at(f"put {name} done")
+
+    def delete(self, name: str) -> None:
+        self._break_at(f"delete {name}")
+        self._store.delete(name)
+        self._break_at(f"delete {name} done")
+
+
+class BreakableLog:
+    def __init__(self, events: DirectoryEventLog, break_at: Callable[[str], None]) -> None:
+        self._events, self._break_at = events, break_at
+
+    def append(self, event: Event) -> None:
+        state = getattr(event, "state", "")
+        self._break_at(f"event {state}")
+        self._events.append(event)
+        self._break_at(f"event {state} done")
+
+    def read_segments(self) -> RemoteSegments:
+        return self._events.read_segments()
+
+
+@dataclass(slots=True)
+class BreakAt:
+    """Raises at the step of that number, once."""
+
+    number: int
+    failure: BaseException
+    count: int = 0
+
+    def __call__(self, step: str) -> None:
+        self.count += 1
+        if self.count == self.number:
+            raise self.failure

@@ -1,0 +1,494 @@
+"""Log directories copied into an archive: as Kafka did it, whatever breaks on the way, at the quota's pace."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from builders.broker_directory import write_broker_directory
+from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_offset_checkpoint, write_partition
+from builders.mirror_writer import golden_topics
+from builders.segment_builder import Batch, Record, Segment, abort_marker
+from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
+from coldlog.archive.metadata_log import METADATA_TOPIC
+from coldlog.archive.open_archive import open_archive_for_writing
+from coldlog.errors import ArchiveError, RetriableError, UsageError
+from coldlog.formats.leader_epoch_checkpoint import read_leader_epoch_checkpoint
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.model.states import RemoteLogSegmentState
+from coldlog.operations.copy_partition import CopyOutcome, PartitionCopy
+from coldlog.operations.copy_segments import CopySummary, copy_segments, random_uuid
+from coldlog.reader import OffsetReader
+from coldlog.tables.discrepancies import DISCREPANCIES
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.unrecognized_objects import UNRECOGNIZED_OBJECTS
+from coldlog.tier.quota_config import QuotaConfig
+from copying_tier import OPTIONS, ORDERS, BreakAt, KilledError, Tier, stem_of
+from golden_warehouse import golden_queries, is_true_answer, run_pipeline, write_log_start_offsets
+from kafka_sample import TIERED_STORAGE, TrueSegment
+
+STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
+
+
+def segment(first: int, *, aborts: bool = False, value: bytes = b"v" * 50) -> Segment:
+    """Ten offsets; the last is the end of a transaction that is aborted, if that is wanted."""
+    records = tuple(Record(timestamp_ms=1_000 + first + at, value=value) for at in range(9 if aborts else 10))
+    producer = {"producer_id": 5, "producer_epoch": 0, "is_transactional": True, "base_sequence": 0} if aborts else {}
+    batches = [Batch(base_offset=first, records=records, **producer)]  # type: ignore[arg-type]  # one dict of both
+    if aborts:
+        batches.append(
+            abort_marker(offset=first + 9, timestamp_ms=1_100, producer_id=5, producer_epoch=0, leader_epoch=0)
+        )
+    return Segment(batches=tuple(batches), index_interval_bytes=0)
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> Tier:
+    """Two closed segments of orders-0, the first with an aborted transaction, and the active one; all is committed."""
+    found = Tier(root=tmp_path)
+    write_partition(found.logs, "orders", 0, [segment(0, aborts=True), segment(10), segment(20)])
+    write_offset_checkpoint(found.logs / HIGH_WATERMARKS, {("orders", 0): 30})
+    return found
+
+
+def outcomes(summary: CopySummary) -> dict[str, CopyOutcome]:
+    return {f"{each.topic}-{each.partition}": each.outcome for each in summary.partitions}
+
+
+def only(summary: CopySummary) -> PartitionCopy:
+    (found,) = summary.partitions
+    return found
+
+
+# Against a real broker.
+
+HOLDS_LOG_START = {("records-deleted", 972), ("records-deleted", 833)}
+"""DeleteRecords moved the log start into them behind the broker's copy; epochs before it are not known any more."""
+
+
+@pytest.fixture(scope="module")
+def golden_tier(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tier, list[TrueSegment], CopySummary]:
+    """The golden segments copied from where their broker would have had them."""
+    tier = Tier(root=tmp_path_factory.mktemp("golden-tier"))
+    segments = write_broker_directory(tier.logs, golden_topics())
+    return tier, segments, tier.copy()
+
+
+def test_every_object_is_the_one_that_the_broker_wrote(
+    golden_tier: tuple[Tier, list[TrueSegment], CopySummary],
+) -> None:
+    tier, segments, summary = golden_tier
+    assert set(outcomes(summary).values()) == {CopyOutcome.DONE}
+    assert summary.copied_count == len(segments) > 200
+    copied = {
+        (partition.topic, partition.partition, each.start_offset): stem_of(partition, each)
+        for partition, of_partition in tier.segments().items()
+        for each in of_partition
+    }
+    compared = 0
+    for true in segments:
+        stem = copied[true["topic"], true["partition"], true["start_offset"]]
+        assert stem.rpartition("/")[0] == true["path"].rpartition("/")[0]
+        for suffix in SUFFIXES.values():
+            own, broker = (
+                root / f"{name}{suffix}"
+                for root, name in ((tier.archive / ROOT_DIRECTORY, stem), (TIERED_STORAGE, true["path"]))
+            )
+            assert own.exists() == broker.exists(), own
+            if suffix != ".leader_epoch_checkpoint" and own.exists():
+                assert own.read_bytes() == broker.read_bytes(), own
+                compared += 1
+    assert compared > 1_000
+
+
+def test_every_checkpoint_is_cut_as_the_brokers_was(
+    golden_tier: tuple[Tier, list[TrueSegment], CopySummary],
+) -> None:
+    """What lies before the log start was not cut off yet when the broker copied."""
+    tier, segments, _ = golden_tier
+    true = {(each["topic"], each["partition"], each["start_offset"]): each["path"] for each in segments}
+    same = 0
+    for partition, of_partition in tier.segments().items():
+        for each in of_partition:
+            path = true[partition.topic, partition.partition, each.start_offset]
+            own, broker = (
+                read_leader_epoch_checkpoint(
+                    memoryview((root / f"{stem}.leader_epoch_checkpoint").read_bytes())
+                ).entries
+                for root, stem in ((tier.archive / ROOT_DIRECTORY, stem_of(partition, each)), (TIERED_STORAGE, path))
+            )
+            assert own[1:] == broker[len(broker) - len(own) + 1 :], path
+            assert own[0].start_offset >= broker[len(broker) - len(own)].start_offset
+            same += own == broker
+    assert same > 250
+
+
+def test_every_event_says_what_the_brokers_event_said(
+    golden_tier: tuple[Tier, list[TrueSegment], CopySummary], golden_truth: Path
+) -> None:
+    tier, segments, _ = golden_tier
+    with (golden_truth / "rlmm-events.jsonl").open(encoding="utf-8") as lines:
+        events = [json.loads(line) for line in lines]
+    announced = {each["segment_id"]: each for each in events if each["type"] == "segment"}
+    found = {
+        (partition.topic, partition.partition, each.start_offset): each
+        for partition, of_partition in tier.segments().items()
+        for each in of_partition
+    }
+    for true in segments:
+        own, broker = found[true["topic"], true["partition"], true["start_offset"]], announced[true["segment_id"]]
+        assert (own.state, own.was_copied) == (FINISHED, True)
+        assert own.end_offset == broker["end_offset"]
+        assert own.size_bytes == broker["size"]
+        assert bool(own.txn_index_empty) == broker["txn_idx_empty"]
+        if (true["topic"], own.start_offset) not in HOLDS_LOG_START:
+            assert dict(own.leader_epochs) == {int(epoch): offset for epoch, offset in broker["leader_epochs"].items()}
+        if true["rec_max_ts"] >= 0:
+            assert own.max_timestamp_ms == broker["max_ts"]
+
+
+def test_copied_archive_answers_as_the_broker_did(spark: SparkSession, tmp_path: Path) -> None:
+    """Through scan, build and lookup, told by the events; of a few topics, since a run of all takes a minute."""
+    tier, topics = Tier(root=tmp_path / "tier"), {"payments", "late.events", "crashy-upload", "trimmed-by-time"}
+    segments = write_broker_directory(tier.logs, topics)
+    tier.copy()
+    log_starts = write_log_start_offsets(tmp_path / "log_starts.csv")
+    warehouse = run_pipeline(
+        spark, tier.archive, tmp_path / "warehouse", log_start_offsets=log_starts, metadata=tier.metadata
+    )
+    for table in (QUARANTINE, UNRECOGNIZED_OBJECTS, DISCREPANCIES):
+        assert warehouse.read(table).count() == 0, table.name
+    assert warehouse.read(PARTITION_METADATA).count() == len({(s["topic"], s["partition"]) for s in segments})
+    queries = [query for query in golden_queries() if query["topic"] in topics]
+    with OffsetReader(warehouse.uri, LookupOptions()) as reader:
+        answers = reader.list_offsets([(q["topic"], q["partition"], q["ts"]) for q in queries])
+    wrong = [
+        (query, answer)
+        for query, answer in zip(queries, answers, strict=True)
+        if not is_true_answer(query, answer, broker_compatible=False)
+    ]
+    assert wrong == []
+    assert sum(answer["offset"] is not None for answer in answers) > 1_000
+
+
+# What is copied, and what is not.
+
+
+def test_closed_segments_are_copied_once_and_the_active_one_is_not(tier: Tier) -> None:
+    assert (tier.copy().copied_count, tier.finished()) == (2, [(0, 9), (10, 19)])
+    assert tier.copy().copied_count == 0
+    tier.require_sound()
+    suffixes = set(SUFFIXES.values())
+    assert sorted(tier.objects().values(), key=len) == [suffixes - {".txnindex"}, suffixes]
+    (first, second) = tier.segments()[ORDERS]
+    assert (first.txn_index_empty, second.txn_index_empty, first.broker_id) == (None, True, 7)
+
+
+def test_segment_that_is_closed_later_is_copied_then(tier: Tier) -> None:
+    tier.copy()
+    write_later = write_partition(tier.root / "grown", "orders", 0, [segment(n) for n in (0, 10, 20, 30)])
+    for path in [*write_later.glob("*020.*"), *write_later.glob("*030.*")]:
+        path.rename(tier.logs / "orders-0" / path.name)
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 40})
+    assert tier.copy().copied_count == 1
+    assert tier.finished() == [(0, 9), (10, 19), (20, 29)]
+
+
+def test_nothing_behind_the_high_watermark_is_copied(tier: Tier) -> None:
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 19})
+    assert (tier.copy().copied_count, tier.finished()) == (1, [(0, 9)])
+
+
+def test_nothing_of_an_open_transaction_is_copied(tier: Tier, tmp_path: Path) -> None:
+    open_ended = segment(10, aborts=True)
+    logs = Tier(root=tmp_path / "open")
+    write_partition(
+        logs.logs, "orders", 0, [segment(0), replace(open_ended, batches=open_ended.batches[:1]), segment(20)]
+    )
+    write_offset_checkpoint(logs.logs / HIGH_WATERMARKS, {("orders", 0): 30})
+    logs.copy()
+    assert logs.finished() == [(0, 9)]
+
+
+def test_without_a_high_watermark_nothing_is_copied_unless_closed_segments_are_taken_for_committed(tier: Tier) -> None:
+    (tier.logs / HIGH_WATERMARKS).unlink()
+    held = only(tier.copy())
+    assert held.outcome is CopyOutcome.HELD_BACK
+    assert "does not name orders-0" in held.why
+    assert only(tier.copy(assumes_committed=True)).copied_count == 2
+
+
+def test_what_lies_below_the_log_start_is_not_copied(tier: Tier) -> None:
+    write_offset_checkpoint(tier.logs / LOG_STARTS, {("orders", 0): 12})
+    tier.copy()
+    assert tier.finished() == [(10, 19)]
+
+
+def test_topics_are_chosen_by_pattern_and_internal_ones_never(tier: Tier) -> None:
+    for topic in ("payments", "orders.old", "__consumer_offsets", METADATA_TOPIC):
+        write_partition(tier.logs, topic, 0, [segment(0), segment(10)])
+    names = [("orders", 0), ("payments", 0), ("orders.old", 0), ("__consumer_offsets", 0), (METADATA_TOPIC, 0)]
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, dict.fromkeys(names, 20))
+    assert set(outcomes(tier.copy(topics=("orders*",)))) == {"orders-0", "orders.old-0"}
+    assert set(outcomes(tier.copy())) == {"orders-0", "orders.old-0", "payments-0"}
+
+
+@pytest.mark.parametrize("missing", [".index", ".timeindex", "0010.snapshot", "partition.metadata", "leader-epoch"])
+def test_segment_that_kafka_would_not_tier_holds_its_partition_back_and_no_other(tier: Tier, missing: str) -> None:
+    write_partition(tier.logs, "payments", 0, [segment(0), segment(10)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 30, ("payments", 0): 20})
+    for path in (tier.logs / "orders-0").iterdir():
+        if missing in path.name and "0020." not in path.name:
+            path.unlink()
+    summary = tier.copy()
+    assert outcomes(summary) == {"orders-0": CopyOutcome.HELD_BACK, "payments-0": CopyOutcome.DONE}
+    assert (tier.finished(), tier.segments().get(ORDERS, ())) == ([], ())
+
+
+def test_damage_is_not_archived_and_ends_the_work_on_its_partition(tier: Tier) -> None:
+    log = tier.logs / "orders-0" / f"{10:020d}.log"
+    content = bytearray(log.read_bytes())
+    content[80] ^= 1
+    log.write_bytes(content)
+    damaged = only(tier.copy())
+    assert (damaged.outcome, damaged.copied_count, damaged.waiting_count) == (CopyOutcome.DAMAGED, 1, 1)
+    assert "checksum" in damaged.why
+    assert len(tier.segments()[ORDERS]) == 1
+
+
+def test_log_that_changes_between_verification_and_copy_is_not_archived(tier: Tier) -> None:
+    log = tier.logs / "orders-0" / f"{0:020d}.log"
+
+    def change(step: str) -> None:
+        if step.endswith(".log"):
+            content = bytearray(log.read_bytes())
+            content[-1] ^= 1
+            log.write_bytes(content)
+
+    tier.break_at = change
+    damaged = only(tier.copy())
+    assert (damaged.outcome, damaged.copied_count) == (CopyOutcome.DAMAGED, 0)
+    assert "changed between its verification and its copy" in damaged.why
+    assert [each.state for each in tier.segments()[ORDERS]] == [DELETED]
+    assert tier.objects() == {}
+
+
+def test_batch_of_another_leader_than_the_checkpoint_says_is_not_archived(tier: Tier) -> None:
+    (tier.logs / "orders-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n4 15\n")
+    damaged = only(tier.copy())
+    assert (damaged.outcome, damaged.copied_count) == (CopyOutcome.DONE, 2)
+    (tier.logs / "orders-0" / "leader-epoch-checkpoint").write_text("0\n1\n3 0\n")
+    wrong = only(Tier(root=tier.root, options=replace(OPTIONS, broker_id=8)).copy())
+    assert (wrong.outcome, wrong.copied_count) == (CopyOutcome.DAMAGED, 0)
+
+
+def test_indexes_of_a_killed_broker_lose_their_preallocated_zeros(tier: Tier) -> None:
+    index = tier.logs / "orders-0" / f"{10:020d}.index"
+    used = index.read_bytes()
+    index.write_bytes(used + bytes(8 * 100))
+    tier.copy()
+    (copied,) = (tier.archive / ROOT_DIRECTORY).glob(f"*/{10:020d}-*.index")
+    assert copied.read_bytes() == used
+
+
+def test_segment_that_the_broker_deletes_meanwhile_is_tried_again(tier: Tier) -> None:
+    def delete(step: str) -> None:
+        if "event" in step:
+            (tier.logs / "orders-0" / f"{10:020d}.log").unlink(missing_ok=True)
+
+    tier.break_at = delete
+    gone = only(tier.copy())
+    assert (gone.outcome, gone.copied_count) == (CopyOutcome.RETRIABLE, 1)
+    assert "no such object" in gone.why
+    assert tier.finished() == [(0, 9)]
+
+
+def test_partition_in_two_log_directories_is_refused(tier: Tier) -> None:
+    archive, logs = open_archive_for_writing(str(tier.archive)), [str(tier.logs)] * 2
+    with tier.opened_events() as events, pytest.raises(UsageError, match="hold a partition once"):
+        copy_segments(logs, archive, events, OPTIONS, tier.clock)
+
+
+def test_ids_are_kafkas() -> None:
+    ids = {random_uuid() for _ in range(2_000)}
+    assert len(ids) == 2_000
+    assert not any(each.startswith("-") for each in ids)
+
+
+# What breaks.
+
+
+def steps_of(tier: Tier) -> list[str]:
+    """Every durable step of a whole run, in a copy of its own."""
+    steps: list[str] = []
+    watched = Tier(root=tier.root / "watched", break_at=steps.append)
+    (tier.root / "watched").mkdir()
+    (tier.root / "watched" / "logs").symlink_to(tier.logs)
+    assert watched.copy(threads=1).copied_count == 2
+    return steps
+
+
+WHOLE_RUN_STEPS = 2 * (2 * 2 + 6 + 5)
+"""Before and behind each: two events a segment, six objects of the first, five of the second."""
+
+
+def test_number_of_steps(tier: Tier) -> None:
+    assert len(steps_of(tier)) == WHOLE_RUN_STEPS
+
+
+@pytest.mark.parametrize("number", range(1, WHOLE_RUN_STEPS + 1))
+def test_killed_anywhere_and_run_again_nothing_is_lost_and_nothing_half_copied_is_seen(tier: Tier, number: int) -> None:
+    tier.break_at = BreakAt(number, KilledError())
+    with pytest.raises(KilledError):
+        tier.copy(threads=1)
+    tier.break_at = lambda _: None
+    tier.require_sound()
+    seen = tier.finished()
+    assert seen == [(0, 9), (10, 19)][: len(seen)]
+    tier.copy(threads=1)
+    tier.require_sound()
+    assert tier.finished() == [(0, 9), (10, 19)]
+    states = [each.state for each in tier.segments()[ORDERS]]
+    assert set(states) <= {FINISHED, DELETED}
+    assert len(tier.objects()) == 2
+
+
+@pytest.mark.parametrize("number", range(1, WHOLE_RUN_STEPS + 1))
+def test_store_or_log_that_fails_anywhere_is_told_and_tried_again_in_the_next_run(tier: Tier, number: int) -> None:
+    tier.break_at = BreakAt(number, RetriableError("the store is down"))
+    failed = only(tier.copy(threads=1))
+    assert (failed.outcome, failed.outcome.is_failure) == (CopyOutcome.RETRIABLE, True)
+    assert "the store is down" in failed.why
+    tier.require_sound()
+    tier.break_at = lambda _: None
+    assert only(tier.copy(threads=1)).outcome is CopyOutcome.DONE
+    tier.require_sound()
+    assert tier.finished() == [(0, 9), (10, 19)]
+    assert len(tier.objects()) == 2
+
+
+def test_store_that_stays_down_while_it_is_cleaned_up_too_leaves_that_to_the_next_run(tier: Tier) -> None:
+    def down(step: str) -> None:
+        if step.startswith("delete") or (step.startswith("put") and step.endswith(".index")):
+            raise RetriableError("the store is down")
+
+    tier.break_at = down
+    failed = only(tier.copy())
+    assert "deleted by the next run" in failed.why
+    assert [each.state for each in tier.segments()[ORDERS]] == [DELETING]
+    assert len(tier.objects()) == 1
+    tier.break_at = lambda _: None
+    again = only(tier.copy())
+    assert (again.cleaned_count, again.copied_count) == (1, 2)
+    tier.require_sound()
+    assert len(tier.objects()) == 2
+
+
+def test_killed_while_it_cleans_up_and_run_again(tier: Tier) -> None:
+    tier.break_at = BreakAt(8, KilledError())
+    with pytest.raises(KilledError):
+        tier.copy(threads=1)
+    for number in range(1, 9):
+        tier.break_at = BreakAt(number, KilledError())
+        with pytest.raises(KilledError):
+            tier.copy(threads=1)
+        tier.require_sound()
+    tier.break_at = lambda _: None
+    tier.copy()
+    tier.require_sound()
+    assert tier.finished() == [(0, 9), (10, 19)]
+
+
+def test_unfinished_copy_of_another_broker_is_left_to_it(tier: Tier) -> None:
+    tier.break_at = BreakAt(5, KilledError())
+    with pytest.raises(KilledError):
+        tier.copy(threads=1)
+    tier.break_at = lambda _: None
+    assert only(tier.copy(broker_id=8)).cleaned_count == 0
+    assert sorted(each.state for each in tier.segments()[ORDERS]) == [STARTED, FINISHED, FINISHED]
+
+
+def test_one_partition_that_fails_harms_no_other(tier: Tier) -> None:
+    write_partition(tier.logs, "payments", 0, [segment(0), segment(10)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 30, ("payments", 0): 20})
+
+    def down(step: str) -> None:
+        if step.startswith("put orders"):
+            raise RetriableError("the store is down")
+
+    tier.break_at = down
+    assert outcomes(tier.copy()) == {"orders-0": CopyOutcome.RETRIABLE, "payments-0": CopyOutcome.DONE}
+
+
+# Quota.
+
+
+def write_firehose(tier: Tier) -> int:
+    """A partition of twenty closed segments, and behind it one of a single one; the bytes of a segment."""
+    write_partition(tier.logs, "firehose", 0, [segment(10 * number) for number in range(21)])
+    write_partition(tier.logs, "trickle", 0, [segment(0), segment(10)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("firehose", 0): 210, ("trickle", 0): 20})
+    return (tier.logs / "firehose-0" / f"{0:020d}.log").stat().st_size
+
+
+def copies_in_time(tier: Tier) -> list[tuple[int, str]]:
+    """Seconds and partition of each finished copy, in order."""
+    ended = [
+        ((each.event_timestamp_ms - 1_700_000_000_000) // 1000, partition.topic)
+        for partition, segments in tier.segments().items()
+        for each in segments
+    ]
+    return sorted(ended)
+
+
+@pytest.mark.parametrize(("is_fair", "turn"), [(False, 20), (True, 1)])
+def test_trickle_beside_a_firehose_gets_its_turn_behind_one_segment_if_places_are_given_up(
+    tmp_path: Path, is_fair: bool, turn: int
+) -> None:
+    """One thread, a second a segment: without fairness the trickle waits for the whole firehose, 20 s, with it 1 s."""
+    tier = Tier(root=tmp_path)
+    size_bytes = write_firehose(tier)
+    summary = tier.copy(threads=1, is_fair=is_fair, quota=QuotaConfig(bytes_per_second=size_bytes))
+    in_time = copies_in_time(tier)
+    assert [seconds for seconds, _ in in_time] == list(range(21))
+    assert [seconds for seconds, topic in in_time if topic == "trickle"] == [turn]
+    assert set(outcomes(summary).values()) == {CopyOutcome.DONE}
+    assert summary.throttle.gave_up_count == (19 if is_fair else 0)
+
+
+def test_many_threads_keep_one_quota(tmp_path: Path) -> None:
+    tier = Tier(root=tmp_path)
+    names = [f"topic-{number}" for number in range(6)]
+    for name in names:
+        write_partition(tier.logs, name, 0, [segment(0), segment(10), segment(20), segment(30)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {(name, 0): 40 for name in names})
+    size_bytes = (tier.logs / "topic-0-0" / f"{0:020d}.log").stat().st_size
+    summary = tier.copy(threads=6, quota=QuotaConfig(bytes_per_second=size_bytes // 2))
+    assert summary.copied_count == 18
+    # Each but the last is paid for before the next one begins.
+    assert tier.clock.time_ms - 1_700_000_000_000 >= 17 * 2_000
+    assert summary.throttle.waited_ms >= 17 * 2_000
+
+
+def test_bytes_inside_a_segment_are_spread_if_that_is_wanted(tier: Tier) -> None:
+    sizes = [(tier.logs / "orders-0" / f"{base:020d}.log").stat().st_size for base in (0, 10)]
+    tier.copy(bytes_per_second_in_segment=1_000, window_bytes=100)
+    assert sum(tier.clock.waits) == pytest.approx(sum(sizes), abs=101)
+    assert max(tier.clock.waits) <= 100
+
+
+def test_damage_in_the_events_stops_the_run_before_anything_is_copied(tier: Tier) -> None:
+    tier.copy()
+    (log,) = (each for each in tier.metadata.glob("*/*.log") if each.stat().st_size)
+    content = bytearray(log.read_bytes())
+    content[30] ^= 1
+    log.write_bytes(content)
+    before = tier.objects()
+    with pytest.raises(ArchiveError, match="checksum"):
+        tier.copy()
+    assert tier.objects() == before
