@@ -45,7 +45,7 @@ def quick_sizes() -> Sizes:
         large=LogShape(log_bytes=384 * MIB, segment_bytes=32 * MIB, template_bytes=8 * MIB),
         stairs=stairs_shape(500_000),
         tables=TablesShape(partition_count=500, segments=10, batches=10, stairs=10),
-        record_count=800_000,
+        record_count=1_500_000,
         turns=3,
     )
 

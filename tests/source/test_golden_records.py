@@ -10,12 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ArchiveError, UsageError
-from coldlog.formats.limits import DecodeLimits
 from coldlog.model.states import IsolationLevel
-from coldlog.operations.partition_records import open_partition
 from coldlog.source.datasource import register_source
+from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import golden_partitions, golden_queries
 from record_rows import as_truth, consumed, moment, of_truth, read, true_batches
@@ -32,19 +30,18 @@ YEAR_9999_MS = 253_370_764_800_000
 """Later times are no datetime of Python."""
 
 
-def stable_offset(golden: Warehouse, archive: Path, topic: str, partition: int) -> int:
-    """Where a reader of committed records stops."""
-    layout = open_archive(str(archive), "local_tiered_storage")
-    limits = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
-    level = IsolationLevel.READ_COMMITTED
-    return open_partition(golden, layout, topic, partition, level, limits=limits, window_bytes=1 << 20).stop.offset
+@pytest.fixture(scope="module")
+def stops(golden: Warehouse) -> dict[tuple[str, int], int]:
+    """Where readers of committed records stop, of partitions that end in an open transaction."""
+    rows = golden.read(PARTITION_METADATA).where("is_current AND stable_offset <= latest_tiered_offset").collect()
+    return {(row["topic"], row["partition"]): row["stable_offset"] for row in rows}
 
 
 @pytest.mark.parametrize("isolation_level", list(IsolationLevel))
 def test_every_record_is_the_one_that_a_consumer_got(
-    golden: Warehouse, golden_archive: Path, isolation_level: IsolationLevel
+    golden: Warehouse, golden_archive: Path, stops: dict[tuple[str, int], int], isolation_level: IsolationLevel
 ) -> None:
-    compared, stopped = 0, []
+    compared, stopped = 0, set()
     for topic, partition in PARTITIONS:
         if (topic, partition) == BEYOND_SPARK:
             continue
@@ -58,14 +55,14 @@ def test_every_record_is_the_one_that_a_consumer_got(
         if isolation_level is IsolationLevel.READ_COMMITTED:
             truths = [each for each in truths if each["rc"]]
             if len(rows) < len(truths):
-                stopped.append((topic, partition))
-                stop = stable_offset(golden, golden_archive, topic, partition)
-                truths = [each for each in truths if each["o"] < stop]
+                stopped.add((topic, partition))
+                truths = [each for each in truths if each["o"] < stops[topic, partition]]
         assert as_truth(rows, truths) == of_truth(truths), (topic, partition)
         compared += len(rows)
     assert compared > 65_000
     # Where a transaction is open at the archive's end, the broker, which has that end, knew more.
-    assert len(stopped) == (3 if isolation_level is IsolationLevel.READ_COMMITTED else 0)
+    assert stopped == ({*stops} if isolation_level is IsolationLevel.READ_COMMITTED else set())
+    assert len(stops) == 3
 
 
 def test_a_time_range_gives_exactly_its_records_and_reads_only_batches_that_may_hold_one(
@@ -212,9 +209,9 @@ def test_what_the_archive_lacks_is_an_error_unless_losses_are_accepted(
 
 
 def test_what_lies_behind_an_open_transaction_is_lost_to_readers_of_committed_records(
-    golden: Warehouse, golden_archive: Path
+    golden: Warehouse, golden_archive: Path, stops: dict[tuple[str, int], int]
 ) -> None:
-    stop = stable_offset(golden, golden_archive, "payments", 1)
+    stop = stops["payments", 1]
     behind = {"assign": '{"payments":[1]}', "endingOffsets": '{"payments":{"1":900}}'}
     assert stop < 900
     assert read(golden, golden_archive, **behind).offsets()[-1] < 900
