@@ -86,6 +86,11 @@ class Bucket:
         for key in keys:
             self.client.delete_object(Bucket=self.name, Key=key)
 
+    def keys(self) -> set[str]:
+        """Of all objects."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name)
+        return {each["Key"] for page in pages for each in page.get("Contents", ())}
+
     def uri(self, prefix: str = "") -> str:
         """As settings name it."""
         return f"s3://{self.name}/{prefix}"

@@ -230,7 +230,7 @@ class ValidationSettings:
 
     after_build: bool = setting(False, "validate the tables at the end of run_pipeline, as validate_tables does")
     data_docs_uri: Uri | None = setting(
-        None, "folder for the results as HTML pages; without it, data_docs below a warehouse that is a folder"
+        None, "folder or s3://bucket/prefix for the results as HTML pages; without it, data_docs below the warehouse"
     )
 
 

@@ -23,6 +23,7 @@ from coldlog.index.served_ranges import NotServedReason
 from coldlog.job import Job
 from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState, RemotePartitionDeleteState
 from coldlog.operations.checkpoint import Checkpoints, Verdict
+from coldlog.operations.data_docs import data_docs_folder, data_docs_place
 from coldlog.operations.expectation_suites import EXPECTATIONS, ExpectationSeverity, Suite, load_suites
 from coldlog.operations.pipeline import validate
 from coldlog.operations.validate import ALL_BUILDS, ValidationSummary, validate_tables, view_rows
@@ -33,8 +34,8 @@ from coldlog.tables.job_runs import JOB_RUNS, RunOutcome
 from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.validation_results import VALIDATION_RESULTS
 from coldlog.tables.warehouse import Warehouse
-from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
-from kafka_sample import KAFKA_SAMPLE
+from golden_warehouse import run_pipeline
+from s3_server import Bucket
 
 pytestmark = pytest.mark.timeout(1800)  # the sample is built and checked three times
 
@@ -114,13 +115,9 @@ def test_good_tables_told_by_events_meet_all_but_what_the_broker_itself_announce
     assert severities == {ExpectationSeverity.WARNING}
 
 
-def test_good_tables_of_batch_headers_alone_meet_every_expectation(spark: SparkSession, tmp_path: Path) -> None:
-    log_starts = write_log_start_offsets(tmp_path / "log_starts.csv")
-    settings = build_settings(IndexDepth.BATCH)
-    archive = KAFKA_SAMPLE / "archive"
-    warehouse = run_pipeline(spark, archive, tmp_path / "w", log_start_offsets=log_starts, settings=settings)
+def test_good_tables_of_batch_headers_alone_meet_every_expectation(golden_shallow: Warehouse) -> None:
     tables = ("segments", "offset_index", "time_index", "txn_index", "partition_metadata")
-    assert _not_met(_check(warehouse, Checkpoints(suites=()), _stored(warehouse), tables)) == {}
+    assert _not_met(_check(golden_shallow, Checkpoints(suites=()), _stored(golden_shallow), tables)) == {}
 
 
 @pytest.fixture(scope="module")
@@ -274,13 +271,33 @@ def test_job_shows_each_table_writes_pages_and_fails_on_what_is_critical_and_on_
     assert warehouse.read(JOB_RUNS).where("outcome = 'succeeded' AND job = 'validate_tables'").count() == 1
 
 
-def test_pages_in_a_bucket_are_refused_before_anything_is_read(job: Job) -> None:
+def test_pages_go_to_a_bucket_and_those_of_older_results_go(job: Job, bucket: Bucket) -> None:
     settings = load_settings(
-        "local", [f"warehouse.uri={job.settings.warehouse_uri}", "validation.data_docs_uri=s3://bucket/pages"]
+        "local", [f"warehouse.uri={job.settings.warehouse_uri}", f"validation.data_docs_uri={bucket.uri('pages')}"]
     )
-    refused = Job(spark=job.spark, settings=settings, arguments=job.arguments, console=job.console)
-    with pytest.raises(UsageError, match="written to folders only"):
-        validate(refused)
+    warehouse = Warehouse(spark=job.spark, uri=settings.warehouse_uri)
+    bucket.put({"pages/notes.txt": b"of somebody else", "pages/validations/old.html": b"of long ago"})
+    place = data_docs_place(settings)
+    for names in (("quarantine", "log_start_offsets"), ("quarantine",)):
+        with data_docs_folder(place) as folder:
+            suites = [SUITES[name] for name in names]
+            assert validate_tables(warehouse, suites, is_full=True, data_docs=folder).has_data_docs
+        keys = bucket.keys()
+        pages = {key for key in keys if key.startswith("pages/validations/")}
+        assert len({key.split("/")[2] for key in pages if key.endswith(".html")}) == 2, (
+            "of both tables, checked now or before"
+        )
+        assert len(pages) == 2
+        assert {"pages/notes.txt", "pages/index.html"} <= keys
+    index = bucket.client.get_object(Bucket=bucket.name, Key="pages/index.html")
+    assert index["ContentType"] == "text/html"
+    assert b"log_start_offsets_rows" in index["Body"].read()
+
+
+def test_pages_go_to_folders_and_buckets_alone() -> None:
+    settings = load_settings("local", ["warehouse.uri=w", "validation.data_docs_uri=hdfs://there/pages"])
+    with pytest.raises(UsageError, match="a folder or to s3://bucket/prefix"):
+        data_docs_place(settings)
 
 
 def _suite_files(folder: Path, text: str) -> Path:
@@ -298,6 +315,8 @@ def _suite_files(folder: Path, text: str) -> Path:
         ('"critical"', '"grave"', "'grave' is not a valid"),
         ('"kwargs"', '"arguments"', "KeyError: 'kwargs'"),
         ('"rows": {', '"columns": {', "columns.sql is missing"),
+        ('"id": "x"', '"id": "x", "holds": ["a", "is", "b"]', "compares two columns"),
+        ('"id": "x"', '"id": "x", "holds": ["a", "=", "b"]', "its kwargs are then"),
     ],
 )
 def test_suite_that_names_what_is_not_there_is_refused(tmp_path: Path, before: str, after: str, told: str) -> None:

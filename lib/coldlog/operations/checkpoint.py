@@ -96,13 +96,13 @@ class Checkpoints:
             if key.expectation_suite_identifier.name == view.name:
                 store.remove_key(key)
 
-    def write_data_docs(self) -> Path | None:
-        """Writes a page for each view that was ever checked, as it was last found; returns the index."""
+    def write_data_docs(self) -> bool:
+        """Writes a page for each view that was ever checked, as it was last found; False where nothing was checked."""
         if self.data_docs is None or self._context is None:
-            return None
+            return False
         with _silence():
             self._context.build_data_docs(site_names=[_SITE])
-        return self.data_docs / "index.html"
+        return True
 
     def _start(self) -> None:
         if self._context is not None:

@@ -6,6 +6,11 @@ suite names its views: `where` are the columns that tell the place of a row, `ro
 many of the table, the column that counts them. The first view is the table's own. `meta` of an expectation has its `id`
 and its `view`; the tables that a view reads are the parameters in its text.
 
+What must be true of two columns of a row is said in `meta` as `"holds": ["end_offset", ">=", "start_offset"]`. That
+becomes a column of the view, named by the expectation's id, that is NULL where it holds and else tells both values; the
+expectation is that it is NULL. Great Expectations counts all of these in one pass over the view, but pairs in one each.
+A comparison with a missing value holds, unless it is made with `<=>`.
+
 Refused with `UsageError`: a suite that cannot be read, of no known table, or that names what it does not have.
 """
 
@@ -15,7 +20,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -26,6 +31,8 @@ from coldlog.tables.catalog import ALL_TABLES
 EXPECTATIONS = REPOSITORY / "conf" / "expectations"
 AFTER_BUILD = "after_build"
 
+_OPERATORS = ("=", "<=>", ">=", ">", "<=", "<")
+_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _PARAMETER = re.compile(r":([a-z_][a-z0-9_]*)")
 _COMMENT = re.compile(r"--[^\n]*")
 
@@ -58,6 +65,7 @@ class Expectation:
     severity: ExpectationSeverity
     description: str
     definition: Mapping[str, object]
+    holds: tuple[str, str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +109,7 @@ def _load_suite(path: Path) -> Suite:
     except (KeyError, TypeError, ValueError) as wrong:
         raise UsageError(f"{path} is no suite of expectations: {type(wrong).__name__}: {wrong}") from wrong
     _require_whole(path, name, views, expectations)
+    views = tuple(_with_comparisons(view, expectations) for view in views)
     digest = hashlib.sha256("\0".join([text, *(view.query for view in views)]).encode()).hexdigest()[:16]
     return Suite(table=path.stem, views=views, expectations=expectations, digest=digest)
 
@@ -116,6 +125,10 @@ def _require_whole(path: Path, name: str, views: tuple[View, ...], expectations:
     for each in expectations:
         if each.view not in names:
             raise UsageError(f"{path}: {each.id} is about {each.view!r}, which meta.views does not name")
+        if each.holds is not None and each.definition["kwargs"] != {"column": each.id}:
+            raise UsageError(
+                f"{path}: {each.id} has `holds`; its kwargs are then {{'column': '{each.id}'}}, and no other"
+            )
     unused = sorted(names - {each.view for each in expectations})
     if unused:
         raise UsageError(f"{path}: no expectation is about the view {unused[0]!r}")
@@ -144,6 +157,32 @@ def _load_view(path: Path, own: Mapping[str, object]) -> View:
     )
 
 
+def _with_comparisons(view: View, expectations: tuple[Expectation, ...]) -> View:
+    """The view with a column for each expectation about two columns of it."""
+    columns = []
+    for each in expectations:
+        if each.view == view.name and each.holds is not None:
+            left, operator, right = each.holds
+            told = f"concat('{left}=', ifnull(string({left}), 'NULL'), ' {right}=', ifnull(string({right}), 'NULL'))"
+            columns.append(f"CASE WHEN NOT ({left} {operator} {right}) THEN {told} END AS {each.id}")
+    if not columns:
+        return view
+    query = ",\n  ".join(["SELECT *", *columns]) + f"\nFROM (\n{view.query}\n)"
+    return replace(view, query=query)
+
+
+def _holds(meta: Mapping[str, object]) -> tuple[str, str, str] | None:
+    holds = meta.get("holds")
+    if holds is None:
+        return None
+    if not isinstance(holds, list) or len(holds) != 3 or not all(isinstance(each, str) for each in holds):
+        raise TypeError(f"holds of {meta['id']} is no [column, operator, column]")
+    left, operator, right = holds
+    if operator not in _OPERATORS or not all(_NAME.fullmatch(each) for each in (left, right, str(meta["id"]))):
+        raise ValueError(f"holds of {meta['id']} compares two columns by one of {' '.join(_OPERATORS)}")
+    return left, operator, right
+
+
 def _expectation(content: Mapping[str, object]) -> Expectation:
     meta = content["meta"]
     if not isinstance(meta, dict) or not isinstance(content["kwargs"], dict):
@@ -153,5 +192,6 @@ def _expectation(content: Mapping[str, object]) -> Expectation:
         view=meta["view"],
         severity=ExpectationSeverity(str(content["severity"])),
         description=str(content["description"]),
+        holds=_holds(meta),
         definition={"type": str(content["type"]), **{key: value for key, value in content.items() if key != "type"}},
     )

@@ -67,7 +67,7 @@ class ValidationSummary:
 
     run_id: str
     tables: tuple[TableValidation, ...]
-    data_docs: Path | None
+    has_data_docs: bool
 
     def count_failed(self, severity: ExpectationSeverity) -> int:
         """How many expectations of `severity` are not met."""
@@ -106,7 +106,7 @@ def validate_tables(
         rows += [{**row, "run_id": run_id, "validated_ms": now_ms} for row in results]
     if rows:
         warehouse.append(VALIDATION_RESULTS, warehouse.local(VALIDATION_RESULTS, rows).coalesce(1))
-    return ValidationSummary(run_id=run_id, tables=tuple(tables), data_docs=checkpoints.write_data_docs())
+    return ValidationSummary(run_id=run_id, tables=tuple(tables), has_data_docs=checkpoints.write_data_docs())
 
 
 def _newest_versions(warehouse: Warehouse, suites: Sequence[Suite]) -> dict[str, int]:

@@ -6,16 +6,14 @@ A row a table, then a row an expectation that is not met: how grave, how often, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from coldlog.console import counted
-from coldlog.errors import ColdlogError, UsageError
+from coldlog.errors import ColdlogError
 from coldlog.job import Job
 from coldlog.operations.checkpoint import Verdict
+from coldlog.operations.data_docs import data_docs_folder, data_docs_place
 from coldlog.operations.expectation_suites import ExpectationSeverity, load_suites
 from coldlog.operations.validate import ALL_BUILDS, TableValidation, ValidationSummary, validate_tables
-from coldlog.settings import Settings
 from coldlog.tables.catalog import INDEX_TABLES
 from coldlog.tables.warehouse import Warehouse
 
@@ -27,11 +25,10 @@ _SHOWN_PLACES = 3
 def validate_and_show(job: Job, warehouse: Warehouse, *, is_full: bool) -> dict[str, object]:
     """Validates, shows what came of it, and returns what `job_runs` is told; `ColdlogError` if a critical expectation
     is not met."""
-    folder = find_data_docs_folder(job.settings)
-    if folder is None:
-        job.console.note("no pages of results: the warehouse is no folder; validation.data_docs_uri may name one")
+    place = data_docs_place(job.settings)
     with job.console.stage("validate") as stage:
-        summary = validate_tables(warehouse, load_suites(), is_full=is_full, data_docs=folder)
+        with data_docs_folder(place) as folder:
+            summary = validate_tables(warehouse, load_suites(), is_full=is_full, data_docs=folder)
         validated = [table for table in summary.tables if table.scope is not None]
         stage.add(f"{counted(len(validated), 'table')} validated, {len(summary.tables) - len(validated)} unchanged")
         stage.add(counted(sum(len(table.verdicts) for table in validated), "expectation"))
@@ -39,6 +36,8 @@ def validate_and_show(job: Job, warehouse: Warehouse, *, is_full: bool) -> dict[
             f"{summary.count_failed(_CRITICAL)} critical failed", counted(summary.count_failed(_WARNING), "warning")
         )
     show_validation(job, summary)
+    if summary.has_data_docs:
+        job.console.note(f"pages of these results: {place.index}")
     require_critical(summary)
     return {
         "run_id": summary.run_id,
@@ -46,28 +45,6 @@ def validate_and_show(job: Job, warehouse: Warehouse, *, is_full: bool) -> dict[
         "rows": sum(table.row_count for table in validated),
         "warnings": summary.count_failed(_WARNING),
     }
-
-
-def find_data_docs_folder(settings: Settings) -> Path | None:
-    """Where the pages go; None where the warehouse is no folder and none was named."""
-    uri = settings.validation.data_docs_uri
-    if uri is not None:
-        folder = _folder(uri)
-        if folder is None:
-            raise UsageError(
-                f"validation.data_docs_uri = {uri}: pages of results are written to folders only, not to buckets yet; "
-                "name a folder of the driver's machine and copy it from there"
-            )
-        return folder
-    below = _folder(settings.warehouse_uri)
-    return None if below is None else below / "data_docs"
-
-
-def _folder(uri: str) -> Path | None:
-    if "://" not in uri and not uri.startswith("file:"):
-        return Path(uri)
-    parts = urlsplit(uri)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 def show_validation(job: Job, summary: ValidationSummary) -> None:
@@ -100,8 +77,6 @@ def show_validation(job: Job, summary: ValidationSummary) -> None:
                 for severity, table, each in failed
             ],
         )
-    if summary.data_docs is not None:
-        console.note(f"pages of these results: {summary.data_docs}")
 
 
 def _table_cells(table: TableValidation) -> tuple[object, ...]:
