@@ -245,6 +245,16 @@ def test_end_of_a_process_of_spark_is_told_in_a_few_lines(tmp_path: Path, body: 
     assert "Traceback" not in answer.stderr
 
 
+def test_error_that_a_worker_raises_on_purpose_is_told_in_a_line(tmp_path: Path) -> None:
+    script = tmp_path / "fail.py"
+    statement = 'raise UsageError("no bucket there; correct archive.uri")'
+    script.write_text(JOB.format(name="fail", body=IN_A_WORKER.format(statement=statement, end="collect()")))
+    answer = run_python(script, cwd=tmp_path)
+    assert answer.returncode == 2
+    assert answer.stderr.splitlines()[-1] == "spark-submit.sh fail: no bucket there; correct archive.uri"
+    assert "Traceback" not in answer.stderr
+
+
 def test_error_of_our_own_code_in_a_worker_keeps_its_traceback(tmp_path: Path) -> None:
     script = tmp_path / "fail.py"
     script.write_text(JOB.format(name="fail", body=IN_A_WORKER.format(statement="1 // 0", end="collect()")))

@@ -19,8 +19,9 @@ from coldlog.job import Job
 from coldlog.session import spark_session
 from coldlog.settings import Settings
 from coldlog.settings_sources import list_setting_keys, load_settings
-from coldlog.spark_failures import explain_failure, quiet_accumulators, quiet_gateway
+from coldlog.spark_failures import error_of_a_worker, explain_failure, quiet_accumulators, quiet_gateway
 from coldlog.spark_gateway import jvm_exit_code
+from coldlog.tables.table_storage import require_reachable
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -63,10 +64,11 @@ def run_job(
             return _call_with_spark(call, settings, arguments, app_name=parser.prog.split()[-1])
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except ColdlogError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
     except Exception as error:  # noqa: BLE001 - the edge of a job: whatever happens has to become an exit code
+        on_purpose = error if isinstance(error, ColdlogError) else error_of_a_worker(error)
+        if on_purpose is not None:
+            print(f"{parser.prog}: {on_purpose}", file=sys.stderr)
+            return EXIT_USAGE if isinstance(on_purpose, UsageError) else EXIT_FAILED
         explanation = explain_failure(error)
         if explanation is None:
             traceback.print_exc()
@@ -78,6 +80,7 @@ def run_job(
 def _call_with_spark(
     call: Callable[[Job], int | None], settings: Settings, arguments: argparse.Namespace, app_name: str
 ) -> int:
+    require_reachable(settings.warehouse_uri)
     console = Console()
     with console.stage("spark") as stage:
         spark = spark_session(settings, app_name)

@@ -3,7 +3,7 @@
 Three ends that are no fault of coldlog, each told in a few lines: what, where, what to do. The JVM is gone (killed, or
 ended by itself), its heap was full, or a Python worker was gone in the middle of a task. Whether the JVM is gone is
 asked of the system where this process started it; the many shapes in which py4j says so are only a hint to wait for
-its end. Any other error is left to its traceback.
+its end. What a task raised on purpose is told as it is on the driver. Any other error is left to its traceback.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
+from coldlog.errors import ColdlogError, UsageError
 from coldlog.spark_gateway import jvm_exit_code
 
 _HEAP_FULL_EXIT_CODE = 52
 """Spark's own: SparkExitCode.OOM."""
 _DYING_S = 5.0
 _LOST_TASK = re.compile(r"Lost (task [^()]+?) \(TID \d+\) \(([^()]+)\)")
+_RAISED_ON_PURPOSE = re.compile(r"^coldlog\.errors\.([A-Za-z]+): (.+)$", re.MULTILINE)
 _AGAIN = "the job may simply be started again: it goes on from what was published"
 
 
@@ -41,6 +43,19 @@ def explain_failure(error: BaseException) -> str | None:
     if code is not None or told is None or any(isinstance(each, Py4JNetworkError) for each in chain):
         return _jvm_has_ended(code)
     return _worker_has_ended(told) if "Python worker exited unexpectedly" in told else None
+
+
+def error_of_a_worker(error: BaseException) -> ColdlogError | None:
+    """What a task raised on purpose in a Python worker, which Spark hands on as the text of a traceback.
+
+    A `UsageError` where it was one, else a `ColdlogError`; None for all others.
+    """
+    told = _told_by_spark(list(_chain(error)))
+    raised = _RAISED_ON_PURPOSE.findall(told or "")
+    if not raised:
+        return None
+    kind, message = raised[-1]
+    return UsageError(message) if kind == UsageError.__name__ else ColdlogError(message)
 
 
 @contextmanager

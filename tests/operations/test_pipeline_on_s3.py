@@ -31,10 +31,14 @@ PLACES = {"archive.uri": "tier", "metadata.uri": "metadata"}
 
 
 def _run_pipeline(folder: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+    return _run("run_pipeline", folder, *settings)
+
+
+def _run(job: str, folder: Path, *settings: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own, whose workers have the environment of now."""
     arguments = [part for setting in settings for part in ("--set", setting)]
     return subprocess.run(
-        [sys.executable, "-P", "-m", "coldlog.submit", "run_pipeline", *arguments],
+        [sys.executable, "-P", "-m", "coldlog.submit", job, *arguments],
         cwd=folder,
         env={**os.environ, "MASTER": "local[2]"},
         capture_output=True,
@@ -93,6 +97,15 @@ def test_a_bucket_that_may_not_be_read_is_told_in_a_line_without_a_secret(
     assert "no credentials for S3: those of the env" in refused.stderr
     assert "lack AWS_SECRET_ACCESS_KEY" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_a_warehouse_in_a_bucket_that_is_not_there_is_told_before_spark_is_started(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    refused = _run("lookup_offsets", tmp_path, f"warehouse.uri=s3://{bucket.name}-other/warehouse")
+    assert refused.returncode == 2
+    (told,) = refused.stderr.splitlines()
+    assert told.startswith(f"spark-submit.sh lookup_offsets: no bucket {bucket.name}-other: correct s3://")
 
 
 def _require_no_secret(told: str, warehouse: Path) -> None:

@@ -27,9 +27,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from s3fs import S3FileSystem
 
-from coldlog.archive.s3_environment import s3_endpoint
+from coldlog.archive.s3_environment import create_s3_file_system
 from coldlog.archive.s3_failures import (
     Asked,
     BodyCutError,
@@ -109,17 +108,11 @@ class S3Client:
         self.is_stale = False
         self._pause = pause
         self._jitter = jitter
-        self._files = S3FileSystem(
-            skip_instance_cache=True,
-            use_listings_cache=False,
-            client_kwargs=_region(),
-            config_kwargs={
-                **({"s3": {"addressing_style": "path"}} if s3_endpoint().is_path_style else {}),
-                "connect_timeout": options.connect_timeout_ms / 1000,
-                "read_timeout": options.read_timeout_ms / 1000,
-                "max_pool_connections": _CONNECTIONS,
-                "retries": {"total_max_attempts": 1, "mode": "standard"},
-            },
+        self._files = create_s3_file_system(
+            connect_timeout=options.connect_timeout_ms / 1000,
+            read_timeout=options.read_timeout_ms / 1000,
+            max_pool_connections=_CONNECTIONS,
+            retries={"total_max_attempts": 1, "mode": "standard"},
         )
 
     def start(self, request: Coroutine[Any, Any, _Result]) -> Future[_Result]:
@@ -256,12 +249,6 @@ def _renew_lock() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_lock)
-
-
-def _region() -> Mapping[str, str]:
-    """Other AWS tools know AWS_REGION; botocore does not."""
-    region = os.environ.get("AWS_REGION", "")
-    return {"region_name": region} if region else {}
 
 
 def _object_bytes(answer: Mapping[str, Any], position: int, asked: Asked) -> int:

@@ -15,6 +15,7 @@ from coldlog.errors import UsageError
 
 if TYPE_CHECKING:
     from botocore.exceptions import PartialCredentialsError
+    from s3fs import S3FileSystem
 
 DEFAULT_REGION = "us-east-1"
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
@@ -72,6 +73,23 @@ def create_s3_client() -> Any:
             f"AWS's settings in the environment or the profile cannot be used ({type(failed).__name__}); "
             "look at AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and ~/.aws/config"
         ) from None
+
+
+def create_s3_file_system(**config: object) -> S3FileSystem:
+    """s3fs by this process's environment, shared with nobody; `config` is botocore's.
+
+    It refreshes credentials that are temporary, and must not be used in a forked child of this process.
+    """
+    from s3fs import S3FileSystem
+
+    region = os.environ.get("AWS_REGION", "")  # see create_s3_client
+    style = {"s3": {"addressing_style": "path"}} if s3_endpoint().is_path_style else {}
+    return S3FileSystem(
+        skip_instance_cache=True,
+        use_listings_cache=False,
+        client_kwargs={"region_name": region} if region else {},
+        config_kwargs={**style, **config},
+    )
 
 
 def s3_credentials() -> S3Credentials | None:

@@ -107,11 +107,14 @@ class Asked:
 
 
 def error_for(failure: Exception, asked: Asked) -> ColdlogError:
-    """What a failed request means; a `RetriableError` where it may be asked again."""
+    """What a failed request means; a `RetriableError` where it may be asked again. What is no failure of a request is
+    raised as it is."""
     if isinstance(failure, ColdlogError):
         return failure
     if isinstance(failure, botocore_exceptions.ClientError):
         return _error_for_answer(failure, asked)
+    if not isinstance(failure, (BodyCutError, botocore_exceptions.BotoCoreError, ValueError, *_NO_ANSWER)):
+        raise failure
     return _error_for_exception(failure, asked)
 
 
@@ -126,7 +129,7 @@ def replaced(asked: Asked) -> ArchiveError:
     )
 
 
-def status_of(failure: Exception) -> int:
+def status_of(failure: BaseException | None) -> int:
     """The HTTP status that S3 answered with; 0 where there was no answer."""
     if not isinstance(failure, botocore_exceptions.ClientError):
         return 0

@@ -84,6 +84,8 @@ def list_table_files(
             f"{location} is not a {table.name} table of coldlog ({type(missing).__name__}); "
             "run the pipeline into this warehouse first, or correct warehouse.uri"
         ) from missing
+    if as_of_ms is not None and delta.version() == 0 and delta.history()[-1]["timestamp"] > as_of_ms:
+        raise UsageError(f"{location} was not there yet at {as_of_ms} ms since the epoch; ask for a later time")
     missing_columns = set(table.column_names) - {field.name for field in delta.schema().fields}
     if missing_columns:
         raise UsageError(

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from coldlog.errors import RetriableError
 from coldlog.tables.definition import TableDefinition
+from coldlog.tables.locations import bucket_and_prefix
 from coldlog.tables.table_files import ColumnRanges, TableFiles, column_ranges
-from coldlog.tables.table_storage import file_system
+from coldlog.tables.table_storage import file_opener
 
 _Decoded = TypeVar("_Decoded")
 _OPEN_FILES = 256
@@ -74,7 +74,8 @@ class TableReader(Generic[_Decoded]):
         self._kept_bytes = 0
         self._kept: OrderedDict[tuple[int, int], tuple[_Decoded, int]] = OrderedDict()
         self._open: OrderedDict[int, _OpenFile] = OrderedDict()
-        self._filesystem: tuple[fs.FileSystem, str] | None = None
+        self._is_remote = bucket_and_prefix(files.location) is not None
+        self._open_file: Callable[[str], pa.NativeFile] | None = None
         self._near: Within = _ANYWHERE
         self._near_files = _narrowed(files.ranges, _ANYWHERE)
         self._near_groups: dict[int, _Narrowed] = {}
@@ -132,9 +133,9 @@ class TableReader(Generic[_Decoded]):
             self._open.move_to_end(number)
             return opened
         try:
-            filesystem, root = self._resolved()
-            source = filesystem.open_input_file(f"{root}/{self._files.paths[number]}")
-            parquet = pq.ParquetFile(source)
+            if self._open_file is None:
+                self._open_file = file_opener(self._files.location)
+            parquet = pq.ParquetFile(self._open_file(self._files.paths[number]), pre_buffer=self._is_remote)
         except (OSError, pa.ArrowException) as failed:
             raise self._unreadable(number, failed) from failed
         opened = self._open[number] = _OpenFile(parquet, self._row_group_ranges(parquet.metadata))
@@ -142,11 +143,6 @@ class TableReader(Generic[_Decoded]):
         if len(self._open) > _OPEN_FILES:
             self._open.popitem(last=False)[1].parquet.close(force=True)
         return opened
-
-    def _resolved(self) -> tuple[fs.FileSystem, str]:
-        if self._filesystem is None:
-            self._filesystem = file_system(self._files.location)
-        return self._filesystem
 
     def _row_group_ranges(self, metadata: pq.FileMetaData) -> ColumnRanges:
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]

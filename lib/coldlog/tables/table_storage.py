@@ -6,11 +6,36 @@ and nothing that is pickled holds it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pyarrow as pa
 from pyarrow import fs
 
-from coldlog.archive.s3_environment import DEFAULT_REGION, s3_credentials, s3_endpoint
+from coldlog.archive.s3_environment import (
+    DEFAULT_REGION,
+    create_s3_client,
+    create_s3_file_system,
+    s3_credentials,
+    s3_endpoint,
+)
+from coldlog.archive.s3_failures import Asked, error_for
 from coldlog.errors import UsageError
 from coldlog.tables.locations import bucket_and_prefix
+
+
+def require_reachable(location: str) -> None:
+    """One request to a bucket: that it is not there, or may not be listed, is said before anything else is begun.
+
+    `UsageError`; or `RetriableError` where S3 cannot be asked now. Folders are not looked at: they may yet be made.
+    """
+    place = bucket_and_prefix(location)
+    if place is None:
+        return
+    bucket, prefix = place
+    try:
+        create_s3_client().list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
+    except Exception as failure:  # noqa: BLE001 - botocore's are told in words of coldlog
+        raise error_for(failure, Asked(uri=location, bucket=bucket)) from None
 
 
 def delta_storage_options(location: str) -> dict[str, str] | None:
@@ -36,14 +61,13 @@ def delta_storage_options(location: str) -> dict[str, str] | None:
     return options
 
 
-def file_system(location: str) -> tuple[fs.FileSystem, str]:
-    """A file system for reading, and the location's path in it."""
+def file_opener(location: str) -> Callable[[str], pa.NativeFile]:
+    """Opens a file for reading, by its path below the location. For one process: see `create_s3_file_system`."""
     place = bucket_and_prefix(location)
     if place is not None:
-        import s3fs
-
-        return fs.PyFileSystem(fs.FSSpecHandler(s3fs.S3FileSystem())), "/".join(part for part in place if part)
-    if "://" in location:
-        found, path = fs.FileSystem.from_uri(location)
-        return found, path
-    return fs.LocalFileSystem(), location
+        files = create_s3_file_system()
+        prefix = "/".join(part for part in place if part)
+        # Parquet's reader asks for exactly what it needs; s3fs would read tens of megabytes further each time.
+        return lambda path: pa.PythonFile(files.open(f"{prefix}/{path}", "rb", cache_type="none"), mode="r")
+    local, root = fs.FileSystem.from_uri(location) if "://" in location else (fs.LocalFileSystem(), location)
+    return lambda path: local.open_input_file(f"{root}/{path}")
