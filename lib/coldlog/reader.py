@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from operator import index
 from types import TracebackType
 
+import pyarrow as pa
+
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
 from coldlog.lookups.local_tier import FoundOffset
@@ -68,8 +70,18 @@ class OffsetReader:
         return self._index.rows_read
 
     def list_offsets(self, requests: Sequence[Request]) -> list[dict[str, object]]:
-        """An answer a request, in the order asked, with the columns of `LIST_OFFSETS_SCHEMA`."""
-        table = requests_from_rows(requests)
+        """An answer a request, in the order asked, with the columns of `LIST_OFFSETS_SCHEMA`.
+
+        Values of other types than those of `REQUEST_SCHEMA` are a `UsageError`.
+        """
+        try:
+            if any(isinstance(value, float) for request in requests for value in request):
+                raise TypeError("a number with a fraction")  # Arrow would cut it off
+            table = requests_from_rows(requests)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as unfit:
+            raise UsageError(f"not (topic, partition, timestamp_ms): {unfit}") from unfit
+        if any(table.column(name).null_count for name in ("topic", "partition", "timestamp_ms")):
+            raise UsageError("not (topic, partition, timestamp_ms): a value is missing")
         invalid = is_repeated(*(table.column(name) for name in ("request_id", "topic", "partition")))
         answers = self._lookup.answer(
             questions_of(table, invalid, self._options.isolation_level, self._options.timeout_ms).questions

@@ -117,3 +117,25 @@ def test_an_isolation_level_that_kafka_does_not_know_is_told_with_its_line(tmp_p
     path.write_text("topic,partition,timestamp_ms,isolation_level\na,0,5,\nb,0,5,serializable\n", encoding="utf-8")
     with pytest.raises(UsageError, match="line 3: isolation_level: read_committed or read_uncommitted is expected"):
         read_requests(str(path), spark)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("requests.csv", b"topic,partition,timestamp_ms\n\xff\xfe,0,5\n", "not UTF-8 .* at byte"),
+        ("requests.jsonl", b'{"topic": "\xe9", "partition": 0, "timestamp_ms": 5}', "not UTF-8 .* at byte"),
+        ("requests.csv", b"topic,partition,timestamp_ms\no,0," + b"9" * 5_000, "line 2: timestamp_ms: an integer"),
+        (
+            "requests.jsonl",
+            b'{"topic": "o", "partition": 0, "timestamp_ms": ' + b"9" * 5_000 + b"}",
+            "line 1: not JSON",
+        ),
+    ],
+)
+def test_files_that_are_no_text_and_numbers_that_are_no_times_are_refused(
+    spark: SparkSession, tmp_path: Path, name: str, content: bytes, complaint: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=complaint):
+        read_requests(str(path), spark)

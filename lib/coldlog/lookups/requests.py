@@ -26,7 +26,7 @@ from coldlog.model.states import IsolationLevel
 
 _ASKED = ("topic", "partition", "timestamp_ms")
 _ISOLATION_LEVELS = {each.value for each in IsolationLevel}
-_INTEGER = re.compile(r"-?[0-9]+")
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
 def read_requests(path: str, spark: SparkSession) -> pa.Table:
@@ -37,7 +37,12 @@ def read_requests(path: str, spark: SparkSession) -> pa.Table:
         return _from_delta(path, spark)
     if not Path(path).is_file():
         raise UsageError(f"no such file of requests: {path}")
-    return _from_csv(path) if suffix == ".csv" else _from_rows(path, _json_rows(path))
+    try:
+        return _from_csv(path) if suffix == ".csv" else _from_rows(path, _json_rows(path))
+    except UnicodeDecodeError as unreadable:
+        raise UsageError(
+            f"{path}: not UTF-8 ({unreadable.reason} at byte {unreadable.start}); write it in UTF-8"
+        ) from unreadable
 
 
 def _from_csv(path: str) -> pa.Table:
@@ -71,8 +76,11 @@ def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, object]]]:
             raise UsageError(
                 f"{path}: the first line must name the columns topic,partition,timestamp_ms; {missing} lack"
             )
-        for row in reader:
-            yield reader.line_num, dict(row)
+        try:
+            for row in reader:
+                yield reader.line_num, dict(row)
+        except csv.Error as unreadable:
+            raise UsageError(f"{path}, line {reader.line_num}: not CSV: {unreadable}") from unreadable
 
 
 def _json_rows(path: str) -> Iterator[tuple[int, dict[str, object]]]:
@@ -82,7 +90,7 @@ def _json_rows(path: str) -> Iterator[tuple[int, dict[str, object]]]:
                 continue
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError as unreadable:
+            except ValueError as unreadable:  # also of a number with thousands of digits
                 raise UsageError(
                     f"{path}, line {number}: not JSON: {unreadable}; give one object a line"
                 ) from unreadable
