@@ -20,10 +20,8 @@ from pyspark.sql import SparkSession
 from coldlog.session import spark_session
 from coldlog.settings import Settings
 from coldlog.settings_sources import load_settings
-from coldlog.tables.warehouse import Warehouse
-from golden_warehouse import run_pipeline, write_log_start_offsets
 
-pytest_plugins = ["s3_fixtures"]
+pytest_plugins = ["golden_fixtures", "s3_fixtures"]
 
 GOLDEN = Path(__file__).parent / "golden" / "kafka-sample"
 
@@ -85,21 +83,6 @@ def spark(spark_settings: Settings) -> Iterator[SparkSession]:
         session = spark_session(spark_settings, app_name="tests")
     yield session
     session.stop()
-
-
-@pytest.fixture(scope="session")
-def golden(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """The sample archive, indexed with its log start offsets, registered by name; to be read only."""
-    folder = tmp_path_factory.mktemp("golden")
-    log_starts = write_log_start_offsets(folder / "log_start_offsets.csv")
-    return run_pipeline(spark, GOLDEN / "archive", folder / "warehouse", log_start_offsets=log_starts)
-
-
-@pytest.fixture(scope="session")
-def golden_with_events(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """The sample archive with its metadata topic, which tells the log start offsets; to be read only."""
-    location = tmp_path_factory.mktemp("golden-with-events") / "warehouse"
-    return run_pipeline(spark, GOLDEN / "archive", location, metadata=GOLDEN / "rlmm")
 
 
 @pytest.fixture

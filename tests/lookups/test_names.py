@@ -48,6 +48,9 @@ NAMES = (
 )
 """No Kafka allows most of them. Some differ from others only by what a careless comparison passes over."""
 
+HARDEST = ("''", "back\\slash\\", "\\'", *NAMES[8:12], NAMES[15])
+"""To be written as a literal; each way to ask for one costs a query."""
+
 CALLS = {
     "offset_for_timestamp": "{topic}, 0, 5",
     "list_offsets": "{topic}, 0, 5",
@@ -125,10 +128,11 @@ def test_every_name_under_lateral_is_answered_for_itself(
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_every_name_as_parameter_and_as_literal_is_answered_for_itself(
+def test_a_name_as_parameter_and_as_literal_is_answered_for_itself(
     spark: SparkSession, answers: dict[str, list[tuple[object, ...]]], function: str
 ) -> None:
-    for number, topic in enumerate(NAMES):
+    for topic in HARDEST:
+        number = NAMES.index(topic)
         named, written = (CALLS[function].format(topic=each) for each in (":topic", literal(topic)))
         for rows in (
             spark.sql(f"SELECT * FROM {function}({named})", args={"topic": topic}),

@@ -25,18 +25,16 @@ from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import list_offsets
 from coldlog.lookups.rows import LIST_OFFSETS_SCHEMA, requests_from_rows
 from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
-from coldlog.model.states import IndexDepth, IsolationLevel
+from coldlog.model.states import IsolationLevel
 from coldlog.reader import OffsetReader
 from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import (
-    build_settings,
     golden_partitions,
     golden_queries,
     is_true_answer,
     run_pipeline,
-    write_log_start_offsets,
 )
 from kafka_sample import KAFKA_SAMPLE
 
@@ -47,19 +45,6 @@ LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
 def reader(golden: Warehouse) -> Iterator[OffsetReader]:
     with OffsetReader(golden.uri) as opened:
         yield opened
-
-
-@pytest.fixture(scope="module")
-def shallow(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """The sample at batch depth."""
-    folder = tmp_path_factory.mktemp("shallow")
-    return run_pipeline(
-        spark,
-        KAFKA_SAMPLE / "archive",
-        folder / "warehouse",
-        log_start_offsets=write_log_start_offsets(folder / "log_starts.csv"),
-        settings=build_settings(IndexDepth.BATCH),
-    )
 
 
 @pytest.mark.parametrize("broker_compatible", [True, False])
@@ -162,6 +147,21 @@ def test_places_of_a_partition_are_those_of_the_broker(reader: OffsetReader) -> 
         reader.offset_for_timestamp("orders", 0, -1)
     with pytest.raises(UsageError, match="not epoch milliseconds: 100.5"):
         reader.offset_for_timestamp("orders", 0, 100.5)  # type: ignore[arg-type]
+    for odd in (
+        ("orders", "zero", 5),
+        ("orders", 0, 2**80),
+        (7, 0, 5),
+        ("orders", 0, 5.5),
+        ("orders", 0),
+        ("orders", 0, None),
+    ):
+        with pytest.raises(UsageError, match="not \\(topic, partition, timestamp_ms\\)"):
+            reader.list_offsets([odd])
+
+
+def test_a_time_before_there_was_a_warehouse_has_no_answers(golden: Warehouse) -> None:
+    with pytest.raises(UsageError, match="was not there yet at 1000 ms"):
+        OffsetReader(golden.uri, as_of_ms=1_000)
 
 
 def test_an_isolation_level_counts_for_one_question_and_may_not_be_any_text(golden: Warehouse) -> None:
@@ -192,15 +192,15 @@ def test_the_largest_timestamp_is_that_of_the_records_as_a_broker_or_not(golden:
             assert broker.max_timestamp(topic, partition) == exact.max_timestamp(topic, partition) is not None
 
 
-def test_a_batch_is_read_where_records_were_not_decoded(golden: Warehouse, shallow: Warehouse) -> None:
+def test_a_batch_is_read_where_records_were_not_decoded(golden: Warehouse, golden_shallow: Warehouse) -> None:
     asked = [(q["topic"], q["partition"], q["ts"]) for q in golden_queries()]
     places = sorted({each[:2] for each in asked})
     asked += [(topic, partition, SpecialTimestamp.MAX_TIMESTAMP.value) for topic, partition in places]
     open_layout = partial(open_archive, str(KAFKA_SAMPLE / "archive"), "local_tiered_storage")
     options = LookupOptions(batches=BatchReader(open_layout=open_layout, limits=LIMITS))
-    with OffsetReader(shallow.uri, options) as shallow_reader, OffsetReader(golden.uri) as reader:
+    with OffsetReader(golden_shallow.uri, options) as shallow_reader, OffsetReader(golden.uri) as reader:
         assert shallow_reader.list_offsets(asked) == reader.list_offsets(asked)
-    with OffsetReader(shallow.uri) as without_archive:
+    with OffsetReader(golden_shallow.uri) as without_archive:
         answers = without_archive.list_offsets(asked)
         assert {row["error"] for row in answers} == {"NOT_DECODED", "LOCAL_REQUIRED", "UNKNOWN_TOPIC_OR_PARTITION"}
 
@@ -217,13 +217,13 @@ class CountedReads:
         return self.layout.read_log_range(segment, position, length)
 
 
-def test_one_ranged_read_of_one_batch_answers_at_batch_depth(shallow: Warehouse) -> None:
+def test_one_ranged_read_of_one_batch_answers_at_batch_depth(golden_shallow: Warehouse) -> None:
     archive = CountedReads(open_archive(str(KAFKA_SAMPLE / "archive"), "local_tiered_storage"))
     batches = BatchReader(open_layout=lambda: archive, limits=LIMITS)  # type: ignore[arg-type,return-value]  # a part
-    rows = shallow.read(OFFSET_INDEX).select("position", "size_bytes").collect()
+    rows = golden_shallow.read(OFFSET_INDEX).select("position", "size_bytes").collect()
     known = {(row["position"], row["size_bytes"]) for row in rows}
     queries = random.Random(3).sample([q for q in golden_queries() if q["archive"]], 200)
-    with OffsetReader(shallow.uri, LookupOptions(batches=batches)) as reader:
+    with OffsetReader(golden_shallow.uri, LookupOptions(batches=batches)) as reader:
         for query in queries:
             archive.ranges.clear()
             found = reader.offset_for_timestamp(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from coldlog.archive.open_archive import open_archive
 from coldlog.lookups.batch_lookup import BatchReader
@@ -15,10 +13,9 @@ from coldlog.lookups.functions import register_functions
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
-from coldlog.model.states import IndexDepth
 from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.warehouse import Warehouse
-from golden_warehouse import build_settings, golden_queries, is_true_answer, run_pipeline, write_log_start_offsets
+from golden_warehouse import build_settings, golden_queries, is_true_answer
 from kafka_sample import KAFKA_SAMPLE
 
 
@@ -53,22 +50,16 @@ def test_sql_function_gives_the_same_answers_under_lateral(golden: Warehouse, as
     assert [_facts(row) for row in by_function] == [_facts(row) for row in in_bulk]
 
 
-def test_batch_depth_gives_the_same_answers(
-    spark: SparkSession, golden: Warehouse, asked: pa.Table, tmp_path: Path
-) -> None:
-    archive = KAFKA_SAMPLE / "archive"
-    log_starts = write_log_start_offsets(tmp_path / "log_start_offsets.csv")
-    settings = build_settings(IndexDepth.BATCH)
-    shallow = run_pipeline(spark, archive, tmp_path / "warehouse", log_start_offsets=log_starts, settings=settings)
-    open_layout = partial(open_archive, str(archive), "local_tiered_storage")
-    batches = BatchReader(open_layout=open_layout, limits=settings.options.limits)
+def test_batch_depth_gives_the_same_answers(golden: Warehouse, golden_shallow: Warehouse, asked: pa.Table) -> None:
+    open_layout = partial(open_archive, str(KAFKA_SAMPLE / "archive"), "local_tiered_storage")
+    batches = BatchReader(open_layout=open_layout, limits=build_settings().options.limits)
     for is_broker in (False, True):
         answers = find_offsets_for_timestamps(
-            shallow, asked, LookupOptions(broker_compatible=is_broker, batches=batches)
+            golden_shallow, asked, LookupOptions(broker_compatible=is_broker, batches=batches)
         )
         decoded = find_offsets_for_timestamps(golden, asked, LookupOptions(broker_compatible=is_broker))
         assert answers.to_pylist() == decoded.to_pylist()
-    assert shallow.read(TIME_INDEX).count() == 0
+    assert golden_shallow.read(TIME_INDEX).count() == 0
 
 
 def _facts(answer: dict[str, object]) -> tuple[object, object, object]:

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from coldlog.operations.maintain import maintain_table, maintain_tables
+from coldlog.operations.maintain import drop_deleted, maintain_table, maintain_tables
 from coldlog.settings import MaintenanceSettings
 from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
 from coldlog.tables.offset_index import OFFSET_INDEX
@@ -20,7 +20,7 @@ from golden_warehouse import build_settings, run_pipeline
 from kafka_sample import KAFKA_SAMPLE
 from table_contents import BUILD_NUMBERS, table_contents
 
-_HOUR_MS = 3_600_000
+_WEEK_MS = 7 * 24 * 3_600_000
 SETTINGS = MaintenanceSettings(deleted_after_hours=168, vacuum_after_hours=168)
 TOPICS = ("late.events-2", "records-deleted-2", "payments-1")
 
@@ -64,8 +64,8 @@ def test_small_files_become_few_and_every_row_stays(spark: SparkSession, archive
         log = warehouse / table.name / "_delta_log"
         assert list(log.glob("*.checkpoint.parquet")), table.name
         assert DeltaTable(str(warehouse / table.name)).version() == max(int(each.stem) for each in log.glob("*.json"))
-    again = maintain_tables(built, SETTINGS)
-    assert [each.files_after for each in again.tables] == [each.files_after for each in summary.tables]
+    again = maintain_table(built, OFFSET_INDEX, SETTINGS)
+    assert (again.files_before, again.files_after) == (1, 1)
     assert table_contents(built) == before
 
 
@@ -97,12 +97,11 @@ def test_index_rows_of_segments_that_are_gone_long_ago_are_dropped(
     run_pipeline(spark, archive, warehouse)
     assert _segments_of(built, segment_id)
     now_ms = time.time_ns() // 1_000_000
-    assert maintain_tables(built, SETTINGS, now_ms=now_ms).dropped_segments == 0
+    assert drop_deleted(built, now_ms - _WEEK_MS) == 0
     assert _segments_of(built, segment_id)
-    later = now_ms + 169 * _HOUR_MS
-    assert maintain_tables(built, SETTINGS, now_ms=later).dropped_segments == 1
+    assert drop_deleted(built, now_ms) == 1
     assert not _segments_of(built, segment_id)
-    assert maintain_tables(built, SETTINGS, now_ms=later).dropped_segments == 0
+    assert drop_deleted(built, now_ms) == 0
     gone = built.read(SEGMENTS).where(f"segment_id = '{segment_id}'").collect()
     assert [(row["index_status"], row["build_number"]) for row in gone] == [("gone", None)]
     # A run finds nothing to do; and should the segment come back, it is indexed again.

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
@@ -62,12 +64,13 @@ def maintain_tables(
 ) -> MaintenanceSummary:
     """Drops, compacts, vacuums and checkpoints, table by table; cut anywhere, the next run goes on."""
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    dropped = _drop_deleted(warehouse, now - settings.deleted_after_hours * _HOUR_MS)
+    dropped = drop_deleted(warehouse, now - settings.deleted_after_hours * _HOUR_MS)
     tables = tuple(maintain_table(warehouse, table, settings) for table in ALL_TABLES)
     return MaintenanceSummary(dropped_segments=dropped, tables=tables)
 
 
-def _drop_deleted(warehouse: Warehouse, before_ms: int) -> int:
+def drop_deleted(warehouse: Warehouse, before_ms: int) -> int:
+    """Drops the index rows of segments that were gone at that time; returns how many segments these are."""
     is_gone = F.col("index_status") == IndexStatus.GONE.value
     newest = last_build_number(warehouse)
     gone = warehouse.read(SEGMENTS).where(
@@ -108,17 +111,16 @@ def _read_past(warehouse: Warehouse, moment_ms: int) -> Warehouse | None:
 def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: MaintenanceSettings) -> TableMaintenance:
     """Compacts, vacuums and checkpoints one table."""
     spark, name = warehouse.spark, warehouse.identifier(table)
-    files_before, bytes_before = _size(warehouse, table)
+    files_before, bytes_before = _size(_log(warehouse, table))
     if files_before > 1:
         spark.sql(f"OPTIMIZE {name}")
     with _vacuum_logging(warehouse):
         spark.sql(f"VACUUM {name} RETAIN {int(settings.vacuum_after_hours)} HOURS")
-    removed_files, removed_bytes = _vacuumed(warehouse, table)
-    location = warehouse.location(table)
-    log = DeltaTable(location, storage_options=delta_storage_options(location))
+    log = _log(warehouse, table)
+    removed_files, removed_bytes = _vacuumed(log)
     log.create_checkpoint()
     log.cleanup_metadata()
-    files_after, bytes_after = _size(warehouse, table)
+    files_after, bytes_after = _size(log)
     return TableMaintenance(
         table=table.name,
         files_before=files_before,
@@ -130,11 +132,15 @@ def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: Maint
     )
 
 
-def _size(warehouse: Warehouse, table: TableDefinition) -> tuple[int, int]:
-    row = (
-        warehouse.spark.sql(f"DESCRIBE DETAIL {warehouse.identifier(table)}").select("numFiles", "sizeInBytes").first()
-    )
-    return (0, 0) if row is None else (int(row[0]), int(row[1]))
+def _log(warehouse: Warehouse, table: TableDefinition) -> DeltaTable:
+    location = warehouse.location(table)
+    return DeltaTable(location, storage_options=delta_storage_options(location))
+
+
+def _size(log: DeltaTable) -> tuple[int, int]:
+    """Files and bytes."""
+    sizes = pa.table(log.get_add_actions(flatten=True)).column("size_bytes")
+    return len(sizes), pc.sum(sizes).as_py() or 0
 
 
 @contextmanager
@@ -147,9 +153,8 @@ def _vacuum_logging(warehouse: Warehouse) -> Iterator[None]:
         warehouse.spark.conf.unset(_VACUUM_LOGGING)
 
 
-def _vacuumed(warehouse: Warehouse, table: TableDefinition) -> tuple[int, int]:
+def _vacuumed(log: DeltaTable) -> tuple[int, int]:
     """Files and bytes that the last VACUUM set out to remove."""
-    history = warehouse.spark.sql(f"DESCRIBE HISTORY {warehouse.identifier(table)} LIMIT 4")
-    started = history.where("operation = 'VACUUM START'").orderBy(F.desc("version")).select("operationMetrics").first()
-    metrics = {} if started is None else started[0]
+    started = next((each for each in log.history(4) if each.get("operation") == "VACUUM START"), {})
+    metrics = started.get("operationMetrics", {})
     return int(metrics.get("numFilesToDelete", 0)), int(metrics.get("sizeOfDataToDelete", 0))
