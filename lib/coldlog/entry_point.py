@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from coldlog.console import Console
 from coldlog.errors import ColdlogError, UsageError
-from coldlog.job import Job
+from coldlog.job import Job, PlainJob
 from coldlog.session import spark_session
 from coldlog.settings import Settings
 from coldlog.settings_sources import list_setting_keys, load_settings
@@ -57,11 +57,31 @@ def run_job(
     call: Callable[[Job], int | None], parser: argparse.ArgumentParser, argv: Sequence[str] | None = None
 ) -> int:
     """Parse, start Spark, call, stop Spark; returns the exit code."""
-    arguments = parser.parse_args(argv)
-    try:
-        settings = load_settings(arguments.env, arguments.set)
+
+    def call_with_spark(settings: Settings, arguments: argparse.Namespace) -> int:
         with quiet_gateway():
             return _call_with_spark(call, settings, arguments, app_name=parser.prog.split()[-1])
+
+    return _run(call_with_spark, parser, argv)
+
+
+def run_plain_job(
+    call: Callable[[PlainJob], int | None], parser: argparse.ArgumentParser, argv: Sequence[str] | None = None
+) -> int:
+    """Parse and call, without Spark; returns the exit code."""
+
+    def call_plainly(settings: Settings, arguments: argparse.Namespace) -> int:
+        return call(PlainJob(settings=settings, arguments=arguments, console=Console())) or 0
+
+    return _run(call_plainly, parser, argv)
+
+
+def _run(
+    call: Callable[[Settings, argparse.Namespace], int], parser: argparse.ArgumentParser, argv: Sequence[str] | None
+) -> int:
+    arguments = parser.parse_args(argv)
+    try:
+        return call(load_settings(arguments.env, arguments.set), arguments)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the edge of a job: whatever happens has to become an exit code

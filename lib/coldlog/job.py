@@ -12,6 +12,15 @@ from coldlog.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlainJob:
+    """What the one call of a job without Spark gets."""
+
+    settings: Settings
+    arguments: argparse.Namespace
+    console: Console
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What a job's one call gets."""
 

@@ -139,6 +139,48 @@ class MetadataSettings:
     timeout_ms: int = setting(
         30_000, "a broker that answers nothing for so long is down", at_least=1_000, at_most=500_000
     )
+    partitions: int = setting(
+        50,
+        "partitions of a log that copy_segments begins at metadata.uri",
+        at_least=1,
+        at_most=10_000,
+        key="rlmm.config.remote.log.metadata.topic.num.partitions",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopySettings:
+    """What copy_segments copies, and how fast. Kafka's names where Kafka has one."""
+
+    log_directories: str | None = setting(None, "log.dirs of the broker: directories of this machine, commas between")
+    broker_id: int = setting(
+        -1, "under which number copies are announced; only its own unfinished ones are cleaned up", key="broker.id"
+    )
+    topics: str = setting("*", "topics to copy: names or patterns with * and ?, commas between")
+    threads: int = setting(
+        10, "partitions copied at once", at_least=1, at_most=1024, key="remote.log.manager.copier.thread.pool.size"
+    )
+    max_bytes_per_second: ByteCount = setting(
+        ByteCount(2**63 - 1),
+        "write quota of the broker: checked before each segment; the default is none",
+        at_least=1,
+        key="remote.log.manager.copy.max.bytes.per.second",
+    )
+    quota_window_num: int = setting(
+        11, "windows that the rate is taken over", at_least=1, key="remote.log.manager.copy.quota.window.num"
+    )
+    quota_window_size_seconds: int = setting(
+        1, "length of a window", at_least=1, key="remote.log.manager.copy.quota.window.size.seconds"
+    )
+    fairness: bool = setting(
+        False, "over the quota a partition of which a segment was copied lets the others go first, instead of waiting"
+    )
+    upload_bytes_per_second: ByteCount = setting(
+        ByteCount(0), "spreads the bytes inside segments; 0: not", key="upload.rate.limit.bytes.per.second"
+    )
+    assume_committed: bool = setting(
+        False, "take closed segments for committed where no replication-offset-checkpoint says how far that is so"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +310,7 @@ class Settings:
     warehouse: WarehouseSettings = WarehouseSettings()
     log_start_offsets: LogStartOffsetsSettings = LogStartOffsetsSettings()
     metadata: MetadataSettings = MetadataSettings()
+    copy: CopySettings = CopySettings()
     scan: ScanSettings = ScanSettings()
     index: IndexSettings = IndexSettings()
     build: BuildSettings = BuildSettings()
@@ -311,6 +354,7 @@ SETTING_GROUPS: dict[str, type] = {
     "warehouse": WarehouseSettings,
     "log_start_offsets": LogStartOffsetsSettings,
     "metadata": MetadataSettings,
+    "copy": CopySettings,
     "scan": ScanSettings,
     "index": IndexSettings,
     "build": BuildSettings,

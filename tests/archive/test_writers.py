@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,10 +14,17 @@ from coldlog.archive.local_writer import LocalWriter
 from coldlog.archive.memory_store import MemoryStore
 from coldlog.archive.object_writer import BytesContent, StoredContent, WritableStore
 from coldlog.archive.open_archive import open_archive_for_writing
+from coldlog.archive.s3_client import S3Options
+from coldlog.archive.s3_writer import S3Writer, open_s3_writer
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
+from s3_proxy import Fault, Request, S3Proxy
+from s3_server import Bucket
 
+FAST = S3Options(first_delay_ms=1, max_delay_ms=2, max_attempts=4)
+PART_BYTES = 5 << 20
+"""The smallest that S3 takes."""
 LARGE = bytes(range(256)) * 43_008
-STORES = ("memory", "local")
+STORES = ("memory", "local", "s3")
 
 
 class KilledError(BaseException):
@@ -45,8 +52,11 @@ class FailingContent:
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> WritableStore:
     if request.param == "memory":
         return MemoryStore({})
-    (tmp_path / "archive").mkdir()
-    return LocalWriter(root=str(tmp_path / "archive"), uri="archive")
+    if request.param == "local":
+        (tmp_path / "archive").mkdir()
+        return LocalWriter(root=str(tmp_path / "archive"), uri="archive")
+    bucket: Bucket = request.getfixturevalue("bucket")
+    return replace(open_s3_writer(bucket.uri("p"), FAST), part_bytes=PART_BYTES)
 
 
 def names(store: WritableStore, prefix: str = "orders-0") -> list[str]:
@@ -158,6 +168,57 @@ def test_disk_that_fails_is_told_by_what_may_help(
     assert names(store) == []
 
 
+S3Strike = Callable[[Request], bool]
+
+
+@pytest.fixture
+def s3_store(bucket: Bucket, s3_proxy: S3Proxy) -> S3Writer:
+    s3_proxy.forget()
+    return replace(open_s3_writer(bucket.uri("p"), FAST), part_bytes=PART_BYTES)
+
+
+def is_put(request: Request) -> bool:
+    return request.method == "PUT"
+
+
+def is_completion(request: Request) -> bool:
+    return request.method == "POST" and "uploadId" in request.query
+
+
+@pytest.mark.parametrize("fault", [Fault(status=503, code="SlowDown"), Fault(is_reset=True), Fault(status=500)])
+@pytest.mark.parametrize("strikes", [is_put, is_completion])
+def test_requests_that_fail_are_repeated(
+    s3_store: S3Writer, s3_proxy: S3Proxy, fault: Fault, strikes: S3Strike
+) -> None:
+    s3_proxy.strikes, s3_proxy.faults = strikes, [fault, fault]
+    s3_store.put("orders-0/a.log", BytesContent(LARGE))
+    assert s3_proxy.faults == []
+    assert s3_store.read_range("orders-0/a.log", 0, len(LARGE) + 1) == LARGE
+
+
+def test_completion_whose_answer_was_lost_has_succeeded(s3_store: S3Writer, s3_proxy: S3Proxy) -> None:
+    s3_proxy.strikes, s3_proxy.faults = is_completion, [Fault(status=500, is_done=True)]
+    s3_store.put("orders-0/a.log", BytesContent(LARGE))
+    assert s3_store.size_bytes("orders-0/a.log") == len(LARGE)
+
+
+def test_store_that_stays_down_is_given_up_and_nothing_is_visible(
+    s3_store: S3Writer, s3_proxy: S3Proxy, bucket: Bucket
+) -> None:
+    s3_proxy.strikes, s3_proxy.faults = is_completion, [Fault(status=503, code="SlowDown")] * 4
+    with pytest.raises(RetriableError, match="asked 4 times"):
+        s3_store.put("orders-0/a.log", BytesContent(LARGE))
+    assert names(s3_store) == []
+    uploads = bucket.client.list_multipart_uploads(Bucket=bucket.name)
+    assert uploads.get("Uploads", []) == []
+
+
+def test_writing_that_is_not_allowed_is_told_with_the_permission(s3_store: S3Writer, s3_proxy: S3Proxy) -> None:
+    s3_proxy.strikes, s3_proxy.faults = is_put, [Fault(status=403, code="AccessDenied")]
+    with pytest.raises(UsageError, match="allow s3:PutObject"):
+        s3_store.put("orders-0/a.log", BytesContent(b"x"))
+
+
 @pytest.mark.parametrize("given", ["tier", "tier/kafka-tiered-storage"])
 def test_archive_to_be_written_need_not_be_there(tmp_path: Path, given: str) -> None:
     store = open_archive_for_writing(str(tmp_path / given))
@@ -169,3 +230,9 @@ def test_copy_of_the_tree_under_another_name_is_written_to_where_it_is(tmp_path:
     (tmp_path / "orders-0-AAAAAAAAAAAAAAAAAAAAAA").mkdir()
     open_archive_for_writing(str(tmp_path)).put("a", BytesContent(b"x"))
     assert (tmp_path / "a").exists()
+
+
+def test_archive_in_a_bucket_is_written_below_its_prefix(bucket: Bucket) -> None:
+    open_archive_for_writing(bucket.uri("tier"), FAST).put("a", BytesContent(b"x"))
+    listed = bucket.client.list_objects_v2(Bucket=bucket.name)["Contents"]
+    assert [each["Key"] for each in listed] == ["tier/kafka-tiered-storage/a"]

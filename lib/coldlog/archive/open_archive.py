@@ -35,6 +35,7 @@ from coldlog.archive.object_writer import WritableStore
 from coldlog.archive.s3_client import S3Options
 from coldlog.archive.s3_location import is_s3_uri
 from coldlog.archive.s3_store import S3Store, open_s3_store
+from coldlog.archive.s3_writer import S3Writer, open_s3_writer
 from coldlog.errors import UsageError
 
 
@@ -70,14 +71,16 @@ def open_store(uri: str, s3: S3Options = _S3_DEFAULTS) -> ObjectStore:
     return store
 
 
-def open_archive_for_writing(uri: str) -> WritableStore:
+def open_archive_for_writing(uri: str, s3: S3Options = _S3_DEFAULTS) -> WritableStore:
     """The tree of a LocalTieredStorage archive; a directory that is not there yet is made."""
-    store = LocalWriter(root=directory_of(uri), uri=uri)
+    store: LocalWriter | S3Writer
+    store = open_s3_writer(uri, s3) if is_s3_uri(uri) else LocalWriter(root=directory_of(uri), uri=uri)
     if store.root.rpartition("/")[2] != ROOT_DIRECTORY:
-        is_there = os.path.isdir(store.root)
+        is_there = isinstance(store, S3Writer) or os.path.isdir(store.root)
         is_tree = is_there and any(find_partition_directory(name) for name in store.iter_directories(""))
         store = store if is_tree else store.below(ROOT_DIRECTORY)
-    store.make_root()
+    if isinstance(store, LocalWriter):
+        store.make_root()
     return store
 
 

@@ -142,7 +142,7 @@ class S3Client:
                 await _fill(window, body)
             return FetchedRange(content=window.toreadonly(), object_bytes=object_bytes, etag=answer.get("ETag", ""))
 
-        return await self._ask(asked, attempt)
+        return await self.ask(asked, attempt)
 
     async def fetch_part(self, asked: Asked, key: str, position: int, part: memoryview, etag: str) -> None:
         """Fills `part` with the bytes from `position` on of the content that `etag` names, by one request.
@@ -164,7 +164,7 @@ class S3Client:
                     raise replaced(asked)
                 await _fill(part, body)
 
-        await self._ask(asked, attempt)
+        await self.ask(asked, attempt)
 
     async def fetch_size(self, asked: Asked, key: str) -> int:
         """The object's size now."""
@@ -180,7 +180,7 @@ class S3Client:
             async with answer["Body"]:
                 return int(answer["ContentLength"])
 
-        return await self._ask(asked, attempt)
+        return await self.ask(asked, attempt)
 
     async def list_page(self, asked: Asked, prefix: str, token: str = "", most_keys: int = 0) -> ListedPage:
         """One page of what is right below `prefix`, which is empty or ends in `/`."""
@@ -191,9 +191,10 @@ class S3Client:
         async def attempt(s3: Any) -> ListedPage:
             return _listed_page(await s3.list_objects_v2(**arguments))
 
-        return await self._ask(asked, attempt)
+        return await self.ask(asked, attempt)
 
-    async def _ask(self, asked: Asked, attempt: Callable[[Any], Awaitable[_Result]]) -> _Result:
+    async def ask(self, asked: Asked, attempt: Callable[[Any], Awaitable[_Result]]) -> _Result:
+        """What `attempt` returns, which is given botocore's client; made again as often as is allowed."""
         for number in range(1, self.options.max_attempts + 1):
             try:
                 return await attempt(await self._files.set_session())

@@ -5,6 +5,7 @@
 | 429, 500, 502, 503, 504, a code of throttling, a lost connection, a time-out, a body cut short | RetriableError |
 | 404, the bucket is there | ArchiveError, OBJECT_MISSING |
 | 403 for an object; one that has to be restored first | ArchiveError, OBJECT_UNREADABLE |
+| 403 or another refusal of a write | UsageError |
 | 412: the object was replaced while it was read | ArchiveError, OBJECT_UNREADABLE |
 | 403 for a listing, no bucket; credentials expired, wrong or none; another region; a wrong profile | UsageError |
 
@@ -94,11 +95,13 @@ class BodyCutError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What was asked: of which archive, and of which object, relative to its root; a listing is of none."""
+    """What was asked: of which archive, and of which object, relative to its root; a listing is of none. `is_write`:
+    the object was to be put or deleted."""
 
     uri: str
     bucket: str
     object_name: str = ""
+    is_write: bool = False
 
     @property
     def what(self) -> str:
@@ -159,6 +162,8 @@ def _error_for_answer(failure: botocore_exceptions.ClientError, asked: Asked) ->
         return UsageError(f"no bucket {asked.bucket}: correct {asked.uri}, or the endpoint (AWS_ENDPOINT_URL_S3)")
     if not asked.object_name:
         return _listing_error(failure, asked)
+    if asked.is_write:
+        return _write_error(failure, asked)
     return _object_error(failure, asked)
 
 
@@ -194,6 +199,15 @@ def _listing_error(failure: botocore_exceptions.ClientError, asked: Asked) -> Co
     if status_of(failure) == 404 and _code_of(failure) in _MISSING_CODES:
         return UsageError(f"no bucket {asked.bucket}: correct {asked.uri}, or the endpoint (AWS_ENDPOINT_URL_S3)")
     return UsageError(f"{asked.uri} cannot be listed: S3 answers {_shown(failure)}")
+
+
+def _write_error(failure: botocore_exceptions.ClientError, asked: Asked) -> UsageError:
+    if status_of(failure) == 403:
+        return UsageError(
+            f"{asked.what} may not be written ({_shown(failure)}): allow s3:PutObject, s3:DeleteObject and "
+            f"s3:AbortMultipartUpload on the bucket {asked.bucket} to the principal of {_WHERE_CREDENTIALS_ARE}"
+        )
+    return UsageError(f"{asked.what} cannot be written: S3 answers {_shown(failure)}")
 
 
 def _object_error(failure: botocore_exceptions.ClientError, asked: Asked) -> ColdlogError:

@@ -1,0 +1,15 @@
+"""copy_segments: which closed segments of log directories are not in the archive yet? Copies them.
+
+Tiers for brokers that do not: the closed, committed segments of copy.log_directories go to archive.uri as
+LocalTieredStorage has them, and are announced at metadata.uri. Without Spark; see docs/tier.md.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from coldlog.entry_point import job_argument_parser, run_plain_job
+from coldlog.operations.copy_job import copy
+
+if __name__ == "__main__":
+    sys.exit(run_plain_job(copy, job_argument_parser(__doc__)))

@@ -1,0 +1,136 @@
+"""copy_job: what does copy_segments take from the settings, and what does it tell people?
+
+Events go to the log at `metadata.uri` or, with `metadata.source=topic`, to the metadata topic of a cluster. A run fails
+(exit code 1) when a partition failed; one that is held back is told and fails no run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from coldlog.archive.open_archive import directory_of, open_archive_for_writing
+from coldlog.archive.s3_location import is_s3_uri
+from coldlog.brokers.kafka_client import open_cluster
+from coldlog.console import Stage, counted, human_bytes, human_duration
+from coldlog.errors import UsageError
+from coldlog.formats.limits import DecodeLimits
+from coldlog.job import PlainJob
+from coldlog.open_layout import s3_options
+from coldlog.operations.copy_partition import CopyOutcome
+from coldlog.operations.copy_segments import CopyOptions, CopySummary, copy_segments
+from coldlog.operations.event_logs import ReadableEventLog, directory_event_log, topic_event_log
+from coldlog.operations.system_clock import SystemClock
+from coldlog.settings import ArchiveLayout, MetadataSource, Settings
+from coldlog.tier.quota_config import QuotaConfig
+
+
+def copy(job: PlainJob) -> int:
+    """copy_segments: copy what is eligible; 1 if a partition failed."""
+    settings = job.settings
+    options, directories = copy_options(settings), _log_directories(settings)
+    archive = open_archive_for_writing(settings.archive_uri, s3_options(settings))
+    with _opened_events(settings) as events, job.console.stage("copy") as stage:
+        summary = copy_segments(directories, archive, events, options, SystemClock())
+        _tell(summary, stage)
+    _show(job, summary)
+    return int(any(each.outcome.is_failure for each in summary.partitions))
+
+
+def copy_options(settings: Settings) -> CopyOptions:
+    """The part of the settings that a copy needs."""
+    own, index = settings.copy, settings.index
+    if settings.archive.layout is not ArchiveLayout.LOCAL_TIERED_STORAGE:
+        raise UsageError(f"archive.layout = {settings.archive.layout}: copy_segments writes local_tiered_storage alone")
+    if own.broker_id < 0:
+        raise UsageError(
+            "broker.id is not set: give --set broker.id=N, the number under which this copier announces segments; no "
+            "other copier, and no broker that tiers by itself, may have it"
+        )
+    return CopyOptions(
+        broker_id=own.broker_id,
+        quota=QuotaConfig(
+            bytes_per_second=own.max_bytes_per_second,
+            window_count=own.quota_window_num,
+            window_ms=own.quota_window_size_seconds * 1000,
+        ),
+        limits=DecodeLimits(max_batch_bytes=index.max_batch_bytes, max_decompressed_bytes=index.max_decompressed_bytes),
+        topics=_listed(own.topics),
+        threads=own.threads,
+        is_fair=own.fairness,
+        assumes_committed=own.assume_committed,
+        bytes_per_second_in_segment=own.upload_bytes_per_second or None,
+        window_bytes=index.window_bytes,
+    )
+
+
+def _log_directories(settings: Settings) -> list[str]:
+    named = _listed(settings.copy.log_directories or "")
+    if not named:
+        raise UsageError("copy.log_directories is not set: give --set copy.log_directories=/var/kafka-logs")
+    if any(is_s3_uri(each) for each in named):
+        raise UsageError("copy.log_directories must be directories of this machine: a broker's log.dirs, or mirrors")
+    return [directory_of(each) for each in named]
+
+
+@contextmanager
+def _opened_events(settings: Settings) -> Iterator[ReadableEventLog]:
+    own = settings.metadata
+    if own.source is MetadataSource.TOPIC:
+        if own.bootstrap_servers is None:
+            raise UsageError("metadata.source = topic needs metadata.bootstrap_servers: give --set with host:port")
+        cluster = open_cluster(own.bootstrap_servers, own.timeout_ms, own.client_config)
+        with topic_event_log(cluster, own.topic) as events:
+            yield events
+        return
+    if own.source is not MetadataSource.LOG_SEGMENTS or own.uri is None or is_s3_uri(own.uri):
+        raise UsageError(
+            "copy_segments announces what it copies in a directory of this machine, --set metadata.uri=DIRECTORY, or "
+            "in a cluster's metadata topic, --set metadata.source=topic"
+        )
+    limits = DecodeLimits(
+        max_batch_bytes=settings.index.max_batch_bytes, max_decompressed_bytes=settings.index.max_decompressed_bytes
+    )
+    with directory_event_log(
+        directory_of(own.uri), topic=own.topic, partition_count=own.partitions, limits=limits
+    ) as log:
+        yield log
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in text.split(",") if each.strip())
+
+
+def _tell(summary: CopySummary, stage: Stage) -> None:
+    stage.add(counted(summary.copied_count, "segment") + " copied", human_bytes(summary.copied_bytes))
+    cleaned = sum(each.cleaned_count for each in summary.partitions)
+    if cleaned:
+        stage.add(f"{counted(cleaned, 'unfinished copy', 'unfinished copies')} deleted")
+    throttle = summary.throttle
+    if throttle.waited_count or throttle.gave_up_count:
+        stage.add(f"throttled {human_duration(throttle.waited_ms / 1000)} in {throttle.waited_count} waits")
+        stage.add(f"{throttle.gave_up_count} times a place given up")
+    failed = sum(each.outcome.is_failure for each in summary.partitions)
+    if failed:
+        stage.add(f"{counted(failed, 'partition')} failed")
+
+
+def _show(job: PlainJob, summary: CopySummary) -> None:
+    """The partitions of which something is to be told."""
+    rows = [
+        (
+            each.topic,
+            each.partition,
+            each.copied_count,
+            each.copied_bytes,
+            each.waiting_count,
+            each.outcome.value,
+            each.why,
+        )
+        for each in summary.partitions
+        if each.copied_count or each.waiting_count or each.outcome is not CopyOutcome.DONE
+    ]
+    if rows:
+        job.console.table(["topic", "partition", "copied", "bytes", "waiting", "outcome", "why"], rows)
+    else:
+        job.console.result("nothing to copy")
