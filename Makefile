@@ -18,7 +18,7 @@ setup: ## install packages and jars where they are missing
 	@$(or $(SETUP_PYTHON),$(error Python 3.11 or newer is needed and none was found; set PYTHON or PATH)) environment.py development
 
 test: setup ## run every test that needs no server of its own (ARGUMENTS="-k name" narrows)
-	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(ARGUMENTS)
+	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGUMENTS)
 
 test-broker: setup ## run the tests that start a Kafka broker of their own
 	$(PYTHON) -m pytest tests/broker $(ARGUMENTS)

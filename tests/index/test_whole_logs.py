@@ -135,6 +135,8 @@ def test_stairs_and_running_maxima_are_those_of_a_scan_whatever_the_windows(
             counted = [each.timestamp_ms for each in batch.placed_records if each.offset >= counted_from]
             running = max([*counted, *([] if running is None else [running])], default=None)
             assert (int(chunk.running_ms[at]) if chunk.has_running[at] else None) == running
+            smallest = min((each.timestamp_ms for each in batch.placed_records), default=None)
+            assert (int(chunk.smallest_ms[at]) if chunk.has_smallest[at] else None) == smallest
         assert summary.counted_max_timestamp_ms == running
         times = [record.timestamp_ms for record in segment.placed_records]
         assert (summary.max_timestamp_ms, summary.min_timestamp_ms) == (
@@ -160,6 +162,11 @@ def test_batch_depth_names_the_batch_that_holds_the_first_record_at_or_after_a_t
             window_bytes=window_bytes,
         )
         rows = [(chunk, at) for chunk in chunks for at in range(len(chunk.headers))]
+        for (chunk, at), batch in zip(rows, segment.batches, strict=True):
+            is_known = bool(chunk.headers.is_log_append_time[at]) and bool(batch.placed_records)
+            assert bool(chunk.has_smallest[at]) == is_known
+            if is_known:
+                assert int(chunk.smallest_ms[at]) == min(each.timestamp_ms for each in batch.placed_records)
         for stair in list_stairs(segment.placed_records, from_offset=counted_from):
             holding = [
                 int(chunk.headers.base_offset[at])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -27,6 +28,7 @@ from table_contents import table_contents
 
 ROOT = Path(__file__).parent.parent.parent
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
+PARTITIONS = ("payments-0", "payments-1", "crashy-upload-0", "late.events-2")
 PLACES = {"archive.uri": "tier", "metadata.uri": "metadata"}
 
 
@@ -49,15 +51,25 @@ def _run(job: str, folder: Path, *settings: str) -> subprocess.CompletedProcess[
 
 
 @pytest.fixture
-def archive(bucket: Bucket) -> Bucket:
-    """The sample, archive and metadata topic, in a bucket."""
-    bucket.put_directory(KAFKA_SAMPLE / "archive", "tier")
+def directory(tmp_path: Path) -> Path:
+    """A part of the sample: transactions, a second upload of a segment, times that go backwards."""
+    source = KAFKA_SAMPLE / "archive" / "kafka-tiered-storage"
+    for partition in PARTITIONS:
+        (found,) = source.glob(f"{partition}-*")
+        shutil.copytree(found, tmp_path / "archive" / source.name / found.name)
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def archive(bucket: Bucket, directory: Path) -> Bucket:
+    """The same part, and the metadata topic, in a bucket."""
+    bucket.put_directory(directory, "tier")
     bucket.put_directory(KAFKA_SAMPLE / "rlmm", "metadata")
     return bucket
 
 
 def test_an_archive_in_a_bucket_gives_the_tables_of_the_directory_and_lookups_ask_for_one_batch(
-    archive: Bucket, s3_proxy: S3Proxy, spark: SparkSession, tmp_path: Path
+    archive: Bucket, directory: Path, s3_proxy: S3Proxy, spark: SparkSession, tmp_path: Path
 ) -> None:
     uris = [f"{key}={archive.uri(prefix)}" for key, prefix in PLACES.items()]
     s3_proxy.forget()
@@ -66,7 +78,7 @@ def test_an_archive_in_a_bucket_gives_the_tables_of_the_directory_and_lookups_as
     assert s3_proxy.requests
     _require_no_secret(piped.stdout + piped.stderr, tmp_path / "bucket")
 
-    paths = [f"archive.uri={KAFKA_SAMPLE / 'archive'}", f"metadata.uri={KAFKA_SAMPLE / 'rlmm'}"]
+    paths = [f"archive.uri={directory}", f"metadata.uri={KAFKA_SAMPLE / 'rlmm'}"]
     local = _run_pipeline(tmp_path, *paths, f"warehouse.uri={tmp_path / 'directory'}", "index.depth=batch")
     assert local.returncode == 0, local.stderr
     found, expected = (Warehouse(spark=spark, uri=str(tmp_path / name)) for name in ("bucket", "directory"))
@@ -79,7 +91,9 @@ def test_an_archive_in_a_bucket_gives_the_tables_of_the_directory_and_lookups_as
     open_layout = partial(open_archive, archive.uri("tier"), "local_tiered_storage")
     open_layout()
     with OffsetReader(found.uri, LookupOptions(batches=BatchReader(open_layout=open_layout, limits=LIMITS))) as reader:
-        for query in random.Random(7).sample([each for each in golden_queries() if each["archive"]], 20):
+        answered = [each for each in golden_queries() if each["archive"]]
+        here = [each for each in answered if f"{each['topic']}-{each['partition']}" in PARTITIONS]
+        for query in random.Random(7).sample(here, 20):
             s3_proxy.forget()
             topic, partition, time_ms = str(query["topic"]), int(str(query["partition"])), int(str(query["ts"]))
             assert reader.offset_for_timestamp(topic, partition, time_ms) is not None

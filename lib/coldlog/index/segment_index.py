@@ -34,14 +34,16 @@ _LOWEST = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexChunk:
-    """The index of one window. `previous_running_ms` and `running_ms` mean something only where the flag beside them
-    says so; `abort_offsets` are those of abort markers."""
+    """The index of one window. `smallest_ms` is over the records of a batch. It, `previous_running_ms` and `running_ms`
+    mean something only where the flag beside them says so; `abort_offsets` are those of abort markers."""
 
     headers: BatchHeaders
     previous_running_ms: Int64Column
     has_previous_running: BoolColumn
     running_ms: Int64Column
     has_running: BoolColumn
+    smallest_ms: Int64Column
+    has_smallest: BoolColumn
     stairs: Stairs
     abort_offsets: Int64Column
     consumed_bytes: int
@@ -116,9 +118,12 @@ class SegmentIndexer:
         if self.depth is IndexDepth.RECORD:
             stairs, times = self._read_records(window, headers, position)
             running, has_running = times.running_ms, times.has_running
+            smallest, has_smallest = times.smallest_ms, headers.record_count > 0
         else:
             stairs = _no_stairs()
             times = None
+            # All records have the one timestamp that the header says.
+            smallest, has_smallest = headers.max_timestamp_ms, headers.is_log_append_time & (headers.record_count > 0)
             running, has_running = self._run_over_headers(window, headers, position)
         abort_offsets = self._count_markers(window, headers, position)
         if len(headers):
@@ -130,6 +135,8 @@ class SegmentIndexer:
             has_previous_running=_shifted(has_running, before[1]),
             running_ms=running,
             has_running=has_running,
+            smallest_ms=smallest,
+            has_smallest=has_smallest,
             stairs=stairs,
             abort_offsets=abort_offsets,
             consumed_bytes=read.consumed_bytes,

@@ -34,6 +34,7 @@ def offset_index_rows(chunk: IndexChunk) -> pa.RecordBatch:
         "size_bytes": headers.size_bytes,
         "leader_epoch": headers.leader_epoch,
         "max_timestamp_ms": headers.max_timestamp_ms,
+        "min_timestamp_ms": _nullable(chunk.smallest_ms, chunk.has_smallest),
         "previous_running_max_timestamp_ms": _nullable(chunk.previous_running_ms, chunk.has_previous_running),
         "running_max_timestamp_ms": _nullable(chunk.running_ms, chunk.has_running),
         "record_count": headers.record_count,

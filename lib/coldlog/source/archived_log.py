@@ -34,6 +34,7 @@ _SEGMENT_COLUMNS = (
 )  # fmt: skip
 _BATCH_COLUMNS = (
     "segment_id", "build_number", "base_offset", "last_offset", "position", "size_bytes", "max_timestamp_ms",
+    "min_timestamp_ms",
 )  # fmt: skip
 _ABORTED_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "build_number", "producer_id", "first_offset", "last_offset",
@@ -56,13 +57,15 @@ class ServedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlaces:
-    """Batches of one segment in the order of its log, an entry each."""
+    """Batches of one segment in the order of its log, an entry each. Where `min_timestamp_ms` is not known, it is the
+    least that there is."""
 
     base_offset: Int64s
     last_offset: Int64s
     position: Int64s
     size_bytes: Int64s
     max_timestamp_ms: Int64s
+    min_timestamp_ms: Int64s
 
     def __len__(self) -> int:
         return len(self.position)
@@ -75,6 +78,7 @@ class BatchPlaces:
             position=self.position[is_taken],
             size_bytes=self.size_bytes[is_taken],
             max_timestamp_ms=self.max_timestamp_ms[is_taken],
+            min_timestamp_ms=self.min_timestamp_ms[is_taken],
         )
 
 
@@ -237,5 +241,5 @@ def _served_segment(row: Mapping[str, object]) -> ServedSegment:
 
 
 def _numbers(column: pa.ChunkedArray) -> Int64s:
-    numbers: Int64s = column.cast(pa.int64()).to_numpy()
+    numbers: Int64s = pc.fill_null(column.cast(pa.int64()), -_GREATEST - 1).to_numpy()
     return numbers

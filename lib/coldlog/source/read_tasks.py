@@ -165,7 +165,8 @@ def _is_within_time(served: ServedSegment, bounds: RecordBounds) -> bool:
 
 
 def _may_hold(batches: BatchPlaces, bounds: RecordBounds) -> Flags:
-    return batches.max_timestamp_ms >= bounds.from_timestamp_ms
+    is_late = batches.max_timestamp_ms >= bounds.from_timestamp_ms
+    return is_late & (batches.min_timestamp_ms <= bounds.to_timestamp_ms)
 
 
 def _cut(extents: Sequence[_Extents], task_bytes: int) -> Iterator[tuple[SegmentPiece, ...]]:

@@ -21,6 +21,7 @@ OFFSET_INDEX = TableDefinition(
         "position",
         "size_bytes",
         "max_timestamp_ms",
+        "min_timestamp_ms",
         "previous_running_max_timestamp_ms",
         "running_max_timestamp_ms",
         "record_count",
@@ -39,6 +40,11 @@ OFFSET_INDEX = TableDefinition(
         Column(name="size_bytes", type="INT", required=True, comment="Bytes of the batch, header included"),
         Column(name="leader_epoch", type="INT", required=True, comment="Partition leader epoch"),
         Column(name="max_timestamp_ms", type="BIGINT", required=True, comment="Largest timestamp, as the header says"),
+        Column(
+            name="min_timestamp_ms",
+            type="BIGINT",
+            comment="Smallest timestamp of its records; NULL: it has none, or they were not decoded and differ",
+        ),
         Column(
             name="previous_running_max_timestamp_ms",
             type="BIGINT",
