@@ -3,6 +3,7 @@ to tier the topic: it takes the segments for its own, deletes what it has itself
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +12,12 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from broker.scenario import TIERED, admin, make_topic, producer
-from broker.tiered_broker import TieredBroker
+from broker.tiered_broker import TieredBroker, running_broker
 from coldlog.archive.local_store import LocalStore
 from coldlog.archive.log_directory import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive_for_writing
-from coldlog.brokers.kafka_client import Cluster
+from coldlog.brokers.kafka_client import Cluster, open_cluster
 from coldlog.formats.limits import DecodeLimits
 from coldlog.operations.copy_segments import CopyOptions, CopySummary, copy_segments
 from coldlog.operations.event_logs import topic_event_log
@@ -45,6 +46,18 @@ class Handed:
     again: CopySummary
     copied: dict[int, str]
     tiered_later: dict[int, str]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredBroker]:
+    """One of its own: others count the topics of theirs."""
+    with running_broker(tmp_path_factory.mktemp("broker-of-copies")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(broker: TieredBroker) -> Cluster:
+    return open_cluster(broker.bootstrap_servers, 20_000, None)
 
 
 @pytest.fixture(scope="module")
