@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -79,9 +79,7 @@ def data_docs_folder(place: DataDocsPlace) -> Iterator[Path]:
         try:
             _put_pages(files, place, folder)
         except Exception as failure:  # noqa: BLE001 - as above
-            if status_of(_answer(failure)) == 403:
-                raise UsageError(f"{place.uri} may not be written: allow s3:PutObject and s3:DeleteObject") from None
-            raise error_for(_answer(failure), asked) from None
+            raise error_for(_answer(failure), replace(asked, object_name=_INDEX, is_write=True)) from None
 
 
 def _answer(failure: Exception) -> Exception:
