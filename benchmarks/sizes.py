@@ -13,7 +13,7 @@ from builders.payload_codecs import Codec
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
     """How much data: `mix` holds every codec, `large` is for batch depth, `stairs` and `tables` for
-    lookups, `record_count` records of each codec for the data source."""
+    lookups, `record_count` records of each codec for the data source, `replayed_count` about so many in one order."""
 
     mix: LogShape
     clicks: LogShape
@@ -21,6 +21,7 @@ class Sizes:
     stairs: LogShape
     tables: TablesShape
     record_count: int
+    replayed_count: int
     turns: int
 
 
@@ -33,6 +34,7 @@ def full_sizes(large_gb: float) -> Sizes:
         stairs=stairs_shape(10_000_000),
         tables=TablesShape(partition_count=10_000, segments=10, batches=10, stairs=10),
         record_count=5_000_000,
+        replayed_count=50_000_000,
         turns=5,
     )
 
@@ -46,6 +48,7 @@ def quick_sizes() -> Sizes:
         stairs=stairs_shape(500_000),
         tables=TablesShape(partition_count=500, segments=10, batches=10, stairs=10),
         record_count=1_500_000,
+        replayed_count=2_000_000,
         turns=3,
     )
 

@@ -22,6 +22,7 @@ from benchmarks.kernel import measure_kernel
 from benchmarks.lookups import measure_lookups
 from benchmarks.measuring import Figure
 from benchmarks.records import measure_records
+from benchmarks.replay import measure_replay
 from benchmarks.sizes import Sizes, full_sizes, quick_sizes
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "lookups": measure_lookups,
     "bulk": measure_bulk_lookups,
     "records": measure_records,
+    "replay": measure_replay,
 }
 
 

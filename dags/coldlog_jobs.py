@@ -43,6 +43,7 @@ class Deployment:
     pool: str
     pipeline_schedule: str
     maintenance_schedule: str
+    expiry_schedule: str
     retries: int
     retry_delay: timedelta
     timeout: timedelta
@@ -56,6 +57,7 @@ class Deployment:
             pool=environment.get("COLDLOG_POOL", "default_pool"),
             pipeline_schedule=environment.get("COLDLOG_PIPELINE_SCHEDULE", "@hourly"),
             maintenance_schedule=environment.get("COLDLOG_MAINTENANCE_SCHEDULE", "@daily"),
+            expiry_schedule=environment.get("COLDLOG_EXPIRY_SCHEDULE", "@daily"),
             retries=int(environment.get("COLDLOG_RETRIES", "3")),
             retry_delay=timedelta(seconds=float(environment.get("COLDLOG_RETRY_DELAY_SECONDS", "300"))),
             timeout=timedelta(minutes=float(environment.get("COLDLOG_TIMEOUT_MINUTES", "720"))),

@@ -103,7 +103,8 @@ def expected_answer(request: Request, partition: ArchivedPartition | None) -> An
         return found, None, None, None, route, local_start
     offset, offset_timestamp_ms, leader_epoch = found
     is_record = timestamp_ms >= 0 or timestamp_ms == SpecialTimestamp.MAX_TIMESTAMP
-    if is_record and request.isolation_level == "read_committed" and partition.stable_offset is not None:
+    is_committed = request.isolation_level == "read_committed" and (request.version or 0) >= 2
+    if is_record and is_committed and partition.stable_offset is not None:
         assert offset is not None
         if offset >= partition.stable_offset:
             return ErrorCode.OPEN_TRANSACTION, None, None, None, route, local_start

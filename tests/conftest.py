@@ -20,6 +20,8 @@ from pyspark.sql import SparkSession
 from coldlog.session import spark_session
 from coldlog.settings import Settings
 from coldlog.settings_sources import load_settings
+from coldlog.tables.warehouse import Warehouse
+from empty_tables import copying_empty_tables
 
 pytest_plugins = ["golden_fixtures", "s3_fixtures"]
 
@@ -34,6 +36,11 @@ if not hasattr(sys.modules["__main__"], "__file__"):
 hypothesis.settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
 hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+# Jobs that tests start live for a minute, half of which the optimizing compiler would take: run_pipeline of the sample
+# takes 103 seconds of processors without it, 152 with it; and 119 in the code cache that the JVM then chooses, 48 MiB,
+# which Spark overflows. The long session of each test process is faster with it.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -76,12 +83,16 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def spark(spark_settings: Settings) -> Iterator[SparkSession]:
-    """The Spark session of the whole run."""
+def spark(spark_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The Spark session of the whole run; the empty tables of new warehouses are created once in it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MASTER", "local[2]")
+        patch.delenv("SPARK_SUBMIT_OPTS")
         session = spark_session(spark_settings, app_name="tests")
-    yield session
+    template = tmp_path_factory.mktemp("empty") / "warehouse"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Warehouse, "create_missing", copying_empty_tables(Warehouse.create_missing, template))
+        yield session
     session.stop()
 
 

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from coldlog.archive.layout import SegmentFileKind
 from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.object_writer import Content, WritableStore
-from coldlog.archive.open_archive import open_archive_for_writing
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.remote_log_events import Event
 from coldlog.model.ids import TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.operations.copy_segments import CopyOptions, CopySummary, copy_segments
-from coldlog.operations.event_logs import DirectoryEventLog, directory_event_log
+from coldlog.operations.event_logs import DirectoryEventLog, EventPlace, EventReader, KnownEventLog, directory_event_log
+from coldlog.operations.expire_partition import ExpiryRules
+from coldlog.operations.expire_segments import ExpireOptions, ExpirySummary, expire_segments
+from coldlog.operations.expire_segments import Tier as ExpiringTier
+from coldlog.operations.expiry_state import LogSources
+from coldlog.operations.tier_assignments import LEADER_OF_ALL, Assignments
+from coldlog.operations.tier_partitions import TierPartitions
+from coldlog.operations.tier_schedule import ScheduleOptions, TierSchedule, tier_schedule_table
+from coldlog.operations.tier_settings import open_tier_archive
+from coldlog.settings import S3Settings
+from coldlog.settings_sources import settings_of
+from coldlog.tables.small_table import Row, SmallTable
+from coldlog.tier.expiry import Retention
 from coldlog.tier.quota_config import QuotaConfig
-from coldlog.tier.remote_segments import RemoteSegment, RemoteSegments
+from coldlog.tier.remote_segments import RemoteSegment
 from virtual_clock import VirtualClock
 
 _, FINISHED, _, DELETED = RemoteLogSegmentState
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
 OPTIONS = CopyOptions(broker_id=7, quota=QuotaConfig(), limits=LIMITS, threads=2)
+S3_DEFAULTS = S3Settings()
 REQUIRED = frozenset(kind for kind in SegmentFileKind if kind is not SegmentFileKind.TXN_INDEX)
 ORDERS = TopicIdPartition(topic="orders", partition=0, topic_id="A" * 22)
 
@@ -38,6 +51,12 @@ class Tier:
     clock: VirtualClock = field(default_factory=VirtualClock)
     options: CopyOptions = OPTIONS
     break_at: Callable[[str], None] = lambda _: None
+    breaks_tables: bool = False
+    """A table is a step too: who was killed gives no lease back."""
+    may_drop_events: bool = False
+    """A run went on behind the end of its lease."""
+    uri: str = ""
+    s3: S3Settings = S3_DEFAULTS
 
     @property
     def logs(self) -> Path:
@@ -51,11 +70,64 @@ class Tier:
     def metadata(self) -> Path:
         return self.root / "metadata"
 
-    def copy(self, **changes: object) -> CopySummary:
+    @property
+    def warehouse(self) -> Path:
+        return self.root / "warehouse"
+
+    def schedule(self, holder: str = "one", **changes: object) -> TierSchedule:
+        options = replace(ScheduleOptions(holder=holder, broker_id=7), **changes)  # type: ignore[arg-type]  # as above
+        table = tier_schedule_table(str(self.warehouse))
+        if self.breaks_tables:
+            table = BreakableTable(uri=table.uri, table=table.table, break_at=self.break_at)
+        return TierSchedule(table=table, clock=self.clock, options=options)
+
+    def open_archive(self) -> WritableStore:
+        """As the jobs open it."""
+        values = settings_of({"archive.uri": self.uri or str(self.archive)}, "a test")
+        return open_tier_archive(replace(values, s3=self.s3))
+
+    def copy(self, schedule: TierSchedule | None = None, **changes: object) -> CopySummary:
         options = replace(self.options, **changes)  # type: ignore[arg-type]  # a test names options
-        store = BreakableStore(open_archive_for_writing(str(self.archive)), self.break_at)
+        store = BreakableStore(self.open_archive(), self.break_at)
         with self.opened_events() as events:
-            return copy_segments([str(self.logs)], store, BreakableLog(events, self.break_at), options, self.clock)
+            return copy_segments(
+                [str(self.logs)], store, BreakableLog(events, self.break_at), options, self.clock, schedule
+            )
+
+    def expire(
+        self,
+        retention_ms: int = -1,
+        *,
+        holder: str = "expirer",
+        sources: Mapping[str, object] | None = None,
+        schedule: TierSchedule | None = None,
+        assignments: Assignments = LEADER_OF_ALL,
+        **rules: object,
+    ) -> ExpirySummary:
+        """A run of expire_segments; by default whatever nobody holds is due."""
+        own = {"retention": Retention(retention_ms=retention_ms), **rules}
+        options = ExpireOptions(
+            broker_id=self.options.broker_id,
+            rules=ExpiryRules(**own),  # type: ignore[arg-type]  # a test names rules
+            assignments=assignments,
+            threads=self.options.threads,
+        )
+        store = BreakableStore(self.open_archive(), self.break_at)
+        known: dict[str, Any] = {"supplied_log_starts": {}, **(sources or {})}
+        with self.opened_events() as events:
+            tier = ExpiringTier(
+                archive=store,
+                events=BreakableLog(events, self.break_at),
+                sources=LogSources(archive=store, limits=LIMITS, **known),
+                schedule=schedule or self.schedule(holder, ignores_times=True),
+                partitions=BreakablePartitions.of(str(self.warehouse), self.clock, self.break_at),
+                clock=self.clock,
+            )
+            return expire_segments(tier, options)
+
+    def log_start(self, partition: TopicIdPartition = ORDERS) -> int | None:
+        """Where expiry let the log begin."""
+        return TierPartitions.below(str(self.warehouse), self.clock).log_starts().get(partition)
 
     @contextmanager
     def opened_events(self) -> Iterator[DirectoryEventLog]:
@@ -65,9 +137,9 @@ class Tier:
     def segments(self) -> dict[TopicIdPartition, tuple[RemoteSegment, ...]]:
         """What the events say, by partition."""
         with self.opened_events() as events:
-            known = events.read_segments()
-        assert known.dropped_count == 0
-        return {partition: known.of(partition) for partition in known.partitions()}
+            known = KnownEventLog(events)
+        assert self.may_drop_events or known.dropped_count == 0
+        return {partition: known.segments_of(partition) for partition in known.partitions()}
 
     def finished(self, partition: TopicIdPartition = ORDERS) -> list[tuple[int, int]]:
         """Offsets of what a reader of the events sees."""
@@ -138,19 +210,46 @@ class BreakableLog:
     def __init__(self, events: DirectoryEventLog, break_at: Callable[[str], None]) -> None:
         self._events, self._break_at = events, break_at
 
-    def append(self, event: Event) -> None:
+    def append(self, event: Event) -> EventPlace:
         state = getattr(event, "state", "")
         self._break_at(f"event {state}")
-        self._events.append(event)
+        place = self._events.append(event)
         self._break_at(f"event {state} done")
+        return place
 
-    def read_segments(self) -> RemoteSegments:
-        return self._events.read_segments()
+    def open_reader(self) -> EventReader:
+        return self._events.open_reader()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakableTable(SmallTable):
+    break_at: Callable[[str], None]
+
+    def change(self, change: Callable[[list[Row]], Sequence[Row]]) -> list[Row]:
+        self.break_at(f"table {self.table.name}")
+        changed = SmallTable.change(self, change)
+        self.break_at(f"table {self.table.name} done")
+        return changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakablePartitions(TierPartitions):
+    break_at: Callable[[str], None]
+
+    @classmethod
+    def of(cls, warehouse: str, clock: VirtualClock, break_at: Callable[[str], None]) -> BreakablePartitions:
+        table = TierPartitions.below(warehouse, clock).table
+        return cls(table=table, clock=clock, break_at=break_at)
+
+    def advance(self, partition: TopicIdPartition, log_start_offset: int) -> None:
+        self.break_at("log start")
+        TierPartitions.advance(self, partition, log_start_offset)
+        self.break_at("log start done")
 
 
 @dataclass(slots=True)
 class BreakAt:
-    """Raises at the step of that number, once."""
+    """Raises at the step of that number, once; who is killed does nothing any more."""
 
     number: int
     failure: BaseException
@@ -158,5 +257,6 @@ class BreakAt:
 
     def __call__(self, step: str) -> None:
         self.count += 1
-        if self.count == self.number:
+        is_dead = isinstance(self.failure, KilledError) and self.count > self.number
+        if is_dead or self.count == self.number:
             raise self.failure

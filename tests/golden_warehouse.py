@@ -15,12 +15,13 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.model.states import IndexDepth
 from coldlog.operations.build import BuildSettings, build_indexes
 from coldlog.operations.event_sources import LogSegmentsSource
-from coldlog.operations.log_starts import merge_log_start_offsets, read_log_start_offsets
+from coldlog.operations.log_starts import merge_log_start_offsets
 from coldlog.operations.materialize import materialize_metadata
 from coldlog.operations.read_events import read_events
 from coldlog.operations.reconcile import reconcile
 from coldlog.operations.scan import scan_segments
 from coldlog.operations.segment_build import BuildOptions
+from coldlog.operations.supplied_log_starts import read_log_start_offsets
 from coldlog.tables.warehouse import Warehouse
 from kafka_sample import KAFKA_SAMPLE
 

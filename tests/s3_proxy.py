@@ -108,10 +108,10 @@ def _every(_: Request) -> bool:
 
 
 @contextmanager
-def running_proxy(upstream: str) -> Iterator[S3Proxy]:
-    """A proxy before `upstream`, until the end of the block."""
+def running_proxy(upstream: str, port: int = 0) -> Iterator[S3Proxy]:
+    """A proxy before `upstream`, until the end of the block; `port`: where one was before, as if it came up again."""
     proxy = S3Proxy(upstream)
-    server = _Server(("127.0.0.1", 0), _Handler)
+    server = _Server(("127.0.0.1", port), _Handler)
     server.proxy = proxy
     proxy.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

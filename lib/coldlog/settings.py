@@ -184,6 +184,91 @@ class CopySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TierSettings:
+    """When a partition of the tier is processed, and by whom. Kafka's names where Kafka has one."""
+
+    scheduled: bool = setting(
+        False,
+        "copy_segments keeps a schedule and leases in tier_schedule below warehouse.uri; once it is there, always",
+    )
+    process_interval_ms: int = setting(
+        30_000, "a partition is processed so long after it was last", at_least=1, key="rlm.process.interval.ms"
+    )
+    retry_interval_ms: int = setting(
+        30_000, "a partition that failed is tried again after so long", at_least=1, key="rlm.retry.interval.ms"
+    )
+    lease_ms: int = setting(
+        60_000,
+        "a run that was killed keeps its partitions from others for so long; clocks of hosts differ by less",
+        at_least=3_000,
+        at_most=86_400_000,
+    )
+    assignments: Uri | None = setting(
+        None,
+        "CSV file topic,partition,role: of which partitions this host is leader or follower; without it, of all leader",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireSettings:
+    """What expire_segments deletes. Kafka's names where Kafka has one; -1 is without end."""
+
+    retention_ms: int = setting(-1, "segments whose records are all older go", at_least=-1, key="retention.ms")
+    retention_bytes: int = setting(
+        -1, "of each partition the oldest segments go that are beyond so many bytes", at_least=-1, key="retention.bytes"
+    )
+    retentions: Uri | None = setting(
+        None, "CSV file topic,retention_ms,retention_bytes: of single topics, in place of the two above"
+    )
+    pass_future_timestamps: bool = setting(
+        False, "delete segments that are later than now too, where those behind them are expired by time"
+    )
+    log_start_of_directories: bool = setting(
+        False, "what lies below the log start of copy.log_directories goes; a broker moves it by its own retention too"
+    )
+    log_start_of_brokers: bool = setting(
+        False,
+        "what lies below the log start that log_start_offsets.bootstrap_servers tells goes; only of brokers that tier",
+    )
+    orphan_min_age_ms: int = setting(
+        86_400_000,
+        "objects that belong to nothing are kept so long, and for the retention",
+        at_least=60_000,
+        key="expire.orphan.min.age.ms",
+    )
+    threads: int = setting(
+        10, "partitions expired at once", at_least=1, at_most=1024, key="remote.log.manager.expiration.thread.pool.size"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSettings:
+    """How archived records are fetched, and how fast. Kafka's names where Kafka has one."""
+
+    timeout_ms: int = setting(
+        30_000, "fetch_records asks again for so long what does not answer", at_least=0, at_most=2**31 - 1
+    )
+    max_bytes_per_second: ByteCount = setting(
+        ByteCount(2**63 - 1),
+        "read quota of a process that fetches; the default is none",
+        at_least=1,
+        key="remote.log.manager.fetch.max.bytes.per.second",
+    )
+    quota_window_num: int = setting(
+        11, "windows that the rate is taken over", at_least=1, key="remote.log.manager.fetch.quota.window.num"
+    )
+    quota_window_size_seconds: int = setting(
+        1, "length of a window", at_least=1, key="remote.log.manager.fetch.quota.window.size.seconds"
+    )
+    threads: int = setting(
+        10, "reads of the archive at once", at_least=1, at_most=1024, key="remote.log.reader.threads"
+    )
+    max_pending: int = setting(
+        100, "fetches that may wait; more are refused", at_least=1, key="remote.log.reader.max.pending.tasks"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScanSettings:
     """When a listing is believed."""
 
@@ -311,6 +396,9 @@ class Settings:
     log_start_offsets: LogStartOffsetsSettings = LogStartOffsetsSettings()
     metadata: MetadataSettings = MetadataSettings()
     copy: CopySettings = CopySettings()
+    expire: ExpireSettings = ExpireSettings()
+    tier: TierSettings = TierSettings()
+    fetch: FetchSettings = FetchSettings()
     scan: ScanSettings = ScanSettings()
     index: IndexSettings = IndexSettings()
     build: BuildSettings = BuildSettings()
@@ -355,6 +443,9 @@ SETTING_GROUPS: dict[str, type] = {
     "log_start_offsets": LogStartOffsetsSettings,
     "metadata": MetadataSettings,
     "copy": CopySettings,
+    "expire": ExpireSettings,
+    "tier": TierSettings,
+    "fetch": FetchSettings,
     "scan": ScanSettings,
     "index": IndexSettings,
     "build": BuildSettings,

@@ -30,9 +30,9 @@ def bag(airflow: AirflowHome) -> dict[str, Any]:
     return facts(replace(airflow, variables={}))
 
 
-def test_every_file_imports_and_there_are_three_dags(bag: dict[str, Any]) -> None:
+def test_every_file_imports_and_there_are_four_dags(bag: dict[str, Any]) -> None:
     assert (bag["import_errors"], bag["warnings"]) == ({}, [])
-    assert sorted(bag["dags"]) == ["coldlog_lookup", "coldlog_maintenance", "coldlog_pipeline"]
+    assert sorted(bag["dags"]) == ["coldlog_expiry", "coldlog_lookup", "coldlog_maintenance", "coldlog_pipeline"]
 
 
 def test_a_file_that_does_not_import_is_seen(airflow: AirflowHome, tmp_path: Path) -> None:
@@ -42,7 +42,12 @@ def test_a_file_that_does_not_import_is_seen(airflow: AirflowHome, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("dag_id", "schedule"),
-    [("coldlog_pipeline", "@hourly"), ("coldlog_maintenance", "@daily"), ("coldlog_lookup", "None")],
+    [
+        ("coldlog_pipeline", "@hourly"),
+        ("coldlog_maintenance", "@daily"),
+        ("coldlog_expiry", "@daily"),
+        ("coldlog_lookup", "None"),
+    ],
 )
 def test_runs_are_on_time_never_overlap_and_are_not_made_up_for(
     bag: dict[str, Any], dag_id: str, schedule: str
@@ -90,7 +95,7 @@ def test_each_table_is_an_asset_by_name_and_says_where_it_lies(airflow: AirflowH
 
 def test_a_warehouse_that_depends_on_the_directory_is_refused_where_airflow_shows_it(airflow: AirflowHome) -> None:
     errors = facts(airflow, COLDLOG_WAREHOUSE="warehouse")["import_errors"]
-    assert len(errors) == 3
+    assert len(errors) == 4
     assert all("expected an absolute path or a URI" in error for error in errors.values())
 
 
@@ -108,12 +113,14 @@ def test_the_environment_says_what_differs_between_deployments(airflow: AirflowH
         COLDLOG_POOL="writers",
         COLDLOG_PIPELINE_SCHEDULE="*/10 * * * *",
         COLDLOG_MAINTENANCE_SCHEDULE="@weekly",
+        COLDLOG_EXPIRY_SCHEDULE="@monthly",
         COLDLOG_RETRIES="7",
         COLDLOG_RETRY_DELAY_SECONDS="30",
         COLDLOG_TIMEOUT_MINUTES="90",
     )["dags"]
     assert told["coldlog_pipeline"]["schedule"] == "*/10 * * * *"
     assert told["coldlog_maintenance"]["schedule"] == "@weekly"
+    assert told["coldlog_expiry"]["schedule"] == "@monthly"
     task = told["coldlog_pipeline"]["tasks"][0]
     assert (task["conn_id"], task["pool"]) == ("spark_cluster", "writers")
     assert (task["retries"], task["retry_delay_s"], task["timeout_s"]) == (7, 30, 5400)

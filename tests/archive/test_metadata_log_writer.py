@@ -1,9 +1,12 @@
-"""Events appended to a log of our own: read back in order, cut anywhere, never misread, by one process at a time."""
+"""Events appended to a log of our own: read back in order, cut anywhere, never misread, by many processes at once."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,10 @@ from hypothesis import strategies as st
 
 from coldlog.archive.local_store import LocalStore
 from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
-from coldlog.archive.metadata_log_writer import MARKER, writing_metadata_log
+from coldlog.archive.metadata_log_writer import MARKER, holding_jobs_lock, writing_metadata_log
 from coldlog.errors import ArchiveError, RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
+from coldlog.settings_sources import REPOSITORY
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 Read = dict[int, list[tuple[int, int, bytes | None]]]
@@ -135,12 +139,85 @@ def _full() -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_two_do_not_append_at_once(tmp_path: Path) -> None:
+def test_two_that_append_in_turn_go_on_behind_each_other_and_behind_full_files(tmp_path: Path) -> None:
+    values = [b"%03d" % number * 20 for number in range(40)]
+    with (
+        writing_metadata_log(str(tmp_path), partition_count=1, segment_bytes=500) as one,
+        writing_metadata_log(str(tmp_path), partition_count=1, segment_bytes=500) as other,
+    ):
+        writers = [one, one, other, other, other, other, one, other, other, other]
+        appended = [writers[number % 10].append(0, [value], 1) for number, value in enumerate(values)]
+    assert appended == list(range(40))
+    assert [(offset, value) for offset, _, value in read(tmp_path)[0]] == list(enumerate(values))
+
+
+@given(cut=st.integers(1, 60))
+def test_tail_that_another_process_left_when_it_was_killed_is_cut_off_before_the_next_append(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    directory = tmp_path_factory.mktemp("killed")
+    with writing_metadata_log(str(directory), partition_count=1) as writer:
+        writer.append(0, [b"before"], 1)
+        append(directory, b"by another", b"killed in this")
+        log = log_of(directory)
+        log.write_bytes(log.read_bytes()[:-cut])
+        assert writer.append(0, [b"behind"], 2) == 2
+    assert [value for _, _, value in read(directory)[0]] == [b"before", b"by another", b"behind"]
+
+
+def test_damage_that_came_behind_what_was_appended_here_is_refused_and_not_cut(tmp_path: Path) -> None:
     with writing_metadata_log(str(tmp_path), partition_count=1) as writer:
-        writer.append(0, [b"a"], 1)
-        with pytest.raises(UsageError, match="run one at a time"):
-            append(tmp_path, b"b")
-    assert append(tmp_path, b"b") == [1]
+        writer.append(0, [b"before"], 1)
+        end = log_of(tmp_path).stat().st_size
+        append(tmp_path, b"damaged", b"good")
+        content = bytearray(log_of(tmp_path).read_bytes())
+        content[end + 30] ^= 1
+        log_of(tmp_path).write_bytes(content)
+        with pytest.raises(ArchiveError):
+            writer.append(0, [b"behind"], 2)
+        assert log_of(tmp_path).read_bytes() == content
+        log_of(tmp_path).write_bytes(content[:10])
+        with pytest.raises(ArchiveError, match="became shorter"):
+            writer.append(0, [b"behind"], 2)
+
+
+def test_processes_that_append_at_once_lose_nothing_and_keep_their_own_order(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from coldlog.archive.metadata_log_writer import writing_metadata_log\n"
+        "with writing_metadata_log(sys.argv[1], partition_count=2, segment_bytes=2000) as writer:\n"
+        "    for number in range(60):\n"
+        "        writer.append(number % 2, [f'{sys.argv[2]} {number:03d}'.encode()], 1)\n"
+    )
+    environment = {"PYTHONPATH": str(REPOSITORY / "lib")}
+    started = [
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name], env=environment) for name in "abc"
+    ]
+    assert [each.wait() for each in started] == [0, 0, 0]
+    found = read(tmp_path)
+    for partition in (0, 1):
+        values = [(value or b"").decode() for _, _, value in found[partition]]
+        assert [offset for offset, _, _ in found[partition]] == list(range(90))
+        for name in "abc":
+            assert [v for v in values if v.startswith(name)] == [f"{name} {n:03d}" for n in range(partition, 60, 2)]
+
+
+def test_lock_that_another_process_keeps_is_waited_for_no_longer_than_told(tmp_path: Path) -> None:
+    with writing_metadata_log(str(tmp_path), partition_count=1, lock_wait_s=0) as writer:
+        with (tmp_path / MARKER).open("rb") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            with pytest.raises(RetriableError, match="locked for 0 s"):
+                writer.append(0, [b"a"], 1)
+        assert writer.append(0, [b"a"], 1) == 0
+
+
+def test_job_that_must_run_alone_meets_no_other_and_those_that_need_not_meet_each_other(tmp_path: Path) -> None:
+    log = str(tmp_path)
+    with holding_jobs_lock(log, is_shared=False), pytest.raises(UsageError, match="run one at a time"):
+        holding_jobs_lock(log, is_shared=True).__enter__()
+    shared = holding_jobs_lock(log, is_shared=True)
+    with shared, holding_jobs_lock(log, is_shared=True), pytest.raises(UsageError, match="run one at a time"):
+        holding_jobs_lock(log, is_shared=False).__enter__()
 
 
 def test_number_of_partitions_stays_what_it_was(tmp_path: Path) -> None:

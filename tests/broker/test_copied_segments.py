@@ -4,7 +4,7 @@ to tier the topic: it takes the segments for its own, deletes what it has itself
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,16 @@ from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive_for_writing
 from coldlog.brokers.kafka_client import Cluster, open_cluster
 from coldlog.formats.limits import DecodeLimits
+from coldlog.model.states import RemoteLogSegmentState
 from coldlog.operations.copy_segments import CopyOptions, CopySummary, copy_segments
-from coldlog.operations.event_logs import topic_event_log
+from coldlog.operations.event_logs import KnownEventLog, topic_event_log
+from coldlog.operations.expire_partition import ExpiryOutcome, ExpiryRules, PartitionExpiry
+from coldlog.operations.expire_segments import ExpireOptions, Tier, expire_segments
+from coldlog.operations.expiry_state import LogSources
 from coldlog.operations.system_clock import SystemClock
+from coldlog.operations.tier_partitions import TierPartitions
+from coldlog.operations.tier_schedule import ScheduleOptions, TierSchedule, tier_schedule_table
+from coldlog.tier.expiry import Retention
 from coldlog.tier.quota_config import QuotaConfig
 
 TOPIC = "copied"
@@ -175,3 +182,56 @@ def test_offsets_for_times_are_answered_from_the_copies(handed: Handed) -> None:
 def test_log_start_is_still_the_first_offset(handed: Handed) -> None:
     assert handed.broker.log_starts_as_kafka_tells()[TOPIC, 0] == 0
     assert (Path(handed.broker.tier) / "kafka-tiered-storage").is_dir()
+
+
+def expire(handed: Handed, cluster: Cluster, folder: Path, broker_id: int) -> dict[str, PartitionExpiry]:
+    """What expire_segments makes of the partitions of the live topic, whose records are of 2023."""
+    clock, archive = SystemClock(), open_archive_for_writing(str(handed.broker.tier))
+    options = ScheduleOptions(holder="test", broker_id=broker_id, ignores_times=True)
+    with topic_event_log(cluster, METADATA_TOPIC) as events:
+        tier = Tier(
+            archive=archive,
+            events=events,
+            sources=LogSources(archive=archive, limits=OPTIONS.limits, supplied_log_starts={}),
+            schedule=TierSchedule(tier_schedule_table(str(folder)), clock, options),
+            partitions=TierPartitions.below(str(folder), clock),
+            clock=clock,
+        )
+        rules = ExpiryRules(retention=Retention(retention_ms=86_400_000), deletes_of_others=False)
+        summary = expire_segments(tier, ExpireOptions(broker_id=broker_id, rules=rules))
+    return {each.partition.topic: each for each in summary.partitions}
+
+
+def test_what_another_one_has_announced_is_left_to_it(handed: Handed, cluster: Cluster, tmp_path: Path) -> None:
+    found = expire(handed, cluster, tmp_path, broker_id=102)[TOPIC]
+    assert (found.outcome, found.deleted_count) == (ExpiryOutcome.NOT_OURS, 0)
+    assert "tiers it, and expires what it tiers" in found.why
+
+
+def test_what_was_copied_of_a_topic_that_no_broker_tiers_expires_by_events_in_the_live_topic(
+    handed: Handed, cluster: Cluster, tmp_path: Path
+) -> None:
+    broker, topic = handed.broker, "expired"
+    make_topic(broker, topic, partition_count=1, configs={"internal.segment.bytes": TIERED["internal.segment.bytes"]})
+    with producer(broker) as client:
+        for number in range(200):
+            client.send(topic, b"%05d" % number * 100, partition=0, timestamp_ms=START_MS + number)
+            client.flush()
+    store = LocalStore(root=str(broker.data), uri=str(broker.data))
+    broker.wait_until(
+        lambda: read_checkpoint(store, HIGH_WATERMARK_CHECKPOINT).get((topic, 0), 0) >= 200, "the high watermark"
+    )
+    options, archive = replace(OPTIONS, topics=(topic,)), open_archive_for_writing(str(broker.tier))
+    with topic_event_log(cluster, METADATA_TOPIC) as events:
+        copied = copy_segments([str(broker.data)], archive, events, options, SystemClock())
+    logs = broker.tiered_logs(topic, 0)
+    assert copied.copied_count == len(logs) >= 4
+    found = expire(handed, cluster, tmp_path, OPTIONS.broker_id)[topic]
+    assert (found.outcome, found.deleted_count) == (ExpiryOutcome.DONE, len(logs))
+    assert not broker.tiered_logs(topic, 0)
+    with topic_event_log(cluster, METADATA_TOPIC) as events:
+        known = KnownEventLog(events)
+    states = {each.state for each in known.segments_of(found.partition)}
+    assert states == {RemoteLogSegmentState.DELETE_SEGMENT_FINISHED}
+    assert known.is_complete
+    assert expire(handed, cluster, tmp_path, OPTIONS.broker_id)[topic].deleted_count == 0

@@ -63,6 +63,8 @@ CURRENT = (FIRST, RESTARTED, LAST)
 """Acts in which the index knows all that is archived."""
 NONE, FILES, LIVE = "none", "files", "live"
 TIERED = frozenset({(ORDERS, 0), (ORDERS, 1), (KEPT, 0), (PAID, 0), (AGAIN, 0), (BRIEF, 0)})
+_PATIENCE_MS = 600_000
+"""Thousands of questions at once take a busy machine longer than the 30 s of the settings."""
 LIMITS = DecodeLimits(max_batch_bytes=128 << 20, max_decompressed_bytes=128 << 20)
 REQUIRED, STALE, OPEN_ENDED, UNKNOWN, UNSUPPORTED = (
     ErrorCode.LOCAL_REQUIRED,
@@ -174,7 +176,7 @@ class Comparisons:
         rows, warehouse = [each.row for each in questions], Warehouse(spark=self.spark, uri=str(self.location))
         ours, in_bulk, local_starts = {}, {}, []
         for (name, tier), compatible in product(self.tiers.items(), (False, True)):
-            options = LookupOptions(local=tier, broker_compatible=compatible)
+            options = LookupOptions(local=tier, broker_compatible=compatible, timeout_ms=_PATIENCE_MS)
             with OffsetReader(str(self.location), options) as reader:
                 answers = reader.list_offsets(rows)
             ours[name, compatible] = [_ours(each) for each in answers]

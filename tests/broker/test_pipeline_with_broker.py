@@ -12,7 +12,8 @@ from coldlog.brokers.kafka_client import Cluster
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
-from coldlog.operations.log_starts import ask_log_start_offsets, merge_log_start_offsets, read_log_start_offsets
+from coldlog.operations.log_starts import ask_log_start_offsets, merge_log_start_offsets
+from coldlog.operations.supplied_log_starts import read_log_start_offsets
 from coldlog.tables.discrepancies import DISCREPANCIES
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.partition_metadata import PARTITION_METADATA

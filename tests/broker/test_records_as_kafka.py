@@ -11,12 +11,20 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from pyspark.sql import SparkSession
 
 from broker.program_runner import run_program
 from broker.scenario import START_MS, TIERED, Scenario, make_topic
 from broker.tiered_broker import TieredBroker
+from coldlog.brokers.kafka_client import open_cluster
+from coldlog.errors import UsageError
+from coldlog.operations.replay import ReplayOptions, replay
+from coldlog.operations.replay_sinks import TopicSink
+from coldlog.operations.replay_state import ReplayStates
+from coldlog.operations.system_clock import SystemClock
+from coldlog.replay.order import iter_merged
+from coldlog.source.options import read_options
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import run_pipeline
@@ -127,3 +135,55 @@ def test_every_row_is_that_of_sparks_own_source(ledger: TieredBroker, warehouse:
     assert counts["uncommitted"] - counts["committed"] == 60, "two transactions of thirty records were aborted"
     assert 0 < counts["from"] < counts["uncommitted"]
     assert 0 < counts["at"] < counts["uncommitted"]
+
+
+def consumed(broker: TieredBroker, topic: str) -> list[tuple[Any, ...]]:
+    """Everything in partition 0, as Kafka's readers get it."""
+    place = TopicPartition(topic, 0)
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest")
+    consumer.assign([place])
+    (end,) = consumer.end_offsets([place]).values()
+    found: list[tuple[Any, ...]] = []
+    while len(found) < end:
+        polled = consumer.poll(timeout_ms=10_000)
+        assert polled, f"{len(found)} of {end} records came"
+        found += [(each.timestamp, each.key, each.value, list(each.headers)) for each in polled[place]]
+    consumer.close()
+    return found
+
+
+def test_a_replay_into_a_topic_has_one_order_and_the_records_own_times(
+    ledger: TieredBroker, warehouse: Warehouse, spark: SparkSession
+) -> None:
+    make_topic(ledger, "replayed", partition_count=1)
+    told = {
+        "subscribe": TOPIC,
+        "kafka.isolation.level": "read_committed",
+        "endingoffsets": json.dumps(archive_end(warehouse)),
+    }
+    source = read_options({"warehouse.uri": warehouse.uri, "archive.uri": str(ledger.tier), **told})
+    cluster = open_cluster(ledger.bootstrap_servers, 20_000, None)
+    states, clock = ReplayStates.of_warehouse(warehouse.uri), SystemClock()
+    with pytest.raises(UsageError, match="topic replayed has 1 partitions, and no partition 1"):
+        replay(spark, ReplayOptions(source=source), TopicSink(cluster=cluster, topic="replayed"), states, clock)
+    with pytest.raises(UsageError, match="there is no topic elsewhere at"):
+        replay(spark, ReplayOptions(source=source), TopicSink(cluster=cluster, topic="elsewhere"), states, clock)
+    sink = TopicSink(cluster=cluster, topic="replayed", to_partition=0)
+    summary = replay(spark, ReplayOptions(source=source), sink, states, clock)
+    found = consumed(ledger, "replayed")
+    reading = spark.read.format("coldlog").options(**told, includeHeaders="true")
+    rows = reading.options(**{"warehouse.uri": warehouse.uri, "archive.uri": str(ledger.tier)}).load().collect()
+    by_place: dict[tuple[str, int], list[Any]] = {}
+    for row in sorted(rows, key=lambda row: row["offset"]):
+        by_place.setdefault((row["topic"], row["partition"]), []).append(row)
+    heads = {
+        place: [(round(row["timestamp"].timestamp() * 1000), at) for at, row in enumerate(own)]
+        for place, own in by_place.items()
+    }
+    expected = []
+    for place, (timestamp_ms, at) in iter_merged(heads):
+        row = by_place[place][at]
+        headers = [(each["key"], bytes(each["value"])) for each in row["headers"] or ()]
+        expected.append((timestamp_ms, row["key"], row["value"], headers))
+    assert found == expected
+    assert summary.record_count == len(found) > 500

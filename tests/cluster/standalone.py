@@ -46,7 +46,14 @@ def running_cluster(
     base = {
         key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK", "SPARK", "AWS"))
     }
-    everywhere = {**base, **environment, "SPARK_HOME": str(_SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
+    # None of these lives long enough for the optimizing compiler.
+    everywhere = {
+        **base,
+        **environment,
+        "SPARK_HOME": str(_SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
+    }
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, class_name: str, *arguments: str, ready: re.Pattern[str]) -> str:

@@ -24,6 +24,7 @@ def _on_cluster(
         f"cluster.python={workers_python()}",
         "spark.driver.memory=1g",
         "spark.executor.memory=1g",
+        "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
         "spark.sql.shuffle.partitions=2",
     )
     environment = {**s3, "MASTER": cluster.master, "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import sys
 
+# Makes pyspark tell Delta's conflicts as exceptions of its own.
+import delta.exceptions  # noqa: F401
 from pyspark.errors import PySparkException
 
 from coldlog.session import spark_session

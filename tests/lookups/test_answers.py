@@ -10,7 +10,10 @@ import pytest
 
 from coldlog.errors import UsageError
 from coldlog.lookups.answers import starting_offsets, write_json_lines
-from coldlog.lookups.rows import ANSWER_SCHEMA
+from coldlog.lookups.rows import ANSWER_SCHEMA, LIST_OFFSETS_SCHEMA
+from coldlog.model.list_offsets import ErrorCode
+
+NONE, LOCAL_REQUIRED = ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED
 
 
 def _answers(*rows: tuple[str, int, int | None, str | None]) -> pa.Table:
@@ -47,16 +50,32 @@ def test_json_lines_hold_one_object_a_request_in_order(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["answers.jsonl"]
 
 
+def _told(*rows: tuple[str, int, int, int | None, ErrorCode, int | None]) -> pa.Table:
+    names = ("topic", "partition", "timestamp_ms", "offset", "error_code", "local_start_offset")
+    full = [{**dict(zip(names, row, strict=True)), "error": row[4].name} for row in rows]
+    return pa.Table.from_pylist(full, schema=LIST_OFFSETS_SCHEMA)
+
+
 def test_starting_offsets_begin_at_the_end_where_nothing_is_late_enough() -> None:
-    text = starting_offsets(_answers(("orders", 0, 7, None), ("orders", 10, None, None), ("x", 0, 0, None)))
+    text = starting_offsets(
+        _told(("orders", 0, 5, 7, NONE, 90), ("orders", 10, 5, None, NONE, 90), ("x", 0, 5, 0, NONE, None))
+    )
     assert json.loads(text) == {"orders": {"0": 7, "10": -1}, "x": {"0": 0}}
+
+
+def test_starting_offsets_lose_nothing_that_is_not_archived_yet() -> None:
+    later = (("orders", 0, 5, None, LOCAL_REQUIRED, 90), ("orders", 1, 5, None, LOCAL_REQUIRED, None))
+    text = starting_offsets(_told(*later, ("orders", 2, -1, None, LOCAL_REQUIRED, 90)))
+    assert json.loads(text) == {"orders": {"0": 90, "1": -2, "2": -1}}
 
 
 def test_starting_offsets_refuse_what_they_cannot_say() -> None:
     with pytest.raises(UsageError, match="UNKNOWN_TOPIC"):
-        starting_offsets(_answers(("orders", 0, None, "UNKNOWN_TOPIC_OR_PARTITION")))
+        starting_offsets(_told(("orders", 0, 5, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)))
     with pytest.raises(UsageError, match="asked for twice"):
-        starting_offsets(_answers(("orders", 0, 1, None), ("orders", 0, 2, None)))
+        starting_offsets(_told(("orders", 0, 5, 1, NONE, None), ("orders", 0, 5, 2, NONE, None)))
+    with pytest.raises(UsageError, match="LOCAL_REQUIRED"):
+        starting_offsets(_told(("orders", 0, -4, None, LOCAL_REQUIRED, 90)))
 
 
 def test_answers_to_a_place_that_cannot_be_written_are_a_usage_error(tmp_path: Path) -> None:

@@ -33,8 +33,10 @@ from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import IndexDepth
 from coldlog.operations.build import build_indexes
+from coldlog.operations.expectation_suites import load_suites
 from coldlog.operations.materialize import materialize_metadata
 from coldlog.operations.scan import scan_segments
+from coldlog.operations.validate import validate_tables
 from coldlog.reader import OffsetReader
 from coldlog.tables.discrepancies import DISCREPANCIES
 from coldlog.tables.partition_metadata import PARTITION_METADATA
@@ -142,6 +144,8 @@ def test_segments_and_answers_are_the_broker_s(spark: SparkSession, tmp_path: Pa
     counts = warehouse.read(DISCREPANCIES).groupBy("kind").count().collect()
     # What is stored is smaller or larger than what was announced, and no discrepancy.
     assert {row["kind"]: row["count"] for row in counts} == ({"copy_unfinished": 3} if variant == "faults" else {})
+    validated = validate_tables(warehouse, load_suites(), is_full=True)
+    assert [each.expectation.id for table in validated.tables for each in table.verdicts if not each.is_met] == []
 
 
 def test_at_batch_depth_a_lookup_decrypts_the_chunks_of_one_batch(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
+from coldlog.archive.metadata_log_writer import holding_jobs_lock
 from coldlog.entry_point import job_argument_parser, run_plain_job
-from coldlog.operations.copy_job import copy
+from coldlog.operations.copy_job import add_copy_options, copy
 from coldlog.settings_sources import REPOSITORY
 
 
@@ -32,12 +33,13 @@ def arguments(tmp_path: Path) -> list[str]:
         "archive.uri": tmp_path / "archive",
         "metadata.uri": tmp_path / "metadata",
         "rlmm.config.remote.log.metadata.topic.num.partitions": 2,
+        "warehouse.uri": tmp_path / "warehouse",
     }
     return [each for key, value in settings.items() for each in ("--set", f"{key}={value}")]
 
 
 def run(arguments: list[str]) -> int:
-    return run_plain_job(copy, job_argument_parser("copy_segments: which?"), arguments)
+    return run_plain_job(copy, add_copy_options(job_argument_parser("copy_segments: which?")), arguments)
 
 
 def test_run_tells_what_it_copied_and_the_next_one_finds_nothing(
@@ -74,9 +76,10 @@ def test_partition_that_failed_fails_the_run_and_one_that_is_held_back_does_not(
         ("copy.log_directories=s3://bucket/logs", "must be directories of this machine"),
         ("archive.layout=aiven", "copy_segments writes local_tiered_storage alone"),
         ("metadata.source=topic", "needs metadata.bootstrap_servers"),
-        ("metadata.source=table", "announces what it copies in a directory"),
-        ("metadata.uri=s3://bucket/rlmm", "announces what it copies in a directory"),
+        ("metadata.source=table", "announces what it does in a directory"),
+        ("metadata.uri=s3://bucket/rlmm", "announces what it does in a directory"),
         ("remote.log.manager.copy.max.bytes.per.second=0", "expected bytes"),
+        ("archive.uri=tests/golden/kafka-sample/archive", "is a sample of this repository"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_and_nothing_is_copied(
@@ -94,3 +97,55 @@ def test_job_runs_as_a_program_without_java(arguments: list[str], tmp_path: Path
         [sys.executable, str(job), *arguments], env=environment, capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stderr.count("2 segments copied")) == (0, 1), ended.stderr
+
+
+def test_schedule_that_was_begun_is_kept_to_from_then_on_unless_times_are_to_be_ignored(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*arguments, "--set", "tier.scheduled=true"]) == 0
+    assert "2 segments copied" in capsys.readouterr().err
+    assert run(arguments) == 0
+    assert "1 partition not due" in capsys.readouterr().err
+    assert run([*arguments, "--all"]) == 0
+    assert "not due" not in capsys.readouterr().err
+    elsewhere = ["--set", f"warehouse.uri={tmp_path / 'elsewhere'}"]
+    assert run([*arguments, *elsewhere]) == 0
+    assert "not due" not in capsys.readouterr().err
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_copy_without_a_schedule_and_others_do_not_meet_on_one_log(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 0
+    with holding_jobs_lock(str(tmp_path / "metadata"), is_shared=True):
+        assert run(arguments) == 2
+        assert "run one at a time, or all of them with tier.scheduled=true" in capsys.readouterr().err
+        assert run([*arguments, "--set", "tier.scheduled=true"]) == 0
+
+
+def test_only_partitions_that_this_host_leads_are_copied(arguments: list[str], tmp_path: Path) -> None:
+    roles = tmp_path / "roles.csv"
+    for role, copied in (("follower", 0), ("leader", 2)):
+        roles.write_text(f"topic,partition,role\norders,0,{role}\npayments,3,leader\n")
+        assert run([*arguments, "--set", f"tier.assignments={roles}"]) == 0
+        assert len(list((tmp_path / "archive").glob("*/orders-0-*/*.log"))) == copied
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("topic,partition\norders,0\n", "the first line must name topic,partition,role"),
+        ("topic,partition,role\norders,0,owner\n", "line 2: a number, and leader or follower, are expected"),
+        ("topic,partition,role\norders,x,leader\n", "line 2: a number, and leader or follower, are expected"),
+        ("topic,partition,role\norders,0,leader\norders,0,follower\n", "line 3: orders-0 is named twice"),
+    ],
+)
+def test_assignments_that_say_something_else_are_refused(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, told: str
+) -> None:
+    (tmp_path / "roles.csv").write_text(content)
+    assert run([*arguments, "--set", f"tier.assignments={tmp_path / 'roles.csv'}"]) == 2
+    assert told in capsys.readouterr().err
+    assert run([*arguments, "--set", f"tier.assignments={tmp_path / 'none.csv'}"]) == 2
+    assert "tier.assignments cannot be read" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from pyspark.sql import SparkSession
 from builders.broker_directory import write_broker_directory
 from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_offset_checkpoint, write_partition
 from builders.mirror_writer import golden_topics
-from builders.segment_builder import Batch, Record, Segment, abort_marker
+from builders.segment_builder import Batch, Record, Segment, abort_marker, build_batch
+from builders.side_files import build_leader_epoch_checkpoint
 from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive_for_writing
@@ -248,6 +250,38 @@ def test_segment_that_kafka_would_not_tier_holds_its_partition_back_and_no_other
     summary = tier.copy()
     assert outcomes(summary) == {"orders-0": CopyOutcome.HELD_BACK, "payments-0": CopyOutcome.DONE}
     assert (tier.finished(), tier.segments().get(ORDERS, ())) == ([], ())
+
+
+def test_log_that_is_shorter_than_its_index_says_is_held_back(tier: Tier) -> None:
+    """Cut where a batch ends, as a mirror that is not done may be: no checksum tells."""
+    log = tier.logs / "orders-0" / f"{0:020d}.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole[: len(build_batch(segment(0, aborts=True).batches[0]))])
+    cut = only(tier.copy())
+    assert (cut.outcome, cut.copied_count) == (CopyOutcome.HELD_BACK, 0)
+    assert "the log was cut, or its mirror is not done" in cut.why
+    assert not tier.segments()
+    log.write_bytes(whole)
+    assert only(tier.copy()).copied_count == 2
+
+
+def test_what_the_broker_has_let_go_of_is_still_the_tiers(spark: SparkSession, tier: Tier) -> None:
+    """A broker that does not tier raises its first leader epoch to where its own retention lets the log begin."""
+    tier.copy()
+    folder = tier.logs / "orders-0"
+    shutil.rmtree(folder)
+    write_partition(tier.logs, "orders", 0, [segment(n * 10, aborts=not n) for n in range(4)], first=2)
+    (folder / "leader-epoch-checkpoint").write_bytes(build_leader_epoch_checkpoint([(0, 20)]))
+    write_offset_checkpoint(tier.logs / LOG_STARTS, {("orders", 0): 20})
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 40})
+    assert only(tier.copy()).copied_count == 1
+    newest = stem_of(ORDERS, tier.segments()[ORDERS][-1])
+    archived = (tier.archive / ROOT_DIRECTORY / f"{newest}.leader_epoch_checkpoint").read_bytes()
+    entries = read_leader_epoch_checkpoint(memoryview(archived)).entries
+    assert [(each.leader_epoch, each.start_offset) for each in entries] == [(0, 0)]
+    warehouse = run_pipeline(spark, tier.archive, tier.warehouse, metadata=tier.metadata)
+    (row,) = warehouse.read(PARTITION_METADATA).collect()
+    assert (row["earliest_offset"], row["latest_tiered_offset"], row["served_segment_count"]) == (0, 29, 3)
 
 
 def test_damage_is_not_archived_and_ends_the_work_on_its_partition(tier: Tier) -> None:

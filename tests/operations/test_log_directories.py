@@ -14,6 +14,8 @@ from builders.segment_builder import Batch, Record, Segment, build_segment
 from coldlog.archive.layout import ArchiveLayout, SegmentFileKind
 from coldlog.archive.open_archive import LayoutOptions, open_archive
 from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.operations.expectation_suites import load_suites
+from coldlog.operations.validate import validate_tables
 from coldlog.reader import OffsetReader
 from coldlog.tables.definition import TableDefinition
 from coldlog.tables.partition_metadata import PARTITION_METADATA
@@ -109,6 +111,12 @@ def test_nothing_is_quarantined_or_unrecognized(mirrored: Warehouse) -> None:
 def rows_of(warehouse: Warehouse, table: TableDefinition, columns: tuple[str, ...]) -> list[tuple[object, ...]]:
     rows = warehouse.read(table).select(*columns).toArrow().to_pylist()
     return sorted((tuple(row[name] for name in columns) for row in rows), key=repr if columns is SAME_FACTS else None)
+
+
+def test_every_suite_holds_on_a_mirror(mirrored: Warehouse) -> None:
+    validated = validate_tables(mirrored, load_suites(), is_full=True)
+    assert [each.expectation.id for table in validated.tables for each in table.verdicts if not each.is_met] == []
+    assert sum(table.row_count for table in validated.tables) > 1_000
 
 
 def test_mirror_that_goes_on_is_followed(spark: SparkSession, tmp_path: Path) -> None:

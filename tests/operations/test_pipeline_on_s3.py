@@ -17,10 +17,11 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
 from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.warehouse import Warehouse
-from golden_warehouse import golden_queries
+from golden_warehouse import build_settings, golden_queries, run_pipeline
 from kafka_sample import KAFKA_SAMPLE
 from s3_proxy import S3Proxy
 from s3_server import SECRET_KEY, Bucket
@@ -71,20 +72,30 @@ def archive(bucket: Bucket, directory: Path) -> Bucket:
 def test_an_archive_in_a_bucket_gives_the_tables_of_the_directory_and_lookups_ask_for_one_batch(
     archive: Bucket, directory: Path, s3_proxy: S3Proxy, spark: SparkSession, tmp_path: Path
 ) -> None:
-    uris = [f"{key}={archive.uri(prefix)}" for key, prefix in PLACES.items()]
     s3_proxy.forget()
-    piped = _run_pipeline(tmp_path, *uris, f"warehouse.uri={tmp_path / 'bucket'}", "index.depth=batch")
+    piped = _run_pipeline(
+        tmp_path,
+        *(f"{key}={archive.uri(prefix)}" for key, prefix in PLACES.items()),
+        f"warehouse.uri={tmp_path / 'bucket'}",
+        "index.depth=batch",
+    )
     assert piped.returncode == 0, piped.stderr
     assert s3_proxy.requests
     _require_no_secret(piped.stdout + piped.stderr, tmp_path / "bucket")
 
-    paths = [f"archive.uri={directory}", f"metadata.uri={KAFKA_SAMPLE / 'rlmm'}"]
-    local = _run_pipeline(tmp_path, *paths, f"warehouse.uri={tmp_path / 'directory'}", "index.depth=batch")
-    assert local.returncode == 0, local.stderr
-    found, expected = (Warehouse(spark=spark, uri=str(tmp_path / name)) for name in ("bucket", "directory"))
+    found = Warehouse(spark=spark, uri=str(tmp_path / "bucket"))
+    expected = run_pipeline(
+        spark,
+        directory,
+        tmp_path / "directory",
+        metadata=KAFKA_SAMPLE / "rlmm",
+        settings=build_settings(IndexDepth.BATCH),
+    )
     # A bucket and a copy of files do not keep the times of files.
     times = ("log_modified_ms", "metadata_max_timestamp_ms")
-    assert table_contents(found, without=times) == table_contents(expected, without=times)
+    compared = table_contents(found, without=times)
+    for name, contents in table_contents(expected, without=times).items():
+        assert compared[name] == contents, name
 
     rows = found.read(OFFSET_INDEX).select("position", "size_bytes").collect()
     known = {f"bytes={row['position']}-{row['position'] + row['size_bytes'] - 1}" for row in rows}

@@ -26,7 +26,7 @@ def test_every_example_shows_what_comes(golden: Warehouse, golden_archive: Path)
         with redirect_stdout(printed):
             exec(example, names)
         assert printed.getvalue().strip() == expected.strip(), example
-    assert len(examples) == 4
+    assert len(examples) == 7
 
 
 def test_every_option_and_column_is_named() -> None:

@@ -57,6 +57,14 @@ def test_copy_that_was_never_finished_does_not_count_and_one_that_expired_does()
     assert planned(remote(0, 9, state=STARTED)) == [0, 10, 20, 30]
     assert planned(remote(0, 9, state=DELETED, was_copied=False)) == [0, 10, 20, 30]
     assert planned(remote(0, 9, state=DELETED), remote(10, 19, state=DELETING)) == [20, 30]
+    assert planned(remote(0, 9, state=DELETED), remote(10, 19)) == [20, 30]
+
+
+def test_segment_that_is_lost_behind_one_that_is_there_is_copied_again() -> None:
+    """Expiry takes the earliest first."""
+    assert planned(remote(0, 9), remote(10, 19, state=DELETED), remote(20, 29)) == [10, 30]
+    deposed = remote(0, 9, epochs={7: 0})
+    assert planned(deposed, remote(0, 9, state=DELETED), remote(10, 19)) == [20, 30], "not of this log"
 
 
 def test_what_lies_below_the_log_start_is_not_copied_and_the_segment_that_holds_it_is() -> None:

@@ -41,6 +41,17 @@ class LogFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogPosition:
+    """How far a partition was read: to a byte of a log file, where the batch of `next_offset` or a later one begins."""
+
+    base_offset: int = -1
+    position: int = 0
+    next_offset: int = 0
+    is_from_beginning: bool = True
+    """Reading began at offset 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataPartition:
     """The log segments of one partition of the metadata topic, by base offset."""
 
@@ -70,6 +81,53 @@ def iter_metadata_records(
                 yield record
 
 
+def read_new_records(
+    store: ObjectStore, topic: str, partition: int, since: LogPosition, limits: DecodeLimits
+) -> tuple[list[Record], LogPosition]:
+    """What was appended behind `since`, and how far the log was read now; nothing before it is read again.
+
+    Of a log whose offsets have no gaps, and that another process may append to: a gap is an `ArchiveError`.
+    """
+    found, at, lacking = _read_files(store, topic, partition, since, limits)
+    if lacking is not None:
+        # Sizes and names are not listed in one moment: a file may have grown and been followed by another in between.
+        more, at, lacking = _read_files(store, topic, partition, at, limits)
+        found += more
+    if lacking is not None:
+        raise ArchiveError(
+            Reason.OFFSETS_NOT_ASCENDING,
+            "offsets lack between two files of the log",
+            object_name=lacking.info.name,
+            expected=f"offset {at.next_offset}",
+            found=f"{lacking.base_offset}",
+        )
+    return [record for record in found if not record.is_control], at
+
+
+def _read_files(
+    store: ObjectStore, topic: str, partition: int, since: LogPosition, limits: DecodeLimits
+) -> tuple[list[Record], LogPosition, LogFile | None]:
+    """The third is the file before which offsets lack."""
+    files = [each for each in _list_files(store, f"{topic}-{partition}") if each.base_offset >= since.base_offset]
+    reader = _LogReader(store=store, sections=SectionReader(limits=limits), next_offset=since.next_offset)
+    found: list[Record] = []
+    at = since
+    for file, follows in pairwise((*files, None)):
+        if file is None:
+            break
+        if at.base_offset >= 0 and file.base_offset > at.next_offset:
+            return found, at, file
+        begin = since.position if file.base_offset == since.base_offset else 0
+        found += reader.iter_file(file, is_last=follows is None, from_position=begin)
+        at = LogPosition(
+            base_offset=file.base_offset,
+            position=reader.position,
+            next_offset=reader.next_offset,
+            is_from_beginning=at.is_from_beginning and (at.base_offset >= 0 or file.base_offset == 0),
+        )
+    return found, at, None
+
+
 def _list_files(store: ObjectStore, directory: str) -> tuple[LogFile, ...]:
     files = []
     for info in store.iter_objects(directory):
@@ -93,12 +151,22 @@ class _LogReader:
     store: ObjectStore
     sections: SectionReader
     next_offset: int = 0
+    position: int = 0
+    """Of the file that is read: behind its last whole batch."""
 
-    def iter_file(self, file: LogFile, *, is_last: bool) -> Iterator[Record]:
+    def iter_file(self, file: LogFile, *, is_last: bool, from_position: int = 0) -> Iterator[Record]:
         """Records of one file; before damage is raised, all that lie before it."""
-        self.next_offset = max(self.next_offset, file.base_offset)
+        self.next_offset, self.position = max(self.next_offset, file.base_offset), from_position
         name, size_bytes = file.info.name, file.info.size_bytes
-        position, needed, is_end = 0, 0, size_bytes == 0
+        if size_bytes < from_position:
+            raise ArchiveError(
+                Reason.LOG_SIZE_DIFFERS,
+                "log became shorter than what was read of it",
+                object_name=name,
+                expected=f"{from_position} bytes",
+                found=f"{size_bytes} bytes",
+            )
+        position, needed, is_end = from_position, 0, size_bytes == from_position
         while not is_end:
             wanted = min(max(_WINDOW_BYTES, needed), size_bytes - position)
             window = self.store.read_range(name, position, wanted)
@@ -113,6 +181,7 @@ class _LogReader:
             if is_end and is_last:
                 self._require_cut_tail(window[read.consumed_bytes :], name, position + read.consumed_bytes)
             position += read.consumed_bytes
+            self.position = position
             needed = read.needed_bytes
 
     def _require_cut_tail(self, tail: memoryview, name: str, position: int) -> None:

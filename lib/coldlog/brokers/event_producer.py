@@ -43,7 +43,17 @@ class EventProducer:
 def producing(cluster: Cluster, topic: str) -> Iterator[EventProducer]:
     """A producer, closed when the block is left."""
     kafka = client_library()
-    options = {
+    options = producer_options(cluster)
+    producer = watched(cluster, f"topic {topic}", lambda: kafka.KafkaProducer(**options))
+    try:
+        yield EventProducer(cluster=cluster, topic=topic, producer=producer)
+    finally:
+        producer.close(timeout=1.0)
+
+
+def producer_options(cluster: Cluster) -> dict[str, object]:
+    """What every producer is made with: idempotent, and acknowledged by all replicas that are in sync."""
+    return {
         **client_options(cluster),
         "acks": "all",
         "enable_idempotence": True,
@@ -54,8 +64,3 @@ def producing(cluster: Cluster, topic: str) -> Iterator[EventProducer]:
         "linger_ms": 0,
         "metrics_enabled": False,
     }
-    producer = watched(cluster, f"topic {topic}", lambda: kafka.KafkaProducer(**options))
-    try:
-        yield EventProducer(cluster=cluster, topic=topic, producer=producer)
-    finally:
-        producer.close(timeout=1.0)

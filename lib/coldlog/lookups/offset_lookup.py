@@ -55,7 +55,17 @@ def find_offsets_for_timestamps(
 
     In no hurry: only a timeout of a request's own counts.
     """
-    answers = list_offsets(warehouse, requests, replace(options, timeout_ms=_NO_HURRY_MS))
+    return answers_of_archive(list_offsets_in_no_hurry(warehouse, requests, options))
+
+
+def list_offsets_in_no_hurry(warehouse: Warehouse, requests: pa.Table, options: LookupOptions = _DEFAULTS) -> pa.Table:
+    """As `list_offsets`; only a timeout of a request's own counts."""
+    return list_offsets(warehouse, requests, replace(options, timeout_ms=_NO_HURRY_MS))
+
+
+def answers_of_archive(answers: pa.Table) -> pa.Table:
+    """Answers of `LIST_OFFSETS_SCHEMA` as those of `ANSWER_SCHEMA`: a time later than all that is archived is no
+    error."""
     is_told = pc.is_in(answers.column("error_code"), pa.array([ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED], pa.int32()))
     is_told = pc.and_(is_told, pc.or_(pc.greater_equal(answers["timestamp_ms"], 0), pc.equal(answers["error_code"], 0)))
     error = pc.if_else(is_told, pa.scalar(None, pa.string()), answers.column("error"))

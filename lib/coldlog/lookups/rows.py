@@ -16,7 +16,14 @@ import pyarrow.compute as pc
 
 from coldlog.lookups.questions import ROUTES, Answers, Indices, Questions
 from coldlog.lookups.served_index import NOTHING
-from coldlog.model.list_offsets import DEFAULT_TIMEOUT, NEWEST_VERSION, TIMEOUT_SINCE_VERSION, UNKNOWN_EPOCH, ErrorCode
+from coldlog.model.list_offsets import (
+    DEFAULT_TIMEOUT,
+    ISOLATION_LEVEL_SINCE_VERSION,
+    NEWEST_VERSION,
+    TIMEOUT_SINCE_VERSION,
+    UNKNOWN_EPOCH,
+    ErrorCode,
+)
 from coldlog.model.states import IsolationLevel
 
 REQUEST_SCHEMA = pa.schema(
@@ -117,6 +124,7 @@ def questions_of(
     levels = pc.fill_null(requests.column("isolation_level"), isolation_level.value)
     is_level = pc.is_in(levels, pa.array([each.value for each in IsolationLevel])).to_numpy().astype(np.bool_)
     is_committed = pc.equal(levels, IsolationLevel.READ_COMMITTED.value).to_numpy(zero_copy_only=False)
+    is_committed &= numbers["version"] >= ISOLATION_LEVEL_SINCE_VERSION
     questions = Questions(
         topics=requests.column("topic").combine_chunks(),
         partitions=numbers["partition"],

@@ -179,7 +179,7 @@ class ServedIndex:
         place = (topic, partition)
         if place in self._kept:
             return self._kept[place]
-        facts = self._find_facts(place)
+        facts = self.find_facts(topic, partition)
         found = None if facts is None else (facts, self._find_segments(place, facts.topic_id))
         self._kept_segments += 1 if found is None else 1 + len(found[1].segment_ids)
         if self._kept_segments > _KEPT_SEGMENTS:
@@ -187,6 +187,15 @@ class ServedIndex:
             self._kept_segments = 0
         self._kept[place] = found
         return found
+
+    def find_facts(self, topic: str, partition: int) -> PartitionFacts | None:
+        """Its row of partition_metadata alone."""
+        place = (topic, partition)
+        for _, rows in self._partitions.iter_parts(_partition_range(*place), "partition"):
+            at = rows.places.get(place)
+            if at is not None:
+                return rows.facts(at)
+        return None
 
     def find_stairs(self, segment: SegmentPlace, timestamps_ms: Int64s) -> FoundStairs:
         """For each timestamp the first record of the segment that is as late; timestamps ascend."""
@@ -236,13 +245,6 @@ class ServedIndex:
         """Closes the files."""
         for reader in (self._partitions, self._segments, self._segment_rows, self._stairs, self._batches):
             reader.close()
-
-    def _find_facts(self, place: tuple[str, int]) -> PartitionFacts | None:
-        for _, rows in self._partitions.iter_parts(_partition_range(*place), "partition"):
-            at = rows.places.get(place)
-            if at is not None:
-                return rows.facts(at)
-        return None
 
     def _find_segments(self, place: tuple[str, int], topic_id: str) -> ServedSegments:
         parts = [part for _, part in self._segments.iter_parts(_partition_range(*place), "start_offset")]

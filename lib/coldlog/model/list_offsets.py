@@ -47,6 +47,9 @@ _SINCE_VERSION = {
 TIMEOUT_SINCE_VERSION = 10
 """Before, a request carries no timeout of its own."""
 
+ISOLATION_LEVEL_SINCE_VERSION = 2
+"""Before, a request carries no isolation level: it reads uncommitted."""
+
 LEADER_EPOCH_SINCE_VERSION = 4
 """Before, neither a request nor an answer carries a leader epoch."""
 

@@ -1,40 +1,56 @@
 """copy_job: what does copy_segments take from the settings, and what does it tell people?
 
 Events go to the log at `metadata.uri` or, with `metadata.source=topic`, to the metadata topic of a cluster. A run fails
-(exit code 1) when a partition failed; one that is held back is told and fails no run.
+(exit code 1) when a partition failed; one that is held back is told and fails no run. With `tier.scheduled`, and
+wherever a schedule is kept in the warehouse already, partitions are processed when they are due.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import argparse
 
-from coldlog.archive.open_archive import directory_of, open_archive_for_writing
+from coldlog.archive.open_archive import directory_of
 from coldlog.archive.s3_location import is_s3_uri
-from coldlog.brokers.kafka_client import open_cluster
 from coldlog.console import Stage, counted, human_bytes, human_duration
 from coldlog.errors import UsageError
-from coldlog.formats.limits import DecodeLimits
 from coldlog.job import PlainJob
-from coldlog.open_layout import s3_options
 from coldlog.operations.copy_partition import CopyOutcome
 from coldlog.operations.copy_segments import CopyOptions, CopySummary, copy_segments
-from coldlog.operations.event_logs import ReadableEventLog, directory_event_log, topic_event_log
 from coldlog.operations.system_clock import SystemClock
-from coldlog.settings import ArchiveLayout, MetadataSource, Settings
+from coldlog.operations.tier_settings import (
+    decode_limits,
+    listed,
+    open_schedule,
+    open_tier_archive,
+    opened_events,
+    read_assignments,
+)
+from coldlog.settings import ArchiveLayout, Settings
 from coldlog.tier.quota_config import QuotaConfig
 
 
 def copy(job: PlainJob) -> int:
     """copy_segments: copy what is eligible; 1 if a partition failed."""
     settings = job.settings
-    options, directories = copy_options(settings), _log_directories(settings)
-    archive = open_archive_for_writing(settings.archive_uri, s3_options(settings))
-    with _opened_events(settings) as events, job.console.stage("copy") as stage:
-        summary = copy_segments(directories, archive, events, options, SystemClock())
+    options, directories, clock = copy_options(settings), _log_directories(settings), SystemClock()
+    schedule = open_schedule(settings, clock, ignores_times=job.arguments.all, is_required=False)
+    archive = open_tier_archive(settings)
+    alone = schedule is None
+    with opened_events(settings, runs_alone=alone, job="copy_segments") as events, job.console.stage("copy") as stage:
+        summary = copy_segments(directories, archive, events, options, clock, schedule)
         _tell(summary, stage)
     _show(job, summary)
     return int(any(each.outcome.is_failure for each in summary.partitions))
+
+
+def add_copy_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """`--all`."""
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="with a schedule: process what nobody holds, whether its time has come or not",
+    )
+    return parser
 
 
 def copy_options(settings: Settings) -> CopyOptions:
@@ -54,8 +70,9 @@ def copy_options(settings: Settings) -> CopyOptions:
             window_count=own.quota_window_num,
             window_ms=own.quota_window_size_seconds * 1000,
         ),
-        limits=DecodeLimits(max_batch_bytes=index.max_batch_bytes, max_decompressed_bytes=index.max_decompressed_bytes),
-        topics=_listed(own.topics),
+        limits=decode_limits(settings),
+        topics=listed(own.topics),
+        assignments=read_assignments(settings),
         threads=own.threads,
         is_fair=own.fairness,
         assumes_committed=own.assume_committed,
@@ -65,40 +82,12 @@ def copy_options(settings: Settings) -> CopyOptions:
 
 
 def _log_directories(settings: Settings) -> list[str]:
-    named = _listed(settings.copy.log_directories or "")
+    named = listed(settings.copy.log_directories or "")
     if not named:
         raise UsageError("copy.log_directories is not set: give --set copy.log_directories=/var/kafka-logs")
     if any(is_s3_uri(each) for each in named):
         raise UsageError("copy.log_directories must be directories of this machine: a broker's log.dirs, or mirrors")
     return [directory_of(each) for each in named]
-
-
-@contextmanager
-def _opened_events(settings: Settings) -> Iterator[ReadableEventLog]:
-    own = settings.metadata
-    if own.source is MetadataSource.TOPIC:
-        if own.bootstrap_servers is None:
-            raise UsageError("metadata.source = topic needs metadata.bootstrap_servers: give --set with host:port")
-        cluster = open_cluster(own.bootstrap_servers, own.timeout_ms, own.client_config)
-        with topic_event_log(cluster, own.topic) as events:
-            yield events
-        return
-    if own.source is not MetadataSource.LOG_SEGMENTS or own.uri is None or is_s3_uri(own.uri):
-        raise UsageError(
-            "copy_segments announces what it copies in a directory of this machine, --set metadata.uri=DIRECTORY, or "
-            "in a cluster's metadata topic, --set metadata.source=topic"
-        )
-    limits = DecodeLimits(
-        max_batch_bytes=settings.index.max_batch_bytes, max_decompressed_bytes=settings.index.max_decompressed_bytes
-    )
-    with directory_event_log(
-        directory_of(own.uri), topic=own.topic, partition_count=own.partitions, limits=limits
-    ) as log:
-        yield log
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
 def _tell(summary: CopySummary, stage: Stage) -> None:
@@ -110,6 +99,9 @@ def _tell(summary: CopySummary, stage: Stage) -> None:
     if throttle.waited_count or throttle.gave_up_count:
         stage.add(f"throttled {human_duration(throttle.waited_ms / 1000)} in {throttle.waited_count} waits")
         stage.add(f"{throttle.gave_up_count} times a place given up")
+    later = sum(each.outcome is CopyOutcome.NOT_DUE for each in summary.partitions)
+    if later:
+        stage.add(f"{counted(later, 'partition')} not due, or held by another run")
     failed = sum(each.outcome.is_failure for each in summary.partitions)
     if failed:
         stage.add(f"{counted(failed, 'partition')} failed")
@@ -128,7 +120,7 @@ def _show(job: PlainJob, summary: CopySummary) -> None:
             each.why,
         )
         for each in summary.partitions
-        if each.copied_count or each.waiting_count or each.outcome is not CopyOutcome.DONE
+        if each.copied_count or each.waiting_count or each.outcome not in (CopyOutcome.DONE, CopyOutcome.NOT_DUE)
     ]
     if rows:
         job.console.table(["topic", "partition", "copied", "bytes", "waiting", "outcome", "why"], rows)

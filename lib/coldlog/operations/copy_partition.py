@@ -13,6 +13,7 @@ it.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -35,10 +36,12 @@ from coldlog.model.states import RemoteLogSegmentState
 from coldlog.operations.event_logs import KnownEventLog
 from coldlog.tier.copy_quota import CopyQuota
 from coldlog.tier.eligible_segments import EligibleSegment, LocalLog, plan_copies
+from coldlog.tier.remote_segments import join_lineage
 from coldlog.tier.segment_copy import SegmentCopier
 from coldlog.tier.source_segment import NotCopiableError, SegmentReader
 
 _STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 _CHANGED = frozenset({Reason.OBJECT_MISSING, Reason.LOG_SIZE_DIFFERS})
 """A broker deletes and truncates segments while they are read."""
@@ -46,7 +49,8 @@ _CHANGED = frozenset({Reason.OBJECT_MISSING, Reason.LOG_SIZE_DIFFERS})
 
 class CopyOutcome(StrEnum):
     """How the work on a partition ended: with nothing left; to go on behind the others; because the run ends; because
-    it lacks what a copy must have; by an error that may be gone in the next run; by damage; by a refusal."""
+    it lacks what a copy must have; by an error that may be gone in the next run; by damage; by a refusal; or it did not
+    begin, because its time has not come or another run holds it."""
 
     DONE = "done"
     GAVE_UP_PLACE = "gave_up_place"
@@ -55,6 +59,7 @@ class CopyOutcome(StrEnum):
     RETRIABLE = "retriable"
     DAMAGED = "damaged"
     REFUSED = "refused"
+    NOT_DUE = "not_due"
 
     @property
     def is_failure(self) -> bool:
@@ -70,6 +75,7 @@ class PartitionCopy:
     directory: str
     topic: str
     partition: int
+    topic_id_partition: TopicIdPartition | None = None
     copied_count: int = 0
     copied_bytes: int = 0
     cleaned_count: int = 0
@@ -91,6 +97,7 @@ class PartitionCopier:
     is_fair: bool
     assumes_committed: bool
     stopping: threading.Event
+    keep_leases: Callable[[], None]
 
     def run(self, work: PartitionCopy) -> None:
         """Copies until nothing is left, or until it has to end; the work says what came of it."""
@@ -113,11 +120,17 @@ class PartitionCopier:
         found = find_partition(store, work.topic, work.partition)
         if found is None:
             return CopyOutcome.DONE
-        partition = self._identify(store, found)
+        partition = identify(store, found)
         work.cleaned_count += self._clean_up(partition)
         lineage = read_lineage(store, found)
+        finished = [each for each in self.events.segments_of(partition) if each.state is _FINISHED]
         reader = SegmentReader(
-            store=store, partition=partition, lineage=lineage, limits=self.limits, window_bytes=self.window_bytes
+            store=store,
+            partition=partition,
+            lineage=lineage,
+            archived_lineage=join_lineage([(each.leader_epoch, each.start_offset) for each in lineage], finished),
+            limits=self.limits,
+            window_bytes=self.window_bytes,
         )
         segments = {segment.base_offset: segment for segment in found.segments}
         eligible = self._plan(work, store, found, partition, lineage)
@@ -127,7 +140,7 @@ class PartitionCopier:
                 return CopyOutcome.STOPPED
             segment = segments[each.base_offset]
             may_wait = not (self.is_fair and number)
-            if not self.quota.take(segment.log.size_bytes, may_wait=may_wait, is_stopping=self.stopping.is_set):
+            if not self.quota.take(segment.log.size_bytes, may_wait=may_wait, is_stopping=self._is_stopping):
                 if self.stopping.is_set():
                     return CopyOutcome.STOPPED
                 work.gave_up_count += 1
@@ -138,13 +151,10 @@ class PartitionCopier:
         work.waiting_count = 0
         return CopyOutcome.DONE
 
-    def _identify(self, store: LocalStore, found: LocalPartition) -> TopicIdPartition:
-        topic_id = read_topic_id(store, found)
-        if topic_id is None:
-            raise NotCopiableError(
-                f"{found.name} has no topic id: its partition.metadata is missing or of a broker before 2.8"
-            )
-        return TopicIdPartition(topic=found.topic, partition=found.partition, topic_id=topic_id)
+    def _is_stopping(self) -> bool:
+        """Asked at least every second by whoever waits for the quota."""
+        self.keep_leases()
+        return self.stopping.is_set()
 
     def _clean_up(self, partition: TopicIdPartition) -> int:
         """Deletes what this broker began to copy, or to delete of such a copy, and did not finish; how many it was."""
@@ -183,6 +193,16 @@ class PartitionCopier:
             lineage=LeaderEpochLineage.of((entry.leader_epoch, entry.start_offset) for entry in lineage),
         )
         return plan_copies(log, self.events.segments_of(partition))
+
+
+def identify(store: LocalStore, found: LocalPartition) -> TopicIdPartition:
+    """The partition with its topic id; `NotCopiableError` where it has none."""
+    topic_id = read_topic_id(store, found)
+    if topic_id is None:
+        raise NotCopiableError(
+            f"{found.name} has no topic id: its partition.metadata is missing or of a broker before 2.8"
+        )
+    return TopicIdPartition(topic=found.topic, partition=found.partition, topic_id=topic_id)
 
 
 def _told(error: ColdlogError) -> str:

@@ -2,8 +2,8 @@
 
 Partitions are worked on at once by a pool of threads of this process, each partition by one at a time; all of them
 share the write quota of one broker. A partition that gives its place up (`copy.fairness`) goes to the end of the queue.
-No engine takes part: what bounds a copy is the quota, the disks and the store, and one process can keep one broker's
-quota exactly, where many would have to share it.
+No engine takes part: what bounds a copy is the quota, the disks and the store. With a schedule several processes may
+copy for one broker; they share its quota by a table (`shared_quota`).
 
 Internal topics are not copied, as in Kafka.
 """
@@ -14,18 +14,22 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from coldlog.archive.local_store import LocalStore
-from coldlog.archive.log_directory import list_partitions
+from coldlog.archive.log_directory import find_partition, list_partitions
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.object_writer import WritableStore
-from coldlog.errors import UsageError
+from coldlog.errors import ColdlogError, UsageError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.model.ids import uuid_text
-from coldlog.operations.copy_partition import CopyOutcome, PartitionCopier, PartitionCopy
+from coldlog.model.ids import TopicIdPartition, uuid_text
+from coldlog.operations.copy_partition import CopyOutcome, PartitionCopier, PartitionCopy, identify
 from coldlog.operations.event_logs import KnownEventLog, ReadableEventLog
+from coldlog.operations.shared_quota import SharedQuota
+from coldlog.operations.tier_assignments import LEADER_OF_ALL, Assignments
+from coldlog.operations.tier_schedule import RunLeases, TierSchedule, TierTask
 from coldlog.tier.byte_limiter import ByteLimiter
 from coldlog.tier.clock import Clock
 from coldlog.tier.copy_quota import CopyQuota, ThrottleReport
@@ -43,6 +47,10 @@ INTERNAL_TOPICS = frozenset(
 )
 
 
+_TICK_S = 1.0
+"""How often leases are looked at while nothing else happens."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOptions:
     """See the settings of the same names; `topics` are patterns with `*` and `?`."""
@@ -51,6 +59,7 @@ class CopyOptions:
     quota: QuotaConfig
     limits: DecodeLimits
     topics: tuple[str, ...] = ("*",)
+    assignments: Assignments = LEADER_OF_ALL
     threads: int = 10
     is_fair: bool = False
     assumes_committed: bool = False
@@ -77,32 +86,82 @@ class CopySummary:
 
 
 def copy_segments(
-    directories: Sequence[str], archive: WritableStore, events: ReadableEventLog, options: CopyOptions, clock: Clock
+    directories: Sequence[str],
+    archive: WritableStore,
+    events: ReadableEventLog,
+    options: CopyOptions,
+    clock: Clock,
+    schedule: TierSchedule | None = None,
 ) -> CopySummary:
-    """Copies what is eligible in these log directories, which are one broker's."""
-    known = KnownEventLog(events, events.read_segments())
+    """Copies what is eligible in these log directories, which are one broker's: of all partitions or, by a schedule,
+    of those that are due."""
+    work = [
+        each
+        for each in _list_work(directories, options.topics)
+        if options.assignments.is_leader(each.topic, each.partition)
+    ]
+    leases = None if schedule is None else _take_leases(schedule, work)
     limit = options.bytes_per_second_in_segment
-    quota, stopping = CopyQuota(options.quota, clock), threading.Event()
-    copier = PartitionCopier(
-        copier=SegmentCopier(
-            archive=archive,
+    quota, stopping = CopyQuota(options.quota, clock, _shared_quota(options, clock, schedule)), threading.Event()
+    try:
+        # Behind the leases: what the run before announced of these partitions.
+        known = KnownEventLog(events)
+        copier = PartitionCopier(
+            copier=SegmentCopier(
+                archive=archive,
+                events=known,
+                clock=clock,
+                new_id=random_uuid,
+                broker_id=options.broker_id,
+                limiter=None if limit is None else ByteLimiter(limit, clock),
+                require=_nothing if leases is None else leases.require,
+            ),
             events=known,
-            clock=clock,
-            new_id=random_uuid,
-            broker_id=options.broker_id,
-            limiter=None if limit is None else ByteLimiter(limit, clock),
-        ),
-        events=known,
-        quota=quota,
-        limits=options.limits,
-        window_bytes=options.window_bytes,
-        is_fair=options.is_fair,
-        assumes_committed=options.assumes_committed,
-        stopping=stopping,
-    )
-    work = _list_work(directories, options.topics)
-    _run_all(copier, work, options.threads)
+            quota=quota,
+            limits=options.limits,
+            window_bytes=options.window_bytes,
+            is_fair=options.is_fair,
+            assumes_committed=options.assumes_committed,
+            stopping=stopping,
+            keep_leases=_no_leases if leases is None else leases.keep,
+        )
+        due = [each for each in work if each.outcome is not CopyOutcome.NOT_DUE]
+        _run_all(copier, due, options.threads, leases)
+    finally:
+        if leases is not None:
+            leases.close()
     return CopySummary(partitions=tuple(work), throttle=quota.report())
+
+
+def _shared_quota(options: CopyOptions, clock: Clock, schedule: TierSchedule | None) -> SharedQuota | None:
+    """Where there is a schedule, several runs may copy for one broker at once."""
+    if schedule is None or options.quota.is_unlimited:
+        return None
+    return SharedQuota.below(schedule.table.uri, options.broker_id, options.quota.bytes_per_second, clock)
+
+
+def _take_leases(schedule: TierSchedule, work: Sequence[PartitionCopy]) -> RunLeases:
+    """Of what is due; the others are NOT_DUE. A partition without a topic id is in no schedule, and not copied."""
+    for each in work:
+        store = LocalStore(root=each.directory, uri=each.directory)
+        # What is wrong with it is told when it is processed.
+        with suppress(ColdlogError):
+            found = find_partition(store, each.topic, each.partition)
+            each.topic_id_partition = None if found is None else identify(store, found)
+    leases = schedule.take_due(TierTask.COPY, {p for each in work if (p := each.topic_id_partition) is not None})
+    taken = set(leases.partitions)
+    for each in work:
+        if each.topic_id_partition is not None and each.topic_id_partition not in taken:
+            each.outcome = CopyOutcome.NOT_DUE
+    return leases
+
+
+def _nothing(_: TopicIdPartition) -> None:
+    """No lease is needed."""
+
+
+def _no_leases() -> None:
+    """None is to be kept."""
 
 
 def random_uuid() -> str:
@@ -138,18 +197,22 @@ def _iter_places(directories: Sequence[str]) -> Iterator[tuple[str, tuple[str, i
             yield directory, place
 
 
-def _run_all(copier: PartitionCopier, work: Sequence[PartitionCopy], threads: int) -> None:
+def _run_all(copier: PartitionCopier, work: Sequence[PartitionCopy], threads: int, leases: RunLeases | None) -> None:
     """Runs each until it ends; who gave its place up is behind those that wait already."""
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="coldlog-copy") as pool:
         under_way: dict[Future[None], PartitionCopy] = {pool.submit(copier.run, each): each for each in work}
         try:
             while under_way:
-                ended, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                ended, _ = wait(under_way, timeout=_TICK_S, return_when=FIRST_COMPLETED)
+                copier.keep_leases()
                 for future in ended:
                     each = under_way.pop(future)
                     future.result()
                     if each.outcome is CopyOutcome.GAVE_UP_PLACE:
                         under_way[pool.submit(copier.run, each)] = each
+                    elif leases is not None and each.topic_id_partition is not None:
+                        is_over = each.outcome in (CopyOutcome.DONE, CopyOutcome.HELD_BACK)
+                        leases.end(each.topic_id_partition, None if is_over else each.why or each.outcome.value)
         except BaseException:
             # Whoever copies finishes the segment; nothing else is begun.
             copier.stopping.set()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from coldlog.archive.local_store import LocalStore
-from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
+from coldlog.archive.metadata_log import LogPosition, read_new_records
 from coldlog.archive.metadata_log_writer import MetadataLogWriter, writing_metadata_log
 from coldlog.brokers.event_producer import EventProducer, producing
 from coldlog.brokers.kafka_client import Cluster, OffsetSpec, describe_topics, iter_records, list_offsets
@@ -28,56 +28,138 @@ from coldlog.formats.remote_log_events import Event, PartitionDeleteEvent, Segme
 from coldlog.formats.remote_log_metadata import decode_event, encode_event
 from coldlog.model.ids import TopicIdPartition
 from coldlog.tier.remote_segments import RemoteSegment, RemoteSegments
-from coldlog.tier.segment_copy import EventLog
 
 
-class ReadableEventLog(EventLog, Protocol):
-    """An EventLog that knows what was announced in it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventPlace:
+    """Where an event stands: the partition of the metadata topic, and the offset in it."""
 
-    def read_segments(self) -> RemoteSegments:
-        """What all its events say."""
+    partition: int
+    offset: int
 
 
-@dataclass(frozen=True, slots=True)
+LoggedValue = tuple[EventPlace, bytes | None]
+
+
+class EventReader(Protocol):
+    """Reads a log on and on: each record once."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing had been removed from the log before it was read."""
+
+    def read_new(self, partition: int | None = None) -> Iterator[LoggedValue]:
+        """What was appended since, of one partition or of all; damage in the log is an `ArchiveError`."""
+
+
+class ReadableEventLog(Protocol):
+    """An EventLog that can be read, too."""
+
+    def append(self, event: Event) -> EventPlace:
+        """As of an EventLog."""
+
+    def open_reader(self) -> EventReader:
+        """From the beginning."""
+
+
 class KnownEventLog:
-    """An EventLog that remembers: `known` is what the log held when it was opened, and what was appended since."""
+    """An EventLog that remembers what all events say: those that were there, those appended here, and those that other
+    processes appended, up to the last `refresh`. For all threads of a process."""
 
-    events: EventLog
-    known: RemoteSegments
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, events: ReadableEventLog) -> None:
+        self._events = events
+        self._reader = events.open_reader()
+        self._known = RemoteSegments()
+        self._next_offsets: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self.refresh()
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing had been removed from the log before it was read."""
+        return self._reader.is_complete
 
     def append(self, event: Event) -> None:
-        """Announced, then remembered."""
-        self.events.append(event)
+        """Announced, then remembered, behind what others announced before it."""
+        place = self._events.append(event)
         with self._lock:
-            self.known.apply(event)
+            expected = self._next_offsets.get(place.partition, 0)
+            if place.offset == expected:
+                self._known.apply(event)
+                self._next_offsets[place.partition] = expected + 1
+            elif place.offset > expected:
+                self._take_up(place.partition)
+
+    def refresh(self) -> None:
+        """Takes up what other processes announced since."""
+        with self._lock:
+            self._take_up(None)
 
     def segments_of(self, partition: TopicIdPartition) -> tuple[RemoteSegment, ...]:
-        """A partition's segments now, deleted ones too."""
+        """A partition's segments, deleted ones too."""
         with self._lock:
-            return self.known.of(partition)
+            return self._known.of(partition)
+
+    def partitions(self) -> tuple[TopicIdPartition, ...]:
+        """Those that have a segment."""
+        with self._lock:
+            return self._known.partitions()
+
+    @property
+    def dropped_count(self) -> int:
+        """Events that changed nothing, because Kafka's rules do not allow them."""
+        with self._lock:
+            return self._known.dropped_count
+
+    def _take_up(self, partition: int | None) -> None:
+        for place, value in self._reader.read_new(partition):
+            # What was appended here is known already.
+            if place.offset >= self._next_offsets.get(place.partition, 0):
+                _apply(self._known, value)
+                self._next_offsets[place.partition] = place.offset + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryEventLog:
-    """An EventLog; for all threads of the process that has it open."""
+    """An EventLog; for all threads of a process, beside other processes."""
 
     writer: MetadataLogWriter
     limits: DecodeLimits
 
-    def append(self, event: Event) -> None:
+    def append(self, event: Event) -> EventPlace:
         """Synchronized to the disk when it returns."""
         partition = find_metadata_partition(_partition_of(event), self.writer.partition_count)
-        self.writer.append(partition, [encode_event(event)], event.event_timestamp_ms)
+        offset = self.writer.append(partition, [encode_event(event)], event.event_timestamp_ms)
+        return EventPlace(partition=partition, offset=offset)
 
-    def read_segments(self) -> RemoteSegments:
-        """What all events say; damage in the log is an `ArchiveError`."""
+    def open_reader(self) -> EventReader:
+        """Of the files."""
+        return DirectoryEventReader(writer=self.writer, limits=self.limits)
+
+
+@dataclass(slots=True, kw_only=True)
+class DirectoryEventReader:
+    """An EventReader."""
+
+    writer: MetadataLogWriter
+    limits: DecodeLimits
+    _positions: dict[int, LogPosition] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """The first file of each partition begins at 0, if there is one."""
+        return all(each.is_from_beginning for each in self._positions.values())
+
+    def read_new(self, partition: int | None = None) -> Iterator[LoggedValue]:
+        """Reads the bytes that are new."""
         store = LocalStore(root=self.writer.directory, uri=self.writer.directory)
-        known = RemoteSegments()
-        for partition in list_metadata_partitions(store, self.writer.topic):
-            for record in iter_metadata_records(store, partition, 0, self.limits):
-                _apply(known, record.value)
-        return known
+        partitions = range(self.writer.partition_count) if partition is None else (partition,)
+        for number in partitions:
+            since = self._positions.get(number, LogPosition())
+            records, at = read_new_records(store, self.writer.topic, number, since, self.limits)
+            for record in records:
+                yield EventPlace(partition=number, offset=record.offset), record.value
+            self._positions[number] = at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,31 +169,52 @@ class TopicEventLog:
     producer: EventProducer
     partition_count: int
 
-    def append(self, event: Event) -> None:
+    def append(self, event: Event) -> EventPlace:
         """Acknowledged when it returns."""
         partition = find_metadata_partition(_partition_of(event), self.partition_count)
-        self.producer.append(partition, encode_event(event), event.event_timestamp_ms)
+        offset = self.producer.append(partition, encode_event(event), event.event_timestamp_ms)
+        return EventPlace(partition=partition, offset=offset)
 
-    def read_segments(self) -> RemoteSegments:
-        """What the topic holds now."""
-        cluster, topic = self.producer.cluster, self.producer.topic
-        places = [(topic, partition) for partition in range(self.partition_count)]
-        earliest = list_offsets(cluster, places, OffsetSpec.EARLIEST)
-        latest = list_offsets(cluster, places, OffsetSpec.LATEST)
-        known = RemoteSegments()
-        for place in places:
-            if earliest[place] < latest[place]:
-                for records in iter_records(cluster, topic, place[1], earliest[place], latest[place]):
+    def open_reader(self) -> EventReader:
+        """Of the topic."""
+        return TopicEventReader(
+            cluster=self.producer.cluster, topic=self.producer.topic, partition_count=self.partition_count
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicEventReader:
+    """An EventReader."""
+
+    cluster: Cluster
+    topic: str
+    partition_count: int
+    is_complete: bool = True
+    _positions: dict[int, int] = field(default_factory=dict)
+
+    def read_new(self, partition: int | None = None) -> Iterator[LoggedValue]:
+        """Up to the ends that the partitions have when this is called."""
+        numbers = range(self.partition_count) if partition is None else (partition,)
+        places = [(self.topic, number) for number in numbers]
+        unread = [place for place in places if place[1] not in self._positions]
+        for place, earliest in list_offsets(self.cluster, unread, OffsetSpec.EARLIEST).items() if unread else ():
+            self._positions[place[1]] = earliest
+            self.is_complete = self.is_complete and earliest == 0
+        latest = list_offsets(self.cluster, places, OffsetSpec.LATEST)
+        for _, number in places:
+            since, end = self._positions[number], latest[self.topic, number]
+            if since < end:
+                for records in iter_records(self.cluster, self.topic, number, since, end):
                     for record in records:
-                        _apply(known, record.value)
-        return known
+                        yield EventPlace(partition=number, offset=record.offset), record.value
+                self._positions[number] = end
 
 
 @contextmanager
 def directory_event_log(
     directory: str, *, topic: str, partition_count: int, limits: DecodeLimits
 ) -> Iterator[DirectoryEventLog]:
-    """The log in a directory, open for this process alone."""
+    """The log in a directory; other processes may append to it, too."""
     with writing_metadata_log(directory, topic=topic, partition_count=partition_count) as writer:
         yield DirectoryEventLog(writer=writer, limits=limits)
 

@@ -1,69 +1,47 @@
 """log_starts: which log start offsets did the operator supply, or do the brokers tell?
 
-Two sources, either or both: a CSV file `topic,partition,log_start_offset` with a header, and brokers that are asked for
-the earliest offset of every partition that `segments` knows (of a tiered topic that is the start of the whole log, its
-tier included). Where both name a partition the higher offset counts. The table holds what they say now, so that a line
-that is taken out no longer counts. Where nothing is supplied, deleted segments and leader epochs tell (see
-`index.partition_plan`); the highest of all counts.
+Sources (`supplied_log_starts`): a CSV file, and brokers that are asked for the earliest offset of every partition that
+`segments` knows (of a tiered topic that is the start of the whole log, its tier included). And where expiry let a log
+begin (`tier_partitions`). Where several name a partition the highest offset counts. The table holds what they say now,
+so that a line that is taken out no longer counts. Where nothing is supplied, deleted segments and leader epochs tell
+(see `index.partition_plan`); the highest of all counts.
 
 A topic that the brokers do not have, or have under another topic id than the current one of the archive (it was deleted
 and made again), is left out and told.
-
-Refused (`UsageError`): a file that cannot be read, columns that lack, a partition named twice, what is no number.
 """
 
 from __future__ import annotations
 
-import csv
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-
 from pyspark.sql import functions as F
 
-from coldlog.brokers.kafka_client import Cluster, OffsetSpec, describe_topics, list_offsets
-from coldlog.errors import UsageError
+from coldlog.brokers.kafka_client import Cluster
+from coldlog.operations.supplied_log_starts import LiveLogStarts, LogStarts, ask_brokers
+from coldlog.operations.system_clock import SystemClock
+from coldlog.operations.tier_partitions import TierPartitions
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse
 
-_INTEGER = re.compile(r"-?[0-9]{1,19}")
-
-LogStarts = Mapping[tuple[str, int], int]
-"""A log start offset a topic and partition."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveLogStarts:
-    """What brokers told, and the topics of the archive that they do not have."""
-
-    log_starts: LogStarts
-    left_out_topics: tuple[str, ...]
-
-
-def read_log_start_offsets(path: str) -> LogStarts:
-    """What the file says."""
-    rows = [_log_start_offset(path, number, row) for number, row in _csv_rows(path)]
-    log_starts = dict(rows)
-    repeated = len(rows) - len(log_starts)
-    if repeated:
-        raise UsageError(f"{path}: {repeated} topic-partitions are named more than once; name each once")
-    return log_starts
-
 
 def ask_log_start_offsets(warehouse: Warehouse, cluster: Cluster) -> LiveLogStarts:
     """What the cluster says of the partitions that the warehouse knows."""
-    known = _current_topic_ids(warehouse)
-    live = describe_topics(cluster, {topic for topic, _ in known}) if known else {}
-    same = [
-        (topic, partition)
-        for (topic, partition), topic_id in known.items()
-        if topic in live and live[topic].topic_id == topic_id and partition in live[topic].partitions
-    ]
-    left_out = {topic for topic, _ in known} - {topic for topic, _ in same}
-    return LiveLogStarts(
-        log_starts=list_offsets(cluster, same, OffsetSpec.EARLIEST), left_out_topics=tuple(sorted(left_out))
-    )
+    return ask_brokers(cluster, _current_topic_ids(warehouse))
+
+
+def read_tier_log_starts(warehouse: Warehouse) -> LogStarts:
+    """Where expire_segments let the logs begin that the warehouse knows, of their current incarnation."""
+    moved = TierPartitions.below(warehouse.uri, SystemClock()).log_starts()
+    known = _current_topic_ids(warehouse) if moved else {}
+    return {
+        (each.topic, each.partition): offset
+        for each, offset in moved.items()
+        if known.get((each.topic, each.partition)) == each.topic_id
+    }
+
+
+def stored_log_starts(warehouse: Warehouse) -> LogStarts:
+    """What the table holds now."""
+    return {(row[0], row[1]): row[2] for row in warehouse.read(LOG_START_OFFSETS).collect()}
 
 
 def merge_log_start_offsets(warehouse: Warehouse, *sources: LogStarts) -> int:
@@ -93,28 +71,3 @@ def _current_topic_ids(warehouse: Warehouse) -> dict[tuple[str, int], str]:
     newest = F.max_by("topic_id", F.struct(written, F.col("topic_id")))
     rows = warehouse.read(SEGMENTS).groupBy("topic", "partition").agg(newest).collect()
     return {(row[0], row[1]): row[2] for row in rows}
-
-
-def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as lines:
-            reader = csv.DictReader(lines)
-            missing = [name for name in LOG_START_OFFSETS.column_names if name not in (reader.fieldnames or ())]
-            if missing:
-                raise UsageError(f"{path}: the first line must name topic,partition,log_start_offset; {missing} lack")
-            for row in reader:
-                yield reader.line_num, row
-    except OSError as unreadable:
-        raise UsageError(f"log_start_offsets.uri cannot be read: {path}: {unreadable.strerror}") from unreadable
-    except UnicodeDecodeError as unreadable:
-        raise UsageError(f"{path}: not UTF-8 text: {unreadable.reason} at byte {unreadable.start}") from unreadable
-
-
-def _log_start_offset(path: str, number: int, row: dict[str, str]) -> tuple[tuple[str, int], int]:
-    numbers = (row["partition"] or "", row["log_start_offset"] or "")
-    if not all(_INTEGER.fullmatch(text) for text in numbers):
-        raise UsageError(f"{path}, line {number}: partition and log_start_offset must be integers: {row}")
-    partition, offset = int(numbers[0]), int(numbers[1])
-    if not row["topic"] or not 0 <= partition < 2**31 or not 0 <= offset < 2**63:
-        raise UsageError(f"{path}, line {number}: a topic, a partition and an offset of 0 or more are expected: {row}")
-    return (row["topic"], partition), offset

@@ -21,7 +21,7 @@ from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.live_broker_tier import LiveBrokerTier
 from coldlog.lookups.local_tier import LocalTier
 from coldlog.lookups.log_directory_tier import LogDirectoryTier
-from coldlog.lookups.offset_lookup import find_offsets_for_timestamps, list_offsets
+from coldlog.lookups.offset_lookup import answers_of_archive, list_offsets, list_offsets_in_no_hurry
 from coldlog.lookups.requests import read_requests
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.list_offsets import SpecialTimestamp
@@ -64,23 +64,30 @@ def lookup_offsets(job: Job) -> None:
     """Reads the requests, asks the tables once for all of them, writes the answers."""
     warehouse, requests = _asked(job)
     with job.console.stage("lookup") as stage:
-        answers = find_offsets_for_timestamps(warehouse, requests, lookup_options(job.settings))
+        told = list_offsets_in_no_hurry(warehouse, requests, lookup_options(job.settings))
+        answers = answers_of_archive(told)
         found = answers.num_rows - answers.column("offset").null_count
         wrong = answers.num_rows - answers.column("error").null_count
         stage.add(
             f"{found:,} found", f"{answers.num_rows - found - wrong:,} later than the archive", f"{wrong:,} errors"
         )
-    _hand_over(job, answers)
+    _hand_over(job, answers, told)
 
 
 def list_offsets_of_requests(job: Job) -> None:
     """Reads the requests, answers each within its timeout, writes the answers, counts those that came too late."""
+    options = list_offsets_options(job.settings)
+    if options.local is not None and job.settings.warehouse.as_of is not None:
+        raise UsageError(
+            "the index as of a time of the past and a local tier of now do not belong together; unset warehouse.as_of, "
+            "or list_offsets.log_directory and list_offsets.bootstrap_servers"
+        )
     warehouse, requests = _asked(job)
     with job.console.stage("answers") as stage:
-        answers = list_offsets(warehouse, requests, list_offsets_options(job.settings))
+        answers = list_offsets(warehouse, requests, options)
         counts = pc.value_counts(answers.column("error")).to_pylist()
         stage.add(*(f"{row['counts']:,} {row['values']}" for row in sorted(counts, key=lambda row: -row["counts"])))
-    _hand_over(job, answers)
+    _hand_over(job, answers, answers)
     # The past is not written to.
     late = (
         0 if warehouse.as_of else note_expirations(warehouse, answers, job.settings.list_offsets.timeout_ms, requests)
@@ -161,7 +168,8 @@ def _timestamp(text: str) -> int:
         raise UsageError(f"{unreadable}, or {', '.join(names)}") from unreadable
 
 
-def _hand_over(job: Job, answers: pa.Table) -> None:
+def _hand_over(job: Job, answers: pa.Table, told: pa.Table) -> None:
+    """`told` are the answers as of ListOffsets."""
     arguments = job.arguments
     if arguments.output:
         write_json_lines(answers, arguments.output)
@@ -170,9 +178,9 @@ def _hand_over(job: Job, answers: pa.Table) -> None:
         write_table(answers, arguments.output_table, job.spark)
         job.console.note(f"answers in the table {arguments.output_table}")
     if arguments.starting_offsets == "-":
-        job.console.result(starting_offsets(answers))
+        job.console.result(starting_offsets(told))
     elif arguments.starting_offsets:
-        write_starting_offsets(answers, arguments.starting_offsets)
+        write_starting_offsets(told, arguments.starting_offsets)
         job.console.note(f"starting offsets in {arguments.starting_offsets}")
     if not (arguments.output or arguments.output_table or arguments.starting_offsets):
         _show(job, answers)

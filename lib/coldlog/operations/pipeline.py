@@ -24,11 +24,10 @@ from coldlog.operations.build import BuildSettings, BuildSummary, build_indexes
 from coldlog.operations.event_sources import EventSource, LogSegmentsSource, TableSource
 from coldlog.operations.live_topic import TopicSource
 from coldlog.operations.log_starts import (
-    LiveLogStarts,
-    LogStarts,
     ask_log_start_offsets,
     merge_log_start_offsets,
-    read_log_start_offsets,
+    read_tier_log_starts,
+    stored_log_starts,
 )
 from coldlog.operations.maintain import maintain_tables
 from coldlog.operations.materialize import materialize_metadata
@@ -46,6 +45,7 @@ from coldlog.operations.show import (
     show_problems,
     show_quarantine,
 )
+from coldlog.operations.supplied_log_starts import LiveLogStarts, LogStarts, read_log_start_offsets
 from coldlog.operations.validation_report import validate_and_show
 from coldlog.settings import MetadataSource, Settings
 from coldlog.tables.discrepancies import Severity
@@ -203,15 +203,18 @@ def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, ob
 
 def _merge_log_starts(job: Job, warehouse: Warehouse, supplied: LogStarts, stage: Stage) -> None:
     """Behind the scan, because brokers are asked for what it found."""
-    settings = job.settings.log_start_offsets
+    settings, expired = job.settings.log_start_offsets, read_tier_log_starts(warehouse)
     if settings.uri is None and settings.bootstrap_servers is None:
         if kept := warehouse.read(LOG_START_OFFSETS).count():
             job.console.note(f"{kept} log start offsets that were supplied before still count; see log_start_offsets")
+        if expired:
+            changed = merge_log_start_offsets(warehouse, stored_log_starts(warehouse), expired)
+            stage.add(counted(changed, "log start offset") + " moved by expiry")
         return
     told = LiveLogStarts(log_starts={}, left_out_topics=())
     if settings.bootstrap_servers is not None:
         told = ask_log_start_offsets(warehouse, _cluster(job.settings, settings.bootstrap_servers))
-    changed = merge_log_start_offsets(warehouse, supplied, told.log_starts)
+    changed = merge_log_start_offsets(warehouse, supplied, told.log_starts, expired)
     stage.add(counted(changed, "log start offset") + " changed")
     if told.left_out_topics:
         names = ", ".join(told.left_out_topics[:_NAMED_TOPICS])

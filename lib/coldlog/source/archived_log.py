@@ -159,6 +159,12 @@ class ArchivedLogs:
         self._batches = TableReader(lookups.batches, OFFSET_INDEX, _BATCH_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
         self._aborted = TableReader(files.aborted, TXN_INDEX, _ABORTED_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
 
+    @property
+    def rows_read(self) -> int:
+        """Rows that were read from files so far; what was kept in memory does not count."""
+        readers = (self._partitions, self._segments, self._batches, self._aborted)
+        return sum(reader.counts.rows for reader in readers)
+
     def partitions(self) -> list[tuple[str, int]]:
         """Every topic-partition that the archive knows, in order."""
         found = set()

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from coldlog.errors import UsageError
@@ -26,6 +27,8 @@ from coldlog.source.options import SourceOptions, read_columns, read_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from coldlog.source.streaming import Position
 
 SHORT_NAME = "coldlog"
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -63,15 +66,24 @@ def _source_class(defaults: Mapping[str, str], bytes_read: Accumulator[int] | No
 
         def reader(self, schema: StructType) -> ColdlogReader:
             options = read_options(self._options())
-            fixed = spark_schema(options.columns).simpleString()
-            if schema.simpleString() != fixed:
-                raise UsageError(f"archived records have a fixed schema, {fixed}; the option columns leaves some out")
+            _require_schema(schema, options)
             return ColdlogReader(options, bytes_read)
+
+        def streamReader(self, schema: StructType) -> ColdlogStreamReader:  # noqa: N802  # Spark's name
+            options = read_options(self._options(), is_stream=True)
+            _require_schema(schema, options)
+            return ColdlogStreamReader(options, bytes_read)
 
         def _options(self) -> dict[str, str]:
             return {**defaults, **{name.lower(): value for name, value in self.options.items()}}
 
     return ColdlogDataSource
+
+
+def _require_schema(schema: StructType, options: SourceOptions) -> None:
+    fixed = spark_schema(options.columns).simpleString()
+    if schema.simpleString() != fixed:
+        raise UsageError(f"archived records have a fixed schema, {fixed}; the option columns leaves some out")
 
 
 class ColdlogReader(DataSourceReader):
@@ -97,12 +109,62 @@ class ColdlogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
-        from coldlog.source.planning import open_reader
-        from coldlog.source.read_tasks import ReadTask
+        yield from _rows(self._options, partition, self._bytes_read)
 
-        if isinstance(partition.value, ReadTask):
-            yield from open_reader(self._options, self._count).iter_rows(partition.value)
 
-    def _count(self, size_bytes: int) -> None:
-        if self._bytes_read is not None:
-            self._bytes_read.add(size_bytes)
+class ColdlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream: `read` runs in tasks, all else beside the driver."""
+
+    def __init__(self, options: SourceOptions, bytes_read: Accumulator[int] | None) -> None:
+        self._options = options
+        self._bytes_read = bytes_read
+        self._target: Position | None = None
+
+    def initialOffset(self) -> Position:  # noqa: N802  # Spark's names, here and below
+        """Where a stream without a checkpoint begins."""
+        from coldlog.source.streaming import initial_position
+
+        return initial_position(self._options)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """`maxOffsetsPerTrigger`, or everything."""
+        most = self._options.most_offsets
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # noqa: N802
+        """How far the next micro-batch may read."""
+        from coldlog.source.streaming import latest_position
+
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return latest_position(self._options, start, most_offsets=most, target=self._target)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is uploaded from now on is for the next run."""
+        from coldlog.source.streaming import latest_position
+
+        self._target = latest_position(self._options, {})
+
+    def partitions(self, start: Position, end: Position) -> list[InputPartition]:
+        """A partition of Spark a task, in order of topics, partitions and offsets."""
+        from coldlog.source.read_tasks import TaskPartition
+        from coldlog.source.streaming import plan_micro_batch
+
+        return [TaskPartition(task) for task in plan_micro_batch(self._options, start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        yield from _rows(self._options, partition, self._bytes_read)
+
+
+def _rows(
+    options: SourceOptions, partition: InputPartition, bytes_read: Accumulator[int] | None
+) -> Iterator[pa.RecordBatch]:
+    from coldlog.source.planning import open_reader
+    from coldlog.source.read_tasks import ReadTask
+
+    def count(size_bytes: int) -> None:
+        if bytes_read is not None:
+            bytes_read.add(size_bytes)
+
+    if isinstance(partition.value, ReadTask):
+        yield from open_reader(options, count).iter_rows(partition.value)

@@ -39,6 +39,16 @@ class OffsetRange:
     segments: Sequence[ServedSegment]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSpan:
+    """Where the reading of a partition begins, and the offset behind its last; `end`: of what may be read at all."""
+
+    topic_id: str
+    start: int
+    until: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Ends:
     """Where a partition begins and ends, for its reader; `is_open`: it ends at a transaction that is not decided."""
@@ -65,6 +75,29 @@ class OffsetResolver:
             self._require_named(limit, side, places)
         chosen = [place for place in places if wanted.holds_partition(*place)]
         return [each for place in chosen if (each := self._range(place, wanted.bounds)) is not None]
+
+    def find_spans(self) -> dict[TopicPartition, PartitionSpan]:
+        """Of each partition that is asked for, where its reading begins and ends."""
+        options = self._options
+        places = self._partitions(options.subscription)
+        self._require_named(options.start, "starting", places)
+        self._require_named(options.end, "ending", places)
+        found = {}
+        for place in places:
+            facts = self._facts(place)
+            ends = self._ends(facts)
+            found[place] = PartitionSpan(
+                topic_id=facts.topic_id,
+                start=self._offset(options.start, place, ends, is_start=True),
+                until=min(ends.end, self._offset(options.end, place, ends, is_start=False)),
+                end=ends.end,
+            )
+        return found
+
+    def _facts(self, place: TopicPartition) -> PartitionFacts:
+        known = self._index.partition(*place)
+        assert known is not None, "it was listed in this version of the table"
+        return known[0]
 
     def _partitions(self, subscription: Subscription) -> list[TopicPartition]:
         """Those that the archive has."""
@@ -101,9 +134,7 @@ class OffsetResolver:
             )
 
     def _range(self, place: TopicPartition, bounds: RecordBounds) -> OffsetRange | None:
-        known = self._index.partition(*place)
-        assert known is not None, "it was listed in this version of the table"
-        facts = known[0]
+        facts = self._facts(place)
         ends = self._ends(facts)
         start = self._offset(self._options.start, place, ends, is_start=True)
         until = self._offset(self._options.end, place, ends, is_start=False)

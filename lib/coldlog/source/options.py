@@ -26,18 +26,19 @@ TopicPartition = tuple[str, int]
 EARLIEST, LATEST = -2, -1
 """In place of an offset."""
 
+_MOST_OFFSETS = "maxoffsetspertrigger"
 _STRATEGIES = ("assign", "subscribe", "subscribepattern")
 FOR_RECORDS = frozenset(
     {
         *_STRATEGIES, "startingoffsets", "endingoffsets", "startingoffsetsbytimestamp", "endingoffsetsbytimestamp",
         "startingtimestamp", "endingtimestamp", "startingoffsetsbytimestampstrategy", "minpartitions",
-        "failondataloss", "includeheaders", "columns", "maxpartitionbytes",
+        "failondataloss", "includeheaders", "columns", "maxpartitionbytes", _MOST_OFFSETS,
     }
 )  # fmt: skip
 _FOR_CONSUMERS = frozenset(
     {
         "kafkaconsumer.polltimeoutms", "fetchoffset.numretries", "fetchoffset.retryintervalms", "groupidprefix",
-        "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "maxrecordsperpartition",
+        "minoffsetspertrigger", "maxtriggerdelay", "maxrecordsperpartition",
     }
 )  # fmt: skip
 _SETTING_GROUPS = ("warehouse", "archive", "s3", "index")
@@ -82,7 +83,8 @@ class Limit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """All that a reading needs to know. `starts_late`: a partition without a record as late as its starting timestamp
-    is read from its end, that is not at all; else that is an error. `min_tasks` is a wish."""
+    is read from its end, that is not at all; else that is an error. `min_tasks` is a wish. `most_offsets` are those of
+    a stream's micro-batch."""
 
     subscription: Subscription
     start: Limit
@@ -93,6 +95,7 @@ class SourceOptions:
     fails_on_data_loss: bool
     isolation_level: IsolationLevel
     columns: tuple[str, ...]
+    most_offsets: int | None
     warehouse_uri: str
     as_of_ms: int | None
     settings: Settings
@@ -115,14 +118,15 @@ def read_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(by_name[each.lower()] for each in asked)
 
 
-def read_options(options: Mapping[str, str]) -> SourceOptions:
-    """`options` have names in small letters."""
+def read_options(options: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:
+    """`options` have names in small letters. A stream begins at the end if nothing else is said, and has none."""
     settings = _read_settings(options)
-    limits = {
-        side: _read_limit(options, side, default) for side, default in (("starting", EARLIEST), ("ending", LATEST))
-    }
-    start, end = limits["starting"], limits["ending"]
-    _require_batch_limits(start, end)
+    start = _read_limit(options, "starting", LATEST if is_stream else EARLIEST)
+    end = _read_limit(options, "ending", LATEST)
+    if is_stream:
+        _refuse_ending(options)
+    else:
+        _require_batch_limits(start, end)
     strategy = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):
         raise UsageError(f"startingOffsetsByTimestampStrategy = {strategy}: expected error or latest")
@@ -137,6 +141,7 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
         fails_on_data_loss=_flag(options, "failOnDataLoss", default=True),
         isolation_level=_read_isolation_level(options),
         columns=read_columns(options),
+        most_offsets=_positive(options, "maxOffsetsPerTrigger", 1) if is_stream and _MOST_OFFSETS in options else None,
         warehouse_uri=_required(settings.warehouse.uri, "warehouse.uri"),
         as_of_ms=None if as_of is None else timestamp_from_text(as_of),
         settings=settings,
@@ -212,6 +217,14 @@ def _read_limit(options: Mapping[str, str], side: str, default: int) -> Limit:
     if text.lower() in ("earliest", "latest"):
         return Limit(offset=EARLIEST if text.lower() == "earliest" else LATEST)
     return Limit(offsets=_by_partition(f"{side}Offsets", text, lowest=EARLIEST))
+
+
+def _refuse_ending(options: Mapping[str, str]) -> None:
+    given = [
+        name for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp") if name.lower() in options
+    ]
+    if given:
+        raise UsageError(f"{given[0]} makes no sense for a stream, which goes on")
 
 
 def _require_batch_limits(start: Limit, end: Limit) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.batch_lookup import BatchReader
@@ -12,29 +13,41 @@ from coldlog.open_layout import layout_opener
 from coldlog.settings import Settings
 from coldlog.source.archived_log import ArchivedLogs, list_source_files
 from coldlog.source.filters import RecordFilter
-from coldlog.source.offset_ranges import OffsetResolver
-from coldlog.source.options import SourceOptions
+from coldlog.source.offset_ranges import OffsetResolver, PartitionSpan
+from coldlog.source.options import SourceOptions, TopicPartition
 from coldlog.source.read_tasks import ReadTask, TaskSizes, plan_tasks
 from coldlog.source.record_reader import RecordReader
 
 
 def plan_reading(options: SourceOptions, wanted: RecordFilter) -> list[ReadTask]:
     """The tasks of a reading. `UsageError`: what is asked for is not there, or cannot be found."""
-    opener, limits = layout_opener(options.settings), _limits(options.settings)
-    layout = opener()
-    files = list_source_files(options.warehouse_uri, options.as_of_ms)
-    logs = ArchivedLogs(files)
-    index, lookup = open_lookup(files.lookups, LookupOptions(batches=BatchReader(open_layout=opener, limits=limits)))
-    try:
-        ranges = OffsetResolver(options, logs, index, lookup).resolve(wanted)
+    may_grow = layout_opener(options.settings)().is_mirror
+    with _resolving(options) as (logs, resolver):
         return plan_tasks(
             logs,
-            ranges,
+            resolver.resolve(wanted),
             wanted.bounds,
             TaskSizes(task_bytes=options.task_bytes, min_tasks=options.min_tasks),
             is_committed=options.isolation_level is IsolationLevel.READ_COMMITTED,
-            may_grow=layout.is_mirror,
+            may_grow=may_grow,
         )
+
+
+def find_spans(options: SourceOptions) -> dict[TopicPartition, PartitionSpan]:
+    """Of each partition that is asked for: where a reading begins and ends."""
+    with _resolving(options) as (_, resolver):
+        return resolver.find_spans()
+
+
+@contextmanager
+def _resolving(options: SourceOptions) -> Iterator[tuple[ArchivedLogs, OffsetResolver]]:
+    """The tables as they are now."""
+    files = list_source_files(options.warehouse_uri, options.as_of_ms)
+    logs = ArchivedLogs(files)
+    batches = BatchReader(open_layout=layout_opener(options.settings), limits=_limits(options.settings))
+    index, lookup = open_lookup(files.lookups, LookupOptions(batches=batches))
+    try:
+        yield logs, OffsetResolver(options, logs, index, lookup)
     finally:
         index.close()
         logs.close()

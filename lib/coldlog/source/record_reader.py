@@ -25,6 +25,8 @@ from coldlog.source.read_tasks import ReadTask, SegmentPiece
 
 _WINDOW_BYTES = 4 << 20
 _MIN_ROWS = 8192
+_MIN_BYTES = 16 << 20
+"""Large records: what is held at once is not to grow with them."""
 _Window = tuple[memoryview, BatchHeaders, int]
 
 
@@ -38,11 +40,12 @@ class RecordReader:
     count_bytes: Callable[[int], None]
 
     def iter_rows(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
-        """The rows in order of offsets, in Arrow batches of `_MIN_ROWS` rows or more, but for the last."""
+        """The rows in order of offsets, in Arrow batches of `_MIN_ROWS` or `_MIN_BYTES` and more, but for the last."""
         waiting: list[pa.RecordBatch] = []
         for batch in self._iter_batches(task):
             waiting.append(batch)
-            if sum(each.num_rows for each in waiting) >= _MIN_ROWS:
+            is_enough = sum(each.num_rows for each in waiting) >= _MIN_ROWS
+            if is_enough or sum(each.nbytes for each in waiting) >= _MIN_BYTES:
                 yield _together(waiting)
                 waiting = []
         if waiting:

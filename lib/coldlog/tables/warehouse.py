@@ -31,6 +31,8 @@ from coldlog.tables.warehouse_lease import APPLICATION, LeaseLostError, Warehous
 
 DATABASE = "coldlog"
 _IDEMPOTENT_WRITE = "spark.databricks.delta.write"
+_TABLES_AT_ONCE = 8
+"""Each is some requests to the store, one after another."""
 
 
 def has_lasting_catalog(spark: SparkSession) -> bool:
@@ -118,7 +120,7 @@ class Warehouse:
             writer = nothing.write.format("delta").mode("append").option("txnAppId", APPLICATION)
             writer.option("txnVersion", str(lease.first_version)).save(self.location(table))
 
-        with ThreadPoolExecutor(8) as commits:
+        with ThreadPoolExecutor(_TABLES_AT_ONCE) as commits:
             for made in [commits.submit(shut, table) for table in tables]:
                 made.result()
         lease.confirm()
@@ -133,9 +135,14 @@ class Warehouse:
     def create_missing(self) -> None:
         """Creates every table that is not there yet; changes none that is."""
         self._refuse_writing()
-        for table in ALL_TABLES:
+
+        def create(table: TableDefinition) -> None:
             if not self.has(table):
                 self.spark.sql(table.create_statement(self.identifier(table), self.location(table)))
+
+        with ThreadPoolExecutor(_TABLES_AT_ONCE) as creations:
+            for made in [creations.submit(create, table) for table in ALL_TABLES]:
+                made.result()
 
     def require_tables(self) -> None:
         """A `UsageError` names the tables that are missing."""

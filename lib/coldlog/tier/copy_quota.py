@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from coldlog.tier.clock import Clock
 from coldlog.tier.pacer import Pacer
@@ -37,12 +38,20 @@ class ThrottleReport:
     longest_throttle_ms: int = 0
 
 
-class CopyQuota:
-    """One broker's; for all threads of a process."""
+class SharedAllowance(Protocol):
+    """What processes that copy for the same broker have in common."""
 
-    def __init__(self, config: QuotaConfig, clock: Clock) -> None:
+    def take(self, size_bytes: int) -> int:
+        """Takes a segment of that size and returns 0; or returns for how many milliseconds it may not be taken yet."""
+
+
+class CopyQuota:
+    """One broker's; for all threads of a process, and with `shared` for all that share it."""
+
+    def __init__(self, config: QuotaConfig, clock: Clock, shared: SharedAllowance | None = None) -> None:
         self._config = config
         self._clock = clock
+        self._shared = shared
         self._rate = WindowedRate(sample_count=config.window_count, sample_ms=config.window_ms)
         self._pacer = Pacer(bytes_per_second=config.bytes_per_second)
         self._lock = threading.Condition()
@@ -89,6 +98,8 @@ class CopyQuota:
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             throttle_ms = self._throttle_ms(now_ms)
+            if not throttle_ms and self._shared is not None and not self._config.is_unlimited:
+                throttle_ms = self._shared.take(size_bytes)
             if throttle_ms:
                 self._note(throttle_ms=throttle_ms)
             else:

@@ -7,8 +7,9 @@ earliest first, and of one partition one by one, so that what is copied has no g
 A segment is passed over where the offsets from the log start on are covered by segments that were copied once, as far
 as they follow the lineage of the log's leaders (`leader_epoch_lineage`): what a deposed leader copied beyond its end is
 copied again. One that is covered in part is copied whole, as Kafka does. Kafka starts behind the highest offset of the
-lineage that was copied; here a gap below that is closed too. A segment that was deleted after it was copied counts, or
-what the tier has expired would be copied anew for as long as it is local.
+lineage that was copied; here a gap below that is closed too. A segment that was deleted after it was copied counts
+while nothing before it is left in the tier, or what has expired would be copied anew for as long as it is local. Expiry
+takes the earliest first: a segment that is missing behind one that is there was lost otherwise, and is copied again.
 """
 
 from __future__ import annotations
@@ -53,10 +54,12 @@ def plan_copies(log: LocalLog, remote: Iterable[RemoteSegment]) -> list[Eligible
 def _covered_ranges(lineage: LeaderEpochLineage, remote: Iterable[RemoteSegment]) -> list[tuple[int, int]]:
     """Disjoint ranges of offsets, the end not among them, ascending."""
     found: list[tuple[int, int]] = []
+    is_some_left = False
     for each in sorted((each for each in remote if each.was_copied), key=lambda each: each.start_offset):
         last = lineage.find_last_offset_within(each.leader_epochs, each.end_offset)
-        if last is None or last < each.start_offset:
+        if last is None or last < each.start_offset or (each.is_deleted and is_some_left):
             continue
+        is_some_left |= not each.is_deleted
         if found and each.start_offset <= found[-1][1]:
             found[-1] = found[-1][0], max(found[-1][1], last + 1)
         else:

@@ -86,6 +86,13 @@ class FetchQueue(Generic[_Read]):
                 self.settle(accepted_bytes=size_bytes, fetched_bytes=0)
             return Taken(read=read, size_bytes=size_bytes, is_stale=is_stale)
 
+    def next_turn_ms(self) -> int | None:
+        """How long until the next turn comes; 0: it is now; None: nobody waits."""
+        with self._lock:
+            if not self._waiting:
+                return None
+            return max(0, self._waiting[0][0] - self._clock.monotonic_ms())
+
     def settle(self, *, accepted_bytes: int, fetched_bytes: int) -> None:
         """A read that was accepted for so many bytes has fetched that many; of a failed one, 0."""
         with self._lock:

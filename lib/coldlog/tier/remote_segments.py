@@ -9,6 +9,7 @@ that was announced of it before is forgotten.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from coldlog.formats.remote_log_events import (
@@ -134,3 +135,24 @@ class RemoteSegments:
         if event.state is finished:
             self._segments.pop(partition, None)
         return True
+
+
+def join_lineage(checkpoint: Sequence[EpochStart], finished: Iterable[RemoteSegment]) -> tuple[EpochStart, ...]:
+    """The checkpoint of a log directory, and before it what finished segments say of older leaders.
+
+    A broker that does not tier cuts its checkpoint where its own retention lets the log begin; the tier's log begins
+    where its segments do.
+    """
+    starts: dict[int, int] = {}
+    for each in finished:
+        for epoch, offset in each.leader_epochs:
+            starts[epoch] = min(offset, starts.get(epoch, offset))
+    joined = sorted(checkpoint)
+    if joined:
+        # A broker raises the start of its first epoch along with its log start.
+        epoch, offset = joined[0]
+        joined[0] = epoch, min(offset, starts.get(epoch, offset))
+    for epoch in sorted(starts, reverse=True):
+        if not joined or (epoch < joined[0][0] and starts[epoch] < joined[0][1]):
+            joined.insert(0, (epoch, starts[epoch]))
+    return tuple(joined)

@@ -30,7 +30,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledPartition:
-    """An entry. Times are epoch milliseconds; `failed_ms` is of the last error, None without one."""
+    """An entry. Times are epoch milliseconds; `failed_ms` is of the last error, None without one;
+    `assigned_by` is the broker whose it is."""
 
     partition: TopicIdPartition
     next_processing_ms: int = 0
@@ -38,6 +39,7 @@ class ScheduledPartition:
     is_marked_deleted: bool = False
     last_error: str | None = None
     failed_ms: int | None = None
+    assigned_by: int = -1
 
     def is_held(self, now_ms: int) -> bool:
         """Somebody processes it."""

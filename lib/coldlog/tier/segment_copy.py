@@ -25,7 +25,7 @@ from coldlog.archive.local_tiered_storage import list_segment_objects, name_obje
 from coldlog.archive.object_writer import Content, WritableStore
 from coldlog.errors import ArchiveError, ColdlogError, Reason
 from coldlog.formats.remote_log_events import Event, SegmentMetadataEvent, SegmentUpdateEvent
-from coldlog.model.ids import RemoteLogSegmentId
+from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tier.byte_limiter import ByteLimiter
 from coldlog.tier.clock import Clock
@@ -39,9 +39,13 @@ _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 class EventLog(Protocol):
     """Where events are announced."""
 
-    def append(self, event: Event) -> None:
+    def append(self, event: Event) -> object:
         """The event is durable, and behind all before it, when this returns. A `RetriableError` leaves open whether it
         was written."""
+
+
+def _nothing(_: TopicIdPartition) -> None:
+    """Whoever copies alone needs no lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +58,13 @@ class SegmentCopier:
     new_id: Callable[[], str]
     broker_id: int
     limiter: ByteLimiter | None = None
+    require: Callable[[TopicIdPartition], None] = _nothing
+    """Asked before each durable step: raises where the partition is no longer ours."""
 
     def copy(self, source: SourceSegment) -> None:
         """The segment is in the archive, and announced, when this returns."""
         segment_id = RemoteLogSegmentId(topic_id_partition=source.partition, segment_id=self.new_id())
+        self.require(source.partition)
         self.events.append(self._started(segment_id, source))
         try:
             self._put_files(segment_id, source)
@@ -65,6 +72,8 @@ class SegmentCopier:
             self._undo(segment_id, source.start_offset, failed)
             raise
         self._announce(segment_id, _FINISHED)
+        # Whoever slept over the end of the lease before that event has announced nothing.
+        self.require(source.partition)
 
     def delete(self, segment: RemoteSegment) -> None:
         """The segment is gone, and announced so, when this returns; a deletion that was begun is gone on with."""
@@ -89,8 +98,15 @@ class SegmentCopier:
     def _put_files(self, segment_id: RemoteLogSegmentId, source: SourceSegment) -> None:
         for kind, content in source.files.items():
             name = name_object(segment_id, source.start_offset, kind)
+            self.require(source.partition)
             if kind is SegmentFileKind.LOG:
-                self.archive.put(name, _VerifiedLog(content=content, crc=source.log_crc, limiter=self.limiter))
+                verified = _VerifiedLog(
+                    content=content,
+                    crc=source.log_crc,
+                    limiter=self.limiter,
+                    require=lambda: self.require(source.partition),
+                )
+                self.archive.put(name, verified)
             elif content.size_bytes or kind is not SegmentFileKind.TXN_INDEX:
                 self.archive.put(name, content)
 
@@ -105,12 +121,14 @@ class SegmentCopier:
     def _delete(self, segment_id: RemoteLogSegmentId, start_offset: int, custom_metadata: bytes | None) -> None:
         self._announce(segment_id, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, custom_metadata)
         for name in list_segment_objects(self.archive, segment_id, start_offset):
+            self.require(segment_id.topic_id_partition)
             self.archive.delete(name)
         self._announce(segment_id, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED, custom_metadata)
 
     def _announce(
         self, segment_id: RemoteLogSegmentId, state: RemoteLogSegmentState, custom_metadata: bytes | None = None
     ) -> None:
+        self.require(segment_id.topic_id_partition)
         self.events.append(
             SegmentUpdateEvent(
                 remote_log_segment_id=segment_id,
@@ -129,6 +147,7 @@ class _VerifiedLog:
     content: Content
     crc: int
     limiter: ByteLimiter | None
+    require: Callable[[], None]
 
     @property
     def size_bytes(self) -> int:
@@ -137,6 +156,7 @@ class _VerifiedLog:
     def iter_pieces(self) -> Iterator[memoryview]:
         crc = 0
         for piece in self.content.iter_pieces():
+            self.require()
             if self.limiter is not None:
                 self.limiter.wait_for(len(piece))
             crc = crc32c(piece, crc)

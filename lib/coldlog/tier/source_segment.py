@@ -2,9 +2,9 @@
 
 Kafka's files of a segment, as RLMCopyTask.copyLogSegment hands them to a storage: the log and its indexes as they lie
 there, the producer snapshot of where the next segment begins, and the partition's lineage cut behind the segment (from
-the log's beginning, not from the segment's). The metadata: the end is one below the next segment; the largest timestamp
-is the largest of the batch headers or, if that is negative, the time of the file; the epochs are the lineage between
-both ends, the first one raised to the segment's start.
+the beginning of the tier's log, not from the segment's, nor from where the broker's own log begins). The metadata: the
+end is one below the next segment; the largest timestamp is the largest of the batch headers or, if that is negative,
+the time of the file; the epochs are the lineage between both ends, the first one raised to the segment's start.
 
 The whole log is read once before anything is copied, and its checksum kept: what is archived later must be those bytes.
 Zeros behind the entries of an index, which a broker that was killed leaves, are left out.
@@ -12,7 +12,8 @@ Zeros behind the entries of an index, which a broker that was killed leaves, are
 Refused (`ArchiveError`): a log with a bad batch or of another size than listed, batches behind the next segment's
 start, indexes that cannot be read, epochs of batches that the lineage does not have at their offsets. Refused
 (`NotCopiableError`): what Kafka does not tier either: a segment without an offset index, a time index or a producer
-snapshot (brokers before 2.8), a log without leader epochs.
+snapshot (brokers before 2.8), a log without leader epochs. And one that its index says is longer: a mirror that is not
+done, or was cut at the end of a batch, where no checksum tells.
 """
 
 from __future__ import annotations
@@ -78,11 +79,13 @@ class SourceSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentReader:
-    """Reads segments of one partition in a log directory; `lineage` is its leader epoch checkpoint as it is."""
+    """Reads segments of one partition in a log directory; `lineage` is its leader epoch checkpoint as it is,
+    `archived_lineage` with what the archive knows of older leaders."""
 
     store: ObjectStore
     partition: TopicIdPartition
     lineage: Sequence[LeaderEpochEntry]
+    archived_lineage: Sequence[EpochStart]
     limits: DecodeLimits
     window_bytes: int
 
@@ -93,6 +96,7 @@ class SegmentReader:
         epochs = self._segment_epochs(segment, segment.end_offset)
         facts = self._verify_log(segment, segment.end_offset)
         files = {SegmentFileKind.LOG: self._log_content(segment), **dict(self._iter_small_files(segment))}
+        _require_indexed_batches(segment, files[SegmentFileKind.OFFSET_INDEX])
         return SourceSegment(
             partition=self.partition,
             start_offset=segment.base_offset,
@@ -167,7 +171,11 @@ class SegmentReader:
                 yield SegmentFileKind(listed.kind), BytesContent(_verified(SegmentFileKind(listed.kind), content, base))
             except ArchiveError as wrong:
                 raise wrong.with_object_name(listed.name) from wrong
-        cut = tuple(entry for entry in self.lineage if entry.start_offset < (segment.end_offset or 0))
+        cut = tuple(
+            LeaderEpochEntry(leader_epoch=epoch, start_offset=start_offset)
+            for epoch, start_offset in self.archived_lineage
+            if start_offset < (segment.end_offset or 0)
+        )
         checkpoint = write_leader_epoch_checkpoint(LeaderEpochCheckpoint(entries=cut))
         yield SegmentFileKind.LEADER_EPOCH_CHECKPOINT, BytesContent(checkpoint)
 
@@ -180,6 +188,15 @@ class SegmentReader:
                 Reason.OBJECT_UNREADABLE, message, object_name=listed.name, expected=expected, found=found
             )
         return self.store.read_range(listed.name, 0, listed.size_bytes)
+
+
+def _require_indexed_batches(segment: LocalSegment, index: Content) -> None:
+    entries = read_offset_index(memoryview(b"".join(index.iter_pieces())), base_offset=segment.base_offset)
+    if entries.entry_count and int(entries.positions[-1]) >= segment.log.size_bytes:
+        raise NotCopiableError(
+            f"{segment.log.name} ends at {segment.log.size_bytes} bytes, its index names a batch at "
+            f"{int(entries.positions[-1])}: the log was cut, or its mirror is not done; mirror it whole"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

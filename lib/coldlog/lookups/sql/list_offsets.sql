@@ -74,8 +74,8 @@ FROM (
              WHEN list_offsets.timestamp_ms = -5 AND offset IS NULL THEN 'NONE'
              WHEN is_not_decoded THEN 'NOT_DECODED'
              WHEN offset IS NULL THEN 'LOCAL_REQUIRED'
-             WHEN list_offsets.isolation_level = 'read_committed' AND offset_timestamp_ms IS NOT NULL
-              AND offset >= stable_offset THEN 'OPEN_TRANSACTION'
+             WHEN list_offsets.isolation_level = 'read_committed' AND list_offsets.version >= 2
+              AND offset_timestamp_ms IS NOT NULL AND offset >= stable_offset THEN 'OPEN_TRANSACTION'
              ELSE 'NONE'
            END AS error
     FROM (

@@ -1,0 +1,93 @@
+"""replay: does a replay cost as much per record when it is ten times as long?
+
+The job's own run, into a Delta table, of clicks in four partitions compressed with zstd, on two cores in a JVM of
+4 GiB: what does not fit is spilled. The clicks of each partition come late now and then, so that partitions take turns.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.generated_logs import GeneratedArchive, LogShape, RecordKind, get_archive
+from benchmarks.measuring import Figure
+from benchmarks.sizes import Sizes
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from builders.payload_codecs import Codec
+from coldlog.model.states import IndexDepth
+from coldlog.operations.replay import ReplayOptions, replay
+from coldlog.operations.replay_sinks import DeltaSink
+from coldlog.operations.replay_state import ReplayStates
+from coldlog.operations.system_clock import SystemClock
+from coldlog.session import spark_session
+from coldlog.settings_sources import load_settings
+from coldlog.source.options import read_options
+from golden_warehouse import build_settings, run_pipeline
+
+TARGET = 1.5
+_BYTES_A_RECORD = 33
+"""Of the log, as zstd leaves them."""
+
+
+def measure_replay(sizes: Sizes) -> Iterator[Figure]:
+    """Records a second of the longer replay, and its time per record beside that of one ten times shorter."""
+    with tempfile.TemporaryDirectory() as scratch:
+        assignments = ["spark.driver.memory=4g", "spark.master=local[2]", f"warehouse.uri={scratch}/session"]
+        spark = spark_session(load_settings("local", assignments), "replay benchmark")
+        spark.sparkContext.setLogLevel("ERROR")
+        seconds: list[float] = []
+        counts: list[int] = []
+        # The first replay warms up.
+        for number, records in enumerate((sizes.replayed_count // 10, *sizes_of(sizes))):
+            count, took = _replay(spark, _archive(records), Path(scratch) / str(number))
+            counts.append(count)
+            seconds.append(took)
+        short, long = (took / count for took, count in zip(seconds[1:], counts[1:], strict=True))
+        yield Figure(
+            benchmark="replay",
+            what=f"replay of {counts[-1]:,} records into Delta",
+            on="zstd, 4 GiB",
+            value=1e-6 / long,
+            unit="M/s",
+            against=f"time per record at {counts[-2]:,} records",
+            ratio=long / short,
+            target=f"<= {TARGET:g}",
+            is_met=long / short <= TARGET,
+        )
+
+
+def sizes_of(sizes: Sizes) -> tuple[int, int]:
+    """Records of the shorter and the longer replay."""
+    return sizes.replayed_count // 10, sizes.replayed_count
+
+
+def _archive(record_count: int) -> GeneratedArchive:
+    shape = LogShape(
+        log_bytes=record_count * _BYTES_A_RECORD,
+        codecs=(Codec.ZSTD,),
+        segment_bytes=16 << 20,
+        template_bytes=8 << 20,
+        partition_count=4,
+        records=RecordKind.CLICKS,
+    )
+    return get_archive(shape)
+
+
+def _replay(spark: SparkSession, archive: GeneratedArchive, folder: Path) -> tuple[int, float]:
+    """Records, and seconds."""
+    warehouse = run_pipeline(spark, archive.directory, folder / "warehouse", settings=build_settings(IndexDepth.BATCH))
+    told = {"warehouse.uri": warehouse.uri, "archive.uri": str(archive.directory), "subscribepattern": "."}
+    sink = DeltaSink(spark=spark, uri=str(folder / "sink"))
+    options = ReplayOptions(source=read_options(told), name="bench")
+    started = time.perf_counter()
+    summary = replay(spark, options, sink, ReplayStates.of_warehouse(warehouse.uri), SystemClock())
+    took = time.perf_counter() - started
+    written = DeltaTable(sink.uri).to_pyarrow_dataset().count_rows()
+    assert summary.record_count == written
+    shutil.rmtree(folder)
+    return written, took

@@ -1,0 +1,155 @@
+"""fetcher: how does a service or a notebook get archived records, one fetch at a time, without Spark?
+
+    from coldlog.fetcher import open_fetcher
+    with open_fetcher(["warehouse.uri=/data/coldlog", "archive.uri=/mnt/tiered"]) as fetcher:
+        answer = fetcher.fetch_records("orders", 0, 2592, max_bytes=1 << 20)   # FetchedRecords or FetchFailure
+
+Kafka's Fetch of one partition, from the archive: the tables say which segment holds the offset, and where; one ranged
+read brings whole batches of it. What became of a fetch is a value: `FetchedRecords`, or `FetchFailure` with Kafka's
+code, the offsets that there are, and where to go on. Wrong arguments alone are a `UsageError`.
+
+It answers as of the version of the tables that it opened, until `refresh`; a segment that is gone since then makes it
+look again, once. One fetcher is for all threads of a process. A fetch runs in its caller's thread, and may last longer
+than its timeout by one read of the store. `open_pool` gives a pool of workers instead, for many askers: it ends every
+fetch in time and keeps the read quota (`coldlog.fetch.fetch_pool`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+
+from coldlog.errors import RetriableError
+from coldlog.fetch.backoff import Backoff
+from coldlog.fetch.fetch_pool import FetchPool, PoolOptions
+from coldlog.fetch.record_source import RecordSource
+from coldlog.fetch.slices import LogSlice
+from coldlog.fetch.timed_out import timed_out
+from coldlog.formats.limits import DecodeLimits
+from coldlog.model.fetch import DEFAULT_MAX_BYTES, DEFAULT_TIMEOUT_MS, FetchAnswer, FetchRequest, PartitionEnds
+from coldlog.model.states import IsolationLevel
+from coldlog.open_layout import layout_opener
+from coldlog.operations.system_clock import SystemClock
+from coldlog.settings import ByteCount, Settings
+from coldlog.settings_sources import load_settings
+from coldlog.tier.clock import Clock
+from coldlog.tier.quota_config import QuotaConfig
+
+
+class RecordFetcher:
+    """Fetches over one warehouse and one archive."""
+
+    def __init__(
+        self,
+        source: RecordSource,
+        *,
+        clock: Clock | None = None,
+        backoff: Backoff | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._source = source
+        self._clock = clock or SystemClock()
+        self._backoff = backoff or Backoff()
+        self._chance = chance
+
+    def fetch_records(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> FetchAnswer:
+        """Records from `offset` on: whole batches of `max_bytes` at the most, one at least.
+
+        What may succeed later is tried again until `timeout_ms` are over, then it is REQUEST_TIMED_OUT.
+        """
+        request = FetchRequest(
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            max_bytes=max_bytes,
+            isolation_level=isolation_level,
+            timeout_ms=timeout_ms,
+        )
+        deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
+        failures = 0
+        while True:
+            try:
+                planned = self._source.plan(request)
+                return self._source.read(planned) if isinstance(planned, LogSlice) else planned
+            except RetriableError as failed:
+                failures += 1
+                left_ms = deadline_ms - self._clock.monotonic_ms()
+                if left_ms <= 0:
+                    return timed_out(request, failures, failed)
+            self._clock.wait_ms(min(left_ms, self._backoff.pause_ms(failures, self._chance())))
+
+    def partition_ends(self, topic: str, partition: int) -> PartitionEnds | None:
+        """Where a partition begins and ends; None: the archive does not know it."""
+        return self._source.partition_ends(topic, partition)
+
+    def refresh(self) -> None:
+        """Answers from the newest version of the tables from now on."""
+        self._source.refresh()
+
+    @property
+    def rows_read(self) -> int:
+        """Rows of tables read from storage since they were opened; what was kept in memory does not count."""
+        return self._source.tables.rows_read
+
+    def close(self) -> None:
+        """Closes files."""
+        self._source.close()
+
+    def __enter__(self) -> RecordFetcher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_fetcher(assignments: Sequence[str] = (), env: str = "local") -> RecordFetcher:
+    """Over the warehouse and the archive of the settings; `assignments` are `key=value` as after `--set`."""
+    return RecordFetcher(open_source(load_settings(env, list(assignments))))
+
+
+@contextmanager
+def open_pool(assignments: Sequence[str] = (), env: str = "local") -> Iterator[FetchPool]:
+    """The same, for many askers at once and within the read quota of the settings: its threads run until the end of the
+    block."""
+    settings = load_settings(env, list(assignments))
+    source = open_source(settings)
+    with FetchPool(source, pool_options(settings), SystemClock()) as pool:
+        yield pool
+    source.close()
+
+
+def pool_options(settings: Settings) -> PoolOptions:
+    """The part of the settings that a pool needs."""
+    own = settings.fetch
+    quota = QuotaConfig(
+        bytes_per_second=own.max_bytes_per_second,
+        window_count=own.quota_window_num,
+        window_ms=own.quota_window_size_seconds * 1000,
+    )
+    return PoolOptions(quota=quota, threads=own.threads, max_pending=own.max_pending)
+
+
+def open_source(settings: Settings) -> RecordSource:
+    """What fetches of these settings read. A `UsageError` where there is no warehouse or no archive.
+
+    A store is asked once for each attempt, since an attempt that failed is made again here, and for no more than was
+    asked for.
+    """
+    once = replace(settings, s3=replace(settings.s3, max_attempts=1, read_ahead_bytes=ByteCount(0)))
+    limits = DecodeLimits(
+        max_batch_bytes=settings.index.max_batch_bytes, max_decompressed_bytes=settings.index.max_decompressed_bytes
+    )
+    return RecordSource(settings.warehouse_uri, layout_opener(once), limits)

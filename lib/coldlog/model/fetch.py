@@ -1,0 +1,138 @@
+"""fetch: what may a fetch of records ask, and what may it be told?
+
+As Kafka's Fetch of one partition. Numbers and names of errors are Kafka's (Errors of 4.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from operator import index
+
+from coldlog.errors import UsageError
+from coldlog.model.states import IsolationLevel
+
+DEFAULT_MAX_BYTES = 1 << 20
+"""max.partition.fetch.bytes of a consumer."""
+DEFAULT_TIMEOUT_MS = 30_000
+"""request.timeout.ms of a consumer."""
+
+
+class TimestampType(StrEnum):
+    """Who said what a record's timestamp is: its producer or the broker."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+class FetchErrorCode(IntEnum):
+    """Kafka's codes of what may become of a fetch."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    REQUEST_TIMED_OUT = 7
+    THROTTLING_QUOTA_EXCEEDED = 89
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRequest:
+    """Records of a partition from `offset` on: as many whole batches as `max_bytes` of the log hold, one at least.
+
+    Whole numbers of any type, and the isolation level's text, are taken; anything else is a `UsageError`.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    max_bytes: int = DEFAULT_MAX_BYTES
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+
+    def __post_init__(self) -> None:
+        try:
+            for name in ("partition", "offset", "max_bytes", "timeout_ms"):
+                object.__setattr__(self, name, index(getattr(self, name)))
+            object.__setattr__(self, "isolation_level", IsolationLevel(self.isolation_level))
+        except (TypeError, ValueError) as unfit:
+            raise UsageError(f"not a fetch of {self.topic}-{self.partition}: {unfit}") from unfit
+        if self.max_bytes < 0 or self.timeout_ms < 0:
+            raise UsageError(f"max_bytes and timeout_ms must not be negative: {self.max_bytes}, {self.timeout_ms}")
+
+    @property
+    def is_committed(self) -> bool:
+        """Records of transactions that were aborted or are open are not to be seen."""
+        return self.isolation_level is IsolationLevel.READ_COMMITTED
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} at offset {self.offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedRecord:
+    """A record as a consumer gets it; `key`, `value` and a header's value may be None, which is not the same as empty.
+
+    Header names that are not UTF-8 have U+FFFD in their place, as in Kafka's consumer.
+    """
+
+    offset: int
+    timestamp_ms: int
+    timestamp_type: TimestampType
+    leader_epoch: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionEnds:
+    """Where a partition begins and ends, as far as the archive knows; ends are exclusive.
+
+    `end_offset` is what a high watermark is to a log: behind it nothing is archived. From `last_stable_offset` on,
+    which is `end_offset` at the most, transactions are open.
+    """
+
+    log_start_offset: int
+    end_offset: int
+    last_stable_offset: int
+
+    def readable_end(self, *, is_committed: bool) -> int:
+        """The first offset that a reader of that isolation level does not get."""
+        return self.last_stable_offset if is_committed else self.end_offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedRecords:
+    """What a fetch got. The next fetch asks for `next_offset`, which may lie further behind than the last record:
+    markers, aborted records and offsets that compaction took are passed over. Without records and with `next_offset`
+    as it was asked for, the reader is at the end.
+
+    `read_bytes` is what was read of logs.
+    """
+
+    records: tuple[FetchedRecord, ...]
+    next_offset: int
+    ends: PartitionEnds
+    read_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchFailure:
+    """Why a fetch got nothing; `ends` where the partition is known.
+
+    `resume_offset` is the first offset behind what cannot be read, where one is known: who goes on there loses what
+    lies between. `throttle_ms`: a fetch that comes sooner is refused again.
+    """
+
+    error: FetchErrorCode
+    message: str
+    ends: PartitionEnds | None = None
+    resume_offset: int | None = None
+    throttle_ms: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.error.name}: {self.message}"
+
+
+FetchAnswer = FetchedRecords | FetchFailure

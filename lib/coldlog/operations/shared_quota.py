@@ -1,0 +1,60 @@
+"""shared_quota: how do several processes keep one broker's write quota?
+
+Whoever takes a segment moves a time on that is kept in the table `tier_quotas`, by compare and set: by as long as the
+segment takes at the quota. Nobody takes one before that time. So all of them together copy, in any time at all, no more
+than the quota and one segment, as long as their clocks agree; clocks that differ by a second let a second's bytes more
+through. What was taken is also owed by the next run.
+
+A table that does not answer lets nobody take anything (`RetriableError`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coldlog.tables.small_table import Row, SmallTable
+from coldlog.tables.tier_quotas import TIER_QUOTAS
+from coldlog.tier.clock import Clock
+
+_US_A_SECOND = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedQuota:
+    """The quota of one broker, below the warehouse at `uri`; for all threads."""
+
+    table: SmallTable
+    broker_id: int
+    bytes_per_second: int
+    clock: Clock
+
+    @staticmethod
+    def below(uri: str, broker_id: int, bytes_per_second: int, clock: Clock) -> SharedQuota:
+        """Of a warehouse."""
+        table = SmallTable(uri=uri, table=TIER_QUOTAS)
+        return SharedQuota(table=table, broker_id=broker_id, bytes_per_second=bytes_per_second, clock=clock)
+
+    def take(self, size_bytes: int) -> int:
+        """Takes a segment of that size and returns 0; or returns for how many milliseconds it may not be taken yet."""
+        owed_us = 0
+
+        def change(rows: list[Row]) -> list[Row]:
+            nonlocal owed_us
+            now_us = self.clock.now_ms() * 1_000
+            own = [row for row in rows if row["broker_id"] == self.broker_id]
+            paid_until_us, taken = (int(str(own[0][name])) for name in _NUMBERS) if own else (0, 0)
+            owed_us = max(0, paid_until_us - now_us)
+            if owed_us:
+                return rows
+            spent_us = -(-size_bytes * _US_A_SECOND // self.bytes_per_second)
+            row = (self.broker_id, now_us + spent_us, taken + size_bytes)
+            return [
+                *(row for row in rows if row["broker_id"] != self.broker_id),
+                dict(zip(("broker_id", *_NUMBERS), row, strict=True)),
+            ]
+
+        self.table.change(change)
+        return -(-owed_us // 1_000)
+
+
+_NUMBERS = ("paid_until_us", "taken_bytes")

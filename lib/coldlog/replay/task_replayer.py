@@ -1,0 +1,370 @@
+"""task_replayer: which record of a task comes next, while its archive may still grow?
+
+    with open_fetcher(["warehouse.uri=/data/coldlog", "archive.uri=/mnt/tiered"]) as fetcher:
+        task = {("orders", 0): None, ("payments", 0): None}                 # from the first offsets that there are
+        replayer = TaskReplayer(fetcher, SystemClock(), task, ReplayOptions(max_task_idle_ms=5_000))
+        for each in replayer: ...                                           # until all that is archived was replayed
+
+As a task of Kafka Streams reads its partitions: of each a bounded buffer, here one fetch that is followed by the next
+when it is used up; of their heads the one with the least timestamp. What becomes of a partition whose buffer is empty
+is said by max.task.idle.ms (coldlog.replay.idling). Lag is told from what is known; to learn more is a look: the newest
+tables are opened, and each partition without records is fetched from once. Looks are made where a lag is not known,
+while a partition is waited for, and before a partition is passed over if the last one began before it was given up or
+is older than `max_metadata_age_ms`. So nothing that was in the tables when a partition was given up is overlooked.
+
+With -1 there is a look or a fetch before each `POLL_RECORDS` records and when none are at hand, and nothing in between.
+
+A fetch that fails stops the replay with a `ReplayError`; nothing is passed over, and who goes on asks for the same
+offset again, unless `seek` was called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from coldlog.errors import ColdlogError, RetriableError, UsageError
+from coldlog.model.fetch import (
+    DEFAULT_MAX_BYTES,
+    DEFAULT_TIMEOUT_MS,
+    FetchAnswer,
+    FetchedRecord,
+    FetchErrorCode,
+    FetchFailure,
+)
+from coldlog.model.states import IsolationLevel
+from coldlog.replay.buffers import RecordBuffers
+from coldlog.replay.idling import NEVER_WAIT, TaskIdling, checked_idle_ms
+from coldlog.replay.lateness import Lateness
+from coldlog.replay.positions import EndsReader, PartitionPositions, TopicPartition
+from coldlog.tier.clock import Clock
+
+POLL_RECORDS = 500
+"""max.poll.records of a consumer."""
+_LEAST_PAUSE_MS = 100
+_MAY_SUCCEED_LATER = frozenset(
+    {
+        FetchErrorCode.REQUEST_TIMED_OUT,
+        FetchErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        FetchErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+
+
+class RecordReader(EndsReader, Protocol):
+    """What records are fetched from, such as a `RecordFetcher`."""
+
+    def fetch_records(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_bytes: int = ...,
+        isolation_level: IsolationLevel = ...,
+        timeout_ms: int = ...,
+    ) -> FetchAnswer:
+        """Records of a partition from an offset on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """How a task is replayed.
+
+    `max_task_idle_ms` is Kafka Streams' max.task.idle.ms. A fetch gets `max_bytes` of a log (one batch at least), which
+    bounds what is held of a partition, and has `fetch_timeout_ms`. `drops_negative_timestamps`: such records are left
+    out, as Kafka Streams does by its LogAndSkipOnInvalidTimestamp; they are counted either way.
+    `max_metadata_age_ms`: how old what is known of a partition's end may be when it is passed over, and how often is
+    looked while one is waited for (every 100 ms at the most). What cannot be is a `UsageError`.
+    """
+
+    max_task_idle_ms: int = 0
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    max_bytes: int = DEFAULT_MAX_BYTES
+    fetch_timeout_ms: int = DEFAULT_TIMEOUT_MS
+    drops_negative_timestamps: bool = False
+    max_metadata_age_ms: int = 1_000
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_task_idle_ms", checked_idle_ms(self.max_task_idle_ms))
+        for name in ("max_bytes", "fetch_timeout_ms", "max_metadata_age_ms"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} of a replay must not be negative: {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedTo:
+    """How far a partition was replayed: the offset that comes next, and the greatest timestamp before it (None: no
+    record was replayed), by which is told what comes late."""
+
+    next_offset: int
+    reached_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedRecord:
+    """A record in its place. `late_ms`: it came after a record that it should have preceded, by so much; None: it did
+    not."""
+
+    topic: str
+    partition: int
+    record: FetchedRecord
+    late_ms: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplayCounts:
+    """What was done so far.
+
+    `enforced_processing` are records that were chosen while a partition had none at hand; `late_records` came after one
+    that they should have preceded, by `greatest_lateness_ms` at the most; `negative_timestamps` are records that
+    have one, kept or dropped as was asked for; `looks` are looks at the newest tables, `failed_fetches` fetches that
+    did not bring what they were asked for.
+    """
+
+    records: int = 0
+    enforced_processing: int = 0
+    late_records: int = 0
+    greatest_lateness_ms: int = 0
+    negative_timestamps: int = 0
+    fetches: int = 0
+    failed_fetches: int = 0
+    looks: int = 0
+    waited_ms: int = 0
+
+
+class ReplayError(ColdlogError):
+    """A partition cannot be read on from `offset`. Position and buffers are kept: who goes on tries the same again, and
+    who calls `TaskReplayer.seek` first, to `failure.resume_offset` where it is known, leaves out what lies between."""
+
+    def __init__(self, topic: str, partition: int, offset: int | None, failure: FetchFailure) -> None:
+        where = "its first offset" if offset is None else f"offset {offset}"
+        advice = (
+            ""
+            if failure.resume_offset is None
+            else f"; seek to offset {failure.resume_offset} to go on without what lies before it"
+        )
+        super().__init__(f"the replay stopped at {where} of {topic}-{partition}: {failure}{advice}")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.failure = failure
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.topic, self.partition, self.offset, self.failure)
+
+
+class RetriableReplayError(ReplayError, RetriableError):
+    """The same, of what may succeed later."""
+
+
+class TaskReplayer:
+    """The records of one task, for one thread.
+
+    `start` names the partitions and how far each was replayed before, such as `replayed` told then; None: from the
+    first offset that there is. To iterate ends when all that is archived was replayed, and waited for as long as was
+    asked for; who iterates again goes on with what has come since.
+    """
+
+    def __init__(
+        self,
+        reader: RecordReader,
+        clock: Clock,
+        start: Mapping[TopicPartition, ReplayedTo | None],
+        options: ReplayOptions | None = None,
+    ) -> None:
+        if not start:
+            raise UsageError("a task has no partitions; name one at least")
+        self._reader = reader
+        self._clock = clock
+        self._options = options or ReplayOptions()
+        self._positions = PartitionPositions(reader, self._options.isolation_level)
+        self._positions.assign(start)
+        self._buffers = RecordBuffers(start)
+        self._idling = TaskIdling(self._options.max_task_idle_ms)
+        known = {place: to.reached_ms for place, to in start.items() if to is not None}
+        self._lateness = Lateness({place: reached for place, reached in known.items() if reached is not None})
+        self._looked_ms: int | None = None
+        self.counts = ReplayCounts()
+        for (topic, partition), to in start.items():
+            if to is not None:
+                self._positions.seek(topic, partition, to.next_offset)
+
+    @property
+    def replayed(self) -> dict[TopicPartition, ReplayedTo | None]:
+        """How far each partition was replayed: a `start` from which a replay goes on."""
+        found: dict[TopicPartition, ReplayedTo | None] = {}
+        for place in self._positions.assigned:
+            head = self._buffers.head_offset(place)
+            offset = self._positions.position(*place) if head is None else head
+            reached_ms = self._lateness.reached_ms(place)
+            found[place] = None if offset is None else ReplayedTo(next_offset=offset, reached_ms=reached_ms)
+        return found
+
+    def current_lag(self, topic: str, partition: int) -> int | None:
+        """Offsets of a partition that are archived, as far as is known, and were not fetched yet; never asks for it."""
+        return self._positions.current_lag(topic, partition)
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Goes on at another offset of a partition; what is replayed again comes late. A partition that is not of the
+        task, or a negative offset, is a `UsageError`."""
+        before = self.replayed.get((topic, partition))
+        self._positions.seek(topic, partition, offset)
+        self._buffers.clear((topic, partition))
+        if before is not None and offset < before.next_offset:
+            self._lateness.forget((topic, partition))
+
+    def __iter__(self) -> Iterator[ReplayedRecord]:
+        while True:
+            count = 0
+            for each in self._iter_poll(POLL_RECORDS, waits_for_each=True):
+                count += 1
+                yield each
+            if count == 0:
+                return
+
+    def poll(self, max_records: int = POLL_RECORDS) -> list[ReplayedRecord]:
+        """The next records, so many at the most; none where all that is archived was replayed, and waited for. What is
+        there is given before more is waited for.
+
+        Where a fetch fails behind the first of them, those before come now, and the next poll asks for the rest again.
+        """
+        if max_records < 1:
+            raise UsageError(f"a poll is of one record at least, not of {max_records}")
+        found: list[ReplayedRecord] = []
+        try:
+            for each in self._iter_poll(max_records, waits_for_each=False):
+                found.append(each)
+        except (ReplayError, RetriableError):
+            # What was taken is the caller's. The cause, if it lasts, is met again by the next poll.
+            if not found:
+                raise
+        return found
+
+    def _iter_poll(self, max_records: int, *, waits_for_each: bool) -> Iterator[ReplayedRecord]:
+        if self._idling.max_task_idle_ms == NEVER_WAIT:
+            self._read_without_waiting()
+        for number in range(max_records):
+            if not self._get_ready(may_wait=waits_for_each or number == 0):
+                return
+            yield self._take()
+
+    def _take(self) -> ReplayedRecord:
+        is_enforced = bool(self._buffers.empty)
+        place, record = self._buffers.take()
+        late_ms = self._lateness.add(place, record.timestamp_ms)
+        self.counts.records += 1
+        self.counts.enforced_processing += is_enforced
+        if late_ms is not None:
+            self.counts.late_records += 1
+            self.counts.greatest_lateness_ms = max(self.counts.greatest_lateness_ms, late_ms)
+        return ReplayedRecord(topic=place[0], partition=place[1], record=record, late_ms=late_ms)
+
+    def _get_ready(self, *, may_wait: bool) -> bool:
+        """Reads, looks and waits until a record may be chosen; False: there is none, or not yet."""
+        has_just_looked = False
+        while True:
+            lags = {place: self._positions.current_lag(*place) for place in self._buffers.empty}
+            now_ms = self._clock.monotonic_ms()
+            found = self._idling.assess(lags, now_ms)
+            if found.lagging:
+                for place in found.lagging:
+                    self._fetch(place)
+                has_just_looked = False
+            elif found.unknown or self._is_look_due(found.deadline_ms, now_ms, has_just_looked=has_just_looked):
+                self._look()
+                has_just_looked = True
+            elif found.deadline_ms is not None and now_ms < found.deadline_ms:
+                if not may_wait:
+                    return False
+                self._wait(found.deadline_ms - now_ms)
+                self._look()
+                has_just_looked = True
+            else:
+                return self._buffers.has_records
+
+    def _is_look_due(self, deadline_ms: int | None, now_ms: int, *, has_just_looked: bool) -> bool:
+        """What is known of partitions that are caught up must be of when the last of them is given up (the deadline;
+        None: there are none) or later, and new."""
+        if deadline_ms is None or now_ms < deadline_ms:
+            return False
+        is_old = not has_just_looked and not self._has_looked_since(now_ms - self._options.max_metadata_age_ms)
+        return is_old or not self._has_looked_since(deadline_ms)
+
+    def _has_looked_since(self, moment_ms: int) -> bool:
+        return self._looked_ms is not None and moment_ms <= self._looked_ms
+
+    def _wait(self, left_ms: int) -> None:
+        """For a while, until more may have come."""
+        pause_ms = min(left_ms, max(_LEAST_PAUSE_MS, self._options.max_metadata_age_ms))
+        self._clock.wait_ms(pause_ms)
+        self.counts.waited_ms += pause_ms
+
+    def _look(self) -> None:
+        """At the newest tables, and what they have for partitions without records."""
+        began_ms = self._refresh()
+        for place in self._buffers.empty:
+            self._fetch(place)
+        self._looked_ms = began_ms
+
+    def _refresh(self) -> int:
+        began_ms = self._clock.monotonic_ms()
+        self._positions.refresh()
+        self.counts.looks += 1
+        return began_ms
+
+    def _read_without_waiting(self) -> None:
+        """Each partition without records once, and again while there are none of any and some are known to be left. One
+        that may be read later is passed over if another has records."""
+        if not self._has_looked_since(self._clock.monotonic_ms() - self._options.max_metadata_age_ms):
+            self._looked_ms = self._refresh()
+        while True:
+            failed: list[RetriableReplayError] = []
+            for place in self._buffers.empty:
+                try:
+                    self._fetch(place)
+                except RetriableReplayError as interrupted:
+                    failed.append(interrupted)
+            if self._buffers.has_records:
+                return
+            if failed:
+                raise failed[0]
+            if not any(self._positions.current_lag(*place) for place in self._buffers.empty):
+                return
+
+    def _fetch(self, place: TopicPartition) -> None:
+        """Of a partition without records the next."""
+        offset = self._begin(place)
+        options = self._options
+        self.counts.fetches += 1
+        answer = self._reader.fetch_records(
+            *place, offset, options.max_bytes, options.isolation_level, options.fetch_timeout_ms
+        )
+        if isinstance(answer, FetchFailure):
+            raise self._stopped(place, offset, answer)
+        negative = sum(record.timestamp_ms < 0 for record in answer.records)
+        self.counts.negative_timestamps += negative
+        is_shorter = options.drops_negative_timestamps and negative
+        kept = [each for each in answer.records if each.timestamp_ms >= 0] if is_shorter else answer.records
+        self._positions.fetched(*place, answer)
+        self._buffers.fill(place, kept)
+
+    def _begin(self, place: TopicPartition) -> int:
+        """The position; that of the first offset there is, where there was none."""
+        position = self._positions.position(*place)
+        if position is None:
+            ends = self._reader.partition_ends(*place)
+            if ends is None:
+                unknown = FetchFailure(
+                    error=FetchErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    message=f"the archive holds no partition {place[0]}-{place[1]}",
+                )
+                raise self._stopped(place, None, unknown)
+            position = ends.log_start_offset
+            self._positions.seek(*place, position)
+        return position
+
+    def _stopped(self, place: TopicPartition, offset: int | None, failure: FetchFailure) -> ReplayError:
+        self.counts.failed_fetches += 1
+        kind = RetriableReplayError if failure.error in _MAY_SUCCEED_LATER else ReplayError
+        return kind(*place, offset, failure)

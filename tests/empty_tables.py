@@ -1,0 +1,32 @@
+"""empty_tables: how do tests come by the tables of new warehouses without waiting for Delta to create them?
+
+Hundreds of tests begin with a warehouse of their own, whose empty tables take seconds. Each process creates them once,
+as the product does, and copies what was written: the bytes are those of `Warehouse.create_missing`. A warehouse
+that has something already, and one in a bucket, is created by the product itself.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from coldlog.tables.catalog import ALL_TABLES
+from coldlog.tables.warehouse import Warehouse
+
+
+def copying_empty_tables(create_missing: Callable[[Warehouse], None], template: Path) -> Callable[[Warehouse], None]:
+    """`create_missing`, by copies of the tables that it once created in `template`."""
+
+    def copy_or_create(warehouse: Warehouse) -> None:
+        target = Path(warehouse.uri)
+        has_tables = any((target / table.name).exists() for table in ALL_TABLES)
+        if "://" in warehouse.uri or has_tables or warehouse.as_of is not None:
+            create_missing(warehouse)
+            return
+        if not template.exists():
+            create_missing(Warehouse(spark=warehouse.spark, uri=str(template)))
+        # New times: Delta takes those of the files of its log for those of the commits.
+        shutil.copytree(template, target, copy_function=shutil.copyfile, dirs_exist_ok=True)
+
+    return copy_or_create

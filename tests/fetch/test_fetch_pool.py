@@ -1,0 +1,423 @@
+"""Many fetches at once: workers, the read quota, pauses and deadlines, by a clock that the tests move."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coldlog.archive.open_archive import open_archive
+from coldlog.errors import RetriableError, UsageError
+from coldlog.fetch.fetch_pool import FetchPool, PoolOptions
+from coldlog.fetch.record_source import RecordSource
+from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest
+from coldlog.tables.warehouse import Warehouse
+from coldlog.tier.quota_config import QuotaConfig
+from fetching import LIMITS, HookedLayout
+from record_rows import true_batches
+from virtual_clock import VirtualClock, most_over_quota
+
+PLACES = (("orders", 0), ("payments", 0), ("payments", 1), ("payments", 2), ("late.events", 0), ("late.events", 1))
+
+
+@dataclass(slots=True)
+class Archive:
+    """The sample archive; `before_read` is called with the id of each segment that is read."""
+
+    uri: str
+    directory: Path
+    before_read: Callable[[str], None] = field(default=lambda _: None)
+    reads: list[str] = field(default_factory=list)
+
+    def open_layout(self) -> HookedLayout:
+        """For one thread."""
+        layout = open_archive(str(self.directory), "local_tiered_storage")
+        return HookedLayout(layout=layout, before_read=self._read)
+
+    def _read(self, segment_id: str) -> None:
+        self.reads.append(segment_id)
+        self.before_read(segment_id)
+
+    def segment_ids(self, topic: str, partition: int) -> set[str]:
+        return {each["segment_id"] for each in true_batches(topic, partition)}
+
+
+@pytest.fixture
+def archive(golden: Warehouse, golden_archive: Path) -> Archive:
+    return Archive(golden.uri, golden_archive)
+
+
+@pytest.fixture
+def source(archive: Archive) -> Iterator[RecordSource]:
+    opened = RecordSource(archive.uri, archive.open_layout, LIMITS)
+    yield opened
+    opened.close()
+
+
+def make_pool(source: RecordSource, clock: VirtualClock, quota: int | None = None, **options: int) -> FetchPool:
+    config = QuotaConfig() if quota is None else QuotaConfig(bytes_per_second=quota)
+    return FetchPool(source, PoolOptions(quota=config, **options), clock, chance=lambda: 0.5)  # type: ignore[arg-type]
+
+
+def work_all(pool: FetchPool) -> int | None:
+    """All that can be done now; how long until there is more."""
+    while True:
+        wait_ms = pool.keep_time()
+        worked = False
+        while pool.work():
+            worked = True
+        if not worked:
+            return wait_ms
+
+
+def ask(topic: str, partition: int, offset: int = 0, max_bytes: int = 20_000, timeout_ms: int = 1_000) -> FetchRequest:
+    return FetchRequest(topic=topic, partition=partition, offset=offset, max_bytes=max_bytes, timeout_ms=timeout_ms)
+
+
+def fetched(future: Future[FetchAnswer]) -> FetchedRecords:
+    answer = future.result(timeout=0)
+    assert isinstance(answer, FetchedRecords), str(answer)
+    return answer
+
+
+def failed(future: Future[FetchAnswer]) -> FetchFailure:
+    answer = future.result(timeout=0)
+    assert isinstance(answer, FetchFailure)
+    return answer
+
+
+def test_reads_beyond_the_quota_are_told_at_once_how_long_to_stay_away_and_are_not_read(
+    source: RecordSource, archive: Archive
+) -> None:
+    clock = VirtualClock(0)
+    pool = make_pool(source, clock, quota=10_000)
+    first = pool.submit(ask("orders", 0))
+    work_all(pool)
+    size = fetched(first).read_bytes
+    assert 10_000 < size <= 20_000
+    second = pool.submit(ask("payments", 0))
+    work_all(pool)
+    refused = failed(second)
+    assert refused.error is FetchErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert refused.throttle_ms == pytest.approx(size / 10, abs=1)
+    assert f"used up for {refused.throttle_ms} ms, longer than the 1000 ms that are left" in refused.message
+    assert len(archive.reads) == 1
+    # Who comes when told is read for; nothing that was refused is paid for.
+    clock.time_ms += refused.throttle_ms
+    third = pool.submit(ask("payments", 0))
+    work_all(pool)
+    assert fetched(third).records
+    assert clock.waits == [], "nobody waited"
+
+
+def test_while_reads_wait_for_their_turn_no_worker_does_and_answers_without_a_read_come_at_once(
+    source: RecordSource, archive: Archive
+) -> None:
+    clock = VirtualClock(0)
+    pool = make_pool(source, clock, quota=10_000, threads=1)
+    first = pool.submit(ask("orders", 0))
+    work_all(pool)
+    waiting = [pool.submit(ask(*place, timeout_ms=60_000)) for place in PLACES[1:]]
+    due_ms = work_all(pool)
+    assert due_ms is not None
+    assert due_ms == pytest.approx(fetched(first).read_bytes / 10, abs=1)
+    assert (pool.running_count, pool.pending_count) == (0, 5)
+    assert not any(each.done() for each in waiting)
+    # What reads nothing costs nothing, and goes on beside those who wait.
+    at_end = source.partition_ends("orders", 0)
+    assert at_end is not None
+    others = [pool.submit(ask("orders", 0, at_end.end_offset)), pool.submit(ask("nobody's", 0))]
+    work_all(pool)
+    assert fetched(others[0]).records == ()
+    assert failed(others[1]).error is FetchErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    reads, done_ms = list[tuple[int, int]](), dict[int, int]()
+    while not all(each.done() for each in waiting):
+        step_ms = work_all(pool)
+        for number, each in enumerate(waiting):
+            if each.done() and number not in done_ms:
+                done_ms[number] = clock.time_ms
+                reads.append((clock.time_ms, fetched(each).read_bytes))
+        assert pool.running_count == 0
+        clock.time_ms += step_ms or 0
+    assert len(archive.reads) == 6
+    assert list(done_ms) == [0, 1, 2, 3, 4], "in the order asked"
+    most = max(size for _, size in reads)
+    assert most_over_quota([(0, fetched(first).read_bytes), *reads], 10_000) <= most + 10
+    assert clock.waits == []
+
+
+def test_a_read_whose_asker_has_gone_is_not_made_and_costs_nothing(source: RecordSource, archive: Archive) -> None:
+    clock = VirtualClock(0)
+    pool = make_pool(source, clock, quota=10_000)
+    first = pool.submit(ask("orders", 0))
+    work_all(pool)
+    turn_ms = round(fetched(first).read_bytes / 10)
+    late = pool.submit(ask("payments", 0, timeout_ms=turn_ms + 50))
+    work_all(pool)
+    # No worker came by in time.
+    clock.time_ms += turn_ms + 51
+    work_all(pool)
+    assert failed(late).error is FetchErrorCode.REQUEST_TIMED_OUT
+    assert "no attempt has ended" in failed(late).message
+    assert len(archive.reads) == 1
+    following = pool.submit(ask("payments", 1, timeout_ms=0))
+    work_all(pool)
+    assert fetched(following).records
+
+
+def test_who_stands_behind_a_read_that_was_not_made_is_still_paid_for(source: RecordSource) -> None:
+    clock = VirtualClock(0)
+    pool = make_pool(source, clock, quota=10_000)
+    first = pool.submit(ask("orders", 0))
+    work_all(pool)
+    turn_ms = round(fetched(first).read_bytes / 10)
+    gone = pool.submit(ask("payments", 0, timeout_ms=turn_ms + 50))
+    behind = pool.submit(ask("payments", 1, timeout_ms=60_000))
+    work_all(pool)
+    clock.time_ms += turn_ms + 51
+    last = pool.submit(ask("payments", 2, timeout_ms=0))
+    work_all(pool)
+    assert failed(gone).error is FetchErrorCode.REQUEST_TIMED_OUT
+    throttle_ms = failed(last).throttle_ms
+    clock.time_ms += 60_000 - turn_ms - 51
+    work_all(pool)
+    assert throttle_ms == pytest.approx(fetched(behind).read_bytes / 10 - 51, abs=1), "what was not read is given back"
+
+
+def test_more_than_may_wait_are_refused_and_those_that_wait_are_not_harmed(
+    source: RecordSource, archive: Archive
+) -> None:
+    clock = VirtualClock(0)
+    pool = make_pool(source, clock, max_pending=3)
+    accepted = [pool.submit(ask(*place)) for place in PLACES[:3]]
+    refused = failed(pool.submit(ask(*PLACES[3])))
+    assert refused.error is FetchErrorCode.UNKNOWN_SERVER_ERROR
+    assert refused.message.startswith("3 fetches wait already (remote.log.reader.max.pending.tasks)")
+    work_all(pool)
+    assert all(fetched(each).records for each in accepted)
+    assert pool.pending_count == 0
+    again = pool.submit(ask(*PLACES[3]))
+    work_all(pool)
+    assert fetched(again).records
+
+
+def test_attempts_are_made_again_after_pauses_that_take_no_worker_until_the_time_is_over(
+    source: RecordSource, archive: Archive
+) -> None:
+    down = archive.segment_ids("payments", 0)
+
+    def before_read(segment_id: str) -> None:
+        if segment_id in down:
+            raise RetriableError("the store said 503")
+
+    archive.before_read = before_read
+    clock = VirtualClock(0)
+    pool = make_pool(source, clock, threads=1)
+    asked = pool.submit(ask("payments", 0, timeout_ms=1_000))
+    pauses = []
+    while not asked.done():
+        wait_ms = work_all(pool)
+        assert (pool.running_count, pool.pending_count) == (0, 0 if asked.done() else 1)
+        other = pool.submit(ask("orders", 0))
+        work_all(pool)
+        assert fetched(other).records, "others are read for in the pause"
+        if wait_ms is not None and not asked.done():
+            pauses.append(wait_ms)
+            clock.time_ms += wait_ms
+    assert pauses == [100, 200, 400, 300]
+    refused = failed(asked)
+    assert refused.error is FetchErrorCode.REQUEST_TIMED_OUT
+    assert refused.message.endswith("within 1000 ms; 5 attempts failed, the last one: the store said 503")
+    # Back again.
+    asked = pool.submit(ask("payments", 0))
+    work_all(pool)
+    down.clear()
+    clock.time_ms += 100
+    work_all(pool)
+    assert fetched(asked).records
+    assert clock.waits == []
+
+
+def test_what_failed_is_given_back_to_the_quota(source: RecordSource, archive: Archive) -> None:
+    def before_read(segment_id: str) -> None:
+        if len(archive.reads) == 1:
+            raise RetriableError("the store said 503")
+
+    archive.before_read = before_read
+    clock = VirtualClock(0)
+    pool = make_pool(source, clock, quota=10_000)
+    asked = pool.submit(ask("payments", 0))
+    work_all(pool)
+    other = pool.submit(ask("orders", 0, timeout_ms=0))
+    work_all(pool)
+    assert fetched(other).records
+    clock.time_ms += 100
+    work_all(pool)
+    assert failed(asked).error is FetchErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+@pytest.fixture
+def stalled(archive: Archive) -> Iterator[threading.Event]:
+    """Reads of payments-0 do not come back before the event is set."""
+    released, hanging = threading.Event(), archive.segment_ids("payments", 0)
+
+    def before_read(segment_id: str) -> None:
+        if segment_id in hanging:
+            released.wait()
+
+    archive.before_read = before_read
+    yield released
+    released.set()
+
+
+def test_a_partition_whose_archive_hangs_takes_one_worker_and_every_asker_has_an_answer_in_time(
+    source: RecordSource, archive: Archive, stalled: threading.Event
+) -> None:
+    clock = VirtualClock(0)
+    with make_pool(source, clock, threads=2) as pool:
+        hanging = [pool.submit(ask("payments", 0, offset, timeout_ms=5_000)) for offset in (0, 10, 20)]
+        for place in PLACES * 20:
+            if place != ("payments", 0):
+                answer = pool.submit(ask(*place, timeout_ms=60_000)).result(timeout=60)
+                assert isinstance(answer, FetchedRecords), "others go on"
+        assert not any(each.done() for each in hanging)
+        assert (pool.running_count, pool.pending_count) == (1, 2)
+        clock.time_ms += 5_001
+        pool.keep_time()
+        for each in hanging:
+            assert failed(each).error is FetchErrorCode.REQUEST_TIMED_OUT
+        assert pool.running_count == 1
+        late = pool.submit(ask("payments", 0, timeout_ms=60_000))
+        stalled.set()
+        answer = late.result(timeout=60)
+        assert isinstance(answer, FetchedRecords), "when the archive is back"
+        assert answer.records[0].offset == 0
+
+
+def test_threads_answer_everybody(source: RecordSource, archive: Archive) -> None:
+    with make_pool(source, VirtualClock(0), threads=4) as pool:
+        futures = [
+            (place, offset, pool.submit(ask(*place, offset, timeout_ms=60_000)))
+            for offset in (0, 7, 100, 350)
+            for place in PLACES
+        ]
+        for place, offset, future in futures:
+            answer = future.result(timeout=60)
+            assert isinstance(answer, FetchedRecords), str(answer)
+            alone = pool.fetch_records(ask(*place, offset, timeout_ms=60_000))
+            assert alone == answer
+        assert (pool.running_count, pool.pending_count) == (0, 0)
+
+
+def test_a_pool_that_is_closed_answers_those_who_wait_and_takes_nobody(
+    source: RecordSource, stalled: threading.Event
+) -> None:
+    pool = make_pool(source, VirtualClock(0), threads=1)
+    pool.start()
+    waiting = [pool.submit(ask("payments", 0)), pool.submit(ask("orders", 0))]
+    pool.close()
+    for each in (*waiting[:1], pool.submit(ask("orders", 0))):
+        assert failed(each).message == "the pool is closed"
+    assert waiting[1].result(timeout=60) is not None
+
+
+def test_what_coldlog_did_not_foresee_reaches_the_asker(source: RecordSource, archive: Archive) -> None:
+    def before_read(segment_id: str) -> None:
+        raise ZeroDivisionError(segment_id)
+
+    archive.before_read = before_read
+    pool = make_pool(source, VirtualClock(0))
+    asked = pool.submit(ask("orders", 0))
+    work_all(pool)
+    with pytest.raises(ZeroDivisionError):
+        asked.result(timeout=0)
+    assert (pool.running_count, pool.pending_count) == (0, 0)
+    with pytest.raises(UsageError, match="a pool needs a thread"):
+        PoolOptions(threads=0)
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(PLACES), st.integers(0, 300), st.integers(0, 4_000)),
+        st.integers(1, 900),
+    ),
+    max_size=40,
+)
+
+
+@dataclass(slots=True)
+class Askers:
+    """Who asks a pool; looks after every step whether what must be is."""
+
+    pool: FetchPool
+    clock: VirtualClock
+    under_way: list[tuple[FetchRequest, int, Future[FetchAnswer]]] = field(default_factory=list)
+    reads: list[tuple[int, int]] = field(default_factory=list)
+    """When bytes came, and how many."""
+
+    def ask(self, request: FetchRequest) -> None:
+        self.under_way.append((request, self.clock.time_ms, self.pool.submit(request)))
+        self.look()
+
+    def pass_time(self, duration_ms: int) -> None:
+        """A worker comes by every 10 ms."""
+        for _ in range(0, duration_ms, 10):
+            self.clock.time_ms += 10
+            self.look()
+
+    def look(self) -> None:
+        work_all(self.pool)
+        assert self.pool.running_count == 0
+        self.under_way = [each for each in self.under_way if not self._has_answer(*each)]
+        assert self.pool.pending_count == len(self.under_way)
+
+    def _has_answer(self, request: FetchRequest, begun_ms: int, future: Future[FetchAnswer]) -> bool:
+        left_ms = begun_ms + request.timeout_ms - self.clock.time_ms
+        if not future.done():
+            assert left_ms >= 0, "late"
+            return False
+        answer = future.result(timeout=0)
+        if isinstance(answer, FetchedRecords):
+            assert answer.next_offset > request.offset
+            self.reads.append((self.clock.time_ms, answer.read_bytes))
+        elif answer.error is FetchErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            assert answer.throttle_ms > left_ms
+        else:
+            assert answer.error in (FetchErrorCode.REQUEST_TIMED_OUT, FetchErrorCode.UNKNOWN_SERVER_ERROR)
+        return True
+
+
+@given(actions=ACTIONS, quota=st.integers(5_000, 60_000), failing=st.randoms(use_true_random=False))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_asked_and_fails_the_quota_is_kept_and_everybody_has_an_answer_in_time(
+    source: RecordSource, archive: Archive, actions: list[Any], quota: int, failing: random.Random
+) -> None:
+    """A number is time that passes."""
+
+    def before_read(_: str) -> None:
+        if failing.random() < 0.3:
+            raise RetriableError("the store said 503")
+
+    archive.before_read = before_read
+    clock = VirtualClock(0)
+    askers = Askers(make_pool(source, clock, quota=quota, max_pending=8), clock)
+    for action in [*actions, 5_000]:
+        if isinstance(action, int):
+            askers.pass_time(action)
+        else:
+            (topic, partition), offset, timeout_ms = action
+            askers.ask(ask(topic, partition, offset, max_bytes=8_000, timeout_ms=timeout_ms))
+    assert askers.under_way == []
+    # A fetch is of 8,000 bytes or one batch; a turn is up to 10 ms late, and the next one in time.
+    if askers.reads:
+        most = max(size for _, size in askers.reads)
+        assert most_over_quota(askers.reads, quota) <= most + quota // 100 + 1
+    assert clock.waits == []

@@ -1,0 +1,128 @@
+"""Fetches from archives that others wrote: Aiven's plugin, a mirror of log directories, a bucket."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from aiven_sample import AIVEN_SAMPLE, archive_of, keys_setting, true_partitions
+from builders.mirror_writer import SIDE_FILES, write_mirror
+from coldlog.archive.aiven_keys import ENVIRONMENT_VARIABLE
+from coldlog.archive.open_archive import open_archive
+from coldlog.fetcher import open_fetcher
+from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure
+from coldlog.model.states import IsolationLevel
+from coldlog.operations.partition_records import open_partition
+from coldlog.tables.warehouse import Warehouse
+from fetching import LIMITS, as_truth, fetch_all, of_truth, open_fetcher_over, true_records
+from golden_warehouse import run_pipeline, write_log_start_offsets
+from record_rows import true_batches
+from s3_proxy import S3Proxy
+from s3_server import Bucket
+
+
+@pytest.mark.parametrize("isolation_level", list(IsolationLevel))
+def test_chunks_that_are_compressed_and_encrypted_give_the_records_of_the_logs(
+    zstd_encrypted: Warehouse, monkeypatch: pytest.MonkeyPatch, isolation_level: IsolationLevel
+) -> None:
+    """What the plugin's archive holds is read by another way: whole logs, record by record."""
+    variant, compared = "zstd-encrypted", 0
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, keys_setting(variant))
+    opener = partial(open_archive, str(archive_of(variant)), "aiven")
+    with open_fetcher_over(zstd_encrypted.uri, opener) as fetcher:
+        for row in true_partitions(variant):
+            topic, partition = str(row["topic"]), int(str(row["partition"]))
+            ends = fetcher.partition_ends(topic, partition)
+            if ends is None:
+                continue
+            whole = open_partition(
+                zstd_encrypted, opener(), topic, partition, isolation_level, limits=LIMITS, window_bytes=1 << 20
+            )
+            expected = [each for each in whole.iter_records() if not each.is_control]
+            walk = fetch_all(fetcher, topic, partition, ends.log_start_offset, 50_000, isolation_level)
+            assert [
+                (r.offset, r.timestamp_ms, r.leader_epoch, r.key, r.value, [(n.encode(), v) for n, v in r.headers])
+                for r in walk.records
+            ] == [(r.offset, r.timestamp_ms, r.leader_epoch, r.key, r.value, list(r.headers)) for r in expected]
+            compared += len(expected)
+    assert compared > 1_000
+
+
+def test_a_key_that_is_missing_is_told(zstd_encrypted: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "")
+    row = true_partitions("zstd-encrypted")[0]
+    opener = partial(open_archive, str(archive_of("zstd-encrypted")), "aiven")
+    with open_fetcher_over(zstd_encrypted.uri, opener) as fetcher:
+        ends = fetcher.partition_ends(str(row["topic"]), int(str(row["partition"])))
+        assert ends is not None
+        refused = fetcher.fetch_records(str(row["topic"]), int(str(row["partition"])), ends.log_start_offset)
+    assert isinstance(refused, FetchFailure)
+    assert refused.error is FetchErrorCode.CORRUPT_MESSAGE
+    assert "expected key" in refused.message
+
+
+@pytest.fixture(scope="module")
+def zstd_encrypted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    variant = "zstd-encrypted"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ENVIRONMENT_VARIABLE, keys_setting(variant))
+        patch.setitem(spark.sparkContext.environment, ENVIRONMENT_VARIABLE, keys_setting(variant))
+        return run_pipeline(
+            spark,
+            open_archive(str(archive_of(variant)), "aiven"),
+            tmp_path_factory.mktemp("aiven") / "warehouse",
+            metadata=AIVEN_SAMPLE / variant / "rlmm",
+        )
+
+
+def test_a_mirror_of_log_directories_gives_what_a_consumer_got(spark: SparkSession, tmp_path: Path) -> None:
+    write_mirror(tmp_path / "mirror", topics={"payments", "orders"}, kinds=SIDE_FILES)
+    log_starts = write_log_start_offsets(tmp_path / "log_starts.csv")
+    opener = partial(open_archive, str(tmp_path / "mirror"), "log_directories")
+    warehouse = run_pipeline(spark, opener(), tmp_path / "warehouse", log_start_offsets=log_starts)
+    with open_fetcher_over(warehouse.uri, opener) as fetcher:
+        for topic, partition in (("orders", 0), ("payments", 0), ("payments", 1), ("payments", 2)):
+            for level in IsolationLevel:
+                is_committed = level is IsolationLevel.READ_COMMITTED
+                ends = fetcher.partition_ends(topic, partition)
+                assert ends is not None
+                walk = fetch_all(fetcher, topic, partition, ends.log_start_offset, 40_000, level)
+                end = ends.readable_end(is_committed=is_committed)
+                truths = [
+                    each
+                    for each in true_records(topic, partition)
+                    if each["o"] < end and (each["rc"] or not is_committed)
+                ]
+                assert as_truth(walk.records, truths) == of_truth(truths)
+
+
+def test_in_a_bucket_a_fetch_is_one_request_for_the_bytes_of_its_batches(
+    golden: Warehouse, golden_archive: Path, bucket: Bucket, s3_proxy: S3Proxy
+) -> None:
+    for folder in golden_archive.glob("*/orders-0-*"):
+        bucket.put_directory(folder, f"archive/{folder.relative_to(golden_archive)}")
+    settings = [f"warehouse.uri={golden.uri}", f"archive.uri={bucket.uri('archive')}"]
+    sizes = [each["size"] for each in true_batches("orders", 0)]
+    with open_fetcher(settings) as fetcher:
+        for max_bytes in (1, 60_000, 1 << 20):
+            s3_proxy.forget()
+            walk = fetch_all(fetcher, "orders", 0, 0, max_bytes)
+            truths = true_records("orders", 0)
+            assert as_truth(walk.records, truths) == of_truth(truths)
+            asked = [each.range.removeprefix("bytes=").split("-") for each in s3_proxy.requests]
+            lengths = [int(last) - int(first) + 1 for first, last in asked]
+            assert lengths == [each.read_bytes for each in walk.answers if each.read_bytes], "one request a fetch"
+            assert sum(lengths) == sum(sizes)
+            if max_bytes == 1:
+                assert lengths == sizes
+        s3_proxy.forget()
+        middle = next(each for each in true_batches("orders", 0) if each["base"] > 1_000 and each["count"] > 2)
+        answer = fetcher.fetch_records("orders", 0, middle["base"] + 1, max_bytes=0)
+        assert isinstance(answer, FetchedRecords)
+        assert [each.offset for each in answer.records] == list(range(middle["base"] + 1, middle["last"] + 1))
+        assert [each.range for each in s3_proxy.requests] == [
+            f"bytes={middle['pos']}-{middle['pos'] + middle['size'] - 1}"
+        ]

@@ -1,0 +1,183 @@
+"""Fetches from the archive of a real broker give what that broker's consumers got, however they are cut."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coldlog.archive.open_archive import open_archive
+from coldlog.errors import UsageError
+from coldlog.fetcher import RecordFetcher, open_fetcher
+from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure
+from coldlog.model.states import IsolationLevel
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.warehouse import Warehouse
+from fetching import as_truth, fetch_all, of_truth, open_fetcher_over, true_records
+from golden_warehouse import golden_partitions
+from record_rows import true_batches
+
+PARTITIONS = [
+    (str(each["topic"]), int(str(each["partition"])))
+    for each in golden_partitions()
+    if int(str(each["archive_end"])) >= int(str(each["log_start"]))
+]
+COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+
+
+@pytest.fixture(scope="module")
+def fetcher(golden: Warehouse, golden_archive: Path) -> Iterator[RecordFetcher]:
+    with open_fetcher_over(golden.uri, partial(open_archive, str(golden_archive), "local_tiered_storage")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shallow(golden_shallow: Warehouse, golden_archive: Path) -> Iterator[RecordFetcher]:
+    """At batch depth."""
+    opener = partial(open_archive, str(golden_archive), "local_tiered_storage")
+    with open_fetcher_over(golden_shallow.uri, opener) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("isolation_level", list(IsolationLevel))
+@pytest.mark.parametrize(
+    ("depth", "max_bytes"), [("fetcher", 1), ("fetcher", 30_000), ("fetcher", 1 << 20), ("shallow", 1 << 20)]
+)
+def test_every_record_is_the_one_that_a_consumer_got(
+    request: pytest.FixtureRequest, depth: str, max_bytes: int, isolation_level: IsolationLevel
+) -> None:
+    fetcher: RecordFetcher = request.getfixturevalue(depth)
+    compared, stopped = 0, 0
+    for topic, partition in PARTITIONS:
+        ends = fetcher.partition_ends(topic, partition)
+        assert ends is not None
+        walk = fetch_all(fetcher, topic, partition, ends.log_start_offset, max_bytes, isolation_level)
+        truths = list(true_records(topic, partition))
+        if isolation_level is COMMITTED:
+            truths = [each for each in truths if each["rc"]]
+            # Where a transaction is open at the archive's end, the broker, which has that end, knew more.
+            readable = [each for each in truths if each["o"] < ends.last_stable_offset]
+            stopped += len(readable) < len(truths)
+            truths = readable
+        assert as_truth(walk.records, truths) == of_truth(truths), (topic, partition)
+        assert walk.answers[-1].next_offset == ends.readable_end(is_committed=isolation_level is COMMITTED)
+        sizes = {each["base"]: each["size"] for each in true_batches(topic, partition)}
+        assert max(each.read_bytes for each in walk.answers) <= max(max_bytes, *sizes.values())
+        whole = sum(each["size"] for each in true_batches(topic, partition) if each["last"] >= ends.log_start_offset)
+        if isolation_level is UNCOMMITTED:
+            assert sum(each.read_bytes for each in walk.answers) == whole, "no byte is read twice"
+        if max_bytes == 1:
+            # However small the bound is, one batch comes.
+            assert {each.read_bytes for each in walk.answers[:-1]} <= {*sizes.values()}
+        compared += len(walk.records)
+    assert compared > 65_000
+    assert stopped == (3 if isolation_level is COMMITTED else 0)
+
+
+@pytest.mark.parametrize("isolation_level", list(IsolationLevel))
+def test_a_fetch_may_begin_anywhere_in_a_batch(fetcher: RecordFetcher, isolation_level: IsolationLevel) -> None:
+    chance = random.Random(23)
+    for topic, partition in PARTITIONS:
+        ends = fetcher.partition_ends(topic, partition)
+        assert ends is not None
+        is_committed = isolation_level is COMMITTED
+        end = ends.readable_end(is_committed=is_committed)
+        truths = [each for each in true_records(topic, partition) if each["rc"] or not is_committed]
+        for offset in chance.choices(range(ends.log_start_offset, end), k=12):
+            max_bytes = chance.choice((0, 1, 5_000, 100_000))
+            answer = fetcher.fetch_records(topic, partition, offset, max_bytes, isolation_level)
+            assert isinstance(answer, FetchedRecords), str(answer)
+            own = [each for each in truths if offset <= each["o"] < min(answer.next_offset, end)]
+            assert as_truth(answer.records, own) == of_truth(own), (topic, partition, offset)
+            batches = [each for each in true_batches(topic, partition) if each["last"] >= offset]
+            assert answer.next_offset > batches[0]["base"]
+            assert answer.read_bytes <= max(max_bytes, batches[0]["size"])
+
+
+def test_ends_are_those_of_the_partition(fetcher: RecordFetcher, golden: Warehouse) -> None:
+    rows = {
+        (row["topic"], row["partition"]): row for row in golden.read(PARTITION_METADATA).where("is_current").collect()
+    }
+    for true in golden_partitions():
+        place = str(true["topic"]), int(str(true["partition"]))
+        log_start, archive_end = int(str(true["log_start"])), int(str(true["archive_end"]))
+        ends = fetcher.partition_ends(*place)
+        if archive_end < log_start:
+            # Nothing archived is left; where the log begins was supplied.
+            assert ends is None or ends.log_start_offset == ends.end_offset
+            continue
+        assert ends is not None
+        assert (ends.log_start_offset, ends.end_offset) == (log_start, archive_end + 1)
+        stable = rows[place]["stable_offset"]
+        assert ends.last_stable_offset == min(stable, archive_end + 1)
+
+
+def test_at_the_end_there_is_nothing_and_behind_it_and_below_the_start_an_error(fetcher: RecordFetcher) -> None:
+    for topic, partition in PARTITIONS:
+        ends = fetcher.partition_ends(topic, partition)
+        assert ends is not None
+        for level in IsolationLevel:
+            answer = fetcher.fetch_records(topic, partition, ends.end_offset, isolation_level=level)
+            assert isinstance(answer, FetchedRecords)
+            assert (answer.records, answer.next_offset, answer.read_bytes) == ((), ends.end_offset, 0)
+        for offset in (ends.end_offset + 1, ends.log_start_offset - 1, 1 << 62, -1):
+            refused = fetcher.fetch_records(topic, partition, offset)
+            assert isinstance(refused, FetchFailure)
+            assert refused.error is FetchErrorCode.OFFSET_OUT_OF_RANGE
+            assert refused.ends == ends
+            said = f"the archive has offsets {ends.log_start_offset} to {ends.end_offset - 1}"
+            assert f"{topic}-{partition} at offset {offset}: {said}" in refused.message
+
+
+def test_readers_of_committed_records_get_nothing_behind_an_open_transaction(fetcher: RecordFetcher) -> None:
+    ends = fetcher.partition_ends("payments", 1)
+    assert ends is not None
+    assert ends.last_stable_offset < ends.end_offset
+    for offset in (ends.last_stable_offset, ends.end_offset - 1):
+        answer = fetcher.fetch_records("payments", 1, offset, isolation_level=COMMITTED)
+        assert isinstance(answer, FetchedRecords)
+        assert (answer.records, answer.next_offset) == ((), offset)
+        assert fetcher.fetch_records("payments", 1, offset) != answer
+
+
+def test_a_partition_that_the_archive_does_not_know_is_told(fetcher: RecordFetcher) -> None:
+    for place in (("orders", 7), ("nobody's", 0)):
+        refused = fetcher.fetch_records(*place, 0)
+        assert isinstance(refused, FetchFailure)
+        assert refused.error is FetchErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert str(refused) == (f"UNKNOWN_TOPIC_OR_PARTITION: the archive holds no partition {place[0]}-{place[1]}")
+    with pytest.raises(UsageError, match="max_bytes and timeout_ms must not be negative"):
+        fetcher.fetch_records("orders", 0, 0, max_bytes=-1)
+
+
+def test_numbers_and_levels_of_other_types_are_taken_or_refused(fetcher: RecordFetcher) -> None:
+    known = fetcher.fetch_records("payments", 0, 0, isolation_level=COMMITTED)
+    good: dict[str, Any] = {"topic": "payments", "partition": np.int32(0), "offset": np.int64(0)}
+    good["isolation_level"] = "read_committed"
+    assert fetcher.fetch_records(**good) == known
+    bad: list[dict[str, Any]] = [
+        {"offset": 1.5},
+        {"partition": "0"},
+        {"isolation_level": "dirty"},
+        {"timeout_ms": None},
+    ]
+    for wrong in bad:
+        with pytest.raises(UsageError, match="not a fetch of payments-"):
+            fetcher.fetch_records(**{**good, **wrong})
+
+
+def test_what_was_read_of_the_tables_is_kept(golden: Warehouse, golden_archive: Path) -> None:
+    settings = [f"warehouse.uri={golden.uri}", f"archive.uri={golden_archive}"]
+    with open_fetcher(settings) as fetcher:
+        first = fetch_all(fetcher, "payments", 0, 0, 20_000, COMMITTED)
+        read = fetcher.rows_read
+        assert read > 0
+        again = fetch_all(fetcher, "payments", 0, 0, 20_000, COMMITTED)
+        fetcher.refresh()
+        assert fetch_all(fetcher, "payments", 0, 0, 20_000, COMMITTED).records == first.records == again.records
+        assert fetcher.rows_read == read, "there is no newer version"

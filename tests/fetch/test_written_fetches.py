@@ -1,0 +1,399 @@
+"""Fetches from archives that a builder wrote: overlaps, gaps, holes, transactions, damage, what is gone or down."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
+from builders.payload_codecs import Codec
+from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker
+from builders.side_files import build_leader_epoch_checkpoint
+from coldlog.archive.open_archive import open_archive
+from coldlog.errors import RetriableError, UsageError
+from coldlog.fetch.backoff import Backoff
+from coldlog.fetcher import RecordFetcher
+from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure
+from coldlog.model.states import IsolationLevel
+from coldlog.operations.materialize import materialize_metadata
+from coldlog.operations.scan import scan_segments
+from coldlog.tables.definition import TableDefinition
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.table_files import list_table_files
+from coldlog.tables.warehouse import Warehouse
+from fetching import HookedLayout, fetch_all, open_fetcher_over
+from golden_warehouse import run_pipeline
+from virtual_clock import VirtualClock
+
+START_MS = 1_700_000_000_000
+COMMITTED = IsolationLevel.READ_COMMITTED
+
+
+def batches(first: int, last: int, *, epoch: int = 0, said: bytes = b"v") -> tuple[Batch, ...]:
+    """Batches of five records."""
+    return tuple(
+        Batch(
+            base_offset=base,
+            records=tuple(Record(timestamp_ms=START_MS + base + at, value=said * 40) for at in range(5)),
+            leader_epoch=epoch,
+        )
+        for base in range(first, last, 5)
+    )
+
+
+def transactional(first: int, count: int, producer_id: int) -> Batch:
+    return Batch(
+        base_offset=first,
+        records=tuple(Record(timestamp_ms=START_MS, value=b"%d" % producer_id) for _ in range(count)),
+        is_transactional=True,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=first,
+    )
+
+
+def marker(kind: object, offset: int, producer_id: int) -> Batch:
+    built: Batch = kind(offset=offset, timestamp_ms=START_MS, producer_id=producer_id, producer_epoch=0, leader_epoch=0)  # type: ignore[operator]
+    return built
+
+
+COMMON = batches(0, 50)
+THREE = [Segment(batches=batches(first, first + 50)) for first in (0, 50, 100)]
+TOPICS = {
+    "overlap": [
+        Segment(batches=(*COMMON, *batches(50, 100, said=b"d"))),
+        Segment(batches=(*COMMON[8:], *batches(50, 120, epoch=1, said=b"n"))),
+    ],
+    "gap": THREE,
+    "bad": THREE,
+    "bad-end": THREE,
+    "hurt": THREE,
+    "gone": THREE,
+    "holes": [
+        Segment(
+            batches=(
+                Batch(
+                    base_offset=3,
+                    records=tuple(Record(timestamp_ms=START_MS, value=b"c", offset=offset) for offset in (4, 7, 12)),
+                    last_offset_delta=12,
+                    codec=Codec.ZSTD,
+                ),
+                Batch(base_offset=20, last_offset_delta=9, stored_max_timestamp_ms=START_MS),
+                Batch(
+                    base_offset=40,
+                    records=(Record(timestamp_ms=START_MS + 9, value=b"e"),),
+                    log_append_time_ms=START_MS,
+                ),
+            ),
+            stored_start_offset=0,
+        )
+    ],
+    "names": [
+        Segment(
+            batches=(
+                Batch(
+                    base_offset=0,
+                    records=(
+                        Record(timestamp_ms=-1, key=b"", headers=((b"\xff\xfe-a", None), ("ключ".encode(), b""))),
+                        Record(timestamp_ms=-5_000_000_000_000, value=b""),
+                    ),
+                    codec=Codec.LZ4,
+                ),
+            )
+        )
+    ],
+    "transactions": [
+        Segment(batches=(transactional(0, 3, 7), transactional(3, 2, 8), transactional(5, 2, 7))),
+        Segment(batches=(transactional(7, 2, 8), marker(commit_marker, 9, 8), transactional(10, 1, 8))),
+        Segment(
+            batches=(
+                marker(abort_marker, 11, 7),
+                transactional(12, 2, 7),
+                marker(commit_marker, 14, 7),
+                marker(abort_marker, 15, 8),
+                Batch(base_offset=16, records=(Record(timestamp_ms=START_MS, value=b"plain"),)),
+                transactional(17, 1, 9),
+            )
+        ),
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("written")
+
+
+@pytest.fixture(scope="module")
+def written(archive: Path) -> dict[str, list[WrittenSegment]]:
+    """What is damaged here, the build finds."""
+    found: dict[str, list[WrittenSegment]] = {}
+    for each in write_archive(archive, {TopicPartition(topic=name, partition=0): own for name, own in TOPICS.items()}):
+        found.setdefault(each.topic_partition.topic, []).append(each)
+    successor = found["overlap"][1].stem
+    lineage = successor.with_name(successor.name + ".leader_epoch_checkpoint")
+    lineage.write_bytes(build_leader_epoch_checkpoint([(0, 0), (1, 50)]))
+    remove(found["gap"][1])
+    damage(found["bad"][1])
+    damage(found["bad-end"][2])
+    return found
+
+
+def remove(segment: WrittenSegment) -> None:
+    for path in segment.stem.parent.glob(f"{segment.stem.name}*"):
+        path.unlink()
+
+
+def vacuum(folder: Path, table: TableDefinition) -> list[Path]:
+    """Removes the files that the newest version does not name."""
+    named = {folder / path for path in list_table_files(str(folder), table, ()).paths}
+    old = [path for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts and path not in named]
+    for path in old:
+        path.unlink()
+    return old
+
+
+def damage(segment: WrittenSegment) -> int:
+    """Of the last batch one byte; returns where the batch begins."""
+    content = bytearray(segment.log.read_bytes())
+    content[content.rindex(b"v" * 40)] ^= 1
+    segment.log.write_bytes(content)
+    return len(content) // 10 * 9
+
+
+@pytest.fixture(scope="module")
+def indexed(
+    spark: SparkSession,
+    archive: Path,
+    written: dict[str, list[WrittenSegment]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Warehouse:
+    return run_pipeline(spark, archive, tmp_path_factory.mktemp("indexed") / "warehouse")
+
+
+@pytest.fixture(scope="module")
+def fetcher(indexed: Warehouse, archive: Path) -> Iterator[RecordFetcher]:
+    with open_fetcher_over(indexed.uri, partial(open_archive, str(archive), "local_tiered_storage")) as opened:
+        yield opened
+
+
+def offsets(fetcher: RecordFetcher, topic: str, offset: int, **options: object) -> tuple[list[int], int]:
+    """Of the records of one fetch, and the next offset."""
+    answer = fetcher.fetch_records(topic, 0, offset, **options)  # type: ignore[arg-type]  # a test names one at a time
+    assert isinstance(answer, FetchedRecords), str(answer)
+    return [each.offset for each in answer.records], answer.next_offset
+
+
+def refusal(fetcher: RecordFetcher, topic: str, offset: int, **options: object) -> FetchFailure:
+    answer = fetcher.fetch_records(topic, 0, offset, **options)  # type: ignore[arg-type]
+    assert isinstance(answer, FetchFailure)
+    return answer
+
+
+@pytest.mark.parametrize("max_bytes", [1, 700, 1 << 20])
+def test_of_overlapping_uploads_every_offset_comes_once_from_the_log_that_counts(
+    fetcher: RecordFetcher, max_bytes: int
+) -> None:
+    walk = fetch_all(fetcher, "overlap", 0, 0, max_bytes)
+    assert [each.offset for each in walk.records] == list(range(120))
+    said = [(each.value or b"")[:1] for each in walk.records]
+    assert said == [b"v"] * 50 + [b"n"] * 70
+    assert [each.leader_epoch for each in walk.records] == [0] * 50 + [1] * 70
+
+
+def test_a_fetch_is_of_one_segment(fetcher: RecordFetcher) -> None:
+    assert offsets(fetcher, "overlap", 38) == ([38, 39], 40)
+    assert offsets(fetcher, "overlap", 40) == (list(range(40, 120)), 120)
+
+
+def test_a_gap_is_out_of_range_and_tells_where_to_go_on(fetcher: RecordFetcher) -> None:
+    for offset in (50, 77, 99):
+        refused = refusal(fetcher, "gap", offset)
+        assert refused.error is FetchErrorCode.OFFSET_OUT_OF_RANGE
+        assert refused.resume_offset == 100
+        assert "no served segment has" in refused.message
+    assert offsets(fetcher, "gap", 100)[0] == list(range(100, 150))
+
+
+def test_offsets_that_compaction_took_are_passed_over(fetcher: RecordFetcher) -> None:
+    assert offsets(fetcher, "holes", 3, max_bytes=1) == ([4, 7, 12], 16)
+    assert offsets(fetcher, "holes", 8, max_bytes=1) == ([12], 16)
+    assert offsets(fetcher, "holes", 13, max_bytes=1) == ([], 16), "a batch of which nothing is left"
+    assert offsets(fetcher, "holes", 16, max_bytes=1) == ([], 30)
+    assert offsets(fetcher, "holes", 30, max_bytes=1) == ([40], 41)
+    assert offsets(fetcher, "holes", 16) == ([40], 41)
+    walk = fetch_all(fetcher, "holes", 0, 3, 1)
+    assert [(each.offset, each.timestamp_ms, each.timestamp_type.value) for each in walk.records] == [
+        (4, START_MS, "CreateTime"), (7, START_MS, "CreateTime"), (12, START_MS, "CreateTime"),
+        (40, START_MS, "LogAppendTime"),
+    ]  # fmt: skip
+
+
+def test_nulls_names_of_headers_and_times_before_1970_are_what_a_consumer_gets(fetcher: RecordFetcher) -> None:
+    first, second = fetch_all(fetcher, "names", 0, 0, 1).records
+    assert first.headers == (("\ufffd\ufffd-a", None), ("ключ", b""))
+    assert (first.key, first.value, second.key, second.value) == (b"", None, None, b"")
+    assert (first.timestamp_ms, second.timestamp_ms, second.headers) == (-1, -5_000_000_000_000, ())
+
+
+@pytest.mark.parametrize("max_bytes", [1, 200, 1 << 20])
+def test_aborted_records_are_left_out_wherever_their_marker_lies_and_wherever_a_fetch_begins(
+    fetcher: RecordFetcher, max_bytes: int
+) -> None:
+    committed = [3, 4, 7, 8, 12, 13, 16]
+    for start in range(17):
+        walk = fetch_all(fetcher, "transactions", 0, start, max_bytes, COMMITTED)
+        assert [each.offset for each in walk.records] == [each for each in committed if each >= start]
+        assert walk.answers[-1].next_offset == 17, "9's transaction is open where the archive ends"
+    everything = fetch_all(fetcher, "transactions", 0, 0, max_bytes)
+    assert [each.offset for each in everything.records] == [o for o in range(18) if o not in (9, 11, 14, 15)]
+    assert everything.answers[0].ends.last_stable_offset == 17
+
+
+def test_offsets_of_a_quarantined_segment_are_corrupt_and_say_why(
+    fetcher: RecordFetcher, written: dict[str, list[WrittenSegment]]
+) -> None:
+    bad = written["bad"][1]
+    assert offsets(fetcher, "bad", 45) == ([45, 46, 47, 48, 49], 50)
+    refused = refusal(fetcher, "bad", 60)
+    assert refused.error is FetchErrorCode.CORRUPT_MESSAGE
+    assert refused.resume_offset == 100
+    said = f"bad-0 at offset 60: segment {bad.segment_id}, which begins at offset 50, is in quarantine: "
+    assert refused.message.startswith(f"{said}batch does not match its checksum in ")
+    assert f"{bad.segment_id}.log at byte " in refused.message
+    assert offsets(fetcher, "bad", 100)[1] == 150
+    at_end = refusal(fetcher, "bad-end", 100)
+    assert (at_end.error, at_end.resume_offset) == (FetchErrorCode.CORRUPT_MESSAGE, None)
+    assert f"segment {written['bad-end'][2].segment_id}, which begins at offset 100, is in quarantine" in at_end.message
+
+
+def test_damage_is_told_when_a_fetch_begins_at_it_and_what_lies_before_is_given(
+    fetcher: RecordFetcher, written: dict[str, list[WrittenSegment]]
+) -> None:
+    assert offsets(fetcher, "hurt", 50)[1] == 100
+    position = damage(written["hurt"][1])
+    # Behind the damage nothing is given, though it was read with the rest.
+    assert offsets(fetcher, "hurt", 50) == (list(range(50, 95)), 95)
+    for options in ({}, {"max_bytes": 1}):
+        refused = refusal(fetcher, "hurt", 95, **options)
+        assert refused.error is FetchErrorCode.CORRUPT_MESSAGE
+        assert f"segment {written['hurt'][1].segment_id} of hurt-0: batch does not match" in refused.message
+        assert f".log at byte {position}: expected crc " in refused.message
+        assert refused.message.endswith("the batch has offsets 95 to 99")
+        assert refused.resume_offset == 100
+    assert offsets(fetcher, "hurt", 100)[1] == 150
+
+
+def test_a_log_that_was_cut_or_replaced_is_told(
+    fetcher: RecordFetcher, written: dict[str, list[WrittenSegment]]
+) -> None:
+    log = written["hurt"][2].log
+    log.write_bytes(log.read_bytes()[:-10])
+    assert offsets(fetcher, "hurt", 100) == (list(range(100, 145)), 145)
+    assert "log is shorter than when it was indexed" in refusal(fetcher, "hurt", 147).message
+    log = written["gap"][2].log
+    shutil.copyfile(written["gap"][0].log, log)
+    refused = refusal(fetcher, "gap", 110)
+    assert refused.error is FetchErrorCode.CORRUPT_MESSAGE
+    assert "batch begins before the offsets already met" in refused.message
+    shutil.copyfile(written["gone"][1].log, written["gap"][0].log)
+    refused = refusal(fetcher, "gap", 10)
+    assert "batch is not the one that was indexed, the log was replaced" in refused.message
+    assert "expected offsets 10 to 14, found offsets 60 to 64" in refused.message
+
+
+def test_segments_that_are_gone_are_out_of_range_and_newer_tables_are_looked_at(
+    indexed: Warehouse, archive: Path, written: dict[str, list[WrittenSegment]]
+) -> None:
+    opener, clock = partial(open_archive, str(archive), "local_tiered_storage"), VirtualClock()
+    with open_fetcher_over(indexed.uri, opener) as fetcher, open_fetcher_over(indexed.uri, opener, clock) as idle:
+        assert offsets(fetcher, "gone", 7)[1] == 50
+        remove(written["gone"][0])
+        # The tables still name it.
+        refused = refusal(fetcher, "gone", 7)
+        assert refused.error is FetchErrorCode.OFFSET_OUT_OF_RANGE
+        assert refused.ends is not None
+        assert (refused.ends.log_start_offset, refused.ends.end_offset, refused.resume_offset) == (50, 150, 50)
+        assert f"segment {written['gone'][0].segment_id}, which had offsets 0 to 49, is gone" in refused.message
+        assert "the archive has offsets 50 to 149" in refused.message
+        remove(written["gone"][1])
+        assert "archived offsets go on at 100" in refusal(fetcher, "gone", 60).message
+        # Now they do not; the fetcher finds out by itself.
+        scan_segments(indexed, opener())
+        materialize_metadata(indexed)
+        refused = refusal(fetcher, "gone", 60)
+        assert refused.error is FetchErrorCode.OFFSET_OUT_OF_RANGE
+        assert refused.ends is not None
+        assert (refused.ends.log_start_offset, refused.ends.end_offset) == (100, 150)
+        assert "is gone" not in refused.message
+        assert offsets(fetcher, "gone", 100)[1] == 150
+        # Of the version that the idle one opened, files are gone: it opens the tables anew when it tries again.
+        for table in (SEGMENTS, PARTITION_METADATA):
+            assert vacuum(Path(indexed.uri, table.name), table)
+        assert offsets(idle, "gone", 100)[1] == 150
+        assert clock.waits == [100]
+
+
+def test_an_archive_that_does_not_answer_is_asked_again_until_the_time_is_over(
+    indexed: Warehouse, archive: Path
+) -> None:
+    failures, read = [0], list[str]()
+
+    def before_read(segment_id: str) -> None:
+        read.append(segment_id)
+        if failures[0]:
+            failures[0] -= 1
+            raise RetriableError("the store said 503")
+
+    def open_layout() -> HookedLayout:
+        return HookedLayout(layout=open_archive(str(archive), "local_tiered_storage"), before_read=before_read)
+
+    clock = VirtualClock()
+    with open_fetcher_over(indexed.uri, open_layout, clock) as fetcher:
+        failures[0] = 6
+        assert offsets(fetcher, "bad", 0)[1] == 50
+        assert clock.waits == [100, 200, 400, 800, 1000, 1000]
+        clock.waits.clear()
+        failures[0] = 1_000
+        begun_ms = clock.monotonic_ms()
+        refused = refusal(fetcher, "bad", 0, timeout_ms=2_250)
+        assert refused.error is FetchErrorCode.REQUEST_TIMED_OUT
+        assert refused.message == (
+            "bad-0 at offset 0: no answer within 2250 ms; 6 attempts failed, the last one: the store said 503"
+        )
+        assert clock.waits == [100, 200, 400, 800, 750], "the last attempt is made when the time is over"
+        assert clock.monotonic_ms() - begun_ms == 2_250
+        assert refusal(fetcher, "bad", 0, timeout_ms=0).error is FetchErrorCode.REQUEST_TIMED_OUT
+        failures[0] = 0
+        assert offsets(fetcher, "bad", 0)[1] == 50
+
+
+def test_an_archive_that_cannot_be_reached_may_come_back(indexed: Warehouse, archive: Path) -> None:
+    class Mounting(VirtualClock):
+        def wait_ms(self, duration_ms: int) -> None:
+            VirtualClock.wait_ms(self, duration_ms)
+            if len(self.waits) == 3:
+                away.rename(archive)
+
+    clock, away = Mounting(), archive.with_name("away")
+    with open_fetcher_over(indexed.uri, partial(open_archive, str(archive), "local_tiered_storage"), clock) as fetcher:
+        archive.rename(away)
+        assert offsets(fetcher, "bad", 0) == (list(range(50)), 50)
+        assert len(clock.waits) == 3
+    with pytest.raises(UsageError, match="no archive at"):
+        open_fetcher_over(indexed.uri, partial(open_archive, str(archive / "elsewhere"), "local_tiered_storage"))
+    with pytest.raises(UsageError, match="run the pipeline into this warehouse first"):
+        open_fetcher_over(str(archive), partial(open_archive, str(archive), "local_tiered_storage"))
+
+
+def test_pauses_double_up_to_a_second_and_are_random_by_a_fifth() -> None:
+    backoff = Backoff()
+    assert [backoff.pause_ms(number, 0.5) for number in range(1, 7)] == [100, 200, 400, 800, 1000, 1000]
+    assert (backoff.pause_ms(1, 0.0), backoff.pause_ms(1, 0.999_999)) == (80, 120)
+    assert backoff.pause_ms(10_000, 0.5) == 1000

@@ -1,0 +1,191 @@
+"""The job expire_segments from its arguments to its exit code, in a process without Spark; and what tables tell."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.console import Console
+from coldlog.entry_point import job_argument_parser, run_plain_job
+from coldlog.errors import UsageError
+from coldlog.job import Job
+from coldlog.operations.copy_job import add_copy_options, copy
+from coldlog.operations.expire_job import add_expire_options, expire, read_retentions
+from coldlog.operations.log_starts import read_tier_log_starts, stored_log_starts
+from coldlog.operations.pipeline import build, materialize, scan
+from coldlog.operations.system_clock import SystemClock
+from coldlog.operations.tier_partitions import TierPartitions
+from coldlog.reader import OffsetReader
+from coldlog.settings_sources import REPOSITORY, load_settings
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.warehouse import Warehouse
+from coldlog.tier.expiry import Retention
+from copying_tier import ORDERS
+
+DAY = 86_400_000
+NOW = time.time_ns() // 1_000_000
+
+
+def segment(first: int, age_days: float) -> Segment:
+    records = tuple(Record(timestamp_ms=NOW - int(age_days * DAY) + at, value=b"v" * 30) for at in range(10))
+    return Segment(batches=(Batch(base_offset=first, records=records),), index_interval_bytes=0)
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    """Three closed segments of orders-0, of 10, 5 and 1 days ago, that were copied; settings of their tier."""
+    logs = tmp_path / "logs"
+    write_partition(logs, "orders", 0, [segment(0, 10), segment(10, 5), segment(20, 1), segment(30, 0)])
+    write_offset_checkpoint(logs / HIGH_WATERMARKS, {("orders", 0): 40})
+    settings = {
+        "broker.id": 7,
+        "copy.log_directories": logs,
+        "archive.uri": tmp_path / "archive",
+        "metadata.uri": tmp_path / "metadata",
+        "warehouse.uri": tmp_path / "warehouse",
+        "rlmm.config.remote.log.metadata.topic.num.partitions": 2,
+    }
+    found = [each for key, value in settings.items() for each in ("--set", f"{key}={value}")]
+    assert run_plain_job(copy, add_copy_options(job_argument_parser("copy_segments: which?")), found) == 0
+    return found
+
+
+def run(arguments: list[str]) -> int:
+    return run_plain_job(expire, add_expire_options(job_argument_parser("expire_segments: which?")), arguments)
+
+
+def logs_of(tmp_path: Path) -> list[int]:
+    return sorted(int(path.name[:20]) for path in (tmp_path / "archive").glob("*/orders-0-*/*.log"))
+
+
+def test_plan_is_printed_then_done_and_the_next_run_finds_nothing(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    arguments += ["--set", f"retention.ms={3 * DAY}", "--all"]
+    assert run([*arguments, "--dry-run"]) == 0
+    told = capsys.readouterr()
+    assert "2 segments would be deleted" in told.err
+    row = told.out.splitlines()[2].split()
+    assert (row[:3], row[4:]) == (["orders", "0", "2"], ["time", "20", "planned"])
+    assert logs_of(tmp_path) == [0, 10, 20]
+    assert run(arguments) == 0
+    told = capsys.readouterr()
+    assert "2 segments deleted" in told.err
+    assert told.out.splitlines()[2].split()[-1] == "done"
+    assert logs_of(tmp_path) == [20]
+    assert run(arguments) == 0
+    assert capsys.readouterr().out == "nothing has expired\n"
+
+
+def test_retention_of_a_topic_is_taken_from_the_file(arguments: list[str], tmp_path: Path) -> None:
+    retentions = tmp_path / "retentions.csv"
+    retentions.write_text(f"topic,retention_ms,retention_bytes\norders,{7 * DAY},-1\npayments,1,1\n")
+    assert run([*arguments, "--set", f"expire.retentions={retentions}"]) == 0
+    assert logs_of(tmp_path) == [10, 20]
+
+
+def test_segment_that_is_held_back_is_told_and_passed_when_that_is_wanted(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = tmp_path / "logs"
+    write_partition(logs, "late", 0, [segment(0, -9), segment(10, 9), segment(20, 0)])
+    write_offset_checkpoint(logs / HIGH_WATERMARKS, {("late", 0): 30})
+    copy_options = add_copy_options(job_argument_parser("copy_segments: which?"))
+    assert run_plain_job(copy, copy_options, [*arguments, "--set", "copy.topics=late", "--all"]) == 0
+    capsys.readouterr()
+    retention = ["--set", f"retention.ms={30 * DAY}", "--all"]
+    assert run([*arguments, *retention]) == 0
+    assert "held back" not in capsys.readouterr().out
+    retention = ["--set", f"retention.ms={7 * DAY}", "--all"]
+    assert run([*arguments, *retention]) == 0
+    assert "is in the future; see --pass-future-timestamps" in capsys.readouterr().out
+    assert run([*arguments, *retention, "--pass-future-timestamps"]) == 0
+    assert not list((tmp_path / "archive").glob("*/late-0-*/*"))
+
+
+def test_partition_that_failed_fails_the_run(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for each in (tmp_path / "archive").glob("*/*/*.leader_epoch_checkpoint"):
+        each.write_bytes(b"damaged")
+    (tmp_path / "logs" / "orders-0" / "leader-epoch-checkpoint").unlink()
+    assert run([*arguments, "--set", "retention.ms=1"]) == 1
+    assert "damaged" in capsys.readouterr().out
+    assert logs_of(tmp_path) == [0, 10, 20]
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("broker.id=-1", "broker.id is not set"),
+        ("archive.layout=aiven", "it expires itself"),
+        ("metadata.source=topic", "needs metadata.bootstrap_servers"),
+        ("metadata.uri=nowhere", "holds no log of events that copy_segments has begun"),
+        ("metadata.uri=s3://bucket/rlmm", "announces what it does in a directory"),
+        ("retention.ms=-2", "retention.ms"),
+        ("warehouse.as_of=v3", "only read"),
+        ("expire.orphan.min.age.ms=1", "expire.orphan.min.age.ms"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_and_nothing_is_deleted(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, told: str
+) -> None:
+    assert run([*arguments, "--set", "retention.ms=1", "--set", setting]) == 2
+    assert told in capsys.readouterr().err
+    assert logs_of(tmp_path) == [0, 10, 20]
+
+
+def test_log_of_a_broker_is_refused_because_it_expires_by_itself(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broker" / "__remote_log_metadata-0").mkdir(parents=True)
+    assert run([*arguments, "--set", f"metadata.uri={tmp_path / 'broker'}"]) == 2
+    assert "expires by itself" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["orders,x,1", "orders,1", "orders,-2,1", ",1,1", "orders,1,1\norders,1,1"])
+def test_retentions_that_say_something_else_are_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "retentions.csv"
+    path.write_text(f"topic,retention_ms,retention_bytes\n{line}\n")
+    with pytest.raises(UsageError, match="line"):
+        read_retentions(str(path))
+    path.write_text("topic,retention_ms,retention_bytes\norders,5,-1\n")
+    assert read_retentions(str(path)) == {"orders": Retention(retention_ms=5)}
+
+
+def test_job_runs_as_a_program_without_java(arguments: list[str], tmp_path: Path) -> None:
+    job = REPOSITORY / "jobs" / "expire_segments.py"
+    environment = {"PATH": str(tmp_path), "PYTHONPATH": str(REPOSITORY / "lib"), "HOME": str(tmp_path)}
+    command = [sys.executable, str(job), *arguments, "--set", f"retention.ms={3 * DAY}"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.count("2 segments deleted")) == (0, 1), ended.stderr
+
+
+def test_tables_and_lookups_follow_the_log_start_even_if_the_run_was_killed_behind_it(
+    arguments: list[str], tmp_path: Path, spark: SparkSession
+) -> None:
+    assert run([*arguments, "--set", f"retention.ms={7 * DAY}"]) == 0
+    uri = str(tmp_path / "warehouse")
+    TierPartitions.below(uri, SystemClock()).advance(ORDERS, 15)
+    settings = load_settings("local", arguments[1::2])
+    job = Job(spark=spark, settings=settings, arguments=argparse.Namespace(), console=Console())
+    scan(job)
+    warehouse = Warehouse(spark=spark, uri=uri)
+    assert stored_log_starts(warehouse) == read_tier_log_starts(warehouse) == {("orders", 0): 15}
+    build(job)
+    materialize(job)
+    (row,) = warehouse.read(PARTITION_METADATA).collect()
+    assert (row["log_start_offset"], row["earliest_offset"], row["latest_tiered_offset"]) == (15, 15, 29)
+    with OffsetReader(uri) as reader:
+        found = reader.offset_for_timestamp("orders", 0, 0)
+    assert found is not None
+    assert found.offset == 15

@@ -1,0 +1,454 @@
+"""Expired segments deleted: by the rules, in an order that a kill anywhere does not harm, beside copies that go on."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_offset_checkpoint, write_partition
+from builders.remote_segments import remote
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY
+from coldlog.errors import RetriableError
+from coldlog.formats.remote_log_events import SegmentUpdateEvent
+from coldlog.model.states import RemoteLogSegmentState
+from coldlog.operations import expire_partition
+from coldlog.operations.event_logs import KnownEventLog
+from coldlog.operations.expire_partition import ExpiryOutcome, PartitionExpiry, iter_reasons
+from coldlog.operations.expire_segments import ExpirySummary
+from coldlog.operations.tier_assignments import Assignments, Role
+from coldlog.operations.tier_schedule import TierSchedule, TierTask
+from coldlog.tables.small_table import SmallTable
+from coldlog.tables.tier_partitions import TIER_PARTITIONS
+from coldlog.tier.expiry import Retention
+from coldlog.tier.remote_segments import join_lineage
+from copying_tier import ORDERS, BreakAt, KilledError, Tier
+
+STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
+NOW = 1_700_000_000_000
+DAY = 86_400_000
+HOUR = 3_600_000
+
+
+def segment(first: int, time_ms: int, leader_epoch: int = 0) -> Segment:
+    records = tuple(Record(timestamp_ms=time_ms, value=b"v" * 50) for _ in range(10))
+    return Segment(
+        batches=(Batch(base_offset=first, records=records, leader_epoch=leader_epoch),), index_interval_bytes=0
+    )
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> Tier:
+    """Four segments of orders-0, copied, an hour between each and the next; the last one is of now."""
+    found = Tier(root=tmp_path)
+    write_partition(found.logs, "orders", 0, [segment(n * 10, NOW - (3 - n) * HOUR) for n in range(5)])
+    write_offset_checkpoint(found.logs / HIGH_WATERMARKS, {("orders", 0): 50})
+    found.copy()
+    assert len(found.finished()) == 4
+    return found
+
+
+def only(summary: ExpirySummary) -> PartitionExpiry:
+    (found,) = summary.partitions
+    return found
+
+
+def reasons(summary: ExpirySummary) -> dict[str, int]:
+    return {reason: count for reason, count, _ in iter_reasons(only(summary))}
+
+
+def retrieved(tier: Tier) -> tuple[object, object]:
+    (row,) = SmallTable(uri=str(tier.warehouse), table=TIER_PARTITIONS).read()
+    return row["earliest_remote_offset"], row["latest_remote_offset"]
+
+
+# By which rule.
+
+
+def test_nothing_expires_unless_a_retention_is_said(tier: Tier) -> None:
+    assert only(tier.expire()).deleted_count == 0
+    assert (len(tier.finished()), tier.log_start(), retrieved(tier)) == (4, None, (0, 39))
+
+
+def test_what_is_older_than_the_retention_goes_and_the_log_begins_behind_it(tier: Tier) -> None:
+    summary = tier.expire(90 * 60_000)
+    assert (reasons(summary), summary.deleted_count) == ({"time": 2}, 2)
+    assert (tier.finished(), tier.log_start(), retrieved(tier)) == ([(20, 29), (30, 39)], 20, (20, 39))
+    assert summary.deleted_bytes == 2 * tier.segments()[ORDERS][0].size_bytes
+    tier.require_sound()
+    assert tier.expire(90 * 60_000).deleted_count == 0
+
+
+def test_what_has_expired_is_not_copied_again(tier: Tier) -> None:
+    tier.expire(90 * 60_000)
+    assert tier.copy().copied_count == 0
+
+
+def test_oldest_go_beyond_the_size_that_a_topic_may_have_with_what_is_local_alone(tier: Tier) -> None:
+    size = tier.segments()[ORDERS][0].size_bytes
+    limit = {"orders": Retention(retention_bytes=2 * size)}
+    assert reasons(tier.expire(retentions=limit)) == {"size": 2}
+    assert tier.finished() == [(20, 29), (30, 39)]
+    # The active segment, of the same size, is in no tier.
+    assert reasons(tier.expire(retentions=limit, sources={"directories": [str(tier.logs)]})) == {"size": 1}
+
+
+def test_topic_has_a_retention_of_its_own_and_all_others_that_of_all(tier: Tier) -> None:
+    own = {"orders": Retention(), "payments": Retention(retention_ms=1)}
+    assert tier.expire(1, retentions=own).deleted_count == 0
+    assert tier.expire(1, retentions={"payments": Retention()}).deleted_count == 3
+
+
+def test_what_lies_below_a_log_start_that_was_supplied_goes(tier: Tier) -> None:
+    summary = tier.expire(sources={"supplied_log_starts": {("orders", 0): 25, ("payments", 0): 99}})
+    assert reasons(summary) == {"log_start": 2}
+    assert tier.finished() == [(20, 29), (30, 39)]
+
+
+def test_log_start_of_a_broker_that_does_not_tier_takes_nothing_along_unless_that_is_wanted(tier: Tier) -> None:
+    """By its own retention it has moved to 30, and its checkpoint of leaders with it."""
+    write_offset_checkpoint(tier.logs / LOG_STARTS, {("orders", 0): 30})
+    (tier.logs / "orders-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 30\n")
+    directories = {"directories": [str(tier.logs)]}
+    assert tier.expire(sources=directories).deleted_count == 0
+    wanted = tier.expire(sources={**directories, "takes_log_starts_of_directories": True})
+    assert reasons(wanted) == {"log_start": 3}
+    assert tier.finished() == [(30, 39)]
+
+
+def test_leaders_before_the_log_start_of_a_checkpoint_are_told_by_what_they_copied() -> None:
+    finished = [
+        remote(0, 9, epochs={1: 0}),
+        remote(10, 19, epochs={1: 10, 3: 15}, number=2),
+        remote(20, 29, epochs={3: 20}, number=3),
+    ]
+    assert join_lineage([(3, 25), (4, 40)], finished) == ((1, 0), (3, 15), (4, 40))
+    deposed = remote(12, 30, epochs={2: 18}, number=4)
+    assert join_lineage([(3, 15)], [*finished, deposed]) == ((1, 0), (3, 15))
+    assert join_lineage([], finished) == ((1, 0), (3, 15))
+
+
+def test_what_older_leaders_copied_goes_when_the_log_begins_with_a_later_one(tmp_path: Path) -> None:
+    tier = Tier(root=tmp_path)
+    old = [segment(n * 10, NOW, leader_epoch=n // 2) for n in range(5)]
+    write_partition(tier.logs, "orders", 0, old)
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 50})
+    tier.copy()
+    assert tier.expire().deleted_count == 0
+    summary = tier.expire(sources={"supplied_log_starts": {("orders", 0): 35}})
+    assert reasons(summary) == {"log_start": 1, "older_epochs": 2}
+    assert tier.finished() == [(30, 39)]
+
+
+def test_segment_of_the_future_holds_the_others_back_and_is_named_until_it_is_passed(tmp_path: Path) -> None:
+    tier = Tier(root=tmp_path)
+    times = [NOW - 3 * HOUR, NOW + 9 * DAY, NOW - 2 * HOUR, NOW - HOUR, NOW]
+    write_partition(tier.logs, "orders", 0, [segment(n * 10, at) for n, at in enumerate(times)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 50})
+    tier.copy()
+    held = only(tier.expire(HOUR // 2))
+    assert (held.deleted_count, tier.finished()[0]) == (1, (10, 19))
+    assert held.held_back is not None
+    assert (held.held_back.by.start_offset, held.held_back.segment_count) == (10, 2)
+    passed = tier.expire(HOUR // 2, passes_future_timestamps=True)
+    assert reasons(passed) == {"future_timestamp": 1, "time": 2}
+    assert (tier.finished(), tier.log_start()) == ([], 40)
+
+
+def test_dry_run_tells_what_would_go_and_touches_nothing(tier: Tier) -> None:
+    before = {path: path.read_bytes() for path in tier.root.rglob("*") if path.is_file()}
+    plan = only(tier.expire(90 * 60_000, is_dry_run=True))
+    assert plan.outcome is ExpiryOutcome.PLANNED
+    assert [(each.start_offset, each.end_offset, each.reason) for each in plan.planned] == [
+        (0, 9, "time"),
+        (10, 19, "time"),
+    ]
+    assert (plan.log_start_offset, plan.deleted_count) == (20, 0)
+    assert {path: path.read_bytes() for path in tier.root.rglob("*") if path.is_file()} == before
+
+
+def test_partition_that_another_broker_tiers_is_left_to_it_where_the_events_are_a_clusters(tier: Tier) -> None:
+    tier.options = replace(tier.options, broker_id=8)
+    left = only(tier.expire(1, deletes_of_others=False))
+    assert (left.outcome, left.deleted_count) == (ExpiryOutcome.NOT_OURS, 0)
+    assert "broker 7 tiers it" in left.why
+    assert tier.expire(1).deleted_count == 3
+
+
+# Cut anywhere.
+
+
+@pytest.mark.parametrize("failure", [KilledError(), RetriableError("the store is down")], ids=["killed", "failed"])
+def test_deletion_that_is_cut_at_any_step_is_finished_by_the_next_run(tmp_path: Path, failure: BaseException) -> None:
+    """Whatever the retention is then; the log start is there before anything else."""
+    step = 0
+    while True:
+        step += 1
+        tier = Tier(root=tmp_path / str(step))
+        write_partition(tier.logs, "orders", 0, [segment(n * 10, NOW - (2 - n) * HOUR) for n in range(3)])
+        write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 30})
+        tier.copy()
+        breaks = BreakAt(step, failure)
+        tier.break_at = breaks
+        with suppress(KilledError):
+            tier.expire(90 * 60_000)
+        tier.break_at = lambda _: None
+        if breaks.count < step:
+            break
+        (first, second) = tier.segments()[ORDERS]
+        assert first.state is FINISHED or tier.log_start() == 10
+        assert first.state is not DELETED or len(tier.objects()) == 1
+        assert second.state is FINISHED
+        tier.require_sound()
+        # A lease of the run that was killed has to end first.
+        tier.clock.time_ms += 60_000
+        begun = first.state is DELETING
+        tier.expire(-1 if begun else 90 * 60_000)
+        assert tier.finished() == [(10, 19)], step
+        assert len(tier.objects()) == 1
+        tier.require_sound()
+    assert step > 15
+
+
+def test_segment_whose_deletion_was_begun_goes_though_the_lineage_does_not_know_it(tier: Tier) -> None:
+    tier.break_at = BreakAt(6, RetriableError("down"))
+    tier.expire(1)
+    tier.break_at = lambda _: None
+    left = [each for each in tier.segments()[ORDERS] if each.state is DELETING]
+    assert len(left) == 1
+    tier.expire(sources={"supplied_log_starts": {("orders", 0): 40}})
+    assert not [each for each in tier.segments()[ORDERS] if each.state is DELETING]
+
+
+def test_partition_that_fails_harms_no_other_and_is_tried_again_after_the_retry_interval(tier: Tier) -> None:
+    write_partition(tier.logs, "payments", 0, [segment(n * 10, NOW - (3 - n) * HOUR) for n in range(5)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 50, ("payments", 0): 50})
+    tier.copy()
+    payments = replace(ORDERS, topic="payments")
+    down = RetriableError("the store is down")
+
+    def fail_for_orders(step: str) -> None:
+        if "delete orders" in step:
+            raise down
+
+    tier.break_at = fail_for_orders
+    summary = tier.expire(1, schedule=tier.schedule(retry_interval_ms=5_000))
+    assert [each.outcome for each in summary.partitions] == [ExpiryOutcome.RETRIABLE, ExpiryOutcome.DONE]
+    assert tier.finished(payments) == [(30, 39)]
+    entries = tier.schedule().entries(TierTask.EXPIRE)
+    assert (entries[ORDERS].next_processing_ms, entries[ORDERS].last_error) == (NOW + 5_000, "the store is down")
+    assert entries[payments].next_processing_ms == NOW + 30_000
+    tier.break_at = lambda _: None
+    tier.clock.time_ms += 5_000
+    again = tier.expire(HOUR, schedule=tier.schedule())
+    assert [each.outcome for each in again.partitions] == [ExpiryOutcome.DONE, ExpiryOutcome.NOT_DUE]
+    assert tier.schedule().entries(TierTask.EXPIRE)[ORDERS].last_error is None
+    tier.require_sound()
+
+
+def test_lineage_that_cannot_be_read_lets_nothing_expire(tier: Tier) -> None:
+    newest = max((tier.archive / ROOT_DIRECTORY).glob("*/*.leader_epoch_checkpoint"))
+    newest.write_bytes(b"damaged")
+    damaged = only(tier.expire(1))
+    assert (damaged.outcome, damaged.deleted_count) == (ExpiryOutcome.DAMAGED, 0)
+    assert newest.name in damaged.why
+    assert len(tier.finished()) == 4
+
+
+# Copies that were not finished, and what belongs to nothing.
+
+
+def leave_started(tier: Tier) -> None:
+    """A copy that was killed before its last object."""
+    for n in (40, 50):
+        write_partition(tier.root / f"grown-{n}", "orders", 0, [segment(x * 10, NOW) for x in range(n // 10 + 2)])
+    grown = tier.root / "grown-40" / "orders-0"
+    for path in grown.iterdir():
+        (tier.logs / "orders-0" / path.name).write_bytes(path.read_bytes())
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 60})
+    tier.break_at = BreakAt(8, KilledError())
+    with pytest.raises(KilledError):
+        tier.copy(tier.schedule("copier"), threads=1)
+    tier.break_at = lambda _: None
+    assert tier.segments()[ORDERS][-1].state is STARTED
+
+
+def test_copy_that_is_under_way_is_left_alone_for_as_long_as_its_lease_lives(tier: Tier) -> None:
+    leave_started(tier)
+    copying = tier.schedule("other", ignores_times=True)
+    tier.clock.time_ms += 60_001
+    leases = copying.take_due(TierTask.COPY, {ORDERS})
+    assert leases.partitions == (ORDERS,)
+    assert reasons(tier.expire()) == {}
+    assert tier.segments()[ORDERS][-1].state is STARTED
+    leases.close()
+    assert reasons(tier.expire()) == {"copy_unfinished": 1}
+    assert tier.segments()[ORDERS][-1].state is DELETED
+    assert len(tier.objects()) == 4
+
+
+@pytest.mark.parametrize("look", ["find_orphans", "entries"])
+def test_copy_that_is_finished_while_expiry_looks_stays(tier: Tier, monkeypatch: pytest.MonkeyPatch, look: str) -> None:
+    """Behind the events that a run begins with: while it waits for its threads, and when it has made its plan."""
+    leave_started(tier)
+    tier.clock.time_ms += 60_001
+    before = tier.objects()
+    (started,) = (each for each in tier.segments()[ORDERS] if each.state is STARTED)
+    owner = expire_partition if look == "find_orphans" else TierSchedule
+    original = getattr(owner, look)
+    finishing = [started]
+
+    def finish_meanwhile(*arguments: object) -> object:
+        found = original(*arguments)
+        for each in finishing[:1] if look == "find_orphans" or arguments[1] is TierTask.COPY else ():
+            finishing.clear()
+            with tier.opened_events() as events:
+                events.append(
+                    SegmentUpdateEvent(
+                        remote_log_segment_id=each.segment_id,
+                        broker_id=7,
+                        event_timestamp_ms=tier.clock.now_ms(),
+                        custom_metadata=None,
+                        state=FINISHED,
+                    )
+                )
+        return found
+
+    monkeypatch.setattr(owner, look, finish_meanwhile)
+    tier.expire(retry_interval_ms=60_000)
+    assert not finishing
+    assert tier.segments()[ORDERS][-1].state is FINISHED
+    assert tier.objects() == before
+
+
+def test_copy_that_nobody_holds_is_left_for_the_retry_interval(tier: Tier) -> None:
+    leave_started(tier)
+    tier.clock.time_ms += 60_000
+    assert reasons(tier.expire(retry_interval_ms=60_000)) == {}
+    tier.clock.time_ms += 1
+    assert reasons(tier.expire(retry_interval_ms=60_000)) == {"copy_unfinished": 1}
+
+
+def test_copy_of_which_no_schedule_tells_is_left_as_long_as_an_orphan(tier: Tier) -> None:
+    leave_started(tier)
+    tier.schedule().table.change(lambda rows: [row for row in rows if row["task"] != "copy"])
+    tier.clock.time_ms += DAY
+    assert reasons(tier.expire()) == {}
+    tier.clock.time_ms += 1
+    assert reasons(tier.expire()) == {"copy_unfinished": 1}
+
+
+def put(tier: Tier, name: str, age_ms: int) -> Path:
+    """An object of the partition, so old."""
+    directory = next((tier.archive / ROOT_DIRECTORY).iterdir())
+    path = directory / name
+    path.write_bytes(b"content")
+    seconds = (tier.clock.now_ms() - age_ms) / 1000
+    os.utime(path, (seconds, seconds))
+    return path
+
+
+UNKNOWN = f"{70:020d}-{'B' * 21}A"
+
+
+def test_what_belongs_to_nothing_goes_when_it_is_old_and_what_nobody_can_explain_never(tier: Tier) -> None:
+    known = next((tier.archive / ROOT_DIRECTORY).glob("*/*.log")).name
+    old_orphan, young_orphan = put(tier, f"{UNKNOWN}.log", 3 * DAY), put(tier, f"{UNKNOWN}.index", DAY - HOUR)
+    old_tmp, young_tmp = put(tier, f"{known}.0123abcd.tmp", 3 * DAY), put(tier, f"{known}.1123abcd.tmp", HOUR)
+    unexplained = [
+        put(tier, name, 99 * DAY)
+        for name in (
+            "notes.txt",
+            f"{UNKNOWN}.backup",
+            f"{known}.tmp",
+            f"{UNKNOWN[:-1]}B.log.0123abcd.tmp.old",
+            "x.0123abcd.tmp",
+        )
+    ]
+    stray = tier.archive / ROOT_DIRECTORY / f"payments-0-{'C' * 21}A"
+    stray.mkdir()
+    (stray / f"{UNKNOWN}.log").write_bytes(b"of no event")
+    os.utime(stray / f"{UNKNOWN}.log", (0, 0))
+    tier.clock.time_ms = NOW
+    summary = tier.expire(2 * DAY)
+    found = only(summary)
+    assert (found.removed_object_count, found.waiting_orphan_count) == (2, 2)
+    assert not old_orphan.exists()
+    assert not old_tmp.exists()
+    assert young_orphan.exists()
+    assert young_tmp.exists()
+    assert all(path.exists() for path in unexplained)
+    assert (stray / f"{UNKNOWN}.log").exists()
+    assert summary.unexplained == (stray.name,)
+    assert len(found.unexplained) == 5
+    assert len(tier.finished()) == 4
+
+
+@pytest.mark.parametrize(("retention_ms", "is_left"), [(-1, True), (5 * DAY, True), (2 * DAY, False)])
+def test_orphan_is_kept_for_the_retention_and_for_ever_without_one(
+    tier: Tier, retention_ms: int, is_left: bool
+) -> None:
+    orphan, temporary = put(tier, f"{UNKNOWN}.log", 3 * DAY), put(tier, f"{UNKNOWN}.log.0123abcd.tmp", 9 * DAY)
+    only(tier.expire(retention_ms))
+    assert (orphan.exists(), temporary.exists()) == (is_left, False)
+
+
+def test_object_that_a_copy_put_after_its_deletion_goes_and_its_segment_stays_deleted(tier: Tier) -> None:
+    first = tier.segments()[ORDERS][0]
+    tier.expire(150 * 60_000)
+    late = put(tier, f"{0:020d}-{first.segment_id.segment_id}.log", DAY + 1)
+    assert only(tier.expire()).removed_object_count == 1
+    assert not late.exists()
+
+
+def test_orphans_stay_where_events_may_have_been_lost(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
+    orphan = put(tier, f"{UNKNOWN}.log", 30 * DAY)
+    monkeypatch.setattr("coldlog.operations.event_logs.DirectoryEventReader.is_complete", False)
+    assert only(tier.expire(2 * DAY)).waiting_orphan_count == 1
+    assert orphan.exists()
+
+
+# By whom.
+
+
+def test_follower_only_retrieves_what_the_tier_holds(tier: Tier) -> None:
+    summary = tier.expire(1, assignments=Assignments({("orders", 0): Role.FOLLOWER}))
+    assert only(summary).outcome is ExpiryOutcome.FOLLOWED
+    assert (len(tier.finished()), retrieved(tier)) == (4, (0, 39))
+    assert tier.expire(1, assignments=Assignments({})).partitions == ()
+
+
+def test_two_that_expire_at_once_share_no_partition(tier: Tier) -> None:
+    held = tier.schedule("another").take_due(TierTask.EXPIRE, {ORDERS})
+    assert only(tier.expire(1)).outcome is ExpiryOutcome.NOT_DUE
+    held.close()
+    assert tier.expire(1).deleted_count == 3
+
+
+def test_expiry_beside_a_copy_goes_on_whatever_the_quota_of_the_copy_is(tier: Tier) -> None:
+    """Between any two steps of a copy that waits."""
+    leave_started(tier)
+    tier.clock.time_ms += 60_000
+    expired = list[int]()
+
+    def expire_meanwhile(_: str) -> None:
+        tier.break_at = lambda _: None
+        expired.append(tier.expire(30 * 60_000).deleted_count)
+        tier.break_at = expire_meanwhile
+
+    tier.break_at = expire_meanwhile
+    copied = tier.copy(tier.schedule("copier", ignores_times=True), threads=1)
+    assert [each.outcome.value for each in copied.partitions] == ["done"]
+    # The last one is the copy that was not finished: both delete it.
+    assert (expired[0], sum(expired)) == (3, 4)
+    assert len(expired) > 10
+    with tier.opened_events() as events:
+        known = KnownEventLog(events)
+    finished = [each for each in known.segments_of(ORDERS) if each.state is FINISHED]
+    assert [each.start_offset for each in finished] == [30, 40]
+    assert known.dropped_count <= 2
+    assert len(tier.objects()) == 2

@@ -1,0 +1,414 @@
+"""replay_topics: the order is a heap's over the partitions, and each record is in a table once, whatever stops it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from builders.archive_writer import TopicPartition, write_archive
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.errors import RetriableError, UsageError
+from coldlog.operations import replay_order
+from coldlog.operations.replay import (
+    NegativeTimestamps,
+    ReplayOptions,
+    ReplayOrder,
+    ReplaySink,
+    ReplaySummary,
+    SinkRun,
+    replay,
+)
+from coldlog.operations.replay_sinks import DeltaSink, JsonLinesSink
+from coldlog.operations.replay_state import ReplayStates, TaskState
+from coldlog.replay.order import Head, iter_merged
+from coldlog.source.options import read_options
+from coldlog.tables.warehouse import Warehouse
+from golden_warehouse import golden_partitions, run_pipeline
+from record_rows import consumed
+from virtual_clock import VirtualClock
+
+START_MS = 1_700_000_000_000
+Place = tuple[str, int]
+Logs = dict[Place, Sequence[int]]
+"""Timestamps of each partition by offset."""
+ROW = ("task", "sequence", "topic", "partition", "offset")
+
+
+def wavering(count: int, seed: int) -> list[int]:
+    """Times that go up and down."""
+    chance = np.random.default_rng(seed)
+    return [START_MS + at * 10 + int(chance.integers(-400, 400)) for at in range(count)]
+
+
+FUTURE: Logs = {
+    ("future", 0): [*wavering(30, 1), START_MS + 10**12, *wavering(300, 2)],
+    ("future", 1): [START_MS + 50] * 120,
+    ("future-equal", 0): [START_MS + 50] * 120,
+    ("future-odd", 11): [-5, START_MS, -1, *wavering(200, 3)],
+}
+NEGATIVE: Logs = {
+    ("negative", 0): [-5, START_MS + 9, -1, START_MS],
+    ("negative", 1): [START_MS + 5, -(10**9)],
+}
+TASKS: Logs = {(f"task-{name}", number): wavering(40, ord(name) + number) for name in "abc" for number in range(2)}
+del TASKS["task-c", 1]
+FIRST: Logs = {("next", 0): wavering(30, 1), ("next", 1): [START_MS + 100_000]}
+SECOND: Logs = {
+    ("next", 0): [*FIRST["next", 0], *wavering(10, 2)],
+    ("next", 1): [START_MS + 100_000, START_MS + 100_001],
+    ("next", 4): [7],
+}
+WAITING: tuple[Logs, ...] = (
+    {("wait", 0): wavering(10, 1), ("wait", 1): wavering(10, 2)},
+    {("wait", 0): [*wavering(10, 1), START_MS + 1_000], ("wait", 1): wavering(10, 2)},
+    {("wait", 0): [*wavering(10, 1), START_MS + 1_000], ("wait", 1): [*wavering(10, 2), START_MS + 900]},
+    {
+        ("wait", 0): [*wavering(10, 1), START_MS + 1_000, START_MS + 2_000],
+        ("wait", 1): [*wavering(10, 2), START_MS + 900],
+    },
+)
+STAGES: tuple[Logs, ...] = tuple(
+    {**FUTURE, **NEGATIVE, **TASKS, **(FIRST if stage == 0 else SECOND), **waiting}
+    for stage, waiting in enumerate(WAITING)
+)
+"""What is archived, one time after another."""
+
+
+@pytest.fixture(scope="module")
+def stages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The archive and the warehouse of each stage, the latter grown from the one before."""
+    folders: list[Path] = []
+    for stage, logs in enumerate(STAGES):
+        folder = tmp_path_factory.mktemp(f"stage-{stage}")
+        if folders:
+            shutil.copytree(folders[-1] / "warehouse", folder / "warehouse")
+        places = {TopicPartition(topic=topic, partition=number): _segments(at) for (topic, number), at in logs.items()}
+        write_archive(folder / "archive", places)
+        run_pipeline(spark, folder / "archive", folder / "warehouse")
+        folders.append(folder)
+    return folders
+
+
+class GrowingClock(VirtualClock):
+    """While one waits, the archive grows, once."""
+
+    def __init__(self, replayed: Replayed) -> None:
+        super().__init__()
+        self._replayed = replayed
+        self.grows: tuple[int, int] | None = None
+        """At that time to that stage."""
+
+    def wait_ms(self, duration_ms: int) -> None:
+        super().wait_ms(duration_ms)
+        if self.grows is not None and self.monotonic_ms() >= self.grows[0]:
+            self._replayed.come_to(self.grows[1])
+            self.grows = None
+
+
+class Replayed:
+    """An archive at some stage, and a table that some of its topics are replayed into."""
+
+    def __init__(self, spark: SparkSession, folder: Path, stages: list[Path]) -> None:
+        self.spark, self.folder, self.stages = spark, folder, stages
+        self.come_to(0)
+        self.topics = "next"
+        self.clock = GrowingClock(self)
+        self.sink = DeltaSink(spark=spark, uri=str(folder / "sink"))
+
+    def come_to(self, stage: int) -> None:
+        """From now on that is archived."""
+        now = self.folder / "now"
+        now.unlink(missing_ok=True)
+        now.symlink_to(self.stages[stage])
+
+    def states(self) -> ReplayStates:
+        return ReplayStates.of_warehouse(str(self.folder / "states"))
+
+    def run(
+        self,
+        sink: ReplaySink | None = None,
+        *,
+        name: str | None = "nightly",
+        given: dict[str, str] | None = None,
+        **own: Any,
+    ) -> ReplaySummary:
+        told = {"warehouse.uri": str(self.folder / "now/warehouse"), "archive.uri": str(self.folder / "now/archive")}
+        source = read_options({**told, "subscribepattern": f"^{self.topics}", **(given or {})})
+        options = ReplayOptions(source=source, name=name, **own)
+        return replay(self.spark, options, sink or self.sink, self.states(), self.clock)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """All of the table, by task and sequence."""
+        rows = self.spark.read.format("delta").load(self.sink.uri).select(*ROW).collect()
+        return sorted(tuple(row) for row in rows)
+
+
+def _segments(timestamps_ms: Sequence[int]) -> list[Segment]:
+    return [
+        Segment(
+            batches=tuple(
+                Batch(
+                    base_offset=base,
+                    records=tuple(Record(timestamp_ms=at, value=b"v%d" % at) for at in timestamps_ms[base : base + 5]),
+                )
+                for base in range(first, min(first + 10, len(timestamps_ms)), 5)
+            )
+        )
+        for first in range(0, len(timestamps_ms), 10)
+    ]
+
+
+def merged(logs: Logs, begin: dict[Place, int] | None = None) -> list[tuple[str, int, int]]:
+    """Topic, partition and offset in the order of the heap."""
+    begun = begin or {}
+    heads: dict[Place, list[Head]] = {
+        place: [(at, offset) for offset, at in enumerate(timestamps_ms) if offset >= begun.get(place, 0)]
+        for place, timestamps_ms in logs.items()
+    }
+    return [(*place, offset) for place, (_, offset) in iter_merged(heads)]
+
+
+def numbered(order: Sequence[tuple[str, int, int]], *, task: int = 0, first: int = 0) -> list[tuple[Any, ...]]:
+    return [(task, number, *place) for number, place in enumerate(order, start=first)]
+
+
+@pytest.fixture
+def replayed(spark: SparkSession, tmp_path: Path, stages: list[Path]) -> Replayed:
+    return Replayed(spark, tmp_path, stages)
+
+
+@pytest.fixture
+def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the archive were large."""
+    monkeypatch.setattr(replay_order, "_BUCKET_BYTES", 64 << 10)
+
+
+@pytest.mark.usefixtures("small_buckets")
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+def test_a_broker_s_topics_are_replayed_in_the_order_of_the_heap(
+    golden: Warehouse, golden_archive: Path, spark: SparkSession, tmp_path: Path, isolation_level: str
+) -> None:
+    # Of one partition the timestamps are beyond what Spark can hold, and of the open ones the broker knew more.
+    places = [
+        (str(each["topic"]), int(str(each["partition"])))
+        for each in golden_partitions()
+        if int(str(each["archive_end"])) >= int(str(each["log_start"])) and each["topic"] != "edge-times"
+    ]
+    assigned: dict[str, list[int]] = {}
+    for topic, partition in places:
+        assigned.setdefault(topic, []).append(partition)
+    told = {"warehouse.uri": golden.uri, "archive.uri": str(golden_archive), "assign": json.dumps(assigned)}
+    source = read_options({**told, "kafka.isolation.level": isolation_level})
+    sink = DeltaSink(spark=spark, uri=str(tmp_path / "sink"))
+    states = ReplayStates.of_warehouse(golden.uri)
+    summary = replay(spark, ReplayOptions(source=source), sink, states, VirtualClock())
+    rows = spark.read.format("delta").load(sink.uri).select(*ROW).collect()
+    found = sorted(tuple(row) for row in rows)
+    ends = {place: max((row[4] for row in found if row[2:4] == place), default=-1) for place in places}
+    heads: dict[Place, list[Head]] = {
+        place: [
+            (int(each["ts"]), int(each["o"]))
+            for each in consumed(*place)
+            if (each["rc"] or isolation_level == "read_uncommitted") and each["o"] <= ends[place]
+        ]
+        for place in places
+    }
+    assert found == numbered([(*place, offset) for place, (_, offset) in iter_merged(heads)])
+    assert summary.record_count == len(found) > 50_000
+    assert states.read("nightly") is None
+
+
+@pytest.mark.usefixtures("small_buckets")
+def test_a_timestamp_of_the_far_future_and_equal_ones_keep_their_places(replayed: Replayed) -> None:
+    replayed.topics = "future"
+    summary = replayed.run()
+    assert replayed.rows() == numbered(merged(FUTURE))
+    assert (summary.run, summary.negative_count, summary.late_count) == (1, 2, 0)
+    contents = replayed.spark.read.format("delta").load(replayed.sink.uri).where("partition = 11")
+    assert {bytes(row["value"]) for row in contents.collect()} == {b"v%d" % at for at in FUTURE["future-odd", 11]}
+
+
+def test_negative_timestamps_are_dropped_as_streams_does(replayed: Replayed) -> None:
+    replayed.topics = "negative"
+    summary = replayed.run(negative_timestamps=NegativeTimestamps.DROP)
+    assert replayed.rows() == numbered([("negative", 1, 0), ("negative", 0, 1), ("negative", 0, 3)])
+    assert (summary.negative_count, summary.record_count) == (3, 3)
+
+
+def test_tasks_have_orders_of_their_own(replayed: Replayed) -> None:
+    replayed.topics = "task"
+    replayed.run(order=ReplayOrder.TASKS)
+    for task in range(2):
+        own = {place: times for place, times in TASKS.items() if place[1] == task}
+        assert [row for row in replayed.rows() if row[0] == task] == numbered(merged(own), task=task)
+    with pytest.raises(UsageError, match="began with order tasks, .*, and goes on with no other"):
+        replayed.run(order=ReplayOrder.ALL)
+
+
+def order_behind_the_first() -> list[tuple[str, int, int]]:
+    """What the second stage adds to the topic, by running maxima that began in the first."""
+    reached = {place: np.maximum.accumulate(times).tolist() for place, times in SECOND.items()}
+    return merged(reached, {("next", 0): 30, ("next", 1): 1})
+
+
+def test_the_next_run_goes_on_and_tells_what_came_late(replayed: Replayed) -> None:
+    replayed.run()
+    begun = replayed.rows()
+    assert begun == numbered(merged(FIRST))
+    assert replayed.run().record_count == 0
+    assert replayed.spark.sql(f"DESCRIBE HISTORY delta.`{replayed.sink.uri}`").count() == 1, "nothing new, no commit"
+    replayed.come_to(1)
+    summary = replayed.run()
+    # Partition 1 had come to 100 s: ten of partition 0, and the one of partition 4, should have been before.
+    assert (summary.run, summary.late_count) == (2, 11)
+    assert summary.greatest_lateness_ms == START_MS + 100_000 - 7
+    assert replayed.rows() == begun + numbered(order_behind_the_first(), first=len(begun))
+
+
+class KilledError(Exception):
+    """As if the process had ended here."""
+
+
+class DyingSink(DeltaSink):
+    """Dies before its commit."""
+
+    def write(self, run: SinkRun, records: DataFrame) -> None:
+        raise KilledError
+
+
+class DyingBehind(DeltaSink):
+    """Dies behind its commit."""
+
+    def write(self, run: SinkRun, records: DataFrame) -> None:
+        super().write(run, records)
+        raise KilledError
+
+
+@pytest.mark.parametrize("dying", [DyingSink, DyingBehind])
+def test_a_run_that_was_killed_is_done_again_from_its_plan_and_nothing_is_twice(
+    replayed: Replayed, dying: type[DeltaSink]
+) -> None:
+    own = replayed.sink
+    with pytest.raises(KilledError):
+        replayed.run(dying(spark=own.spark, uri=own.uri))
+    replayed.come_to(1)
+    summary = replayed.run()
+    assert (summary.run, summary.is_repeated, summary.record_count) == (1, True, 31)
+    begun = replayed.rows()
+    assert begun == numbered(merged(FIRST)), "what was archived meanwhile is not of this run"
+    second = replayed.run()
+    assert (second.run, second.is_repeated) == (2, False)
+    assert replayed.rows() == begun + numbered(order_behind_the_first(), first=len(begun))
+
+
+def test_two_runs_at_once_do_not_both_count(replayed: Replayed) -> None:
+    class Overtaken(DeltaSink):
+        def write(self, run: SinkRun, records: DataFrame) -> None:
+            super().write(run, records)
+            replayed.run()
+
+    own = replayed.sink
+    with pytest.raises(RetriableError, match="replay nightly is run by another job too"):
+        replayed.run(Overtaken(spark=own.spark, uri=own.uri))
+    assert replayed.rows() == numbered(merged(FIRST))
+
+
+def test_a_run_waits_for_partitions_that_are_caught_up_as_long_as_it_is_told(replayed: Replayed) -> None:
+    replayed.topics = "wait"
+    replayed.run(max_task_idle_ms=60_000)
+    assert replayed.clock.waits == [], "nobody waits where all have records"
+    replayed.come_to(1)
+    replayed.clock.grows = replayed.clock.monotonic_ms() + 3_000, 2
+    waited = replayed.run(max_task_idle_ms=60_000)
+    assert (waited.enforced, waited.record_count) == ((), 2)
+    assert sum(replayed.clock.waits) == 3_000
+    assert [row[2:] for row in replayed.rows()[-2:]] == [("wait", 1, 10), ("wait", 0, 10)]
+    replayed.come_to(3)
+    replayed.clock.waits.clear()
+    enforced = replayed.run(max_task_idle_ms=60_000)
+    assert (enforced.enforced, enforced.record_count) == ((("wait", 1),), 1)
+    assert sum(replayed.clock.waits) == 60_000
+    with pytest.raises(UsageError, match="max.task.idle.ms = -2"):
+        replayed.run(max_task_idle_ms=-2)
+
+
+def test_json_lines_are_in_order_over_their_files_and_replace_those_of_the_same_run(replayed: Replayed) -> None:
+    replayed.topics = "task"
+    sink = JsonLinesSink(spark=replayed.spark, uri=str(replayed.folder / "lines"))
+    replayed.run(sink)
+
+    def lines() -> list[dict[str, Any]]:
+        files = sorted((replayed.folder / "lines" / "run=000001").glob("part-*"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    written = lines()
+    assert [tuple(line[name] for name in ROW) for line in written] == numbered(merged(TASKS))
+    at = TASKS["task-a", 0][0]
+    (first,) = (line for line in written if (line["topic"], line["partition"], line["offset"]) == ("task-a", 0, 0))
+    assert (first["timestamp_ms"], first["timestamp_type"]) == (at, "CreateTime")
+    assert (first["value"], first["key"], first["headers"]) == (f"v{at}", None, [])
+    with pytest.raises(UsageError, match="is not empty, and no run of this replay has written it"):
+        replayed.run(sink, name="another")
+    # As if it had been killed behind its last file.
+    state = replayed.states().read("nightly")
+    assert state is not None
+    begun = {place: replace(own, from_offset=0, reached_ms=None) for place, own in state.partitions.items()}
+    replayed.states().change(
+        "nightly", state, replace(state, is_planned=True, partitions=begun, tasks={0: TaskState()})
+    )
+    assert replayed.run(sink).is_repeated
+    assert lines() == written
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written(replayed: Replayed) -> None:
+    once = DeltaSink(spark=replayed.spark, uri=replayed.sink.uri)
+    replayed.run(once, name=None)
+    with pytest.raises(UsageError, match="is a table already"):
+        replayed.run(once, name=None)
+    lines = JsonLinesSink(spark=replayed.spark, uri=str(replayed.folder / "lines"))
+    replayed.run(lines)
+    with pytest.raises(UsageError, match="replay nightly writes to JSON lines .*, not to table"):
+        replayed.run()
+    with pytest.raises(UsageError, match="is not empty"):
+        replayed.run(lines, name=None)
+    assert replayed.rows() == numbered(merged(FIRST))
+
+
+def test_an_end_that_is_not_archived_yet_is_reached_by_a_later_run(replayed: Replayed) -> None:
+    replayed.topics = "wait"
+    given = {"endingoffsets": '{"wait": {"0": 12, "1": 10}}'}
+    assert replayed.run(given=given).record_count == 20
+    replayed.come_to(3)
+    assert replayed.run(given=given, max_task_idle_ms=5_000).record_count == 2
+    assert replayed.clock.waits == [], "partition 1 has come to its end, and is not waited for"
+    assert replayed.run(given=given).record_count == 0
+    assert replayed.run().record_count == 1, "without an end, the rest"
+
+
+def test_what_cannot_be_planned_does_not_stand_in_the_way_of_what_can(replayed: Replayed) -> None:
+    with pytest.raises(UsageError, match="startingOffsets must name every partition"):
+        replayed.run(given={"startingoffsets": '{"next": {"0": 5}}'})
+    with pytest.raises(UsageError, match="starting offset 50 of next-0 lies behind the archive's end, 30"):
+        replayed.run(given={"startingoffsets": '{"next": {"0": 50, "1": 0}}'})
+    assert replayed.run(given={"startingoffsets": '{"next": {"0": 25, "1": 1}}'}).record_count == 5
+    replayed.come_to(1)
+    assert replayed.run().record_count == 12, "partitions 0 and 1 go on, and 4 is new"
+
+
+def test_a_topic_that_was_made_anew_is_not_taken_for_the_one_before(replayed: Replayed) -> None:
+    replayed.run()
+    state = replayed.states().read("nightly")
+    assert state is not None
+    other = {place: replace(own, topic_id="another") for place, own in state.partitions.items()}
+    replayed.states().change("nightly", state, replace(state, partitions=other))
+    replayed.come_to(1)
+    with pytest.raises(UsageError, match="replay nightly cannot go on, since partitions are topics made anew: next-0"):
+        replayed.run()

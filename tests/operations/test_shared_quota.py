@@ -1,0 +1,95 @@
+"""One broker's write quota, kept by several processes and from run to run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.operations.copy_partition import CopyOutcome
+from coldlog.operations.shared_quota import SharedQuota
+from coldlog.settings_sources import REPOSITORY
+from coldlog.tables.small_table import SmallTable
+from coldlog.tables.tier_quotas import TIER_QUOTAS
+from coldlog.tier.quota_config import QuotaConfig
+from copying_tier import Tier
+from s3_server import Bucket
+from virtual_clock import VirtualClock, most_over_quota
+
+RATE, SEGMENT_BYTES, SEGMENTS = 100_000, 5_000, 12
+TAKING = f"""
+import sys
+from coldlog.operations.shared_quota import SharedQuota
+from coldlog.operations.system_clock import SystemClock
+
+class Noting(SystemClock):
+    asked_ms = 0
+    def now_ms(self):
+        self.asked_ms = super().now_ms()
+        return self.asked_ms
+
+clock = Noting()
+quota = SharedQuota.below(sys.argv[1], 7, {RATE}, clock)
+for _ in range({SEGMENTS}):
+    while wait_ms := quota.take({SEGMENT_BYTES}):
+        clock.wait_ms(wait_ms)
+    print(clock.asked_ms)
+"""
+
+
+def test_processes_that_copy_at_once_share_one_quota(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "lib")}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", TAKING, str(tmp_path / "warehouse")], env=environment, stdout=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    taken = [int(line) for each in started for line in each.communicate()[0].splitlines()]
+    assert [each.returncode for each in started] == [0, 0, 0]
+    assert len(taken) == 3 * SEGMENTS
+    assert most_over_quota([(at_ms, SEGMENT_BYTES) for at_ms in sorted(taken)], RATE) <= SEGMENT_BYTES
+    (row,) = SmallTable(uri=str(tmp_path / "warehouse"), table=TIER_QUOTAS).read()
+    assert (row["broker_id"], row["taken_bytes"]) == (7, 3 * SEGMENTS * SEGMENT_BYTES)
+
+
+@pytest.mark.parametrize("place", ["folder", "bucket"])
+def test_what_one_has_taken_the_other_waits_for_and_brokers_do_not_share(
+    place: str, bucket: Bucket, tmp_path: Path
+) -> None:
+    uri, clock = str(tmp_path) if place == "folder" else bucket.uri("tables"), VirtualClock()
+    one, two = (SharedQuota.below(uri, 7, 1_000, clock) for _ in range(2))
+    assert (one.take(2_500), two.take(1), one.take(1)) == (0, 2_500, 2_500)
+    clock.time_ms += 2_499
+    assert two.take(1) == 1
+    clock.time_ms += 1
+    assert two.take(1) == 0
+    assert one.take(1) == 1
+    assert SharedQuota.below(uri, 8, 1_000, clock).take(9_000) == 0
+
+
+def test_the_next_run_owes_what_this_one_took(tmp_path: Path) -> None:
+    tier = Tier(root=tmp_path)
+    for topic in ("orders", "payments"):
+        write_partition(tier.logs, topic, 0, [_segment(0), _segment(10), _segment(20)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 30, ("payments", 0): 30})
+    size_bytes = max(path.stat().st_size for path in tier.logs.rglob("*.log"))
+    quota = QuotaConfig(bytes_per_second=size_bytes)
+    first = tier.copy(tier.schedule("one"), quota=quota, topics=("orders",))
+    assert first.copied_count == 2
+    waited_ms = sum(tier.clock.waits)
+    tier.clock.waits.clear()
+    second = tier.copy(tier.schedule("two"), quota=quota, topics=("payments",))
+    assert second.copied_count == 2
+    assert sum(tier.clock.waits) > waited_ms + 900, "the last segment of the first run is owed too"
+    assert {each.outcome for each in second.partitions} == {CopyOutcome.DONE}
+
+
+def _segment(first: int) -> Segment:
+    records = tuple(Record(timestamp_ms=first + at, value=b"v" * 50) for at in range(10))
+    return Segment(batches=(Batch(base_offset=first, records=records),), index_interval_bytes=0)

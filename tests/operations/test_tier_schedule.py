@@ -1,0 +1,307 @@
+"""The schedule as a table: what is due, leases that many runs take at once, and copies that lose theirs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.errors import RetriableError
+from coldlog.model.ids import TopicIdPartition
+from coldlog.operations.copy_partition import CopyOutcome
+from coldlog.operations.copy_segments import CopySummary
+from coldlog.operations.event_logs import KnownEventLog
+from coldlog.operations.tier_schedule import (
+    LeaseLostError,
+    ScheduleOptions,
+    TierSchedule,
+    TierTask,
+    tier_schedule_table,
+)
+from coldlog.settings_sources import REPOSITORY
+from coldlog.tables.small_table import SmallTable
+from coldlog.tables.tier_schedule import TIER_SCHEDULE
+from copying_tier import FINISHED, ORDERS, BreakAt, Tier
+from s3_server import Bucket
+from virtual_clock import VirtualClock
+
+A, B, C = (TopicIdPartition(topic=name, partition=0, topic_id="A" * 22) for name in "abc")
+COPY, EXPIRE = TierTask.COPY, TierTask.EXPIRE
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> Tier:
+    """Two closed segments of orders-0 and of payments-0."""
+    found = Tier(root=tmp_path)
+    for topic in ("orders", "payments"):
+        write_partition(found.logs, topic, 0, [segment(0), segment(10), segment(20)])
+    write_offset_checkpoint(found.logs / HIGH_WATERMARKS, {("orders", 0): 30, ("payments", 0): 30})
+    return found
+
+
+def segment(first: int) -> Segment:
+    records = tuple(Record(timestamp_ms=first + at, value=b"v" * 50) for at in range(10))
+    return Segment(batches=(Batch(base_offset=first, records=records),), index_interval_bytes=0)
+
+
+def outcomes(summary: CopySummary) -> list[str]:
+    return [each.outcome.value for each in summary.partitions]
+
+
+# The table.
+
+
+def test_run_takes_what_is_due_and_the_next_one_nothing_until_its_time_has_come(tier: Tier) -> None:
+    leases = tier.schedule().take_due(COPY, {A, B})
+    assert leases.partitions == (A, B)
+    assert tier.schedule("two").take_due(COPY, {A, B}).partitions == ()
+    leases.end(A, None)
+    leases.end(B, "no answer")
+    leases.close()
+    entries, now_ms = tier.schedule().entries(COPY), tier.clock.now_ms()
+    assert (entries[A].next_processing_ms, entries[A].last_error) == (now_ms + 30_000, None)
+    assert (entries[B].last_error, entries[B].failed_ms) == ("no answer", now_ms)
+    assert {each.lease for each in entries.values()} == {None}
+    tier.clock.time_ms += 29_999
+    assert tier.schedule("two").take_due(COPY, {A, B}).partitions == ()
+    tier.clock.time_ms += 1
+    assert tier.schedule("two", retry_interval_ms=1).take_due(COPY, {A, B}).partitions == (A, B)
+
+
+def test_tasks_of_a_partition_have_schedules_of_their_own(tier: Tier) -> None:
+    assert tier.schedule().take_due(COPY, {A}).partitions == (A,)
+    assert tier.schedule("two").take_due(EXPIRE, {A}).partitions == (A,)
+
+
+def test_times_are_ignored_where_that_is_wanted_and_leases_never(tier: Tier) -> None:
+    leases = tier.schedule().take_due(COPY, {A, B})
+    leases.end(A, None)
+    leases.keep()
+    tier.clock.time_ms += 20_001
+    leases.keep()
+    assert tier.schedule("two", ignores_times=True).take_due(COPY, {A, B}).partitions == (A,)
+
+
+def test_what_a_broker_is_no_longer_assigned_goes_and_what_another_one_has_stays(tier: Tier) -> None:
+    tier.schedule().take_due(COPY, {A, B}).close()
+    tier.schedule(broker_id=8).take_due(COPY, {C}).close()
+    held = tier.schedule().take_due(COPY, {A})
+    assert set(tier.schedule().entries(COPY)) == {A, C}
+    tier.schedule("two").take_due(COPY, set()).close()
+    assert tier.schedule().entries(COPY)[A].is_marked_deleted
+    held.end(A, None)
+    held.close()
+    assert set(tier.schedule().entries(COPY)) == {C}
+
+
+def test_lease_is_renewed_by_whoever_looks_and_is_lost_by_who_does_not(tier: Tier) -> None:
+    leases = tier.schedule().take_due(COPY, {A})
+    for _ in range(20):
+        tier.clock.time_ms += 25_000
+        leases.require(A)
+    tier.clock.time_ms += 60_000
+    with pytest.raises(LeaseLostError):
+        leases.require(A)
+    other = tier.schedule("two").take_due(COPY, {A})
+    assert other.partitions == (A,)
+    leases.end(A, "too late")
+    leases.close()
+    assert tier.schedule().entries(COPY)[A].lease is not None
+    other.require(A)
+
+
+def test_lease_that_could_not_be_renewed_in_time_is_lost_though_nobody_took_it(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases = tier.schedule().take_due(COPY, {A})
+
+    def fail(*_: object) -> None:
+        raise RetriableError("the store is down")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SmallTable, "change", fail)
+        tier.clock.time_ms += 59_999
+        leases.require(A)
+        tier.clock.time_ms += 1
+        with pytest.raises(LeaseLostError):
+            leases.require(A)
+
+
+RACER = """
+import os, sys, time
+from coldlog.model.ids import TopicIdPartition
+from coldlog.operations.system_clock import SystemClock
+from coldlog.operations.tier_schedule import ScheduleOptions, TierSchedule, TierTask, tier_schedule_table
+
+warehouse, marks, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+wanted = {TopicIdPartition(topic="t", partition=each, topic_id="A" * 22) for each in range(number * 2, number * 2 + 5)}
+options = ScheduleOptions(holder=str(os.getpid()), broker_id=number, process_interval_ms=1, retry_interval_ms=1)
+schedule, had = TierSchedule(tier_schedule_table(warehouse), SystemClock(), options), 0
+for _ in range(25):
+    leases = schedule.take_due(TierTask.COPY, wanted)
+    for partition in leases.partitions:
+        mark = f"{marks}/{partition.partition}"
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+        had += 1
+    for partition in leases.partitions:
+        leases.require(partition)
+        os.unlink(f"{marks}/{partition.partition}")
+        leases.end(partition, None)
+    leases.close()
+print(had)
+"""
+
+
+def test_processes_that_race_for_the_same_partitions_never_have_one_at_once(tmp_path: Path) -> None:
+    """Whoever has a partition makes a file that must not be there."""
+    marks, environment = tmp_path / "marks", {"PYTHONPATH": str(REPOSITORY / "lib")}
+    marks.mkdir()
+    command = [sys.executable, "-c", RACER, str(tmp_path / "warehouse"), str(marks)]
+    started = [
+        subprocess.Popen([*command, str(number)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for number in (0, 1, 1)
+    ]
+    told = [each.communicate() for each in started]
+    assert [each.returncode for each in started] == [0, 0, 0], told
+    assert all(int(out) > 10 for out, _ in told)
+    assert DeltaTable(tmp_path / "warehouse" / "tier_schedule").version() > 50
+
+
+def test_table_can_be_read_by_others_and_its_files_do_not_pile_up(tier: Tier) -> None:
+    schedule = tier.schedule(process_interval_ms=1)
+    for _ in range(60):
+        tier.clock.time_ms += 5
+        leases = schedule.take_due(COPY, {A})
+        leases.end(A, None)
+        leases.close()
+    table = DeltaTable(tier.warehouse / "tier_schedule")
+    assert table.version() == 120
+    assert table.to_pyarrow_table().column_names == list(TIER_SCHEDULE.column_names)
+    assert table.schema().fields[0].metadata["comment"] == TIER_SCHEDULE.columns[0].comment
+    assert list((tier.warehouse / "tier_schedule" / "_delta_log").glob("*.checkpoint.parquet"))
+
+
+def test_schedule_of_a_warehouse_on_s3_keeps_two_runs_apart(bucket: Bucket) -> None:
+    def schedule(holder: str) -> TierSchedule:
+        options = ScheduleOptions(holder=holder)
+        return TierSchedule(tier_schedule_table(bucket.uri("tables")), clock, options)
+
+    clock = VirtualClock()
+    leases = schedule("one").take_due(COPY, {A, B})
+    assert (leases.partitions, schedule("two").take_due(COPY, {A, B, C}).partitions) == ((A, B), (C,))
+    leases.end(A, "no answer")
+    leases.close()
+    assert schedule("two").entries(COPY)[A].last_error == "no answer"
+
+
+def test_change_that_meets_another_one_is_made_anew_over_it(tmp_path: Path) -> None:
+    table = SmallTable(uri=str(tmp_path), table=TIER_SCHEDULE)
+    calls = list[int]()
+
+    def add(name: str, between: Callable[[], object] = lambda: None) -> None:
+        others = [between]
+
+        def change(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+            calls.append(len(rows))
+            if others:
+                others.pop()()
+            new = dict.fromkeys(TIER_SCHEDULE.column_names)
+            new |= {"task": "copy", "topic": name, "partition": 0, "topic_id": "", "next_processing_ms": 0}
+            return [*rows, {**new, "is_marked_deleted": False, "assigned_by": 0}]
+
+        table.change(change)
+
+    # The first one meets another where no row is to be replaced.
+    add("a", between=lambda: add("b"))
+    add("c", between=lambda: add("d"))
+    assert calls == [0, 0, 1, 2, 2, 3]
+    assert [row["topic"] for row in table.read()] == ["a", "b", "c", "d"]
+
+
+# Copies by a schedule.
+
+
+def test_copy_by_a_schedule_is_done_when_it_is_due(tier: Tier) -> None:
+    assert tier.copy(tier.schedule()).copied_count == 4
+    again = tier.copy(tier.schedule())
+    assert outcomes(again) == ["not_due", "not_due"]
+    tier.clock.time_ms += 30_000
+    assert outcomes(tier.copy(tier.schedule())) == ["done", "done"]
+
+
+def test_copy_of_a_partition_that_another_run_holds_is_left_to_it(tier: Tier) -> None:
+    tier.schedule("another").take_due(COPY, {ORDERS})
+    assert outcomes(tier.copy(tier.schedule())) == ["not_due", "done"]
+    assert tier.finished() == []
+
+
+def test_store_that_fails_is_tried_again_after_the_retry_interval_and_the_error_kept_till_then(tier: Tier) -> None:
+    down = RetriableError("the store is down")
+    tier.break_at = lambda step: _raise(down) if "put orders" in step else None
+    assert outcomes(tier.copy(tier.schedule(retry_interval_ms=5_000))) == ["retriable", "done"]
+    entry = tier.schedule().entries(COPY)[ORDERS]
+    assert "the store is down" in str(entry.last_error)
+    assert entry.next_processing_ms == tier.clock.now_ms() + 5_000
+    tier.break_at = lambda _: None
+    tier.clock.time_ms += 5_000
+    assert outcomes(tier.copy(tier.schedule())) == ["done", "not_due"]
+    assert tier.schedule().entries(COPY)[ORDERS].last_error is None
+    tier.require_sound()
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 7, 12, 13, 14, 15, 16, 20, 26, 27])
+def test_copy_whose_lease_is_taken_over_at_any_step_stops_there_and_the_other_one_finishes(
+    tier: Tier, step: int
+) -> None:
+    """The first run is as if it slept at a step: meanwhile its lease ends, and another run copies the partition."""
+    count, begun, done = 0, list[str](), list[CopySummary]()
+
+    def sleep(name: str) -> None:
+        nonlocal count
+        count += 1
+        if done:
+            begun.append(name)
+        if count == step:
+            tier.break_at = lambda _: None
+            tier.clock.time_ms += 60_000
+            done.append(tier.copy(tier.schedule("two"), topics=("orders",)))
+            tier.break_at = sleep
+
+    tier.break_at = sleep
+    slept = tier.copy(tier.schedule("one"), topics=("orders",), threads=1)
+    tier.break_at = lambda _: None
+    (other,) = done
+    assert outcomes(slept) == ["retriable"]
+    assert "another run may copy it now" in slept.partitions[0].why
+    assert outcomes(other) == ["done"]
+    # The step that it slept in is all that was still done.
+    assert len(begun) <= 1, begun
+    with tier.opened_events() as events:
+        known = KnownEventLog(events)
+    finished = [each.start_offset for each in known.segments_of(ORDERS) if each.state is FINISHED]
+    # An event of a copy that was deleted meanwhile is what it may still have written, and what nobody takes up.
+    assert (finished, known.dropped_count) == ([0, 10], int(step in (13, 27)))
+
+
+def test_partition_whose_lease_was_taken_by_a_run_that_was_killed_is_copied_when_the_lease_has_ended(
+    tier: Tier,
+) -> None:
+    killed = KeyboardInterrupt()
+    tier.break_at = BreakAt(5, killed)
+    with pytest.raises(KeyboardInterrupt):
+        tier.copy(replace(tier.schedule(), clock=tier.clock))
+    tier.break_at = lambda _: None
+    tier.clock.time_ms += 60_000
+    assert set(outcomes(tier.copy(tier.schedule("two")))) == {CopyOutcome.DONE.value}
+    tier.require_sound()

@@ -1,0 +1,189 @@
+"""A store that is down for hours, stalls, or fails at random: every run says so, harms nothing else, and catches up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
+from coldlog.archive.s3_client import close_clients
+from coldlog.model.ids import TopicIdPartition
+from coldlog.model.states import RemoteLogSegmentState
+from coldlog.operations.tier_schedule import TierTask
+from coldlog.settings import S3Settings
+from copying_tier import ORDERS, REQUIRED, Tier, stem_of
+from s3_proxy import Fault, Request, S3Proxy, running_proxy
+from s3_server import Bucket
+
+STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
+NOW, HOUR = 1_700_000_000_000, 3_600_000
+PAYMENTS = TopicIdPartition(topic="payments", partition=0, topic_id="A" * 22)
+ASKS_ONCE = S3Settings(max_attempts=1, first_delay_ms=1)
+
+
+def segment(first: int, time_ms: int) -> Segment:
+    records = tuple(Record(timestamp_ms=time_ms, value=b"v" * 50) for _ in range(10))
+    return Segment(batches=(Batch(base_offset=first, records=records),), index_interval_bytes=0)
+
+
+def write_logs(tier: Tier) -> None:
+    """Three closed segments of orders-0 and payments-0, an hour between each and the next."""
+    for topic in ("orders", "payments"):
+        write_partition(tier.logs, topic, 0, [segment(n * 10, NOW - (2 - n) * HOUR) for n in range(4)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 40, ("payments", 0): 40})
+
+
+@dataclass(slots=True)
+class Store:
+    """A store of the network, that can be stopped and comes up again with what it held."""
+
+    bucket: Bucket
+    proxy: S3Proxy
+    _running: ExitStack = field(default_factory=ExitStack)
+    _port: int = 0
+
+    def start(self) -> None:
+        self.proxy = self._running.enter_context(running_proxy(self.bucket.server.endpoint, self._port))
+        self._port = urlsplit(self.proxy.endpoint).port or 0
+
+    def stop(self) -> None:
+        self._running.close()
+
+    def require_sound(self, tier: Tier) -> None:
+        """Every finished segment has its objects, and deleted ones have none."""
+        keys = self.bucket.keys()
+        for partition, segments in tier.segments().items():
+            for each in segments:
+                stem = f"tier/{ROOT_DIRECTORY}/{stem_of(partition, each)}"
+                if each.state is FINISHED:
+                    assert {f"{stem}{SUFFIXES[kind]}" for kind in REQUIRED} <= keys
+                if each.state is DELETED:
+                    assert not [key for key in keys if key.startswith(stem)]
+
+
+@pytest.fixture
+def store(bucket: Bucket, s3_proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    found = Store(bucket, s3_proxy)
+    found.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", found.proxy.endpoint)
+    yield found
+    found.proxy.begin()
+    close_clients()
+    found.stop()
+
+
+@pytest.fixture
+def tier(store: Store, tmp_path: Path) -> Tier:
+    found = Tier(root=tmp_path / "tier", uri=store.bucket.uri("tier"), s3=ASKS_ONCE)
+    write_logs(found)
+    return found
+
+
+def outcomes_of_copy(tier: Tier) -> dict[str, str]:
+    return {each.topic: each.outcome.value for each in tier.copy(tier.schedule("copier")).partitions}
+
+
+def outcomes_of_expiry(tier: Tier, retention_ms: int) -> dict[str, str]:
+    summary = tier.expire(retention_ms, schedule=tier.schedule("expirer"))
+    return {each.partition.topic: each.outcome.value for each in summary.partitions}
+
+
+def both(outcome: str) -> dict[str, str]:
+    return {"orders": outcome, "payments": outcome}
+
+
+def test_store_that_is_down_for_hours_is_tried_at_each_retry_and_caught_up_with(
+    tier: Tier, store: Store, tmp_path: Path
+) -> None:
+    other = Tier(root=tmp_path / "other", clock=tier.clock)
+    write_logs(other)
+    store.stop()
+    for _ in range(5):
+        assert outcomes_of_copy(tier) == both("retriable")
+        entry = tier.schedule().entries(TierTask.COPY)[ORDERS]
+        assert entry.next_processing_ms == tier.clock.now_ms() + 30_000
+        assert entry.last_error
+        assert entry.failed_ms == tier.clock.now_ms()
+        assert outcomes_of_copy(tier) == both("not_due")
+        tier.clock.time_ms += HOUR
+    # Another archive is none the worse for it.
+    assert outcomes_of_copy(other) == both("done")
+    store.start()
+    assert outcomes_of_copy(tier) == both("done")
+    assert {each.last_error for each in tier.schedule().entries(TierTask.COPY).values()} == {None}
+    assert tier.finished(ORDERS) == tier.finished(PAYMENTS) == [(0, 9), (10, 19), (20, 29)]
+    store.require_sound(tier)
+
+
+def test_store_that_goes_down_amid_deletions_is_expired_from_when_it_is_back(tier: Tier, store: Store) -> None:
+    assert outcomes_of_copy(tier) == both("done")
+    deletes = 0
+
+    def strike_from_the_third_delete(request: Request) -> bool:
+        nonlocal deletes
+        deletes += request.method == "DELETE"
+        return deletes > 3
+
+    store.proxy.strikes, store.proxy.faults = strike_from_the_third_delete, [Fault(is_reset=True)] * 1_000
+    retention_ms = HOUR // 2
+    assert "retriable" in outcomes_of_expiry(tier, retention_ms).values()
+    store.stop()
+    for _ in range(3):
+        tier.clock.time_ms += 30_000
+        assert "retriable" in outcomes_of_expiry(tier, retention_ms).values()
+    assert any(each.last_error for each in tier.schedule().entries(TierTask.EXPIRE).values())
+    store.start()
+    tier.clock.time_ms += 30_000
+    assert outcomes_of_expiry(tier, retention_ms) == both("done")
+    assert tier.finished(ORDERS) == tier.finished(PAYMENTS) == [(20, 29)]
+    assert (tier.log_start(ORDERS), tier.log_start(PAYMENTS)) == (20, 20)
+    store.require_sound(tier)
+
+
+@pytest.mark.parametrize("fault", [Fault(hangs=True), Fault(status=503, code="SlowDown")], ids=["stalls", "throttles"])
+def test_store_that_answers_nothing_of_one_partition_harms_no_other(tier: Tier, store: Store, fault: Fault) -> None:
+    store.proxy.strikes = lambda request: "orders-0" in request.path or "orders-0" in str(request.query)
+    store.proxy.faults = [fault] * 1_000
+    tier.s3 = replace(ASKS_ONCE, read_timeout_ms=2_000)
+    assert outcomes_of_copy(tier) == {"orders": "retriable", "payments": "done"}
+    assert outcomes_of_expiry(tier, HOUR // 2) == {"orders": "retriable", "payments": "done"}
+    assert tier.finished(PAYMENTS) == [(20, 29)]
+    store.proxy.begin()
+    tier.clock.time_ms += 30_000
+    tier.s3 = ASKS_ONCE
+    assert outcomes_of_copy(tier)["orders"] == "done"
+    assert outcomes_of_expiry(tier, HOUR // 2)["orders"] == "done"
+    assert tier.finished(ORDERS) == [(20, 29)]
+    store.require_sound(tier)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_store_that_fails_at_random_loses_nothing_and_is_done_with_in_the_end(
+    tier: Tier, store: Store, seed: int
+) -> None:
+    """Also answers that are lost behind what was done."""
+    chance = random.Random(seed)
+    kinds = [Fault(status=500, is_done=True), Fault(status=503, code="SlowDown"), Fault(is_reset=True)]
+    store.proxy.strikes = lambda _: chance.random() < 0.06
+    store.proxy.faults = [chance.choice(kinds) for _ in range(10_000)]
+    failed_count = 0
+    for _ in range(60):
+        outcomes = [*outcomes_of_copy(tier).values(), *outcomes_of_expiry(tier, HOUR // 2).values()]
+        failed_count += "retriable" in outcomes
+        store.require_sound(tier)
+        tier.clock.time_ms += 60_000
+        if set(outcomes) == {"done"} and tier.finished(ORDERS) == tier.finished(PAYMENTS):
+            break
+    assert failed_count > 0
+    for partition in (ORDERS, PAYMENTS):
+        assert set(tier.finished(partition)) <= {(20, 29)}
+        copied = {each.start_offset for each in tier.segments()[partition] if each.was_copied}
+        assert copied == {0, 10, 20}

@@ -1,0 +1,202 @@
+"""Tasks are replayed from the archive of a real broker, of which some may be gone, down, or not indexed yet."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from delta.tables import DeltaTable
+
+from coldlog.archive.open_archive import open_archive
+from coldlog.errors import RetriableError
+from coldlog.fetcher import RecordFetcher
+from coldlog.model.fetch import FetchErrorCode
+from coldlog.model.states import IsolationLevel
+from coldlog.replay.order import Head, TopicPartition, iter_merged
+from coldlog.replay.task_replayer import (
+    ReplayedRecord,
+    ReplayedTo,
+    ReplayError,
+    ReplayOptions,
+    RetriableReplayError,
+    TaskReplayer,
+)
+from coldlog.replay.tasks import co_partitioned_tasks, one_task
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.warehouse import Warehouse
+from fetching import HookedLayout, open_fetcher_over, true_records
+from golden_warehouse import golden_partitions
+from virtual_clock import VirtualClock
+
+PARTITIONS = [
+    (str(each["topic"]), int(str(each["partition"])))
+    for each in golden_partitions()
+    if int(str(each["archive_end"])) >= int(str(each["log_start"]))
+]
+COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+
+
+class Hooked(VirtualClock):
+    """Calls `then` when time has passed."""
+
+    then: Callable[[], None]
+
+    def wait_ms(self, duration_ms: int) -> None:
+        VirtualClock.wait_ms(self, duration_ms)
+        self.then()
+
+
+@pytest.fixture(scope="module")
+def fetcher(golden: Warehouse, golden_archive: Path) -> Iterator[RecordFetcher]:
+    with open_fetcher_over(golden.uri, partial(open_archive, str(golden_archive), "local_tiered_storage")) as opened:
+        yield opened
+
+
+def truth(fetcher: RecordFetcher, place: tuple[str, int], isolation_level: IsolationLevel) -> list[tuple[int, int]]:
+    """Timestamp and offset of what a consumer got of a partition."""
+    ends = fetcher.partition_ends(*place)
+    assert ends is not None
+    is_committed = isolation_level is COMMITTED
+    end = ends.readable_end(is_committed=is_committed)
+    return [(row["ts"], row["o"]) for row in true_records(*place) if row["o"] < end and (row["rc"] or not is_committed)]
+
+
+def stamp(each: ReplayedRecord) -> tuple[TopicPartition, Head]:
+    return (each.topic, each.partition), (each.record.timestamp_ms, each.record.offset)
+
+
+def stamps(replayed: Iterable[ReplayedRecord]) -> list[tuple[TopicPartition, Head]]:
+    return [stamp(each) for each in replayed]
+
+
+@pytest.mark.parametrize("isolation_level", list(IsolationLevel))
+@pytest.mark.parametrize("max_task_idle_ms", [0, 10_000])
+def test_what_a_broker_archived_comes_in_the_order_of_timestamps(
+    fetcher: RecordFetcher, isolation_level: IsolationLevel, max_task_idle_ms: int
+) -> None:
+    options = ReplayOptions(
+        max_task_idle_ms=max_task_idle_ms, isolation_level=isolation_level, max_bytes=50_000, max_metadata_age_ms=60_000
+    )
+    replayer = TaskReplayer(fetcher, VirtualClock(), dict.fromkeys(PARTITIONS), options)
+    found = stamps(replayer)
+    assert found == list(iter_merged({place: truth(fetcher, place, isolation_level) for place in PARTITIONS}))
+    assert len(found) > 60_000
+    assert {replayer.current_lag(*place) for place in PARTITIONS} == {0}
+    assert (replayer.counts.late_records, replayer.counts.records) == (0, len(found))
+    assert replayer.counts.negative_timestamps == sum(timestamp_ms < 0 for _, (timestamp_ms, _) in found)
+
+
+def test_a_replay_goes_on_from_where_another_stopped(fetcher: RecordFetcher) -> None:
+    counts = {topic: 1 + max(partition for name, partition in PARTITIONS if name == topic) for topic, _ in PARTITIONS}
+    tasks = co_partitioned_tasks([["orders", "payments"]], counts)
+    whole = one_task({"orders": counts["orders"], "payments": counts["payments"]})
+    assert sorted(place for own in tasks.values() for place in own) == list(whole)
+    for places in tasks.values():
+        start: dict[tuple[str, int], ReplayedTo | None] = dict.fromkeys(places)
+        expected = list(iter_merged({place: truth(fetcher, place, UNCOMMITTED) for place in places}))
+        found = []
+        while True:
+            replayer = TaskReplayer(fetcher, VirtualClock(), start, ReplayOptions(max_bytes=100_000))
+            polled = replayer.poll(len(expected) // 3)
+            if not polled:
+                break
+            found += stamps(polled)
+            assert replayer.counts.late_records == 0
+            start = replayer.replayed
+        assert found == expected
+
+
+def test_a_segment_that_is_gone_is_left_out_only_by_who_seeks(
+    golden: Warehouse, golden_archive: Path, tmp_path: Path
+) -> None:
+    archive = tmp_path / "archive"
+    for folder in golden_archive.glob("*/orders-0-*"):
+        shutil.copytree(folder, archive / folder.relative_to(golden_archive))
+    logs = sorted(archive.glob("*/orders-0-*/*.log"))
+    gone, following = (int(log.name[:20]) for log in logs[1:3])
+    for path in logs[1].parent.glob(f"{logs[1].stem}*"):
+        path.unlink()
+    with open_fetcher_over(golden.uri, partial(open_archive, str(archive), "local_tiered_storage")) as fetcher:
+        replayer = TaskReplayer(fetcher, VirtualClock(), {("orders", 0): None})
+        iterator, offsets = iter(replayer), list[int]()
+        with pytest.raises(ReplayError, match=rf"offset {gone} of orders-0: OFFSET_OUT_OF_RANGE: .* is gone") as caught:
+            offsets.extend(each.record.offset for each in iterator)
+        assert not isinstance(caught.value, RetriableError)
+        assert replayer.replayed["orders", 0].next_offset == gone  # type: ignore[union-attr]
+        assert caught.value.failure.resume_offset == following
+        replayer.seek("orders", 0, following)
+        rest = [each.record.offset for each in replayer]
+    own = [row["o"] for row in true_records("orders", 0)]
+    assert rest == [offset for offset in own if offset >= following]
+
+
+def test_a_store_that_is_down_interrupts_and_loses_nothing(golden: Warehouse, golden_archive: Path) -> None:
+    layout = open_archive(str(golden_archive), "local_tiered_storage")
+    down = {"is": False}
+
+    def before_read(segment_id: str) -> None:
+        if down["is"]:
+            raise RetriableError("connection refused")
+
+    hooked = HookedLayout(layout=layout, before_read=before_read)
+    clock = VirtualClock()
+    with open_fetcher_over(golden.uri, lambda: hooked, clock) as fetcher:
+        replayer = TaskReplayer(
+            fetcher, clock, {("orders", 0): None}, ReplayOptions(max_bytes=20_000, fetch_timeout_ms=7_000)
+        )
+        found = replayer.poll(10)
+        down["is"] = True
+        found += replayer.poll(100_000)
+        began_ms, reached = clock.time_ms, replayer.replayed
+        with pytest.raises(RetriableReplayError, match="orders-0: REQUEST_TIMED_OUT: .*connection refused") as caught:
+            replayer.poll()
+        assert caught.value.failure.error is FetchErrorCode.REQUEST_TIMED_OUT
+        assert clock.time_ms - began_ms == 7_000
+        assert replayer.replayed == reached
+        down["is"] = False
+        found += list(replayer)
+        assert [head for _, head in stamps(found)] == truth(fetcher, ("orders", 0), UNCOMMITTED)
+
+
+def test_what_is_indexed_while_it_is_waited_for_takes_its_place(
+    golden: Warehouse, golden_archive: Path, tmp_path: Path
+) -> None:
+    """The tables say at first that payments-0 ends behind its first ten segments."""
+    warehouse = shutil.copytree(golden.uri, tmp_path / "warehouse")
+    metadata = DeltaTable.forPath(golden.spark, str(warehouse / PARTITION_METADATA.name))
+    metadata.update("topic = 'payments' AND partition = 0", {"latest_tiered_offset": "1247"})
+    clock = Hooked()
+    indexed_ms = clock.time_ms + 20_000
+
+    def grow() -> None:
+        if clock.time_ms == indexed_ms:
+            metadata.restoreToVersion(1)
+
+    clock.then = grow
+    places = ("orders", 0), ("payments", 0)
+    opener = partial(open_archive, str(golden_archive), "local_tiered_storage")
+    with open_fetcher_over(str(warehouse), opener, clock) as fetcher:
+        hasty = TaskReplayer(fetcher, clock, dict.fromkeys(places))
+        early = stamps(hasty)
+        waiting = TaskReplayer(
+            fetcher,
+            clock,
+            dict.fromkeys(places),
+            ReplayOptions(max_task_idle_ms=30_000, max_metadata_age_ms=5_000),
+        )
+        found = [stamp(each) for each in waiting]
+        logs = {place: truth(fetcher, place, UNCOMMITTED) for place in places}
+        assert found == list(iter_merged(logs))
+        # Until it was indexed, and at the ends of both.
+        assert clock.time_ms - indexed_ms == 60_000
+        assert (waiting.counts.late_records, waiting.counts.waited_ms) == (0, 80_000)
+        # The other did not wait, and what it passed over comes late.
+        late = list(hasty)
+        assert len(early) + len(late) == len(found)
+        assert early == list(iter_merged(logs | {places[1]: [each for each in logs[places[1]] if each[1] < 1248]}))
+        assert [stamp(each) for each in late] == [(places[1], each) for each in logs[places[1]] if each[1] >= 1248]
+        assert hasty.counts.late_records == sum(each.late_ms is not None for each in late) > 0
+        assert hasty.counts.greatest_lateness_ms == early[-1][1][0] - late[0].record.timestamp_ms
