@@ -125,8 +125,16 @@ def _is_alive_in(session: int, process: psutil.Process) -> bool:
 
 
 def _find_jvm(session: int) -> int:
-    (jvm,) = [each.pid for each in _find_processes(session) if each.name() == "java"]
+    (jvm,) = [each.pid for each in _find_processes(session) if _name_of(each) == "java"]
     return int(jvm)
+
+
+def _name_of(process: psutil.Process) -> str | None:
+    """None of one that ended since it was found: a shell's helper lives for a moment."""
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
+        return None
 
 
 @pytest.fixture(scope="module")

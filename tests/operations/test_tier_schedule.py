@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -172,6 +173,24 @@ def test_processes_that_race_for_the_same_partitions_never_have_one_at_once(tmp_
     assert [each.returncode for each in started] == [0, 0, 0], told
     assert all(int(out) > 10 for out, _ in told)
     assert DeltaTable(tmp_path / "warehouse" / "tier_schedule").version() > 50
+
+
+READER = """
+import sys
+from coldlog.operations.tier_schedule import tier_schedule_table
+
+for _ in range(5):
+    tier_schedule_table(sys.argv[1]).read()
+"""
+
+
+def test_process_that_ends_right_behind_a_look_ends_well(tier: Tier) -> None:
+    """Of those whose rows Arrow's threads brought, one of 25 was aborted."""
+    tier.schedule().take_due(COPY, {A}).close()
+    command, environment = [sys.executable, "-c", READER, str(tier.warehouse)], {"PYTHONPATH": str(REPOSITORY / "lib")}
+    with ThreadPoolExecutor(4) as pool:
+        codes = list(pool.map(lambda _: subprocess.run(command, env=environment, check=False).returncode, range(12)))
+    assert codes == [0] * 12
 
 
 def test_table_can_be_read_by_others_and_its_files_do_not_pile_up(tier: Tier) -> None:
