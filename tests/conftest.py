@@ -22,6 +22,7 @@ from coldlog.settings import Settings
 from coldlog.settings_sources import load_settings
 from coldlog.tables.warehouse import Warehouse
 from empty_tables import copying_empty_tables
+from planning import FOR_SMALL_TABLES
 
 pytest_plugins = ["golden_fixtures", "s3_fixtures"]
 
@@ -78,6 +79,7 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
             "spark.driver.extraJavaOptions=-Ddelta.log.cacheSize=48",
             "spark.sql.ui.retainedExecutions=20",
             "spark.driver.memory=3g",
+            *(f"{key}={value}" for key, value in FOR_SMALL_TABLES.items()),
         ],
     )
 

@@ -17,6 +17,7 @@ from coldlog.model.states import IndexDepth
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
 from kafka_sample import KAFKA_SAMPLE
+from planning import planned_as_for_users
 
 ARCHIVE = KAFKA_SAMPLE / "archive"
 
@@ -31,7 +32,8 @@ def _built_once(
         if (folder / "is-built").exists():
             return Warehouse(spark=spark, uri=str(folder / "warehouse"))
         folder.mkdir()
-        built = build(folder)
+        with planned_as_for_users(spark):
+            built = build(folder)
         (folder / "is-built").touch()
         return built
 

@@ -1,0 +1,43 @@
+"""planning: how does Spark run the thousands of small queries of the tests?
+
+Their tables have some rows, and Spark's processors go into planning them again with what each stage found and into
+compiling Java for them: without both, a pipeline over such a table takes a fifth less. What users run has both, and
+so have the sample's warehouses, every lookup, and the jobs that tests start as commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+FOR_SMALL_TABLES = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_AS_FOR_USERS = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+
+
+@contextmanager
+def planned_as_for_users(spark: SparkSession) -> Iterator[None]:
+    """Spark's own settings, for a while."""
+    before = {key: spark.conf.get(key) for key in _AS_FOR_USERS}
+    _set(spark, _AS_FOR_USERS)
+    try:
+        yield
+    finally:
+        _set(spark, before)
+
+
+def _set(spark: SparkSession, options: Mapping[str, str | None]) -> None:
+    for key, value in options.items():
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
