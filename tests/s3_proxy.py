@@ -137,6 +137,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
+    _is_under_way = False
 
     def do_GET(self) -> None:
         proxy = self.server.proxy
@@ -151,6 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         # Whatever becomes of the request, the connection is at the next one.
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault = proxy.enter(request)
+        self._is_under_way = True
         try:
             if fault is not None and fault.hangs:
                 proxy.closing.wait()
@@ -165,7 +167,12 @@ class _Handler(BaseHTTPRequestHandler):
                 proxy.closing.wait(proxy.delay_s)
                 self._forward(body, fault)
         finally:
-            proxy.leave()
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._is_under_way:
+            self._is_under_way = False
+            self.server.proxy.leave()
 
     do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815 - the base class's names
 
@@ -206,7 +213,11 @@ class _Handler(BaseHTTPRequestHandler):
         length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
         self.send_header("Content-Length", length or "0")
         self.end_headers()
-        self.wfile.write(content if fault is None else content[: fault.body_bytes])
+        told = content if fault is None else content[: fault.body_bytes]
+        # Whoever has the last byte may ask for more before this thread comes to its next line.
+        self.wfile.write(told[:-1])
+        self._leave()
+        self.wfile.write(told[-1:])
         if fault is not None:
             self._hang_up(fault)
 

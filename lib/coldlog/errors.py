@@ -21,6 +21,14 @@ class UsageError(ColdlogError):
     """The caller asked for something that cannot be done as asked: settings, arguments, requests, missing tables."""
 
 
+class NotAuthorizedError(UsageError):
+    """A broker does not let this client ask for one topic; it may ask for others."""
+
+
+class NotSupportedError(UsageError):
+    """A broker is too old to be asked this; it may be asked something else."""
+
+
 class Reason(StrEnum):
     """Why bytes of the archive could not be used; the `reason` column of the quarantine table."""
 

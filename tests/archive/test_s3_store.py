@@ -154,7 +154,7 @@ def test_a_walk_is_read_ahead_within_its_bound_and_asks_for_no_byte_twice(
     content = _content(9 * MIB + 5)
     bucket.put({"p/log": content})
     store = _store(bucket)
-    s3_proxy.delay_s = 0.05
+    s3_proxy.delay_s = 0.2
     s3_proxy.forget()
     assert _walk(store, "log", len(content), MIB, left_over) == content
     ranges = _ranges(s3_proxy.gets)

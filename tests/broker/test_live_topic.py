@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from broker.conftest import Played, events_only
 from broker.scenario import admin, make_topic, producer
-from broker.tiered_broker import PASSWORD, USER, TieredBroker
+from broker.tiered_broker import TieredBroker
 from builders.metadata_events import DELETE, SEGMENT, UPDATE
 from coldlog.brokers.kafka_client import Cluster, describe_topics, iter_records, open_cluster
 from coldlog.errors import RetriableError, UsageError
@@ -162,29 +162,20 @@ def test_many_records_come_in_bounded_pieces(broker: TieredBroker, cluster: Clus
 def test_client_config_opens_a_listener_that_asks_for_a_password(
     broker: TieredBroker, played: Played, spark: SparkSession, tmp_path: Path
 ) -> None:
-    cluster = open_cluster(broker.sasl_bootstrap_servers, 20_000, _client_config(tmp_path, PASSWORD))
+    cluster = open_cluster(broker.sasl_bootstrap_servers, 20_000, broker.client_config())
     warehouse = events_only(spark, tmp_path / "warehouse")
     read_events(warehouse, TopicSource(cluster=cluster, topic="__remote_log_metadata"))
     assert table_rows(warehouse, SEGMENT_EVENTS) == table_rows(played.events, SEGMENT_EVENTS)
 
 
-def test_wrong_password_is_refused_in_time_and_not_told(broker: TieredBroker, tmp_path: Path) -> None:
+def test_wrong_password_is_refused_in_time_and_not_told(broker: TieredBroker) -> None:
     wrong = "told-nobody"
-    cluster = open_cluster(broker.sasl_bootstrap_servers, 5_000, _client_config(tmp_path, wrong))
+    cluster = open_cluster(broker.sasl_bootstrap_servers, 5_000, broker.client_config(wrong))
     start = time.monotonic()
     with pytest.raises(UsageError, match=r"does not let coldlog ask for topic events \(SaslAuth") as refused:
         describe_topics(cluster, ["events"])
     assert time.monotonic() - start < 10
     assert wrong not in repr((refused.value, refused.value.__cause__))
-
-
-def _client_config(directory: Path, password: str) -> str:
-    path = directory / "client.properties"
-    path.write_text(
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-        f"sasl.plain.username={USER}\nsasl.plain.password={password}\n"
-    )
-    return str(path)
 
 
 def test_broker_that_stands_still_is_given_up_in_time(broker: TieredBroker, spark: SparkSession) -> None:

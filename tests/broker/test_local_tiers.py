@@ -8,28 +8,35 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
+from pyspark.sql import SparkSession
 
 from broker.conftest import Played
 from broker.offset_questions import Question, ask_broker
 from broker.scenario import BRIEF, CUT_OFFSET, ORDERS, admin, make_topic, producer
-from broker.tiered_broker import TieredBroker
+from broker.tiered_broker import USER, TieredBroker
 from coldlog.archive.local_store import LocalStore
 from coldlog.archive.log_directory import HIGH_WATERMARK_CHECKPOINT, find_partition, list_partitions, read_checkpoint
 from coldlog.brokers.kafka_client import Cluster, open_cluster, written_topic_id
-from coldlog.errors import RetriableError
+from coldlog.errors import NotAuthorizedError, RetriableError
 from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.live_broker_tier import LiveBrokerTier
 from coldlog.lookups.local_tier import FoundOffset, LocalLogState, LocalTier
 from coldlog.lookups.log_directory_tier import LogDirectoryTier
+from coldlog.lookups.offset_lookup import list_offsets
+from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.list_offsets import SpecialTimestamp
+from coldlog.tables.warehouse import Warehouse
 
 pytestmark = pytest.mark.usefixtures("kafka_leftovers")
 
 LIMITS = DecodeLimits(max_batch_bytes=128 << 20, max_decompressed_bytes=128 << 20)
-PLAIN, OPEN = "plain.log-1", "open"
+PLAIN, OPEN, SECRET = "plain.log-1", "open", "secret"
 PLACES = ((ORDERS, 0), (ORDERS, 1), (BRIEF, 0), (PLAIN, 0), (PLAIN, 1), (OPEN, 0))
 TIERED = frozenset({ORDERS, BRIEF})
 START_MS = 1_700_000_000_000
@@ -231,6 +238,40 @@ def test_partition_that_the_broker_lacks_is_none_and_not_made(filled: TieredBrok
         assert live.find_max_timestamp(*place) is None
         assert live.leader_epoch_at(*place, 0) == -1
     assert "nowhere" not in filled.topics()
+
+
+def test_topic_that_the_user_may_not_describe_is_refused_by_its_code_and_harms_no_other(
+    filled: TieredBroker, spark: SparkSession, warehouse: Path
+) -> None:
+    make_topic(filled, SECRET, partition_count=1, configs={})
+    denied = ACL(
+        principal=f"User:{USER}",
+        host="*",
+        operation=ACLOperation.DESCRIBE,
+        permission_type=ACLPermissionType.DENY,
+        resource_pattern=ResourcePattern(ResourceType.TOPIC, SECRET),
+    )
+    with admin(filled) as client:
+        client.create_acls([denied])
+    tables = Warehouse(spark=spark, uri=str(warehouse))
+    tables.create_missing()
+    tier = LiveBrokerTier(open_cluster(filled.sasl_bootstrap_servers, 20_000, filled.client_config()))
+    filled.wait_until(lambda: _is_denied(tier), "the rule about who may describe a topic")
+    asked = requests_from_rows([(SECRET, 0, 0), (PLAIN, 0, 0), (SECRET, 0, -1), (PLAIN, 0, -1), ("nowhere", 0, 0)])
+    told = list_offsets(tables, asked, LookupOptions(local=tier, timeout_ms=600_000)).to_pylist()
+    refused, answered = "TOPIC_AUTHORIZATION_FAILED", "NONE"
+    assert [row["error"] for row in told] == [refused, answered, refused, answered, "UNKNOWN_TOPIC_OR_PARTITION"]
+    assert [row["error_code"] for row in told[:2]] == [29, 0]
+    assert [row["offset"] for row in told] == [None, 0, None, 300, None]
+    tier.close()
+
+
+def _is_denied(tier: LiveBrokerTier) -> bool:
+    try:
+        tier.read_state(SECRET, 0)
+    except NotAuthorizedError:
+        return True
+    return False
 
 
 def test_tier_that_was_pickled_asks_with_a_client_of_its_own(filled: TieredBroker, live: LiveBrokerTier) -> None:

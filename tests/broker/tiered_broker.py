@@ -36,6 +36,10 @@ inter.broker.listener.name=PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=\\
   org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+# Whoever comes without a password may do all, the user what nobody has denied.
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+allow.everyone.if.no.acl.found=true
 log.dirs={directory}/data
 num.network.threads=2
 num.io.threads=2
@@ -136,6 +140,15 @@ class TieredBroker:
         _stop(self.process)
         self.process = _start(self.jars, self.directory)
         _wait_for_answer(self)
+
+    def client_config(self, password: str = PASSWORD) -> str:
+        """A file with what `USER` needs to be let in; metadata.client_config names such a file."""
+        path = self.directory / f"client-{uuid.uuid4().hex}.properties"
+        path.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f"sasl.plain.username={USER}\nsasl.plain.password={password}\n"
+        )
+        return str(path)
 
     def log_end(self) -> str:
         """The last lines that the broker wrote."""

@@ -22,7 +22,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from coldlog.brokers.kafka_options import client_arguments, client_library, read_client_options
-from coldlog.errors import ColdlogError, RetriableError, UsageError
+from coldlog.errors import ColdlogError, NotAuthorizedError, RetriableError, UsageError
 
 _SERVERS = re.compile(r"[^\s,:]+:[0-9]{1,5}(,\s*[^\s,:]+:[0-9]{1,5})*")
 CLOSE_S = 1.0
@@ -229,6 +229,11 @@ def _told(
     told = [each for each in (*troubles, failure) if each and not isinstance(each, errors.KafkaTimeoutError)]
     why = f" ({type(told[-1]).__name__})" if told else ""
     refused = next((each for each in told if isinstance(each, _refusals())), None)
+    if isinstance(refused, errors.TopicAuthorizationFailedError):
+        return NotAuthorizedError(
+            f"{cluster.bootstrap_servers} does not let coldlog ask for {about}; grant it Describe and Read of the "
+            "topic, or correct metadata.client_config"
+        )
     if refused is not None:
         return UsageError(
             f"{cluster.bootstrap_servers} does not let coldlog ask for {about} ({type(refused).__name__}); correct "

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from coldlog.errors import ArchiveError, RetriableError
+from coldlog.errors import ArchiveError, NotAuthorizedError, RetriableError
 from coldlog.lookups.archive_search import BatchQuestion, search_archive
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.local_answers import LocalTail
@@ -165,6 +165,8 @@ def _told(run: Callable[[], Answers], count: int) -> Callable[[], Answers]:
             return run()
         except ArchiveError:
             return Answers.nothing(count, ErrorCode.CORRUPT_MESSAGE)
+        except NotAuthorizedError:
+            return Answers.nothing(count, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         except RetriableError:
             return Answers.nothing(count, ErrorCode.KAFKA_STORAGE_ERROR)
 

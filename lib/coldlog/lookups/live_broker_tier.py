@@ -11,7 +11,7 @@ The client is made in the process that asks, when it first asks, and kept until 
   current epoch has binary digits.
 
 Brokers before Kafka 3.6 know no tiers: their local log start is the log start, and what is tiered they cannot tell.
-Refused (`UsageError`): the largest timestamp of a broker that cannot tell (before Kafka 3.0).
+Refused (`NotSupportedError`): the largest timestamp of a broker that cannot tell (before Kafka 3.0).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from coldlog.brokers.kafka_client import Cluster
 from coldlog.brokers.offsets_client import FetchedBatches, ListedOffset, OffsetQuestion, OffsetsClient
-from coldlog.errors import RetriableError, UsageError
+from coldlog.errors import NotSupportedError, RetriableError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.record_batch import read_batch_headers
 from coldlog.formats.sections import SectionReader
@@ -105,7 +105,7 @@ class LiveBrokerTier:
         """Of the broker's local segments, as the broker tells it."""
         special, client = SpecialTimestamp.MAX_TIMESTAMP, self._client()
         if client.newest_version() < special.since_version:
-            raise UsageError(
+            raise NotSupportedError(
                 f"{self.cluster.bootstrap_servers} cannot tell the largest timestamp: Kafka 3.0 and later can"
             )
         told = client.list_offsets(topic, partition, [OffsetQuestion(timestamp_ms=special)])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from coldlog.errors import NotSupportedError
 from coldlog.lookups.local_tier import FoundOffset, LocalLogState, LocalTier
 from coldlog.lookups.questions import Answers
 from coldlog.lookups.served_index import NOTHING, PartitionFacts
@@ -117,7 +118,11 @@ class LocalTail:
             # A broker, too, tells the largest of its local segments only.
             answers.refuse(np.array([at]), ErrorCode.STALE_INDEX)
             return
-        found = self.local.find_max_timestamp(self.topic, self.partition)
+        try:
+            found = self.local.find_max_timestamp(self.topic, self.partition)
+        except NotSupportedError:
+            answers.refuse(np.array([at]), ErrorCode.UNSUPPORTED_VERSION)
+            return
         if is_cut_off:
             answers.refuse(np.array([at]), ErrorCode.NONE)
         if found is not None and (answers.offsets[at] < 0 or found.timestamp_ms > answers.timestamps_ms[at]):

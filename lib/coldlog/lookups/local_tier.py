@@ -44,7 +44,8 @@ class LocalTier(Protocol):
     """What is asked of a local tier. Can be pickled; each process that asks opens its own files and connections.
 
     Errors of every method: `RetriableError` for a broker or disk that does not answer, `ArchiveError` for bytes that
-    are damaged, `UsageError` for a tier that is not there at all.
+    are damaged, `UsageError` for a tier that is not there at all; its `NotAuthorizedError` is said of one topic, its
+    `NotSupportedError` of one question.
     """
 
     @property

@@ -1,0 +1,23 @@
+"""delta_log: what does Delta know of a table from its log, without a query?
+
+Delta 4.4.0 keeps the newest snapshot of each table, and a checksum beside each of its commits that counts the files;
+Python's API shows neither, so that both are asked of the JVM.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+
+def file_count_if_known(spark: SparkSession, location: str, *, is_just_loaded: bool = False) -> int | None:
+    """Files of the table's newest version; None where there is no table, and where the commit came without a checksum,
+    as those of other writers may. `is_just_loaded`: this session has just read the log, which is not listed again."""
+    jvm = spark._jvm
+    assert jvm is not None  # a classic session, not a client of Spark Connect
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
+    if is_just_loaded:
+        snapshot = log.unsafeVolatileSnapshot()
+    else:
+        snapshot = log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
+    known = snapshot.numOfFilesIfKnown()
+    return int(known.get()) if snapshot.version() >= 0 and known.isDefined() else None

@@ -1,0 +1,74 @@
+"""A table without rows costs no query, and takes rows as any other does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from coldlog.tables.discrepancies import DISCREPANCIES
+from coldlog.tables.warehouse import Warehouse
+
+GROUP = "looks at empty tables"
+
+
+@pytest.fixture
+def empty(spark: SparkSession, warehouse: Path) -> Warehouse:
+    made = Warehouse(spark=spark, uri=str(warehouse))
+    made.create_missing()
+    return made
+
+
+def rows_of(warehouse: Warehouse, advice: dict[str, str]) -> DataFrame:
+    """A discrepancy a segment id, with its advice."""
+    facts = {"topic": "t", "partition": 0, "topic_id": "A" * 22, "start_offset": 0, "kind": "orphan"}
+    told = {"severity": "warning", "expected": "an event", "found": "none", "first_seen_ms": 7}
+    rows = [{**facts, **told, "segment_id": segment, "advice": text} for segment, text in advice.items()]
+    return warehouse.local(DISCREPANCIES, rows)
+
+
+def advice_in(warehouse: Warehouse) -> dict[str, str]:
+    return {row["segment_id"]: row["advice"] for row in warehouse.read(DISCREPANCIES).collect()}
+
+
+def jobs_of(spark: SparkSession, group: str) -> int:
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+
+def test_look_at_an_empty_table_is_no_job_of_spark(spark: SparkSession, empty: Warehouse) -> None:
+    empty.read(DISCREPANCIES)  # the first look reads the log
+    spark.sparkContext.setJobGroup(GROUP, GROUP)
+    try:
+        assert advice_in(empty) == {}
+        assert not empty.read(DISCREPANCIES).where("partition = 0").head(1)
+        empty.merge(DISCREPANCIES, rows_of(empty, {"a": "look"}), update=("advice",))
+        empty.delete_keys(DISCREPANCIES, rows_of(empty, {"a": "look"}))
+        assert jobs_of(spark, GROUP) == 0
+        empty.merge(DISCREPANCIES, rows_of(empty, {"a": "look"}))
+        assert jobs_of(spark, GROUP) > 0, "jobs are counted"
+    finally:
+        spark.sparkContext.setJobGroup("", "")
+    assert advice_in(empty) == {"a": "look"}
+
+
+def test_rows_that_are_merged_come_and_go_as_in_a_table_that_has_some(empty: Warehouse) -> None:
+    for _ in range(2):
+        merged = rows_of(empty, {"a": "look", "b": "wait", "c": "gone"})
+        empty.merge(DISCREPANCIES, merged.selectExpr("*", "segment_id = 'c' AS is_mended"), remove="is_mended")
+        assert advice_in(empty) == {"a": "look", "b": "wait"}
+        empty.merge(DISCREPANCIES, rows_of(empty, {"b": "act", "d": "new"}))
+        assert advice_in(empty) == {"a": "look", "b": "act", "d": "new"}
+        empty.delete_keys(DISCREPANCIES, rows_of(empty, {"a": "", "b": "", "d": ""}))
+        assert advice_in(empty) == {}
+
+
+def test_rows_of_a_writer_that_leaves_no_checksum_are_seen(spark: SparkSession, empty: Warehouse) -> None:
+    key = "spark.databricks.delta.writeChecksumFile.enabled"
+    assert advice_in(empty) == {}
+    spark.conf.set(key, "false")
+    try:
+        rows_of(empty, {"a": "look"}).write.format("delta").mode("append").save(empty.location(DISCREPANCIES))
+    finally:
+        spark.conf.unset(key)
+    assert advice_in(empty) == {"a": "look"}
