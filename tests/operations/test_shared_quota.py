@@ -73,6 +73,21 @@ def test_what_one_has_taken_the_other_waits_for_and_brokers_do_not_share(
     assert SharedQuota.below(uri, 8, 1_000, clock).take(9_000) == 0
 
 
+def test_machine_whose_clock_is_a_day_ahead_stops_the_others_for_the_longest_segment_only(tmp_path: Path) -> None:
+    rate, clock = 2**31 // 100, VirtualClock()
+    ahead = VirtualClock()
+    ahead.time_ms = clock.time_ms + 24 * 3_600_000
+    assert SharedQuota.below(str(tmp_path), 7, rate, ahead).take(rate) == 0
+    quota, longest_ms = SharedQuota.below(str(tmp_path), 7, rate, clock), 100_000
+    assert longest_ms <= quota.take(1) <= longest_ms + 1
+    clock.time_ms += 40_000
+    assert longest_ms - 40_000 <= quota.take(1) <= longest_ms - 39_999
+    clock.time_ms += longest_ms - 39_999
+    assert (quota.take(rate), quota.take(1)) == (0, 1_000)
+    (row,) = SmallTable(uri=str(tmp_path), table=TIER_QUOTAS).read()
+    assert row["taken_bytes"] == 2 * rate
+
+
 def test_the_next_run_owes_what_this_one_took(tmp_path: Path) -> None:
     tier = Tier(root=tmp_path)
     for topic in ("orders", "payments"):

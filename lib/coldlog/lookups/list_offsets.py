@@ -40,7 +40,6 @@ from coldlog.lookups.questions import (
     REMOTE_THEN_LOCAL,
     Answers,
     Asked,
-    Flags,
     Indices,
     Questions,
     is_unsupported,
@@ -87,29 +86,29 @@ class ListOffsets:
         self._local = local
         self._batches = batches
 
-    def answer_from_tables(self, questions: Questions) -> tuple[Answers, Flags, list[PartitionWork]]:
-        """Answers, those of them that stand, and the work that gives the others."""
-        count = len(questions.timestamps_ms)
-        answers = Answers.nothing(count)
+    def answer_from_tables(self, questions: Questions, tell: Callable[[Indices, Answers], None]) -> list[PartitionWork]:
+        """Tells, partition by partition, the answers that stand, with the places of their requests; returns the work
+        that gives the others."""
         work: list[PartitionWork] = []
-        is_done = np.zeros(count, dtype=np.bool_)
         is_refused = is_unsupported(questions) | questions.is_invalid
-        answers.errors[is_refused] = ErrorCode.UNSUPPORTED_VERSION
-        answers.errors[questions.is_invalid] = ErrorCode.INVALID_REQUEST
-        is_done |= is_refused
+        refused = Answers.nothing(len(is_refused), ErrorCode.UNSUPPORTED_VERSION)
+        refused.errors[questions.is_invalid] = ErrorCode.INVALID_REQUEST
+        tell(np.flatnonzero(is_refused), refused.take(is_refused))
         for topic, partition, where in iter_partitions(questions, np.flatnonzero(~is_refused)):
             found, left = self._answer_partition(topic, partition, Asked.at(questions, where))
-            answers.put(where, found)
-            is_done[where] = True
-            if left is not None:
-                work.append(replace(left, where=where[left.where]))
-                is_done[work[-1].where] = False
-        return answers, is_done, work
+            if left is None:
+                tell(where, found)
+                continue
+            stands = np.ones(len(where), dtype=np.bool_)
+            stands[left.where] = False
+            tell(where[stands], found.take(stands))
+            work.append(replace(left, where=where[left.where]))
+        return work
 
     def answer(self, questions: Questions) -> Answers:
         """All answers, one piece of work behind the other, however long they take."""
-        answers, _, work = self.answer_from_tables(questions)
-        for piece in work:
+        answers = Answers.nothing(len(questions.timestamps_ms))
+        for piece in self.answer_from_tables(questions, answers.put):
             answers.put(piece.where, piece.run())
         return answers
 

@@ -2,6 +2,9 @@
 
 All of it happens in a process of its own, tables included, so that a store that hangs can be left: what came before a
 request's deadline is its answer, the others are REQUEST_TIMED_OUT, and what still ran is killed.
+
+Tables are read partition by partition, and what they told is handed over several times a second, also while a later
+partition's files hang. Those behind it in the slice have to wait for it: they share its process.
 """
 
 from __future__ import annotations
@@ -9,10 +12,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +29,7 @@ from coldlog.lookups.questions import Answers, Indices, Questions
 from coldlog.model.list_offsets import ErrorCode
 
 _fork = multiprocessing.get_context("fork")
+_TELL_EVERY_S = 0.2
 
 
 def answer_until(
@@ -39,12 +45,15 @@ def answer_until(
     """
     count = len(deadlines)
     answers = Answers.nothing(count, ErrorCode.REQUEST_TIMED_OUT)
+    is_waiting = np.ones(count, dtype=np.bool_)
     ours, its = _fork.Pipe(duplex=False)
     process = _fork.Process(target=_answer, args=(open_lookup, questions, deadlines, most_at_once, its, ours))
     process.start()
     its.close()
     try:
-        for where, found in _iter_received(ours, float(deadlines.max(initial=0.0))):
+        while (received := _receive(ours, float(deadlines[is_waiting].max(initial=0.0)))) is not None:
+            where, found = received
+            is_waiting[where] = False
             in_time = deadlines[where] > time.time()
             answers.put(where[in_time], found.take(in_time))
     finally:
@@ -56,19 +65,17 @@ def answer_until(
     return answers
 
 
-def _iter_received(connection: Connection, last_deadline: float) -> Iterator[tuple[Indices, Answers]]:
-    while connection.poll(max(0.0, last_deadline - time.time())):
-        try:
-            message = connection.recv()
-        except (EOFError, OSError) as died:
-            raise RetriableError(
-                "the process that answered lookups died; run again, with fewer requests perhaps"
-            ) from died
-        if isinstance(message, BaseException):
-            raise message
-        if message is None:
-            return
-        yield message
+def _receive(connection: Connection, deadline: float) -> tuple[Indices, Answers] | None:
+    """None where there is nothing more, or nothing in time."""
+    if not connection.poll(max(0.0, deadline - time.time())):
+        return None
+    try:
+        message = connection.recv()
+    except (EOFError, OSError) as died:
+        raise RetriableError("the process that answered lookups died; run again, with fewer requests perhaps") from died
+    if isinstance(message, BaseException):
+        raise message
+    return message  # type: ignore[no-any-return]  # what `_answer` sends
 
 
 def _answer(
@@ -84,7 +91,7 @@ def _answer(
     end_with_parent()
     not_ours.close()
     try:
-        for message in _iter_answers(open_lookup, questions, deadlines, most_at_once):
+        for message in _iter_answers(open_lookup, questions, deadlines, most_at_once, connection):
             connection.send(message)
         connection.send(None)
     except BaseException as failed:  # noqa: BLE001 - handed over whole, and raised by the parent
@@ -99,10 +106,10 @@ def _iter_answers(
     questions: Questions,
     deadlines: npt.NDArray[np.float64],
     most_at_once: int,
+    connection: Connection,
 ) -> Iterator[tuple[Indices, Answers]]:
-    answers, is_done, work = open_lookup().answer_from_tables(questions)
-    done = np.flatnonzero(is_done)
-    yield done, answers.take(done)
+    with _TablesTeller(connection, len(deadlines)) as teller:
+        work = open_lookup().answer_from_tables(questions, teller.tell)
     pieces = [Piece(each.run, float(deadlines[each.where].max())) for each in work]
     for number, result in run_pieces(pieces, most_at_once):
         where = work[number].where
@@ -110,3 +117,41 @@ def _iter_answers(
             yield where, Answers.nothing(len(where), ErrorCode.KAFKA_STORAGE_ERROR)
         elif not isinstance(result, NoResult):
             yield where, result
+
+
+class _TablesTeller:
+    """Gathers answers and sends them on from a thread of its own: who reads tables may hang behind any of them."""
+
+    def __init__(self, connection: Connection, count: int) -> None:
+        self._connection = connection
+        self._answers = Answers.nothing(count)
+        self._untold: list[Indices] = []
+        self._turn = threading.Lock()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._send_on, daemon=True)
+
+    def tell(self, where: Indices, found: Answers) -> None:
+        """Answers of the requests at these places."""
+        self._answers.put(where, found)
+        with self._turn:
+            self._untold.append(where)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Joined before anything is sent by others, and before processes are made, which would inherit half a thread.
+        self._is_over.set()
+        self._thread.join()
+
+    def _send_on(self) -> None:
+        is_last = False
+        while not is_last:
+            is_last = self._is_over.wait(_TELL_EVERY_S)
+            with self._turn:
+                untold, self._untold = self._untold, []
+            where = np.concatenate([np.empty(0, dtype=np.intp), *untold])
+            if len(where):
+                with suppress(OSError):  # the parent has gone, and this process is about to be killed
+                    self._connection.send((where, self._answers.take(where)))

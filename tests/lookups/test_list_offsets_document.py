@@ -1,0 +1,22 @@
+"""docs/list-offsets.md names every code and every special timestamp as they are."""
+
+from __future__ import annotations
+
+import re
+
+from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
+from coldlog.settings_sources import REPOSITORY
+
+DOCUMENT = (REPOSITORY / "docs" / "list-offsets.md").read_text(encoding="utf-8")
+
+
+def test_codes_are_those_of_answers() -> None:
+    told = {int(code): name for code, name in re.findall(r"^\| (\d+) \| `(\w+)` \|", DOCUMENT, re.MULTILINE)}
+    assert told == {each.value: each.name for each in ErrorCode}
+
+
+def test_special_timestamps_are_those_of_requests() -> None:
+    rows = re.findall(r"^\| (-\d) \| `([\w-]+)` \| (\d+) \|", DOCUMENT, re.MULTILINE)
+    assert {int(number): (name, int(since)) for number, name, since in rows} == {
+        each.value: (each.name.lower().replace("_", "-"), each.since_version) for each in SpecialTimestamp
+    }
