@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -24,14 +25,13 @@ from coldlog.archive.log_directory import HIGH_WATERMARK_CHECKPOINT, find_partit
 from coldlog.brokers.kafka_client import Cluster, open_cluster, written_topic_id
 from coldlog.errors import NotAuthorizedError, RetriableError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.live_broker_tier import LiveBrokerTier
 from coldlog.lookups.local_tier import FoundOffset, LocalLogState, LocalTier
 from coldlog.lookups.log_directory_tier import LogDirectoryTier
-from coldlog.lookups.offset_lookup import list_offsets
-from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.list_offsets import SpecialTimestamp
+from coldlog.settings_sources import REPOSITORY
 from coldlog.tables.warehouse import Warehouse
+from kafka_jars import run_tool
 
 pytestmark = pytest.mark.usefixtures("kafka_leftovers")
 
@@ -257,13 +257,26 @@ def test_topic_that_the_user_may_not_describe_is_refused_by_its_code_and_harms_n
     tables.create_missing()
     tier = LiveBrokerTier(open_cluster(filled.sasl_bootstrap_servers, 20_000, filled.client_config()))
     filled.wait_until(lambda: _is_denied(tier), "the rule about who may describe a topic")
-    asked = requests_from_rows([(SECRET, 0, 0), (PLAIN, 0, 0), (SECRET, 0, -1), (PLAIN, 0, -1), ("nowhere", 0, 0)])
-    told = list_offsets(tables, asked, LookupOptions(local=tier, timeout_ms=600_000)).to_pylist()
-    refused, answered = "TOPIC_AUTHORIZATION_FAILED", "NONE"
-    assert [row["error"] for row in told] == [refused, answered, refused, answered, "UNKNOWN_TOPIC_OR_PARTITION"]
-    assert [row["error_code"] for row in told[:2]] == [29, 0]
-    assert [row["offset"] for row in told] == [None, 0, None, 300, None]
     tier.close()
+    places = [(SECRET, 0, 0), (PLAIN, 0, 0), (SECRET, 0, -1), (PLAIN, 0, -1), ("nowhere", 0, 0)]
+    requests, output = warehouse / "requests.csv", warehouse / "answers.jsonl"
+    requests.write_text("topic,partition,timestamp_ms\n" + "".join(f"{t},{p},{ms}\n" for t, p, ms in places))
+    settings = (
+        f"warehouse.uri={warehouse}",
+        f"list_offsets.bootstrap_servers={filled.sasl_bootstrap_servers}",
+        f"metadata.client_config={filled.client_config()}",
+        "remote.list.offsets.request.timeout.ms=300000",
+    )
+    run_tool(
+        [
+            str(REPOSITORY / "spark-submit.sh"), "list_offsets", "--requests", str(requests), "--output", str(output),
+            *(word for setting in settings for word in ("--set", setting)),
+        ]
+    )  # fmt: skip
+    told = [json.loads(line) for line in output.read_text().splitlines()]
+    refused, answered, unknown = (29, "TOPIC_AUTHORIZATION_FAILED"), (0, "NONE"), (3, "UNKNOWN_TOPIC_OR_PARTITION")
+    assert [(row["error_code"], row["error"]) for row in told] == [refused, answered, refused, answered, unknown]
+    assert [row["offset"] for row in told] == [None, 0, None, 300, None]
 
 
 def _is_denied(tier: LiveBrokerTier) -> bool:
