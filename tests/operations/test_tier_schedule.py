@@ -279,6 +279,20 @@ def _raise(error: Exception) -> None:
     raise error
 
 
+def test_partition_that_is_longest_due_is_copied_first_so_that_runs_that_are_cut_come_round(tier: Tier) -> None:
+    down, put = RetriableError("the store is down"), list[str]()
+    tier.break_at = lambda step: _raise(down) if "put " in step else None
+    assert outcomes(tier.copy(tier.schedule(), topics=("payments",))) == ["retriable"]
+    tier.clock.time_ms += 1
+    assert outcomes(tier.copy(tier.schedule())) == ["retriable", "not_due"]
+    tier.clock.time_ms += 600_000
+    tier.break_at = lambda step: put.append(step) if "put " in step else None
+    assert outcomes(tier.copy(tier.schedule(), threads=1)) == ["done", "done"]
+    of_payments = ["payments" in step for step in put]
+    assert of_payments == sorted(of_payments, reverse=True)
+    assert len(set(of_payments)) == 2
+
+
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 7, 12, 13, 14, 15, 16, 20, 26, 27])
 def test_copy_whose_lease_is_taken_over_at_any_step_stops_there_and_the_other_one_finishes(
     tier: Tier, step: int

@@ -14,7 +14,7 @@ from coldlog.tier.schedule import (
     assign,
     end_failed,
     end_processed,
-    find_due,
+    longest_due_first,
     take,
 )
 
@@ -32,7 +32,7 @@ def held(until_ms: int, holder: str = "one") -> Lease:
 def test_new_partition_is_due_at_once() -> None:
     entries = assign([], {B, A}, now_ms=5)
     assert [(each.partition, each.next_processing_ms) for each in entries] == [(A, 0), (B, 0)]
-    assert find_due(entries, now_ms=5) == entries
+    assert [each.is_due(5) for each in entries] == [True, True]
 
 
 def test_known_partition_keeps_its_time_when_it_is_assigned_again() -> None:
@@ -67,15 +67,14 @@ def test_success_and_error_set_the_next_time_and_the_error_is_kept_until_a_succe
     assert end_processed(again, "two", now_ms=1_400, process_interval_ms=5_000) == entry(next_processing_ms=6_400)
 
 
-def test_longest_due_comes_first_and_what_is_held_marked_or_later_does_not() -> None:
-    entries = [
-        entry(A, next_processing_ms=20),
-        entry(B, next_processing_ms=10),
-        entry(C, next_processing_ms=31),
-        entry(C, lease=held(31)),
-        entry(C, is_marked_deleted=True),
-    ]
-    assert [each.partition for each in find_due(entries, now_ms=30)] == [B, A]
+def test_longest_due_comes_first() -> None:
+    entries = [entry(A, next_processing_ms=20), entry(C, next_processing_ms=10), entry(B, next_processing_ms=10)]
+    assert [each.partition for each in longest_due_first(entries)] == [B, C, A]
+
+
+def test_what_is_held_marked_or_later_is_not_due() -> None:
+    later, held_one, marked = entry(next_processing_ms=31), entry(lease=held(31)), entry(is_marked_deleted=True)
+    assert [each.is_due(30) for each in (later, held_one, marked, entry(next_processing_ms=30))] == [False] * 3 + [True]
 
 
 def test_lease_keeps_others_away_until_it_ends_and_its_holder_may_prolong_it() -> None:

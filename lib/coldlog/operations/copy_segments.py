@@ -126,6 +126,10 @@ def copy_segments(
             keep_leases=_no_leases if leases is None else leases.keep,
         )
         due = [each for each in work if each.outcome is not CopyOutcome.NOT_DUE]
+        if leases is not None:
+            turns: dict[TopicIdPartition | None, int] = {place: turn for turn, place in enumerate(leases.partitions)}
+            # One without a topic id is in no schedule, and held back at once.
+            due.sort(key=lambda each: turns.get(each.topic_id_partition, -1))
         _run_all(copier, due, options.threads, leases)
     finally:
         if leases is not None:

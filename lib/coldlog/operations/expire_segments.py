@@ -86,10 +86,10 @@ def expire_segments(tier: Tier, options: ExpireOptions) -> ExpirySummary:
         try:
             # Behind the leases: what the run before announced of these partitions.
             known.refresh()
-            taken = set(leases.partitions)
+            turns = {partition: turn for turn, partition in enumerate(leases.partitions)}
             for each in led:
-                each.outcome = each.outcome if each.partition in taken else ExpiryOutcome.NOT_DUE
-            due = [each for each in led if each.partition in taken]
+                each.outcome = each.outcome if each.partition in turns else ExpiryOutcome.NOT_DUE
+            due = sorted((each for each in led if each.partition in turns), key=lambda each: turns[each.partition])
             _run_all(_expirer(tier, known, options, leases), due, options.threads, leases)
         finally:
             leases.close()

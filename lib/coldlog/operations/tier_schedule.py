@@ -31,6 +31,7 @@ from coldlog.tier.schedule import (
     assign,
     end_failed,
     end_processed,
+    longest_due_first,
     take,
 )
 
@@ -93,7 +94,7 @@ class TierSchedule:
 
         asked_ms = self.clock.monotonic_ms()
         self._change(task, change)
-        return RunLeases(schedule=self, task=task, taken=taken.values(), taken_ms=asked_ms)
+        return RunLeases(schedule=self, task=task, taken=longest_due_first(taken.values()), taken_ms=asked_ms)
 
     def _change(
         self, task: TierTask, change: Callable[[list[ScheduledPartition]], Sequence[ScheduledPartition]]
@@ -122,9 +123,9 @@ class RunLeases:
 
     @property
     def partitions(self) -> tuple[TopicIdPartition, ...]:
-        """That are this run's now."""
+        """That are this run's now, the longest due first."""
         with self._lock:
-            return tuple(sorted(self._until_ms))
+            return tuple(self._until_ms)
 
     def require(self, partition: TopicIdPartition) -> None:
         """Renews what is to be renewed; `LeaseLostError` where the partition may be another run's."""

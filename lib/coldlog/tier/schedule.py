@@ -64,10 +64,9 @@ def assign(
     return sorted(kept + new, key=lambda each: each.partition)
 
 
-def find_due(entries: Iterable[ScheduledPartition], *, now_ms: int) -> list[ScheduledPartition]:
-    """Those that may be taken, the longest due first."""
-    due = (each for each in entries if each.is_due(now_ms))
-    return sorted(due, key=lambda each: (each.next_processing_ms, each.partition))
+def longest_due_first(entries: Iterable[ScheduledPartition]) -> list[ScheduledPartition]:
+    """In the order in which they are to be processed: runs that are cut short come round to all of them."""
+    return sorted(entries, key=lambda each: (each.next_processing_ms, each.partition))
 
 
 def take(entry: ScheduledPartition, holder: str, *, now_ms: int, lease_ms: int) -> ScheduledPartition | None:
