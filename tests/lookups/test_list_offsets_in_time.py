@@ -6,6 +6,7 @@ import argparse
 import copy
 import io
 import json
+import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -109,7 +110,18 @@ def test_what_hangs_fails_or_is_damaged_harms_no_other_request(wide: Wide, tmp_p
     assert {(row["error"], row["offset"], row["route"]) for row in specials} == {("NONE", 0, "metadata")}
     hung = [int(each.name) for each in tmp_path.iterdir()]
     assert len(hung) == len(STALLED)
-    assert not any(psutil.pid_exists(each) for each in hung), "who hung was killed"
+    until = time.time() + 30
+    while any(map(is_alive, hung)) and time.time() < until:
+        time.sleep(0.05)
+    assert not any(map(is_alive, hung)), "who hung was killed"
+
+
+def is_alive(process_id: int) -> bool:
+    """Not one that only waits to be buried."""
+    try:
+        return bool(psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_an_archive_that_is_away_harms_only_who_needs_it(wide: Wide, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from coldlog.operations.lookup import list_offsets_of_requests
 from coldlog.settings_sources import load_settings
 from golden_warehouse import run_pipeline
 
-ORDERS = TopicPartition(topic="orders", partition=0)
+ORDERS = TopicPartition(topic="orders", partition=0, topic_id="A" * 22)
 ASKED_MS = (1_000, 1_040, 2_000, 2_040, 3_000, -1, -3)
 
 
@@ -66,8 +66,8 @@ def answers(spark: SparkSession, folder: Path, *settings: str) -> list[tuple[str
 def test_log_directory_answers_what_is_not_archived(spark: SparkSession, folder: Path) -> None:
     remote, local = "remote_then_local", "local_only"
     archived = [("NONE", 0, remote), ("NONE", 4, remote)]
-    required = [("LOCAL_REQUIRED", None, route) for route in (local, local, local, local, remote)]
-    assert answers(spark, folder) == archived + required
+    required = [("LOCAL_REQUIRED", None, local)] * 4
+    assert answers(spark, folder) == [*archived, *required, ("NONE", 4, remote)], "the largest that is archived"
     beyond = [("NONE", 5, local), ("NONE", 9, local), ("NONE", None, local), ("NONE", 10, local), ("NONE", 9, remote)]
     assert answers(spark, folder, f"list_offsets.log_directory={folder / 'logs'}") == archived + beyond
 

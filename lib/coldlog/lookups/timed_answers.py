@@ -29,7 +29,7 @@ from coldlog.lookups.questions import Answers, Indices, Questions
 from coldlog.model.list_offsets import ErrorCode
 
 _fork = multiprocessing.get_context("fork")
-_TELL_EVERY_S = 0.2
+_TELL_EVERY_S, _GRACE_S = 0.2, 0.5
 
 
 def answer_until(
@@ -51,7 +51,8 @@ def answer_until(
     process.start()
     its.close()
     try:
-        while (received := _receive(ours, float(deadlines[is_waiting].max(initial=0.0)))) is not None:
+        # A moment longer: whoever can still clear up behind itself does.
+        while (received := _receive(ours, float(deadlines[is_waiting].max(initial=0.0)) + _GRACE_S)) is not None:
             where, found = received
             is_waiting[where] = False
             in_time = deadlines[where] > time.time()
