@@ -75,13 +75,17 @@ class OffsetReader:
         Values of other types than those of `REQUEST_SCHEMA` are a `UsageError`.
         """
         try:
-            if any(isinstance(value, float) for request in requests for value in request):
-                raise TypeError("a number with a fraction")  # Arrow would cut it off
-            table = requests_from_rows(requests)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as unfit:
-            raise UsageError(f"not (topic, partition, timestamp_ms): {unfit}") from unfit
-        if any(table.column(name).null_count for name in ("topic", "partition", "timestamp_ms")):
-            raise UsageError("not (topic, partition, timestamp_ms): a value is missing")
+            table = _requests_table(requests)
+        except _UNFIT:
+            for number, request in enumerate(requests):
+                try:
+                    _requests_table([request])
+                except _UNFIT as unfit:
+                    raise UsageError(
+                        f"request {number}, {request!r}: not (topic, partition, timestamp_ms): {unfit}; special "
+                        "timestamps are numbers, those of coldlog.model.list_offsets.SpecialTimestamp"
+                    ) from unfit
+            raise
         invalid = is_repeated(*(table.column(name) for name in ("request_id", "topic", "partition")))
         answers = self._lookup.answer(
             questions_of(table, invalid, self._options.isolation_level, self._options.timeout_ms).questions
@@ -118,12 +122,28 @@ class OffsetReader:
         return None if found is None else found.offset
 
     def _find(self, topic: str, partition: int, timestamp_ms: int) -> FoundOffset | None:
-        answers = self._lookup.answer_one(topic, partition, int(timestamp_ms), is_committed=self._is_committed)
-        error, where = ErrorCode(int(answers.errors[0])), f"{topic}-{partition}"
+        try:
+            number = index(partition)
+        except TypeError as no_integer:
+            raise UsageError(f"not the number of a partition: {partition!r}") from no_integer
+        answers = self._lookup.answer_one(topic, number, int(timestamp_ms), is_committed=self._is_committed)
+        error, where = ErrorCode(int(answers.errors[0])), f"partition {number} of topic {topic!r}"
         if error in (ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED):
             return answers.found(0)
         if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise UsageError(f"the warehouse {self._uri} knows no partition {where}")
+            raise UsageError(f"the warehouse {self._uri} knows no {where}; its table partition_metadata has all")
         if error is ErrorCode.KAFKA_STORAGE_ERROR:
             raise RetriableError(f"the archive does not answer for {where}")
         raise ColdlogError(f"no offset of {where} for {timestamp_ms}: {error.name}")
+
+
+_UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def _requests_table(requests: Sequence[Request]) -> pa.Table:
+    if any(isinstance(value, float) for request in requests for value in request):
+        raise TypeError("a number with a fraction")  # Arrow would cut it off
+    table = requests_from_rows(requests)
+    if any(table.column(name).null_count for name in ("topic", "partition", "timestamp_ms")):
+        raise ValueError("a value is missing")
+    return table

@@ -1,11 +1,13 @@
-"""docs/list-offsets.md names every code and every special timestamp as they are."""
+"""docs/list-offsets.md names every code and every special timestamp as they are, and its Python runs."""
 
 from __future__ import annotations
 
 import re
+import textwrap
 
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.settings_sources import REPOSITORY
+from coldlog.tables.warehouse import Warehouse
 
 DOCUMENT = (REPOSITORY / "docs" / "list-offsets.md").read_text(encoding="utf-8")
 
@@ -20,3 +22,15 @@ def test_special_timestamps_are_those_of_requests() -> None:
     assert {int(number): (name, int(since)) for number, name, since in rows} == {
         each.value: (each.name.lower().replace("_", "-"), each.since_version) for each in SpecialTimestamp
     }
+
+
+def test_python_of_the_page_answers(golden: Warehouse) -> None:
+    (block,) = re.findall(r"((?:^    .*\n|^\n)*^    from coldlog.*\n(?:^    .*\n|^\n)*)", DOCUMENT, re.MULTILINE)
+    program = (
+        textwrap.dedent(block).replace('"/data/coldlog"', repr(golden.uri)).replace("    reader.", "    told = reader.")
+    )
+    names: dict[str, object] = {}
+    exec(program, names)
+    told = names["told"]
+    assert isinstance(told, list)
+    assert [row["error"] for row in told] == ["NONE", "NONE"]

@@ -141,12 +141,14 @@ def test_places_of_a_partition_are_those_of_the_broker(reader: OffsetReader) -> 
         latest = reader.max_timestamp(*place)
         assert latest is not None
         assert reader.offset_for_timestamp(*place, max(0, latest.timestamp_ms)) in (latest, None)
-    with pytest.raises(UsageError, match="knows no partition orders-7"):
+    with pytest.raises(UsageError, match="knows no partition 7 of topic 'orders'"):
         reader.earliest_offset("orders", 7)
     with pytest.raises(UsageError, match="not a time: -1"):
         reader.offset_for_timestamp("orders", 0, -1)
     with pytest.raises(UsageError, match="not epoch milliseconds: 100.5"):
         reader.offset_for_timestamp("orders", 0, 100.5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="not the number of a partition: '0'"):
+        reader.offset_for_timestamp("orders", "0", 5)  # type: ignore[arg-type]
     for odd in (
         ("orders", "zero", 5),
         ("orders", 0, 2**80),
@@ -155,8 +157,8 @@ def test_places_of_a_partition_are_those_of_the_broker(reader: OffsetReader) -> 
         ("orders", 0),
         ("orders", 0, None),
     ):
-        with pytest.raises(UsageError, match="not \\(topic, partition, timestamp_ms\\)"):
-            reader.list_offsets([odd])
+        with pytest.raises(UsageError, match=r"^request 1, .*: not \(topic, partition, timestamp_ms\)"):
+            reader.list_offsets([("orders", 0, 5), odd])
 
 
 def test_a_time_before_there_was_a_warehouse_has_no_answers(golden: Warehouse) -> None:

@@ -54,9 +54,12 @@ def test_csv_of_a_spreadsheet_with_a_byte_order_mark_is_read(spark: SparkSession
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("topic,partition\norders,0\n", r"timestamp_ms'\] lack"),
+        ("topic,partition\norders,0\n", "it lacks timestamp_ms"),
         ("topic,partition,timestamp_ms\norders,0,5\norders,zero,5\n", "line 3: partition: an integer"),
-        ("topic,partition,timestamp_ms\norders,0,9223372036854775808\n", "line 2: timestamp_ms: an integer below"),
+        (
+            "topic,partition,timestamp_ms\norders,0,9223372036854775808\n",
+            "timestamp_ms: an integer below [0-9]+, or a special",
+        ),
         ("topic,partition,timestamp_ms\norders,2147483648,5\n", "line 2: partition: an integer below"),
         ("topic,partition,timestamp_ms\n,0,5\n", "line 2: topic: a name"),
         ("topic,partition,timestamp_ms\norders,0\n", "line 2: timestamp_ms"),

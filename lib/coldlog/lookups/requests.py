@@ -36,7 +36,7 @@ def read_requests(path: str, spark: SparkSession) -> pa.Table:
     if Path(path).is_dir() or suffix not in (".csv", ".json", ".jsonl"):
         return _from_delta(path, spark)
     if not Path(path).is_file():
-        raise UsageError(f"no such file of requests: {path}")
+        raise UsageError(f"no such file of requests: {Path(path).absolute()}")
     try:
         return _from_csv(path) if suffix == ".csv" else _from_rows(path, _json_rows(path))
     except UnicodeDecodeError as unreadable:
@@ -74,7 +74,8 @@ def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, object]]]:
         missing = [name for name in _ASKED if name not in (reader.fieldnames or ())]
         if missing:
             raise UsageError(
-                f"{path}: the first line must name the columns topic,partition,timestamp_ms; {missing} lack"
+                f"{path}: the first line must name the columns topic,partition,timestamp_ms; it lacks "
+                + ",".join(missing)
             )
         try:
             for row in reader:
@@ -123,7 +124,10 @@ def _value(path: str, number: int, row: dict[str, object], name: str) -> object:
 def _integer(path: str, number: int, name: str, value: object) -> int:
     text, limit = str(value).strip(), 2 ** (REQUEST_TYPES[name].bit_width - 1)
     if isinstance(value, bool) or not _INTEGER.fullmatch(text) or not -limit <= int(text) < limit:
-        raise UsageError(f"{path}, line {number}: {name}: an integer below {limit} is expected, found {value!r}")
+        wanted = f"an integer below {limit}"
+        if name == "timestamp_ms":
+            wanted += ", or a special timestamp by its number, -1 to -6,"
+        raise UsageError(f"{path}, line {number}: {name}: {wanted} is expected, found {value!r}")
     return int(text)
 
 

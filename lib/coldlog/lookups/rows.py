@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -79,9 +80,10 @@ REQUEST_TYPES = {field.name: field.type for field in REQUEST_SCHEMA if field.nam
 
 
 def requests_from_rows(rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    """Requests from (topic, partition, timestamp_ms), or with the other columns of `REQUEST_SCHEMA` behind them."""
-    names = list(REQUEST_TYPES)[: len(rows[0]) if rows else 3]
-    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
+    """Requests from (topic, partition, timestamp_ms), or with the other columns of `REQUEST_SCHEMA` behind them, some
+    with more of them than others."""
+    names = list(REQUEST_TYPES)[: max(map(len, rows), default=3)]
+    columns = zip_longest(*rows) if rows else ([] for _ in names)
     return numbered_requests(
         {name: pa.array(column, REQUEST_TYPES[name]) for name, column in zip(names, columns, strict=True)}
     )

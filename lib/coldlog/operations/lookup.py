@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from coldlog.brokers.kafka_client import open_cluster
-from coldlog.console import human_timestamp
+from coldlog.console import counted, human_timestamp
 from coldlog.errors import UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.job import Job
@@ -93,7 +93,7 @@ def list_offsets_of_requests(job: Job) -> None:
         0 if warehouse.as_of else note_expirations(warehouse, answers, job.settings.list_offsets.timeout_ms, requests)
     )
     if late:
-        job.console.note(f"{late:,} requests timed out: coldlog.list_offsets_expiration_rates counts them")
+        job.console.note(f"{counted(late, 'request')} timed out: coldlog.list_offsets_expiration_rates counts them")
 
 
 def _asked(job: Job) -> tuple[Warehouse, pa.Table]:
@@ -211,4 +211,4 @@ def _show(job: Job, answers: pa.Table) -> None:
 
 def _asked_text(timestamp_ms: int) -> str | None:
     special = {each.value: each.name for each in SpecialTimestamp}
-    return special.get(timestamp_ms) or human_timestamp(timestamp_ms)
+    return special.get(timestamp_ms) or (human_timestamp(timestamp_ms) if timestamp_ms >= 0 else str(timestamp_ms))
