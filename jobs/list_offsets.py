@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.entry_point import job_argument_parser, run_job
-from coldlog.operations.lookup import add_lookup_options, list_offsets_of_requests
+from coldlog.entry_point import job_argument_parser, run_prepared_job
+from coldlog.operations.lookup import add_lookup_options, prepare_list_offsets
 
 if __name__ == "__main__":
     parser = job_argument_parser(__doc__)
     add_lookup_options(parser)
-    sys.exit(run_job(list_offsets_of_requests, parser))
+    sys.exit(run_prepared_job(prepare_list_offsets, parser))

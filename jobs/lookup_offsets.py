@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.entry_point import job_argument_parser, run_job
-from coldlog.operations.lookup import add_lookup_options, lookup_offsets
+from coldlog.entry_point import job_argument_parser, run_prepared_job
+from coldlog.operations.lookup import add_lookup_options, prepare_lookup_offsets
 
 if __name__ == "__main__":
     parser = job_argument_parser(__doc__)
     add_lookup_options(parser)
-    sys.exit(run_job(lookup_offsets, parser))
+    sys.exit(run_prepared_job(prepare_lookup_offsets, parser))

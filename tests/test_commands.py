@@ -96,3 +96,19 @@ def test_wrong_calls_say_what_to_do_and_exit_with_2(tmp_path: Path) -> None:
         assert refused.returncode == 2, refused.stderr
         assert complaint in refused.stderr
         assert "Traceback" not in refused.stderr
+
+
+def test_wrong_questions_are_refused_before_spark_starts(tmp_path: Path) -> None:
+    (tmp_path / "requests.csv").write_text("topic,partition,timestamp_ms\norders,0,noon\n")
+    local = ("--set", "list_offsets.log_directory=/logs", "--set", "list_offsets.bootstrap_servers=kafka:9092")
+    for arguments, complaint in (
+        (("lookup_offsets", "--topic", "orders", "--timestamp", "newest"), "latest-tiered"),
+        (("lookup_offsets", "--topic", "orders"), "nothing is asked"),
+        (("lookup_offsets", "--requests", "none.csv"), "no such file of requests"),
+        (("list_offsets", "--requests", "requests.csv"), "requests.csv, line 2: timestamp_ms"),
+        (("list_offsets", "--topic", "orders", "--timestamp", "5", *local), "not both"),
+    ):
+        refused = _submit(tmp_path, *arguments, "--set", "warehouse.uri=nowhere")
+        assert refused.returncode == 2, refused.stderr
+        assert complaint in refused.stderr
+        assert "spark" not in refused.stderr.replace("spark-submit", ""), "no stage has begun"

@@ -57,8 +57,18 @@ def run_job(
     call: Callable[[Job], int | None], parser: argparse.ArgumentParser, argv: Sequence[str] | None = None
 ) -> int:
     """Parse, start Spark, call, stop Spark; returns the exit code."""
+    return run_prepared_job(lambda *_: call, parser, argv)
+
+
+def run_prepared_job(
+    prepare: Callable[[Settings, argparse.Namespace], Callable[[Job], int | None]],
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str] | None = None,
+) -> int:
+    """As `run_job`, of what `prepare` returns. It is called before Spark starts: what is wrong is told at once."""
 
     def call_with_spark(settings: Settings, arguments: argparse.Namespace) -> int:
+        call = prepare(settings, arguments)
         with quiet_gateway():
             return _call_with_spark(call, settings, arguments, app_name=parser.prog.split()[-1])
 

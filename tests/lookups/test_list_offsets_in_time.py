@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
-import io
-import json
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -20,22 +17,19 @@ from builders.archive_writer import TopicPartition, WrittenSegment, write_archiv
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.faulty_layout import FaultyLayout
 from coldlog.archive.open_archive import open_archive
-from coldlog.console import Console
 from coldlog.formats.limits import DecodeLimits
-from coldlog.job import Job
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps, list_offsets
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.model.states import IndexDepth
-from coldlog.operations.lookup import list_offsets_of_requests
 from coldlog.reader import OffsetReader
-from coldlog.settings_sources import load_settings
 from coldlog.sql import attach_warehouse
 from coldlog.tables.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline
+from lookup_jobs import read_answers, run_list_offsets
 
 TOPIC, PARTITION_COUNT, RECORD_COUNT = "wide", 1000, 3
 FIRST_MS = 1_700_000_000_000
@@ -156,20 +150,9 @@ def test_lookups_of_the_archive_are_in_no_hurry(wide: Wide) -> None:
 
 def run_job(wide: Wide, requests: Path, output: Path, *settings: str) -> str:
     """The job list_offsets in this session; what it tells on the way."""
-    arguments = argparse.Namespace(
-        topic=None, partition=None, timestamp=None, requests=str(requests), output=str(output), output_table=None,
-        starting_offsets=None,
-    )  # fmt: skip
-    progress = io.StringIO()
-    assignments = [f"archive.uri={wide.archive}", f"warehouse.uri={wide.warehouse.uri}", *settings]
-    job = Job(
-        spark=wide.warehouse.spark,
-        settings=load_settings("local", assignments),
-        arguments=arguments,
-        console=Console(progress=progress, results=io.StringIO()),
-    )
-    list_offsets_of_requests(job)
-    return progress.getvalue()
+    own = (f"archive.uri={wide.archive}", f"warehouse.uri={wide.warehouse.uri}")
+    asked = ["--requests", str(requests), "--output", str(output)]
+    return run_list_offsets(wide.warehouse.spark, asked, *own, *settings)
 
 
 def test_the_job_counts_what_it_missed_and_reads_the_timeout_at_each_run(wide: Wide, tmp_path: Path) -> None:
@@ -177,7 +160,7 @@ def test_the_job_counts_what_it_missed_and_reads_the_timeout_at_each_run(wide: W
     lines = ["topic,partition,timestamp_ms,isolation_level", f"wide,1,{FIRST_MS},", "wide,2,-2,read_committed"]
     requests.write_text("\n".join([*lines, "wide,2,5,", "other,0,5,"]) + "\n", encoding="utf-8")
     told = run_job(wide, requests, output, "remote.list.offsets.request.timeout.ms=1")
-    answers = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    answers = read_answers(output)
     assert [row["error"] for row in answers] == ["REQUEST_TIMED_OUT"] * 4
     assert [row["error_code"] for row in answers] == [7] * 4
     assert "4 requests timed out" in told
@@ -197,7 +180,7 @@ def test_the_job_counts_what_it_missed_and_reads_the_timeout_at_each_run(wide: W
     # Of the past too, but that is not written to.
     run_job(wide, requests, output, "remote.list.offsets.request.timeout.ms=1", "warehouse.as_of=v1")
     told = run_job(wide, requests, output)
-    answers = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    answers = read_answers(output)
     assert [(row["error"], row["offset"], row["route"], row["local_start_offset"]) for row in answers] == [
         ("NONE", 0, "remote_then_local", 3),
         ("NONE", 0, "metadata", None),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import io
-import json
 from pathlib import Path
 
 import pytest
@@ -13,12 +10,9 @@ from pyspark.sql import SparkSession
 from builders.archive_writer import TopicPartition, write_archive
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.console import Console
 from coldlog.errors import UsageError
-from coldlog.job import Job
-from coldlog.operations.lookup import list_offsets_of_requests
-from coldlog.settings_sources import load_settings
 from golden_warehouse import run_pipeline
+from lookup_jobs import read_answers, run_list_offsets
 
 ORDERS = TopicPartition(topic="orders", partition=0, topic_id="A" * 22)
 ASKED_MS = (1_000, 1_040, 2_000, 2_040, 3_000, -1, -3)
@@ -42,23 +36,16 @@ def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-def answers(spark: SparkSession, folder: Path, *settings: str) -> list[tuple[str, int | None, str | None]]:
+def answers(spark: SparkSession, folder: Path, *settings: str) -> list[tuple[object, object, object]]:
     """Error, offset and route of each of `ASKED_MS`."""
     requests, output = folder / "requests.csv", folder / "answers.jsonl"
-    requests.write_text("topic,partition,timestamp_ms\n" + "".join(f"orders,0,{each}\n" for each in ASKED_MS))
-    arguments = argparse.Namespace(
-        topic=None, partition=None, timestamp=None, requests=str(requests), output=str(output), output_table=None,
-        starting_offsets=None,
-    )  # fmt: skip
-    assignments = (f"warehouse.uri={folder / 'warehouse'}", "remote.list.offsets.request.timeout.ms=300000", *settings)
-    job = Job(
-        spark=spark,
-        settings=load_settings("local", assignments),
-        arguments=arguments,
-        console=Console(progress=io.StringIO(), results=io.StringIO()),
+    requests.write_text(
+        "topic,partition,timestamp_ms,request_id\n" + "".join(f"orders,0,{each},{each}\n" for each in ASKED_MS)
     )
-    list_offsets_of_requests(job)
-    rows = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    own = (f"warehouse.uri={folder / 'warehouse'}", "remote.list.offsets.request.timeout.ms=300000")
+    run_list_offsets(spark, ["--requests", str(requests), "--output", str(output)], *own, *settings)
+    rows = read_answers(output)
+    assert [(row["request_id"], row["version"]) for row in rows] == [(str(each), 11) for each in ASKED_MS]
     assert [row["timestamp_ms"] for row in rows] == list(ASKED_MS)
     return [(row["error"], row["offset"], row["route"]) for row in rows]
 

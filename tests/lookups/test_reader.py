@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -250,6 +252,29 @@ def test_few_rows_are_read_and_none_twice(golden: Warehouse, reader: OffsetReade
     reader.offset_for_timestamp(*place)
     assert reader.rows_read == after_one
     assert 0 < after_one < golden.read(TIME_INDEX).count()
+
+
+@pytest.mark.parametrize("broker_compatible", [True, False])
+def test_stairs_of_a_segment_that_lie_in_many_row_groups_give_the_same_answers(
+    golden: Warehouse, tmp_path: Path, broker_compatible: bool
+) -> None:
+    shutil.copytree(golden.uri, tmp_path / "warehouse")
+    for file in (tmp_path / "warehouse" / TIME_INDEX.name).rglob("*.parquet"):
+        if "_delta_log" not in file.parts:
+            pq.write_table(pq.read_table(file, partitioning=None), file, row_group_size=7)
+    options = LookupOptions(broker_compatible=broker_compatible)
+    queries = golden_queries()
+    latest = [(*place, -3) for place in archived_partitions(golden)]
+    asked = [*((str(q["topic"]), int(str(q["partition"])), int(str(q["ts"]))) for q in queries), *latest]
+    with OffsetReader(golden.uri, options) as whole, OffsetReader(str(tmp_path / "warehouse"), options) as cut:
+        assert cut.list_offsets(asked) == whole.list_offsets(asked)
+        # One question alone reads a few of them: their ranges overlap where segments meet.
+        for topic, partition, timestamp_ms in random.Random(7).sample(asked[: len(queries)], 100):
+            cut.refresh()
+            cut.list_offsets([(topic, partition, SpecialTimestamp.EARLIEST)])
+            before = cut.rows_read
+            cut.list_offsets([(topic, partition, timestamp_ms)])
+            assert cut.rows_read - before <= 4 * 7
 
 
 def test_a_reader_answers_as_of_what_it_opened_until_it_is_refreshed(spark: SparkSession, tmp_path: Path) -> None:

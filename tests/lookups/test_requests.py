@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.lookups.requests import read_requests
+from coldlog.lookups.requests import read_requests_file, read_requests_table
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.timestamps import timestamp_from_text
 
@@ -34,21 +34,21 @@ def test_other_text_is_no_timestamp(text: str) -> None:
         timestamp_from_text(text)
 
 
-def test_csv_keeps_order_repeats_and_names_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+def test_csv_keeps_order_repeats_and_names_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "requests.csv"
     path.write_text(
         'who,partition,topic,timestamp_ms\na,1,orders,5\nb,0,null,-7\nc,1,orders,5\nd,2,"a,""b",9223372036854775807\n'
     )
-    rows = read_requests(str(path), spark).to_pylist()
+    rows = read_requests_file(str(path)).to_pylist()
     asked = [(row["topic"], row["partition"], row["timestamp_ms"]) for row in rows]
     assert asked == [("orders", 1, 5), ("null", 0, -7), ("orders", 1, 5), ('a,"b', 2, 2**63 - 1)]
     assert [row["request_index"] for row in rows] == [0, 1, 2, 3]
 
 
-def test_csv_of_a_spreadsheet_with_a_byte_order_mark_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_csv_of_a_spreadsheet_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     path = tmp_path / "requests.csv"
     path.write_bytes(b"\xef\xbb\xbftopic,partition,timestamp_ms\r\norders,0,5\r\n")
-    assert read_requests(str(path), spark).num_rows == 1
+    assert read_requests_file(str(path)).num_rows == 1
 
 
 @pytest.mark.parametrize(
@@ -66,24 +66,24 @@ def test_csv_of_a_spreadsheet_with_a_byte_order_mark_is_read(spark: SparkSession
         ("topic,partition,timestamp_ms\norders,,5\n", "line 2: partition"),
     ],
 )
-def test_csv_fault_names_the_line(spark: SparkSession, tmp_path: Path, content: str, complaint: str) -> None:
+def test_csv_fault_names_the_line(tmp_path: Path, content: str, complaint: str) -> None:
     path = tmp_path / "requests.csv"
     path.write_text(content)
     with pytest.raises(UsageError, match=complaint):
-        read_requests(str(path), spark)
+        read_requests_file(str(path))
 
 
-def test_json_lines_are_read_and_their_faults_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_json_lines_are_read_and_their_faults_named(tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     path.write_text('{"topic": "orders", "partition": 0, "timestamp_ms": 5, "who": 1}\n\n')
-    assert read_requests(str(path), spark).to_pylist()[0]["topic"] == "orders"
+    assert read_requests_file(str(path)).to_pylist()[0]["topic"] == "orders"
     for line, complaint in (("{", "line 1: not JSON"), ("[1]", "an object is expected|JSON object is expected")):
         path.write_text(line)
         with pytest.raises(UsageError, match=complaint):
-            read_requests(str(path), spark)
+            read_requests_file(str(path))
     path.write_text('{"topic": "orders", "partition": true, "timestamp_ms": 5}')
     with pytest.raises(UsageError, match="line 1: partition"):
-        read_requests(str(path), spark)
+        read_requests_file(str(path))
 
 
 def test_delta_table_of_requests_is_read(spark: SparkSession, tmp_path: Path) -> None:
@@ -91,23 +91,21 @@ def test_delta_table_of_requests_is_read(spark: SparkSession, tmp_path: Path) ->
     spark.sql("SELECT 'orders' AS topic, 1L AS partition, 5 AS timestamp_ms, 'x' AS more").write.format("delta").save(
         location
     )
-    assert read_requests(location, spark).to_pylist() == requests_from_rows([("orders", 1, 5)]).to_pylist()
+    assert read_requests_table(location, spark).to_pylist() == requests_from_rows([("orders", 1, 5)]).to_pylist()
 
 
 def test_missing_file_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
-        read_requests(str(tmp_path / "none.csv"), spark)
+        read_requests_file(str(tmp_path / "none.csv"))
     with pytest.raises(UsageError, match="Delta table"):
-        read_requests(str(tmp_path / "none"), spark)
+        read_requests_table(str(tmp_path / "none"), spark)
 
 
-def test_other_columns_of_a_request_are_taken_and_names_like_null_are_names(
-    tmp_path: Path, spark: SparkSession
-) -> None:
+def test_other_columns_of_a_request_are_taken_and_names_like_null_are_names(tmp_path: Path) -> None:
     path = tmp_path / "requests.csv"
     names = "topic,partition,timestamp_ms,isolation_level,request_id,version,note"
     path.write_text(f"{names}\nNA,0,5,,null,,x\nnull,1,-2,read_committed,,7,\n", encoding="utf-8")
-    rows = read_requests(str(path), spark).to_pylist()
+    rows = read_requests_file(str(path)).to_pylist()
     assert [(row["topic"], row["isolation_level"], row["request_id"], row["version"]) for row in rows] == [
         ("NA", None, "null", 11),
         ("null", "read_committed", None, 7),
@@ -115,11 +113,11 @@ def test_other_columns_of_a_request_are_taken_and_names_like_null_are_names(
     assert [(row["current_leader_epoch"], row["timeout_ms"]) for row in rows] == [(-1, -1), (-1, -1)]
 
 
-def test_an_isolation_level_that_kafka_does_not_know_is_told_with_its_line(tmp_path: Path, spark: SparkSession) -> None:
+def test_an_isolation_level_that_kafka_does_not_know_is_told_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "requests.csv"
     path.write_text("topic,partition,timestamp_ms,isolation_level\na,0,5,\nb,0,5,serializable\n", encoding="utf-8")
     with pytest.raises(UsageError, match="line 3: isolation_level: read_committed or read_uncommitted is expected"):
-        read_requests(str(path), spark)
+        read_requests_file(str(path))
 
 
 @pytest.mark.parametrize(
@@ -136,9 +134,9 @@ def test_an_isolation_level_that_kafka_does_not_know_is_told_with_its_line(tmp_p
     ],
 )
 def test_files_that_are_no_text_and_numbers_that_are_no_times_are_refused(
-    spark: SparkSession, tmp_path: Path, name: str, content: bytes, complaint: str
+    tmp_path: Path, name: str, content: bytes, complaint: str
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(UsageError, match=complaint):
-        read_requests(str(path), spark)
+        read_requests_file(str(path))

@@ -23,7 +23,7 @@ from coldlog.lookups.served_index import (
     ServedIndex,
     ServedSegments,
 )
-from coldlog.model.list_offsets import UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
+from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +63,23 @@ def search_archive(
     is_latest = asked.asks(SpecialTimestamp.MAX_TIMESTAMP)
     at_segment[is_latest] = np.searchsorted(segments.exact_running_max_ms, sought_ms[is_latest])
     remote = np.flatnonzero((sought_ms != NOTHING) & (at_segment < len(segments.segment_ids)))
-    # In ascending order: a segment's requests lie side by side.
-    remote = remote[np.argsort(sought_ms[remote], kind="stable")]
-    for number, first, last in iter_runs(at_segment[remote]):
-        where = remote[first:last]
-        place = segments.place(topic, partition, number)
-        if segments.is_at_batch_depth[number]:
-            batches += _batch_questions(index, place, where, sought_ms[where])
-            continue
-        found = index.find_stairs(place, sought_ms[where])
-        is_found = found.offsets >= 0
-        answers.offsets[where] = found.offsets
-        answers.timestamps_ms[where] = np.where(is_found, found.timestamps_ms, NOTHING)
-        answers.leader_epochs[where] = np.where(is_found, found.leader_epochs, UNKNOWN_EPOCH)
+    # A segment's requests lie side by side.
+    remote = remote[np.lexsort((sought_ms[remote], at_segment[remote]))]
+    sought_ms = sought_ms[remote]
+    runs = list(iter_runs(at_segment[remote]))
+    if any(segments.is_at_batch_depth[number] for number, _, _ in runs):
+        for number, first, last in runs:
+            if segments.is_at_batch_depth[number]:
+                where = remote[first:last]
+                batches += _batch_questions(
+                    index, segments.place(topic, partition, number), where, sought_ms[first:last]
+                )
+        runs = [run for run in runs if not segments.is_at_batch_depth[run[0]]]
+    if runs:
+        found = index.find_stairs((topic, partition), segments, runs, sought_ms)
+        answers.offsets[remote] = found.offsets
+        answers.timestamps_ms[remote] = found.timestamps_ms
+        answers.leader_epochs[remote] = found.leader_epochs
     return answers, batches
 
 

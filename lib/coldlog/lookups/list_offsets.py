@@ -188,7 +188,7 @@ def _route(facts: PartitionFacts | None, asked: Asked, answers: Answers, local_s
 
 def _fence(asked: Asked, answers: Answers, leader_epoch: int | None) -> None:
     """Those who know another leader get no answer. The archive's newest leader may not be the newest there is."""
-    if leader_epoch is not None and leader_epoch >= 0:
+    if leader_epoch is not None and leader_epoch >= 0 and asked.leader_epochs.max() >= 0:
         is_fenced = (asked.leader_epochs >= 0) & (asked.versions >= LEADER_EPOCH_SINCE_VERSION)
         for where, error in (
             (asked.leader_epochs < leader_epoch, ErrorCode.FENCED_LEADER_EPOCH),
@@ -205,7 +205,7 @@ def _hide_epochs(asked: Asked, answers: Answers) -> Answers:
 def _without_local(facts: PartitionFacts, asked: Asked, answers: Answers) -> Answers:
     """There is only the archive: it says where a local search would have to begin."""
     _route(facts, asked, answers, facts.local_start_offset)
-    for special in SpecialTimestamp:
+    for special in asked.specials:
         found = _special_from_archive(facts, special)
         if found is not None:
             for at in np.flatnonzero(asked.asks(special)).tolist():

@@ -130,6 +130,12 @@ class Asked:
     def count(self) -> int:
         return len(self.timestamps_ms)
 
+    @property
+    def specials(self) -> list[SpecialTimestamp]:
+        """The special timestamps among them; others that are negative were refused."""
+        negative = self.timestamps_ms[: np.searchsorted(self.timestamps_ms, 0)]
+        return [SpecialTimestamp(each) for each in np.unique(negative).tolist()]
+
     def asks(self, special: SpecialTimestamp) -> Flags:
         flags: Flags = self.timestamps_ms == special
         return flags

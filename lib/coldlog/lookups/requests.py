@@ -29,16 +29,18 @@ _ISOLATION_LEVELS = {each.value for each in IsolationLevel}
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
-def read_requests(path: str, spark: SparkSession) -> pa.Table:
-    """Requests from a `.csv` file, a `.json` or `.jsonl` file of one object a line, or a folder that is a Delta
-    table."""
-    suffix = Path(path).suffix.lower()
-    if Path(path).is_dir() or suffix not in (".csv", ".json", ".jsonl"):
-        return _from_delta(path, spark)
+def is_file_of_requests(path: str) -> bool:
+    """Whether it is read by `read_requests_file`; a folder, or another suffix, is a table's."""
+    return Path(path).suffix.lower() in (".csv", ".json", ".jsonl") and not Path(path).is_dir()
+
+
+def read_requests_file(path: str) -> pa.Table:
+    """Requests from a `.csv` file, or a `.json` or `.jsonl` file of one object a line."""
     if not Path(path).is_file():
         raise UsageError(f"no such file of requests: {Path(path).absolute()}")
     try:
-        return _from_csv(path) if suffix == ".csv" else _from_rows(path, _json_rows(path))
+        is_csv = Path(path).suffix.lower() == ".csv"
+        return _from_csv(path) if is_csv else _from_rows(path, _json_rows(path))
     except UnicodeDecodeError as unreadable:
         raise UsageError(
             f"{path}: not UTF-8 ({unreadable.reason} at byte {unreadable.start}); write it in UTF-8"
@@ -131,7 +133,8 @@ def _integer(path: str, number: int, name: str, value: object) -> int:
     return int(text)
 
 
-def _from_delta(path: str, spark: SparkSession) -> pa.Table:
+def read_requests_table(path: str, spark: SparkSession) -> pa.Table:
+    """Requests from a Delta table."""
     location = path.removeprefix("delta:")
     try:
         rows = spark.read.format("delta").load(location)

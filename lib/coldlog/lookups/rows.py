@@ -54,10 +54,12 @@ LIST_OFFSETS_SCHEMA = pa.schema(
         pa.field("leader_epoch", pa.int32()),
         pa.field("route", pa.string()),
         pa.field("local_start_offset", pa.int64()),
+        pa.field("version", pa.int32(), nullable=False),
+        pa.field("request_id", pa.string()),
     ]
 )
 """An answer of ListOffsets. error is NONE where there is none; route and local_start_offset (where the search of
-segments that are not archived begins) are NULL where nothing was sought."""
+segments that are not archived begins) are NULL where nothing was sought. version and request_id are the request's."""
 
 ANSWER_SCHEMA = pa.schema(
     [
@@ -153,7 +155,7 @@ def answers_table(requests: pa.Table, answers: Answers) -> pa.Table:
         "route": pa.array([route.value for route in ROUTES]).take(_nullable(answers.routes, -1, pa.int64())),
         "local_start_offset": _nullable(answers.local_starts, -1, pa.int64()),
     }
-    asked = {name: requests.column(name) for name in ("topic", "partition", "timestamp_ms")}
+    asked = {name: requests.column(name) for name in LIST_OFFSETS_SCHEMA.names if name not in values}
     columns = {**asked, **values}
     return pa.table([columns[name] for name in LIST_OFFSETS_SCHEMA.names], schema=LIST_OFFSETS_SCHEMA)
 

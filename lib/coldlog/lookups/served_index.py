@@ -6,7 +6,8 @@ question reads the row groups that may hold its answer and no others. One index 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.table_files import TableFiles, list_table_files
-from coldlog.tables.table_reader import TableReader
+from coldlog.tables.table_reader import PartRange, TableReader
 from coldlog.tables.time_index import TIME_INDEX
 
 Int64s = npt.NDArray[np.int64]
@@ -139,7 +140,8 @@ class SegmentPlace:
 
 @dataclass(frozen=True, slots=True)
 class FoundStairs:
-    """Answers to several timestamps; `offsets` is -1 where there is none."""
+    """Answers to several timestamps; where there is none `offsets` and `leader_epochs` are -1, `timestamps_ms`
+    NOTHING."""
 
     offsets: Int64s
     timestamps_ms: Int64s
@@ -197,18 +199,23 @@ class ServedIndex:
                 return rows.facts(at)
         return None
 
-    def find_stairs(self, segment: SegmentPlace, timestamps_ms: Int64s) -> FoundStairs:
-        """For each timestamp the first record of the segment that is as late; timestamps ascend."""
-        found = FoundStairs(*(np.full(len(timestamps_ms), -1, dtype=np.int64) for _ in range(3)))
-        near = _partition_range(segment.topic, segment.partition)
-        further = {"offset": (segment.from_offset, segment.end_offset), "timestamp_ms": (int(timestamps_ms[0]), _END)}
-        key = (segment.segment_id, segment.build_number)
-        for least_offset, part in self._stairs.iter_parts(near, "offset", further):
-            if found.offsets.min() >= 0 and least_offset > found.offsets.max():
-                break
-            for start, stop in part.runs.get(key, ()):
-                _take_first(found, part, start, stop, timestamps_ms)
-        return found
+    def find_stairs(
+        self,
+        place: tuple[str, int],
+        segments: ServedSegments,
+        runs: Sequence[tuple[int, int, int]],
+        timestamps_ms: Int64s,
+    ) -> FoundStairs:
+        """For each timestamp the first record of its segment that is as late.
+
+        A run is (number of a segment, first, last + 1) of `timestamps_ms`, which ascend within it; runs ascend by
+        segment. Only row groups are read that may hold an answer.
+        """
+        sought = _SoughtStairs(segments, runs, timestamps_ms)
+        near = _partition_range(*place)
+        for known, part in self._stairs.iter_parts(near, "offset", sought.further, sought.is_left_in):
+            sought.look_into(known, part)
+        return sought.found
 
     def find_batch(self, segment: SegmentPlace, timestamp_ms: int) -> FoundBatch | None:
         """The batch of the segment whose largest timestamp is the first to be as late."""
@@ -217,8 +224,8 @@ class ServedIndex:
         offsets = segment.from_offset, segment.end_offset
         further = {"last_offset": offsets, "running_max_timestamp_ms": (timestamp_ms, _END)}
         key = (segment.segment_id, segment.build_number)
-        for least_offset, part in self._batches.iter_parts(near, "base_offset", further):
-            if best is not None and least_offset > best[0]:
+        for known, part in self._batches.iter_parts(near, "base_offset", further):
+            if best is not None and known.least("base_offset") > best[0]:
                 break
             for start, stop in part.runs.get(key, ()):
                 at = start + int(np.searchsorted(part.keys[start:stop], timestamp_ms))
@@ -249,16 +256,21 @@ class ServedIndex:
     def _find_segments(self, place: tuple[str, int], topic_id: str) -> ServedSegments:
         parts = [part for _, part in self._segments.iter_parts(_partition_range(*place), "start_offset")]
         runs = [(part, *part.runs[(*place, topic_id)]) for part in parts if (*place, topic_id) in part.runs]
-        columns = {
-            name: np.concatenate([part.columns[name][start:stop] for part, start, stop in runs] or [_NO_SEGMENTS])
-            for name in _SEGMENT_NUMBERS
-        }
-        order = np.argsort(columns["served_from_offset"], kind="stable")
-        columns = {name: column[order] for name, column in columns.items()}
-        segment_ids = [part.segment_ids[at] for part, start, stop in runs for at in range(start, stop)]
+        segment_ids = [segment_id for part, start, stop in runs for segment_id in part.segment_ids[start:stop]]
+        if len(runs) == 1:
+            ((part, start, stop),) = runs
+            columns = {name: part.columns[name][start:stop] for name in _SEGMENT_NUMBERS}
+        else:
+            columns = {
+                name: np.concatenate([part.columns[name][start:stop] for part, start, stop in runs] or [_NO_SEGMENTS])
+                for name in _SEGMENT_NUMBERS
+            }
+            order = np.argsort(columns["served_from_offset"], kind="stable")
+            columns = {name: column[order] for name, column in columns.items()}
+            segment_ids = [segment_ids[at] for at in order.tolist()]
         reached = "broker_running_max_timestamp_ms" if self._broker_compatible else "running_max_timestamp_ms"
         return ServedSegments(
-            segment_ids=tuple(segment_ids[at] for at in order.tolist()),
+            segment_ids=tuple(segment_ids),
             build_numbers=columns["build_number"],
             from_offsets=columns["served_from_offset"],
             end_offsets=columns["end_offset"],
@@ -272,15 +284,72 @@ def _partition_range(topic: str, partition: int) -> dict[str, tuple[object, obje
     return {"topic": (topic, topic), "partition": (partition, partition)}
 
 
-def _take_first(found: FoundStairs, part: _IndexRows, start: int, stop: int, timestamps_ms: Int64s) -> None:
-    """Brings in a run of stairs: the lower offset stays."""
-    at = start + np.searchsorted(part.keys[start:stop], timestamps_ms)
-    is_there = at < stop
-    at = np.where(is_there, at, start)
-    is_better = is_there & ((found.offsets < 0) | (part.offsets[at] < found.offsets))
-    found.offsets[is_better] = part.offsets[at][is_better]
-    found.timestamps_ms[is_better] = part.keys[at][is_better]
-    found.leader_epochs[is_better] = part.columns["leader_epoch"][at][is_better]
+class _SoughtStairs:
+    """Timestamps that are sought in the stairs of segments, and what was found of them so far."""
+
+    def __init__(self, segments: ServedSegments, runs: Sequence[tuple[int, int, int]], timestamps_ms: Int64s) -> None:
+        self.found = _no_stairs(len(timestamps_ms))
+        self._runs = runs
+        self._timestamps_ms = timestamps_ms
+        self._numbers = [number for number, _, _ in runs]
+        self._keys = [
+            (segments.segment_ids[at], build)
+            for at, build in zip(self._numbers, segments.build_numbers[self._numbers].tolist(), strict=True)
+        ]
+        self._from_offsets = segments.from_offsets[self._numbers].tolist()
+        self._end_offsets = segments.end_offsets[self._numbers].tolist()
+        self._least_ms = timestamps_ms[[first for _, first, _ in runs]].tolist()
+        self._is_begun = [False] * len(runs)
+        self.further = {
+            "offset": (self._from_offsets[0], self._end_offsets[-1]),
+            "timestamp_ms": (min(self._least_ms), _END),
+        }
+
+    def is_left_in(self, part: PartRange) -> bool:
+        """Whether a run may find something, or something better, there."""
+        least_offset, latest_ms = part.least("offset"), part.greatest("timestamp_ms")
+        return any(
+            self._least_ms[at] <= latest_ms and self._may_be_better(at, least_offset)
+            for at in self._runs_within(least_offset, part.greatest("offset"))
+        )
+
+    def look_into(self, known: PartRange, part: _IndexRows) -> None:
+        """Takes what is lower than what was found before."""
+        for at in self._runs_within(known.least("offset"), known.greatest("offset")):
+            for start, stop in part.runs.get(self._keys[at], ()):
+                self._take_lower(at, part, start, stop)
+
+    def _runs_within(self, least_offset: int, greatest_offset: int) -> range:
+        """Served segments share no offset."""
+        return range(bisect_left(self._end_offsets, least_offset), bisect_right(self._from_offsets, greatest_offset))
+
+    def _may_be_better(self, at: int, least_offset: int) -> bool:
+        if not self._is_begun[at]:
+            return True
+        _, first, last = self._runs[at]
+        offsets = self.found.offsets[first:last]
+        return bool(offsets.min() < 0 or least_offset <= offsets.max())
+
+    def _take_lower(self, at: int, part: _IndexRows, start: int, stop: int) -> None:
+        _, first, last = self._runs[at]
+        places = np.searchsorted(part.keys[start:stop], self._timestamps_ms[first:last])
+        if places[-1] == stop - start:
+            # Some are later than all of them; timestamps ascend.
+            last = first + int(np.searchsorted(places, stop - start))
+            places = places[: last - first]
+        places += start
+        where, offsets, found = np.arange(first, last), part.offsets[places], self.found
+        if self._is_begun[at]:
+            is_better = (found.offsets[where] < 0) | (offsets < found.offsets[where])
+            where, places, offsets = where[is_better], places[is_better], offsets[is_better]
+        found.offsets[where] = offsets
+        found.timestamps_ms[where] = part.keys[places]
+        found.leader_epochs[where] = part.columns["leader_epoch"][places]
+        self._is_begun[at] = True
+
+
+def _no_stairs(count: int) -> FoundStairs:
+    return FoundStairs(*(np.full(count, nothing, dtype=np.int64) for nothing in (-1, NOTHING, -1)))
 
 
 def _numbers(column: pa.ChunkedArray) -> Int64s:
@@ -301,23 +370,27 @@ class _PartitionRows:
     places: dict[tuple[str, int], int]
     columns: dict[str, list[int | None]]
     topic_ids: list[str]
-    lineages: pa.Array
+    lineage_bounds: list[int]
+    lineages: list[tuple[int, int]]
 
     def facts(self, at: int) -> PartitionFacts:
-        entries = self.lineages[at].values
-        epochs, starts = (entries.field(name).to_pylist() for name in ("leader_epoch", "start_offset"))
+        lineage = tuple(self.lineages[self.lineage_bounds[at] : self.lineage_bounds[at + 1]])
         numbers = {name: column[at] for name, column in self.columns.items()}
-        return PartitionFacts(topic_id=self.topic_ids[at], lineage=tuple(zip(epochs, starts, strict=True)), **numbers)
+        return PartitionFacts(topic_id=self.topic_ids[at], lineage=lineage, **numbers)
 
 
 def _decode_partitions(rows: pa.Table) -> tuple[_PartitionRows, int]:
     current = rows.filter(rows["is_current"]).combine_chunks()
     places = zip(current["topic"].to_pylist(), current["partition"].to_pylist(), strict=True)
+    lineages = current["leader_epoch_lineage"]
+    lengths = pc.fill_null(pc.list_value_length(lineages), 0).to_numpy()
+    entries = pc.list_flatten(lineages).to_pylist()
     decoded = _PartitionRows(
         places={place: at for at, place in enumerate(places)},
         columns={name: current[name].to_pylist() for name in _PARTITION_COLUMNS[4:-1]},
         topic_ids=current["topic_id"].to_pylist(),
-        lineages=pa.concat_arrays(current["leader_epoch_lineage"].chunks) if current.num_rows else pa.array([]),
+        lineage_bounds=[0, *np.cumsum(lengths).tolist()],
+        lineages=[(entry["leader_epoch"], entry["start_offset"]) for entry in entries],
     )
     return decoded, current.nbytes * 4
 
@@ -342,9 +415,10 @@ class _SegmentRows:
 
 
 def _decode_segments(rows: pa.Table) -> tuple[_SegmentRows, int]:
-    """By topic, partition and topic id the served segments."""
+    """By topic, partition and topic id the served segments, in the order of their offsets."""
     served = rows.filter(rows["served_from_offset"].is_valid())
-    served = served.sort_by([(name, "ascending") for name in ("topic", "partition", "topic_id")])
+    order = ("topic", "partition", "topic_id", "served_from_offset")
+    served = served.sort_by([(name, "ascending") for name in order])
     is_batch = pc.equal(served["index_depth"], IndexDepth.BATCH.value).cast(pa.int64())
     served = served.append_column("is_at_batch_depth", is_batch)
     keys = [served[name].to_pylist() for name in ("topic", "partition", "topic_id")]

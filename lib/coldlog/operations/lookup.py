@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +25,7 @@ from coldlog.lookups.live_broker_tier import LiveBrokerTier
 from coldlog.lookups.local_tier import LocalTier
 from coldlog.lookups.log_directory_tier import LogDirectoryTier
 from coldlog.lookups.offset_lookup import answers_of_archive, list_offsets, list_offsets_in_no_hurry
-from coldlog.lookups.requests import read_requests
+from coldlog.lookups.requests import is_file_of_requests, read_requests_file, read_requests_table
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.open_layout import layout_opener
@@ -32,6 +35,8 @@ from coldlog.tables.warehouse import Warehouse
 from coldlog.timestamps import timestamp_from_text
 
 _SHOWN_ROWS = 100
+_SPECIAL_NAMES = {each.value: each.name.lower().replace("_", "-") for each in SpecialTimestamp}
+"""As kafka-get-offsets takes them."""
 
 
 def add_lookup_options(parser: argparse.ArgumentParser) -> None:
@@ -60,33 +65,43 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def lookup_offsets(job: Job) -> None:
-    """Reads the requests, asks the tables once for all of them, writes the answers."""
-    warehouse, requests = _asked(job)
+def prepare_lookup_offsets(settings: Settings, arguments: argparse.Namespace) -> Callable[[Job], None]:
+    """Reads what is asked, without Spark where that can be done; what is returned asks the tables and writes the
+    answers."""
+    return partial(_lookup_offsets, asked=_read_asked(arguments))
+
+
+def prepare_list_offsets(settings: Settings, arguments: argparse.Namespace) -> Callable[[Job], None]:
+    """The same; what is returned answers each request within its timeout, and counts those that came too late."""
+    own = settings.list_offsets
+    if own.log_directory is not None and own.bootstrap_servers is not None:
+        raise UsageError("give list_offsets.log_directory or list_offsets.bootstrap_servers, not both")
+    if (own.log_directory or own.bootstrap_servers) and settings.warehouse.as_of is not None:
+        raise UsageError(
+            "the index as of a time of the past and a local tier of now do not belong together; unset warehouse.as_of, "
+            "or list_offsets.log_directory and list_offsets.bootstrap_servers"
+        )
+    return partial(_list_offsets_of_requests, asked=_read_asked(arguments))
+
+
+def _lookup_offsets(job: Job, asked: _Asked) -> None:
+    warehouse, requests = _requests(job, asked)
     with job.console.stage("lookup") as stage:
         told = list_offsets_in_no_hurry(warehouse, requests, lookup_options(job.settings))
         answers = answers_of_archive(told)
         found = answers.num_rows - answers.column("offset").null_count
         wrong = answers.num_rows - answers.column("error").null_count
-        stage.add(
-            f"{found:,} found", f"{answers.num_rows - found - wrong:,} later than the archive", f"{wrong:,} errors"
-        )
+        stage.add(f"{found:,} found", f"{answers.num_rows - found - wrong:,} later than the archive")
+        stage.add(*_counted_by_error(answers))
     _hand_over(job, answers, told)
 
 
-def list_offsets_of_requests(job: Job) -> None:
-    """Reads the requests, answers each within its timeout, writes the answers, counts those that came too late."""
+def _list_offsets_of_requests(job: Job, asked: _Asked) -> None:
     options = list_offsets_options(job.settings)
-    if options.local is not None and job.settings.warehouse.as_of is not None:
-        raise UsageError(
-            "the index as of a time of the past and a local tier of now do not belong together; unset warehouse.as_of, "
-            "or list_offsets.log_directory and list_offsets.bootstrap_servers"
-        )
-    warehouse, requests = _asked(job)
+    warehouse, requests = _requests(job, asked)
     with job.console.stage("answers") as stage:
         answers = list_offsets(warehouse, requests, options)
-        counts = pc.value_counts(answers.column("error")).to_pylist()
-        stage.add(*(f"{row['counts']:,} {row['values']}" for row in sorted(counts, key=lambda row: -row["counts"])))
+        stage.add(*_counted_by_error(answers))
     _hand_over(job, answers, answers)
     # The past is not written to.
     late = (
@@ -96,12 +111,54 @@ def list_offsets_of_requests(job: Job) -> None:
         job.console.note(f"{counted(late, 'request')} timed out: coldlog.list_offsets_expiration_rates counts them")
 
 
-def _asked(job: Job) -> tuple[Warehouse, pa.Table]:
+def _counted_by_error(answers: pa.Table) -> list[str]:
+    counts = pc.value_counts(answers.column("error").drop_null()).to_pylist()
+    return [f"{row['counts']:,} {row['values']}" for row in sorted(counts, key=lambda row: -row["counts"])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Everywhere:
+    """Every partition of a topic is asked for this timestamp."""
+
+    topic: str
+    timestamp_ms: int
+
+
+_Asked: TypeAlias = pa.Table | _Everywhere | str
+"""Requests, or what Spark has to say more of: the partitions of a topic, the rows of a table."""
+
+
+def _read_asked(arguments: argparse.Namespace) -> _Asked:
+    if arguments.requests:
+        if arguments.topic or arguments.timestamp or arguments.partition is not None:
+            raise UsageError("give --requests, or --topic with --timestamp, not both")
+        path = str(arguments.requests)
+        return read_requests_file(path) if is_file_of_requests(path) else path
+    if not arguments.topic or not arguments.timestamp:
+        raise UsageError("nothing is asked: give --topic and --timestamp, or --requests")
+    timestamp_ms = _timestamp(arguments.timestamp)
+    if arguments.partition is None:
+        return _Everywhere(topic=arguments.topic, timestamp_ms=timestamp_ms)
+    return requests_from_rows([(arguments.topic, arguments.partition, timestamp_ms)])
+
+
+def _requests(job: Job, asked: _Asked) -> tuple[Warehouse, pa.Table]:
     warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=job.settings.warehouse.as_of)
     with job.console.stage("requests") as stage:
-        requests = _requests(job, warehouse)
-        stage.add(f"{requests.num_rows:,} asked")
-    return warehouse, requests
+        if isinstance(asked, str):
+            asked = read_requests_table(asked, job.spark)
+        elif isinstance(asked, _Everywhere):
+            asked = _requests_everywhere(warehouse, asked)
+        stage.add(f"{asked.num_rows:,} asked")
+    return warehouse, asked
+
+
+def _requests_everywhere(warehouse: Warehouse, asked: _Everywhere) -> pa.Table:
+    known = warehouse.read(PARTITION_METADATA).where(F.col("is_current") & (F.col("topic") == F.lit(asked.topic)))
+    partitions = [row["partition"] for row in known.select("partition").orderBy("partition").collect()]
+    if not partitions:
+        raise UsageError(f"the warehouse {warehouse.uri} knows no topic {asked.topic!r}")
+    return requests_from_rows([(asked.topic, partition, asked.timestamp_ms) for partition in partitions])
 
 
 def lookup_options(settings: Settings) -> LookupOptions:
@@ -128,8 +185,6 @@ def list_offsets_options(settings: Settings) -> LookupOptions:
 
 def _local_tier(settings: Settings) -> LocalTier | None:
     directory, servers = settings.list_offsets.log_directory, settings.list_offsets.bootstrap_servers
-    if directory is not None and servers is not None:
-        raise UsageError("give list_offsets.log_directory or list_offsets.bootstrap_servers, not both")
     if servers is not None:
         cluster = open_cluster(servers, settings.metadata.timeout_ms, settings.metadata.client_config)
         return LiveBrokerTier(cluster=cluster)
@@ -141,31 +196,14 @@ def _local_tier(settings: Settings) -> LocalTier | None:
     return LogDirectoryTier(directory=directory, limits=limits)
 
 
-def _requests(job: Job, warehouse: Warehouse) -> pa.Table:
-    arguments = job.arguments
-    if arguments.requests:
-        if arguments.topic or arguments.timestamp or arguments.partition is not None:
-            raise UsageError("give --requests, or --topic with --timestamp, not both")
-        return read_requests(arguments.requests, job.spark)
-    if not arguments.topic or not arguments.timestamp:
-        raise UsageError("nothing is asked: give --topic and --timestamp, or --requests")
-    timestamp_ms = _timestamp(arguments.timestamp)
-    if arguments.partition is not None:
-        return requests_from_rows([(arguments.topic, arguments.partition, timestamp_ms)])
-    known = warehouse.read(PARTITION_METADATA).where(F.col("is_current") & (F.col("topic") == F.lit(arguments.topic)))
-    partitions = [row["partition"] for row in known.select("partition").orderBy("partition").collect()]
-    if not partitions:
-        raise UsageError(f"the warehouse {warehouse.uri} knows no topic {arguments.topic!r}")
-    return requests_from_rows([(arguments.topic, partition, timestamp_ms) for partition in partitions])
-
-
 def _timestamp(text: str) -> int:
     """A time, or a special timestamp by its name as kafka-get-offsets takes it."""
-    names = {each.name.lower().replace("_", "-"): each.value for each in SpecialTimestamp}
+    if text in _SPECIAL_NAMES.values():
+        return next(value for value, name in _SPECIAL_NAMES.items() if name == text)
     try:
-        return names[text] if text in names else timestamp_from_text(text)
+        return timestamp_from_text(text)
     except UsageError as unreadable:
-        raise UsageError(f"{unreadable}, or {', '.join(names)}") from unreadable
+        raise UsageError(f"{unreadable}, or {', '.join(_SPECIAL_NAMES.values())}") from unreadable
 
 
 def _hand_over(job: Job, answers: pa.Table, told: pa.Table) -> None:
@@ -210,5 +248,6 @@ def _show(job: Job, answers: pa.Table) -> None:
 
 
 def _asked_text(timestamp_ms: int) -> str | None:
-    special = {each.value: each.name for each in SpecialTimestamp}
-    return special.get(timestamp_ms) or (human_timestamp(timestamp_ms) if timestamp_ms >= 0 else str(timestamp_ms))
+    return _SPECIAL_NAMES.get(timestamp_ms) or (
+        human_timestamp(timestamp_ms) if timestamp_ms >= 0 else str(timestamp_ms)
+    )

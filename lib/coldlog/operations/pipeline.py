@@ -125,6 +125,8 @@ def run_pipeline(job: Job) -> None:
         show_quarantine(job, warehouse)
         if discrepancies.count_of(Severity.ERROR):
             show_errors(job, warehouse)
+        elif discrepancies.count_of(Severity.WARNING):
+            job.console.note("what the warnings are, and what to do: ./spark-submit.sh reconcile_archive")
         show_lookups(job, warehouse)
         if failure is not None:
             raise failure

@@ -36,17 +36,11 @@ class ColumnRanges:
     maxima: Mapping[str, Bounds]
     count: int
 
-    def take(self, parts: npt.NDArray[np.intp]) -> ColumnRanges:
-        """Those of some parts."""
-        return ColumnRanges(
-            minima={name: bounds[parts] for name, bounds in self.minima.items()},
-            maxima={name: bounds[parts] for name, bounds in self.maxima.items()},
-            count=len(parts),
-        )
-
-    def may_hold(self, within: Mapping[str, tuple[Any, Any]]) -> npt.NDArray[np.intp]:
-        """The parts that may have a row with every column in its range, ends included."""
-        possible: npt.NDArray[np.intp] | None = None
+    def may_hold(
+        self, within: Mapping[str, tuple[Any, Any]], among: npt.NDArray[np.intp] | None = None
+    ) -> npt.NDArray[np.intp]:
+        """The parts that may have a row with every column in its range, ends included; of some, or of all."""
+        possible = among
         # Numbers first: they are compared many times faster than texts, which then are few.
         for name in sorted(within, key=lambda name: self.minima[name].dtype == np.object_):
             low, high = within[name]

@@ -7,12 +7,11 @@ columns that are asked for alone, decoded once, and kept while there is room. On
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -29,13 +28,58 @@ Within = Mapping[str, tuple[Any, Any]]
 """The least and the greatest value, both included, of some columns."""
 
 _ANYWHERE: Within = {}
-_Narrowed = tuple[npt.NDArray[np.intp], ColumnRanges]
+_FEW = 8
+"""So many parts are compared sooner one by one than as arrays."""
 
 
-def _narrowed(ranges: ColumnRanges, within: Within) -> _Narrowed:
-    """The parts that may hold such a row, and their ranges."""
-    parts = ranges.may_hold(within)
-    return parts, ranges.take(parts)
+class _NearParts:
+    """The parts of a table or a file that may hold some rows: their numbers, and what is known of each."""
+
+    def __init__(self, ranges: ColumnRanges, within: Within) -> None:
+        self._ranges = ranges
+        self._parts = ranges.may_hold(within)
+        self._bounds: dict[str, tuple[list[Any], list[Any]]] = {}
+        self.numbers: list[int] = self._parts.tolist()
+
+    def may_hold(self, further: Within) -> Iterable[int]:
+        """Places in `numbers`."""
+        places = range(len(self.numbers))
+        if not further:
+            return places
+        if len(places) > _FEW:
+            held: list[int] = np.searchsorted(self._parts, self._ranges.may_hold(further, self._parts)).tolist()
+            return held
+        wanted = [(*self.bounds(name), low, high) for name, (low, high) in further.items()]
+        return [
+            at
+            for at in places
+            if all(least[at] <= high and greatest[at] >= low for least, greatest, low, high in wanted)
+        ]
+
+    def bounds(self, name: str) -> tuple[list[Any], list[Any]]:
+        """The least and the greatest values of a column."""
+        bounds = self._bounds.get(name)
+        if bounds is None:
+            both = self._ranges.minima[name], self._ranges.maxima[name]
+            bounds = self._bounds[name] = both[0][self._parts].tolist(), both[1][self._parts].tolist()
+        return bounds
+
+
+@dataclass(frozen=True, slots=True)
+class PartRange:
+    """What is known of a file or a row group before it is read: the least and the greatest value of some columns."""
+
+    parts: _NearParts
+    at: int
+
+    def least(self, name: str) -> Any:
+        return self.parts.bounds(name)[0][self.at]
+
+    def greatest(self, name: str) -> Any:
+        return self.parts.bounds(name)[1][self.at]
+
+
+IsNeeded = Callable[[PartRange], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +95,10 @@ class ReadCounts:
     files: int = 0
     row_groups: int = 0
     rows: int = 0
+
+
+def _in_order(place: tuple[int, int, int, PartRange]) -> tuple[int, int, int]:
+    return place[:3]
 
 
 class TableReader(Generic[_Decoded]):
@@ -77,36 +125,45 @@ class TableReader(Generic[_Decoded]):
         self._is_remote = bucket_and_prefix(files.location) is not None
         self._open_file: Callable[[str], pa.NativeFile] | None = None
         self._near: Within = _ANYWHERE
-        self._near_files = _narrowed(files.ranges, _ANYWHERE)
-        self._near_groups: dict[int, _Narrowed] = {}
+        self._near_files = _NearParts(files.ranges, _ANYWHERE)
+        self._near_groups: dict[int, _NearParts] = {}
 
     @property
     def version(self) -> int:
         """The version of the table."""
         return self._files.version
 
-    def iter_parts(self, near: Within, order_by: str, further: Within = _ANYWHERE) -> Iterator[tuple[int, _Decoded]]:
+    def iter_parts(
+        self, near: Within, order_by: str, further: Within = _ANYWHERE, is_needed: IsNeeded | None = None
+    ) -> Iterator[tuple[PartRange, _Decoded]]:
         """Row groups that may have a row with all columns in their ranges (ends included), by the least value of
-        `order_by`, an integer column, which comes with each; they hold other rows too.
+        `order_by`, an integer column; they hold other rows too. With each comes what was known of it.
 
-        What `near` leaves is remembered until another is asked for; `further` narrows it. A file that cannot be read is
-        a `RetriableError`: a table that was vacuumed meanwhile, or a store that is down.
+        What `near` leaves is remembered until another is asked for; `further` narrows it, and so does `is_needed`,
+        which is asked of files and row groups, and of the latter again just before they are read. A file that cannot be
+        read is a `RetriableError`: a table that was vacuumed meanwhile, or a store that is down.
         """
         if near != self._near:
-            self._near, self._near_files, self._near_groups = near, _narrowed(self._files.ranges, near), {}
-        numbers, files = self._near_files
-        places = []
-        for number in numbers[files.may_hold(further)].tolist():
-            groups, ranges = self._groups_near(number)
-            for at in ranges.may_hold(further).tolist():
-                places.append((int(ranges.minima[order_by][at]), number, int(groups[at])))
-        for least_value, number, group in sorted(places):
-            yield least_value, self._read(number, group)
+            self._near, self._near_files, self._near_groups = near, _NearParts(self._files.ranges, near), {}
+        files, places = self._near_files, []
+        for file in files.may_hold(further):
+            if is_needed is not None and not is_needed(PartRange(files, file)):
+                continue
+            number = files.numbers[file]
+            groups = self._groups_near(number)
+            for at in groups.may_hold(further):
+                part = PartRange(groups, at)
+                if is_needed is None or is_needed(part):
+                    places.append((part.least(order_by), number, groups.numbers[at], part))
+        is_only = len(places) == 1
+        for _, number, group, part in places if is_only else sorted(places, key=_in_order):
+            if is_needed is None or is_only or is_needed(part):
+                yield part, self._read(number, group)
 
-    def _groups_near(self, number: int) -> _Narrowed:
+    def _groups_near(self, number: int) -> _NearParts:
         groups = self._near_groups.get(number)
         if groups is None:
-            groups = self._near_groups[number] = _narrowed(self._opened(number).ranges, self._near)
+            groups = self._near_groups[number] = _NearParts(self._opened(number).ranges, self._near)
         return groups
 
     def _read(self, number: int, group: int) -> _Decoded:
