@@ -1,7 +1,8 @@
 // How many timestamps a second does a broker look up? Kafka's own admin client, several requests in flight, each for
-// every partition of a topic at random times. Prints one line a turn: "<answers> <seconds>".
+// some partitions of a topic at random times. Prints one line a turn: "<answers> <seconds>".
 //
 //   java -cp 'jars/*' ListOffsetsRate.java <bootstrap> <topic> <partitions> <first ms> <last ms> <turns> <requests a turn>
+//       <partitions a request>
 
 import java.util.ArrayDeque;
 import java.util.HashMap;
@@ -22,6 +23,7 @@ public class ListOffsetsRate {
         int partitions = Integer.parseInt(arguments[2]);
         long first = Long.parseLong(arguments[3]);
         long span = Long.parseLong(arguments[4]) - first;
+        int together = Integer.parseInt(arguments[7]);
         Random random = new Random(7);
         try (Admin admin = Admin.create(properties)) {
             for (int turn = 0; turn < Integer.parseInt(arguments[5]); turn++) {
@@ -30,7 +32,8 @@ public class ListOffsetsRate {
                 ArrayDeque<ListOffsetsResult> waiting = new ArrayDeque<>();
                 for (int request = 0; request < Integer.parseInt(arguments[6]); request++) {
                     Map<TopicPartition, OffsetSpec> asked = new HashMap<>();
-                    for (int partition = 0; partition < partitions; partition++) {
+                    for (int number = 0; number < together; number++) {
+                        int partition = (request * together + number) % partitions;
                         long timestamp = first + (long) (random.nextDouble() * span);
                         asked.put(new TopicPartition(arguments[1], partition), OffsetSpec.forTimestamp(timestamp));
                     }
