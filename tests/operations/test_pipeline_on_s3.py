@@ -127,10 +127,10 @@ def test_a_bucket_that_may_not_be_read_is_told_in_a_line_without_a_secret(
 def test_a_warehouse_in_a_bucket_that_is_not_there_is_told_before_spark_is_started(
     bucket: Bucket, tmp_path: Path
 ) -> None:
-    refused = _run("lookup_offsets", tmp_path, f"warehouse.uri=s3://{bucket.name}-other/warehouse")
+    refused = _run("reconcile_archive", tmp_path, f"warehouse.uri=s3://{bucket.name}-other/warehouse")
     assert refused.returncode == 2
     (told,) = refused.stderr.splitlines()
-    assert told.startswith(f"spark-submit.sh lookup_offsets: no bucket {bucket.name}-other: correct s3://")
+    assert told.startswith(f"spark-submit.sh reconcile_archive: no bucket {bucket.name}-other: correct s3://")
 
 
 def _require_no_secret(told: str, warehouse: Path) -> None:

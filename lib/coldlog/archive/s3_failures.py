@@ -140,6 +140,12 @@ def status_of(failure: BaseException | None) -> int:
     return status if isinstance(status, int) else 0
 
 
+def answer_within(failure: Exception) -> Exception:
+    """What S3 said: s3fs makes an OSError of it."""
+    cause = failure.__cause__
+    return cause if isinstance(cause, Exception) and status_of(cause) else failure
+
+
 def are_credentials_refused(failure: Exception) -> bool:
     """Other credentials may be there meanwhile."""
     is_lacking = isinstance(failure, (*_NO_CREDENTIALS, *_NOT_LOGGED_IN))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from coldlog.archive.s3_environment import create_s3_file_system
-from coldlog.archive.s3_failures import Asked, error_for, status_of
+from coldlog.archive.s3_failures import Asked, answer_within, error_for
 from coldlog.errors import UsageError
 from coldlog.settings import Settings
 from coldlog.tables.locations import bucket_and_prefix
@@ -74,18 +74,12 @@ def data_docs_folder(place: DataDocsPlace) -> Iterator[Path]:
             files = create_s3_file_system()
             _fetch_results(files, place, folder)
         except Exception as failure:  # noqa: BLE001 - botocore's are told in words of coldlog
-            raise error_for(_answer(failure), asked) from None
+            raise error_for(answer_within(failure), asked) from None
         yield folder
         try:
             _put_pages(files, place, folder)
         except Exception as failure:  # noqa: BLE001 - as above
-            raise error_for(_answer(failure), replace(asked, object_name=_INDEX, is_write=True)) from None
-
-
-def _answer(failure: Exception) -> Exception:
-    """What S3 said: s3fs makes an OSError of it."""
-    cause = failure.__cause__
-    return cause if isinstance(cause, Exception) and status_of(cause) else failure
+            raise error_for(answer_within(failure), replace(asked, object_name=_INDEX, is_write=True)) from None
 
 
 def _root(place: DataDocsPlace) -> str:

@@ -1,13 +1,16 @@
 """listing: what does the archive list?
 
-Lists the partition directories' objects in tasks, many directories a task, and gives a row a segment and a row a stray
-object. No object is opened. A segment's state here is the one that a listing can tell: with all its required files a
+Lists the partition directories' objects in tasks, many directories a task and several of them at once, and gives a
+row a segment and a row a stray object. No object is opened. A segment's state here is the one that a listing can tell: with all its required files a
 copy counts as COPY_SEGMENT_FINISHED, else as COPY_SEGMENT_STARTED (`incomplete`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -18,7 +21,7 @@ from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse
 
 LISTED_COLUMNS = ("size_bytes", "objects", "missing_kinds", "log_modified_ms")
-_DIRECTORIES_A_TASK = 64
+_MOST_DIRECTORIES_A_TASK, _LISTED_AT_ONCE = 64, 16
 LISTED_SCHEMA = pa.schema(
     [
         *(
@@ -46,13 +49,16 @@ def list_in_tasks(
 ) -> DataFrame:
     """Every segment and every stray object below `directories`, in the columns of `LISTED_SCHEMA`."""
     spark = warehouse.spark
-    groups = [directories[i : i + _DIRECTORIES_A_TASK] for i in range(0, len(directories), _DIRECTORIES_A_TASK)]
+    slots = spark.sparkContext.defaultParallelism
+    size = max(1, min(_MOST_DIRECTORIES_A_TASK, math.ceil(len(directories) / slots)))
+    groups = [directories[i : i + size] for i in range(0, len(directories), size)]
 
     def list_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for group in batch.column(0).to_pylist():
-                for directory in groups[group]:
-                    yield _listing_rows(layout, directory)
+                # A store answers a page at a time, and mostly is waited for.
+                with ThreadPoolExecutor(_LISTED_AT_ONCE) as threads:
+                    yield from threads.map(partial(_listing_rows, layout), groups[group])
 
     task_count = max(1, len(groups))
     tasks = spark.range(0, len(groups), 1, task_count)

@@ -32,7 +32,7 @@ from coldlog.archive.s3_environment import create_s3_client
 from coldlog.errors import RetriableError, UsageError
 from coldlog.tables.definition import TableDefinition
 from coldlog.tables.locations import bucket_and_prefix, spark_uri
-from coldlog.tables.table_storage import delta_storage_options, file_opener
+from coldlog.tables.table_storage import delta_storage_options, file_opener, storage_error
 
 Row = dict[str, object]
 
@@ -96,7 +96,7 @@ class SmallTable:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as failed:
-            raise self._unreachable(failed) from failed
+            raise storage_error(failed, self.location) from None
 
     def _create(self) -> DeltaTable:
         _require_conditional_puts(self.location)
@@ -124,7 +124,7 @@ class SmallTable:
         except FileNotFoundError:
             return None
         except (DeltaError, OSError, pa.ArrowException) as failed:
-            raise self._unreachable(failed) from failed
+            raise storage_error(failed, self.location) from None
         return sorted(rows, key=lambda row: [str(row[name]) for name in self.table.key])
 
     def _rows_of_file(self, path: str) -> list[Row]:
@@ -140,7 +140,7 @@ class SmallTable:
         except CommitFailedError:
             return False
         except (DeltaError, OSError) as failed:
-            raise self._unreachable(failed) from failed
+            raise storage_error(failed, self.location) from None
         return True
 
     def _tidy(self, opened: DeltaTable) -> None:
@@ -157,10 +157,6 @@ class SmallTable:
     def _schema(self) -> pa.Schema:
         comments = {column.name: column.comment for column in self.table.columns}
         return pa.schema([each.with_metadata({"comment": comments[each.name]}) for each in self.table.arrow_schema])
-
-    def _unreachable(self, failed: Exception) -> RetriableError:
-        told = str(failed).splitlines()[0] if str(failed) else type(failed).__name__
-        return RetriableError(f"table {self.location} cannot be reached: {told}; run again")
 
     def _busy(self) -> RetriableError:
         return RetriableError(f"table {self.location} was changed by others each of {_ATTEMPTS} times; run again")

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from coldlog.errors import UsageError
 from coldlog.tables.definition import TableDefinition
-from coldlog.tables.table_storage import delta_storage_options
+from coldlog.tables.locations import bucket_and_prefix
+from coldlog.tables.table_storage import delta_storage_options, require_reachable, storage_error
 
 Bounds = npt.NDArray[Any]
 """64-bit integers, or texts."""
@@ -74,10 +75,15 @@ def list_table_files(
         if as_of_ms is not None:
             delta.load_as_version(datetime.fromtimestamp(as_of_ms / 1000, tz=UTC))
     except (DeltaError, OSError) as missing:
+        if bucket_and_prefix(location) is not None:
+            # delta-rs takes a bucket that it may not list, or that does not answer, for an empty one.
+            require_reachable(location)
+            if not isinstance(missing, TableNotFoundError):
+                raise storage_error(missing, location) from None
         raise UsageError(
             f"{location} is not a {table.name} table of coldlog ({type(missing).__name__}); "
             "run the pipeline into this warehouse first, or correct warehouse.uri"
-        ) from missing
+        ) from None
     if as_of_ms is not None and delta.version() == 0 and delta.history()[-1]["timestamp"] > as_of_ms:
         raise UsageError(f"{location} was not there yet at {as_of_ms} ms since the epoch; ask for a later time")
     missing_columns = set(table.column_names) - {field.name for field in delta.schema().fields}

@@ -15,11 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coldlog.errors import RetriableError
 from coldlog.tables.definition import TableDefinition
 from coldlog.tables.locations import bucket_and_prefix
 from coldlog.tables.table_files import ColumnRanges, TableFiles, column_ranges
-from coldlog.tables.table_storage import file_opener
+from coldlog.tables.table_storage import file_opener, storage_error
 
 _Decoded = TypeVar("_Decoded")
 _OPEN_FILES = 256
@@ -174,7 +173,7 @@ class TableReader(Generic[_Decoded]):
         try:
             rows = self._opened(number).parquet.read_row_group(group, columns=self._columns, use_threads=False)
         except (OSError, pa.ArrowException) as failed:
-            raise self._unreadable(number, failed) from failed
+            raise storage_error(failed, self._files.location, self._files.paths[number]) from None
         self.counts.row_groups += 1
         self.counts.rows += rows.num_rows
         decoded, size_bytes = self._decode(rows)
@@ -194,7 +193,7 @@ class TableReader(Generic[_Decoded]):
                 self._open_file = file_opener(self._files.location)
             parquet = pq.ParquetFile(self._open_file(self._files.paths[number]), pre_buffer=self._is_remote)
         except (OSError, pa.ArrowException) as failed:
-            raise self._unreadable(number, failed) from failed
+            raise storage_error(failed, self._files.location, self._files.paths[number]) from None
         opened = self._open[number] = _OpenFile(parquet, self._row_group_ranges(parquet.metadata))
         self.counts.files += 1
         if len(self._open) > _OPEN_FILES:
@@ -215,12 +214,6 @@ class TableReader(Generic[_Decoded]):
                 least[name].append(None if statistics is None else statistics.min)
                 greatest[name].append(None if statistics is None else statistics.max)
         return column_ranges(self._table, least, greatest, len(groups))
-
-    def _unreadable(self, number: int, failed: Exception) -> RetriableError:
-        return RetriableError(
-            f"a file of table {self._table.name} cannot be read: {self._files.location}/{self._files.paths[number]}: "
-            f"{failed}; if the table was vacuumed meanwhile, open it again"
-        )
 
     def close(self) -> None:
         """Closes the files."""

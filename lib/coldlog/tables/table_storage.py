@@ -18,9 +18,11 @@ from coldlog.archive.s3_environment import (
     s3_credentials,
     s3_endpoint,
 )
-from coldlog.archive.s3_failures import Asked, error_for
-from coldlog.errors import UsageError
+from coldlog.archive.s3_failures import Asked, answer_within, error_for, status_of
+from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 from coldlog.tables.locations import bucket_and_prefix
+
+_AGAIN = "ask again; if the table was vacuumed meanwhile, open it again"
 
 
 def require_reachable(location: str) -> None:
@@ -36,6 +38,36 @@ def require_reachable(location: str) -> None:
         create_s3_client().list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
     except Exception as failure:  # noqa: BLE001 - botocore's are told in words of coldlog
         raise error_for(failure, Asked(uri=location, bucket=bucket)) from None
+
+
+def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogError:
+    """What it means that a file of a table (or without `name` the table's log) could not be read without Spark.
+
+    A `UsageError` where a setting or a permission is wrong, else a `RetriableError`. Of what S3 says in words nothing
+    is repeated, as in `coldlog.archive.s3_failures`; delta-rs says nothing else, so a listing is asked for to know more.
+    """
+    place = bucket_and_prefix(location)
+    if place is None:
+        what = f"{name} of the table {location}" if name else f"the table {location}"
+        told = str(failed).splitlines()[0] if str(failed) else type(failed).__name__
+        return RetriableError(f"{what} cannot be read: {told}; {_AGAIN}")
+    asked = Asked(uri=location, bucket=place[0], object_name=name)
+    answer = answer_within(failed)
+    if status_of(answer):
+        error = error_for(answer, asked)
+    else:
+        try:
+            require_reachable(location)
+        except ColdlogError as refused:
+            error = refused
+        else:
+            kind = type(failed).__name__
+            return RetriableError(f"{asked.what} cannot be read ({kind}); {_AGAIN}, and look at s3:GetObject there")
+    if not isinstance(error, ArchiveError):
+        return error
+    if error.reason is Reason.OBJECT_MISSING:
+        return RetriableError(f"{asked.what} is gone; {_AGAIN}")
+    return UsageError(f"{asked.what} cannot be read: {error.found}; it takes {error.expected}")
 
 
 def delta_storage_options(location: str) -> dict[str, str] | None:

@@ -34,7 +34,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from coldlog.archive.s3_environment import create_s3_client
-from coldlog.errors import RetriableError, UsageError
+from coldlog.archive.s3_failures import Asked, are_credentials_refused, error_for, status_of
+from coldlog.errors import ColdlogError, RetriableError, UsageError
 
 APPLICATION = "coldlog.writer"
 """The `txnAppId` of every commit under a lease."""
@@ -186,10 +187,7 @@ class _LeaseStore:
         numbers = self._list_numbers()
         if not numbers:
             return None
-        try:
-            answer = self._call("get_object", Key=self._key(max(numbers)))
-        except ClientError as refused:
-            raise self._refused(refused) from None
+        answer = self._call("get_object", Key=self._key(max(numbers)))
         told = json.loads(answer["Body"].read())
         now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         return _Newest(
@@ -202,20 +200,17 @@ class _LeaseStore:
     def create(self, number: int) -> bool:
         """Puts the lease if there is none of that number; returns whether it did."""
         try:
-            self._call("put_object", Key=self._key(number), Body=self._content(_HELD), IfNoneMatch="*")
-        except ClientError as refused:
+            self._ask("put_object", Key=self._key(number), Body=self._content(_HELD), IfNoneMatch="*")
+        except (BotoCoreError, ClientError) as failed:
             # 409: another put of the same name is under way.
-            if refused.response["ResponseMetadata"]["HTTPStatusCode"] in (409, 412):
+            if status_of(failed) in (409, 412):
                 return False
-            raise self._refused(refused) from None
+            raise self._told(failed) from None
         return True
 
     def put(self, number: int, state: str) -> None:
         """Puts the lease again."""
-        try:
-            self._call("put_object", Key=self._key(number), Body=self._content(state))
-        except ClientError as refused:
-            raise self._refused(refused) from None
+        self._call("put_object", Key=self._key(number), Body=self._content(state))
 
     def forget_before(self, number: int) -> None:
         """Deletes leases of lower numbers."""
@@ -227,10 +222,7 @@ class _LeaseStore:
         names: list[str] = []
         further: dict[str, str] = {}
         while True:
-            try:
-                page = self._call("list_objects_v2", Prefix=self._folder, **further)
-            except ClientError as refused:
-                raise self._refused(refused) from None
+            page = self._call("list_objects_v2", Prefix=self._folder, **further)
             names += [each["Key"].removeprefix(self._folder) for each in page.get("Contents", ())]
             if not page.get("IsTruncated"):
                 return [int(name) for name in names if name.isdecimal()]
@@ -244,24 +236,18 @@ class _LeaseStore:
 
     def _call(self, operation: str, **arguments: object) -> Mapping[str, Any]:
         try:
-            answer: Mapping[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, **arguments)
-        except BotoCoreError as failed:
-            raise RetriableError(
-                f"the store of the warehouse {self._uri} does not answer ({type(failed).__name__}); run again, or "
-                "correct credentials and endpoint in the environment"
-            ) from None
+            return self._ask(operation, **arguments)
+        except (BotoCoreError, ClientError) as failed:
+            raise self._told(failed) from None
+
+    def _ask(self, operation: str, **arguments: object) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, **arguments)
         return answer
 
-    def _refused(self, refused: ClientError) -> Exception:
-        code = refused.response.get("Error", {}).get("Code", "")
-        status = refused.response["ResponseMetadata"]["HTTPStatusCode"]
-        if status in (429, 500, 502, 503, 504):
-            return RetriableError(f"the store of the warehouse {self._uri} answers {code} ({status}); run again later")
-        if status == 403:
+    def _told(self, failed: BotoCoreError | ClientError) -> ColdlogError:
+        if status_of(failed) == 403 and not are_credentials_refused(failed):
             return UsageError(
-                f"the warehouse {self._uri} may not be written ({code}): its writer needs s3:ListBucket, s3:GetObject, "
+                f"the warehouse {self._uri} may not be written: its writer needs s3:ListBucket, s3:GetObject, "
                 "s3:PutObject and s3:DeleteObject there; check whose credentials the environment or the profile names"
             )
-        if status == 404:
-            return UsageError(f"no bucket at {self._uri} ({code}); correct warehouse.uri, or make the bucket")
-        return UsageError(f"the store of the warehouse {self._uri} refuses ({code}, {status}); correct warehouse.uri")
+        return error_for(failed, Asked(uri=self._uri, bucket=self._bucket))
