@@ -1,9 +1,10 @@
 """spark_failures: which process of Spark ended under a job, and what can its user do?
 
-Three ends that are no fault of coldlog, each told in a few lines: what, where, what to do. The JVM is gone (killed, or
-ended by itself), its heap was full, or a Python worker was gone in the middle of a task. Whether the JVM is gone is
-asked of the system where this process started it; the many shapes in which py4j says so are only a hint to wait for
-its end. What a task raised on purpose is told as it is on the driver. Any other error is left to its traceback.
+Ends that are no fault of coldlog, each told in a few lines: what, where, what to do. The JVM is gone (killed, or ended
+by itself), its heap was full, a Python worker was gone in the middle of a task, or S3 refused a table to Spark. Whether
+the JVM is gone is asked of the system where this process started it; the many shapes in which py4j says so are only a
+hint to wait for its end. What a task raised on purpose is told as it is on the driver. Any other error is left to its
+traceback.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _HEAP_FULL_EXIT_CODE = 52
 _DYING_S = 5.0
 _LOST_TASK = re.compile(r"Lost (task [^()]+?) \(TID \d+\) \(([^()]+)\)")
 _RAISED_ON_PURPOSE = re.compile(r"^coldlog\.errors\.([A-Za-z]+): (.+)$", re.MULTILINE)
+_REFUSED_BY_S3 = re.compile(r"AccessDeniedException: (s3a://[^\s:]+)")
 _AGAIN = "the job may simply be started again: it goes on from what was published"
 
 
@@ -42,6 +44,9 @@ def explain_failure(error: BaseException) -> str | None:
         return _heap_was_full()
     if code is not None or told is None or any(isinstance(each, Py4JNetworkError) for each in chain):
         return _jvm_has_ended(code)
+    refused = _REFUSED_BY_S3.search(told)
+    if refused is not None:
+        return _s3_refuses(refused[1])
     return _worker_has_ended(told) if "Python worker exited unexpectedly" in told else None
 
 
@@ -109,6 +114,14 @@ def _jvm_has_ended(code: int | None) -> str:
         f"{_AGAIN}\n"
         "if nobody ended it, the system did for want of memory: give the machine more, or the JVM less "
         "(SPARK_DRIVER_MEMORY)"
+    )
+
+
+def _s3_refuses(what: str) -> str:
+    return (
+        f"S3 refuses {what} (403)\n"
+        "allow s3:ListBucket, s3:GetObject, and to who writes s3:PutObject and s3:DeleteObject, on that bucket; check "
+        "whose credentials the environment or the profile of driver and executors names"
     )
 
 

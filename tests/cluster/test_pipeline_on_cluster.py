@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -52,8 +53,13 @@ def test_a_cluster_and_a_bucket_give_the_tables_and_answers_of_one_machine(
             "--output",
             str(tmp_path / "cluster.jsonl"),
         )
-        submission.run("validate_tables", "--env", "cluster")
-    assert {"warehouse/data_docs/index.html"} <= golden_bucket.keys()
+        # As Airflow's operator does.
+        told += submission.run_by_sparks_own("validate_tables", "--env", "cluster")
+        maintained = submission.run("maintain_tables", "--env", "cluster")
+    assert re.search(r"[0-9]+ files became [0-9]+ +[0-9]+ old files? removed", maintained.replace(",", "")), maintained
+    keys = golden_bucket.keys()
+    assert [key for key in keys if key.endswith(".checkpoint.parquet")]
+    assert {"warehouse/data_docs/index.html"} <= keys
     local.run("lookup_offsets", "--requests", str(queries), "--output", str(tmp_path / "local.jsonl"))
     found = contents(golden_bucket.uri("warehouse"))
     validated = found.pop(VALIDATION_RESULTS.name)
@@ -88,5 +94,6 @@ def test_a_worker_that_goes_in_the_middle_takes_nothing_with_it(
             cluster.kill_worker(0)
             told, _ = run.communicate(timeout=PATIENCE_S)
         assert run.returncode == 0, told
+    assert "Lost executor" in told, "the worker was at work"
     assert contents(golden_bucket.uri("survivor")) == on_this_machine[1]
     assert outcomes(golden_bucket.uri("survivor")) == ["succeeded"]

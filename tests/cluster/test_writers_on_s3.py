@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -39,6 +40,7 @@ def test_two_drivers_append_and_merge_200_times_against_each_other(
     told = [writer.communicate(timeout=3 * PATIENCE_S)[0] for writer in writers]
     failed = [text for text, writer in zip(told, writers, strict=True) if writer.returncode]
     assert not failed, failed[0][-3000:]
+    assert sum(int(met) for text in told for met in re.findall(r"(\d+) met another writer's", text)) > 0
     location = table.replace("s3://", "s3a://")
     delta = DeltaTable(location, storage_options=delta_storage_options(location))
     rows = sorted((row["writer"], row["number"], row["counter"]) for row in delta.to_pyarrow_table().to_pylist())

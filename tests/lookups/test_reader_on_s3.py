@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.errors import UsageError
+from coldlog.errors import RetriableError, UsageError
 from coldlog.reader import OffsetReader
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import golden_queries, is_true_answer
-from s3_proxy import S3Proxy
-from s3_server import Bucket
+from s3_proxy import Fault, S3Proxy
+from s3_server import ACCESS_KEY, SECRET_KEY, Bucket
 
 
 @pytest.fixture
@@ -49,3 +49,26 @@ def test_credentials_that_are_missing_are_told(warehouse_uri: str, monkeypatch: 
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(UsageError, match="AWS_SECRET_ACCESS_KEY"), OffsetReader(warehouse_uri):
         pass
+
+
+@pytest.mark.parametrize(
+    ("status", "where", "error", "words"),
+    [
+        (403, "listings", UsageError, "may not be listed .* allow s3:ListBucket"),
+        (403, ".json", RetriableError, "segments cannot be read .* s3:GetObject"),
+        (403, ".parquet", UsageError, r"parquet of s3://.* cannot be read: .* it takes permission s3:GetObject"),
+        (404, ".parquet", RetriableError, "parquet of s3://.* is gone; .* if the table was vacuumed meanwhile"),
+    ],
+)
+def test_tables_that_s3_refuses_are_told_with_what_to_do_and_without_its_words(
+    warehouse_uri: str, s3_proxy: S3Proxy, status: int, where: str, error: type[Exception], words: str
+) -> None:
+    s3_proxy.strikes = lambda request: (
+        request.is_listing if where == "listings" else request.is_get and request.path.endswith(where)
+    )
+    s3_proxy.faults = [Fault(status=status, code="AccessDenied" if status == 403 else "NoSuchKey")] * 500
+    with pytest.raises(error, match=words) as refused, OffsetReader(warehouse_uri) as reader:
+        reader.offset_for_timestamp("orders", 0, 0)
+    told = repr(refused.getrepr(chain=True))
+    assert ACCESS_KEY not in told
+    assert SECRET_KEY not in told

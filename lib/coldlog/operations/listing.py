@@ -1,8 +1,8 @@
 """listing: what does the archive list?
 
 Lists the partition directories' objects in tasks, many directories a task and several of them at once, and gives a
-row a segment and a row a stray object. No object is opened. A segment's state here is the one that a listing can tell: with all its required files a
-copy counts as COPY_SEGMENT_FINISHED, else as COPY_SEGMENT_STARTED (`incomplete`).
+row a segment and a row a stray object. No object is opened. A segment's state here is the one that a listing can tell:
+with all its required files a copy counts as COPY_SEGMENT_FINISHED, else as COPY_SEGMENT_STARTED (`incomplete`).
 """
 
 from __future__ import annotations

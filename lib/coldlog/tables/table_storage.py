@@ -43,8 +43,8 @@ def require_reachable(location: str) -> None:
 def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogError:
     """What it means that a file of a table (or without `name` the table's log) could not be read without Spark.
 
-    A `UsageError` where a setting or a permission is wrong, else a `RetriableError`. Of what S3 says in words nothing
-    is repeated, as in `coldlog.archive.s3_failures`; delta-rs says nothing else, so a listing is asked for to know more.
+    A `UsageError` where a setting or a permission is wrong, else a `RetriableError`. No words of S3 are repeated, as in
+    `coldlog.archive.s3_failures`; delta-rs has nothing else to tell by, so a listing is asked for to know more.
     """
     place = bucket_and_prefix(location)
     if place is None:
