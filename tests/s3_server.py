@@ -35,9 +35,10 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Server:
-    """A server that answers at `endpoint`."""
+    """A server that answers at `endpoint`; `files` is where it keeps its buckets as directories, if it does."""
 
     endpoint: str
+    files: Path | None = None
 
     def environment(self, endpoint: str = "") -> dict[str, str]:
         """What a process needs to reach it, or a proxy before it, and nothing that the machine may have of its own."""
@@ -125,7 +126,7 @@ def running_versitygw(program: Path, directory: Path) -> Iterator[S3Server]:
             return f"http://127.0.0.1:{port}" if probe.connect_ex(("127.0.0.1", port)) == 0 else None
 
     with _running(command, environment, directory / "versitygw.log", find_endpoint) as endpoint:
-        yield S3Server(endpoint=endpoint)
+        yield S3Server(endpoint=endpoint, files=files)
 
 
 @contextmanager

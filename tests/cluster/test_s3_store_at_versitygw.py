@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from coldlog.archive.open_archive import open_archive
 from coldlog.archive.s3_client import S3Options, close_clients
 from coldlog.archive.s3_store import S3Store, open_s3_store
 from coldlog.errors import ArchiveError, Reason, UsageError
+from coldlog.operations.listing import list_directories
 from s3_server import Bucket, S3Server
 
 MIB = 1 << 20
@@ -73,3 +75,23 @@ def test_what_is_missing_and_what_is_not_allowed_are_told_apart(
     with pytest.raises(UsageError, match="not accepted .XAdminUserNotFound."):
         store.read_range("log", 0, 1)
     close_clients()
+
+
+@pytest.mark.timeout(900)
+def test_a_hundred_thousand_objects_are_listed_whole(bucket: Bucket, versitygw: S3Server) -> None:
+    # The server keeps its objects as files, and shows files as objects.
+    partitions, segments, kinds = 50, 400, ("index", "leader_epoch_checkpoint", "log", "snapshot", "timeindex")
+    assert versitygw.files is not None
+    for partition in range(partitions):
+        folder = versitygw.files / bucket.name / "archive" / "kafka-tiered-storage" / f"wide-{partition}-{'A' * 22}"
+        folder.mkdir(parents=True)
+        for number in range(segments):
+            for kind in kinds:
+                (folder / f"{1000 * number:020}-{number:021}A.{kind}").touch()
+    layout = open_archive(bucket.uri("archive"), "local_tiered_storage")
+    batches = list_directories(layout, layout.list_partition_directories().directories)
+    listed = [row for batch in batches for row in batch.to_pylist()]
+    assert {(row["partition"], row["start_offset"]) for row in listed} == {
+        (partition, 1000 * number) for partition in range(partitions) for number in range(segments)
+    }
+    assert sum(len(row["objects"]) for row in listed) == partitions * segments * len(kinds) == 100_000

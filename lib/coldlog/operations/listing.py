@@ -8,7 +8,7 @@ with all its required files a copy counts as COPY_SEGMENT_FINISHED, else as COPY
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -56,14 +56,19 @@ def list_in_tasks(
     def list_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for group in batch.column(0).to_pylist():
-                # A store answers a page at a time, and mostly is waited for.
-                with ThreadPoolExecutor(_LISTED_AT_ONCE) as threads:
-                    yield from threads.map(partial(_listing_rows, layout), groups[group])
+                yield from list_directories(layout, groups[group])
 
     task_count = max(1, len(groups))
     tasks = spark.range(0, len(groups), 1, task_count)
     ddl = ", ".join(f"{name} {_DDL_TYPES[name]}" for name in LISTED_SCHEMA.names)
     return tasks.mapInArrow(list_groups, schema=ddl)
+
+
+def list_directories(layout: ArchiveLayout, directories: Sequence[PartitionDirectory]) -> Iterator[pa.RecordBatch]:
+    """Rows of `LISTED_SCHEMA`, a batch a directory, in that order."""
+    # A store answers a page at a time, and mostly is waited for.
+    with ThreadPoolExecutor(_LISTED_AT_ONCE) as threads:
+        yield from threads.map(partial(_listing_rows, layout), directories)
 
 
 _DDL_TYPES = {column.name: column.type for column in SEGMENTS.columns} | {
