@@ -23,7 +23,7 @@ from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import build_settings, golden_queries, run_pipeline
 from kafka_sample import KAFKA_SAMPLE
-from s3_proxy import S3Proxy
+from s3_proxy import Fault, S3Proxy
 from s3_server import SECRET_KEY, Bucket
 from table_contents import table_contents
 
@@ -131,6 +131,20 @@ def test_a_warehouse_in_a_bucket_that_is_not_there_is_told_before_spark_is_start
     assert refused.returncode == 2
     (told,) = refused.stderr.splitlines()
     assert told.startswith(f"spark-submit.sh reconcile_archive: no bucket {bucket.name}-other: correct s3://")
+
+
+def test_tables_that_may_be_listed_but_not_read_by_spark_are_told_in_lines_that_name_the_permission(
+    golden: Warehouse, bucket: Bucket, s3_proxy: S3Proxy, tmp_path: Path
+) -> None:
+    bucket.put_directory(Path(golden.uri), "warehouse")
+    s3_proxy.strikes = lambda request: request.method in ("GET", "HEAD") and "_delta_log/" in request.path
+    s3_proxy.faults = [Fault(status=403, code="AccessDenied")] * 1000
+    refused = _run("reconcile_archive", tmp_path, f"warehouse.uri={bucket.uri('warehouse')}")
+    assert refused.returncode == 1
+    assert "S3 refuses s3a://" in refused.stderr
+    assert "s3:GetObject" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert SECRET_KEY not in refused.stderr
 
 
 def _require_no_secret(told: str, warehouse: Path) -> None:

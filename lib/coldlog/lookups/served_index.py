@@ -297,7 +297,8 @@ class _SoughtStairs:
             for at, build in zip(self._numbers, segments.build_numbers[self._numbers].tolist(), strict=True)
         ]
         self._from_offsets = segments.from_offsets[self._numbers].tolist()
-        self._end_offsets = segments.end_offsets[self._numbers].tolist()
+        # Of an upload that others take the place of at its end, the end may lie behind those of later ones.
+        self._end_offsets = np.maximum.accumulate(segments.end_offsets[self._numbers]).tolist()
         self._least_ms = timestamps_ms[[first for _, first, _ in runs]].tolist()
         self._is_begun = [False] * len(runs)
         self.further = {
@@ -320,7 +321,7 @@ class _SoughtStairs:
                 self._take_lower(at, part, start, stop)
 
     def _runs_within(self, least_offset: int, greatest_offset: int) -> range:
-        """Served segments share no offset."""
+        """The runs whose segments may have stairs there."""
         return range(bisect_left(self._end_offsets, least_offset), bisect_right(self._from_offsets, greatest_offset))
 
     def _may_be_better(self, at: int, least_offset: int) -> bool:
