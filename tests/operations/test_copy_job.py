@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -149,3 +151,59 @@ def test_assignments_that_say_something_else_are_refused(
     assert told in capsys.readouterr().err
     assert run([*arguments, "--set", f"tier.assignments={tmp_path / 'none.csv'}"]) == 2
     assert "tier.assignments cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_mount_point_there", [False, True])
+def test_archive_that_is_not_mounted_is_not_begun_anew_and_copied_to_when_it_is_back(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], is_mount_point_there: bool
+) -> None:
+    assert run([*arguments, "--set", "copy.topics=none"]) == 0
+    archive, away = tmp_path / "archive", tmp_path / "away"
+    assert list(archive.iterdir()) == [archive / "kafka-tiered-storage"]
+    archive.rename(away)
+    if is_mount_point_there:
+        archive.mkdir()
+    assert run(arguments) == 1
+    told = capsys.readouterr()
+    assert "retriable" in told.out
+    assert "is it mounted?" in told.out
+    assert not archive.exists() or not list(archive.iterdir())
+    if is_mount_point_there:
+        archive.rmdir()
+    away.rename(archive)
+    assert run(arguments) == 0
+    assert len(list(archive.glob("*/orders-0-*/*.log"))) == 2
+
+
+def test_archive_that_cannot_be_made_in_the_first_run_can_be_in_the_second(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr("coldlog.archive.local_writer.make_directories", fail)
+        assert run(arguments) == 1
+    assert run(arguments) == 0
+    assert len(list((tmp_path / "archive").glob("*/orders-0-*/*.log"))) == 2
+
+
+def test_log_of_events_that_is_not_mounted_is_begun_anew_only_by_whoever_says_so(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 0
+    metadata, away = tmp_path / "metadata", tmp_path / "away"
+    metadata.rename(away)
+    metadata.mkdir()
+    assert run(arguments) == 1
+    assert "is metadata.uri mounted?" in capsys.readouterr().err
+    assert not list(metadata.iterdir())
+    assert len(list((tmp_path / "archive").glob("*/orders-0-*/*.log"))) == 2
+    metadata.rmdir()
+    away.rename(metadata)
+    assert run(arguments) == 0
+    metadata.rename(away)
+    metadata.mkdir()
+    (metadata / "coldlog-metadata-log").touch()
+    assert run(arguments) == 0
+    assert len(list((tmp_path / "archive").glob("*/orders-0-*/*.log"))) == 4

@@ -36,7 +36,10 @@ def copy(job: PlainJob) -> int:
     schedule = open_schedule(settings, clock, ignores_times=job.arguments.all, is_required=False)
     archive = open_tier_archive(settings)
     alone = schedule is None
-    with opened_events(settings, runs_alone=alone, job="copy_segments") as events, job.console.stage("copy") as stage:
+    with (
+        opened_events(settings, archive, runs_alone=alone, job="copy_segments") as events,
+        job.console.stage("copy") as stage,
+    ):
         summary = copy_segments(directories, archive, events, options, clock, schedule)
         _tell(summary, stage)
     _show(job, summary)
