@@ -17,6 +17,7 @@ from coldlog.errors import RetriableError
 from coldlog.formats.remote_log_events import SegmentUpdateEvent
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.operations import expire_partition
+from coldlog.operations.copy_partition import CopyOutcome
 from coldlog.operations.event_logs import KnownEventLog
 from coldlog.operations.expire_partition import ExpiryOutcome, PartitionExpiry, iter_reasons
 from coldlog.operations.expire_segments import ExpirySummary
@@ -262,18 +263,21 @@ def test_lineage_that_cannot_be_read_lets_nothing_expire(tier: Tier) -> None:
 # Copies that were not finished, and what belongs to nothing.
 
 
-def leave_started(tier: Tier) -> None:
-    """A copy that was killed before its last object."""
-    for n in (40, 50):
-        write_partition(tier.root / f"grown-{n}", "orders", 0, [segment(x * 10, NOW) for x in range(n // 10 + 2)])
-    grown = tier.root / "grown-40" / "orders-0"
+def grow(tier: Tier) -> None:
+    """The active segment is closed, and another begun."""
+    grown = write_partition(tier.root / "grown", "orders", 0, [segment(n * 10, NOW) for n in range(6)])
     for path in grown.iterdir():
         (tier.logs / "orders-0" / path.name).write_bytes(path.read_bytes())
     write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 60})
-    tier.break_at = BreakAt(8, KilledError())
+
+
+def leave_started(tier: Tier) -> None:
+    """A copy that was killed before its last object, with its lease."""
+    grow(tier)
+    tier.break_at, tier.breaks_tables = BreakAt(10, KilledError()), True
     with pytest.raises(KilledError):
         tier.copy(tier.schedule("copier"), threads=1)
-    tier.break_at = lambda _: None
+    tier.break_at, tier.breaks_tables = lambda _: None, False
     assert tier.segments()[ORDERS][-1].state is STARTED
 
 
@@ -285,10 +289,51 @@ def test_copy_that_is_under_way_is_left_alone_for_as_long_as_its_lease_lives(tie
     assert leases.partitions == (ORDERS,)
     assert reasons(tier.expire()) == {}
     assert tier.segments()[ORDERS][-1].state is STARTED
+    leases.end(ORDERS, "the store is down")
     leases.close()
     assert reasons(tier.expire()) == {"copy_unfinished": 1}
     assert tier.segments()[ORDERS][-1].state is DELETED
     assert len(tier.objects()) == 4
+
+
+def test_copy_without_the_schedule_is_not_taken_for_one_that_a_lease_of_long_ago_left(tier: Tier) -> None:
+    """A run with another warehouse, or none: what the schedule tells is of other runs."""
+    assert [each.outcome.value for each in tier.copy(tier.schedule("copier")).partitions] == ["done"]
+    grow(tier)
+    tier.clock.time_ms += HOUR
+    met = list[dict[str, int]]()
+
+    def expire_meanwhile(step: str) -> None:
+        if step.startswith("put") and step.endswith(".index done"):
+            tier.break_at = lambda _: None
+            tier.clock.time_ms += HOUR
+            met.append(reasons(tier.expire()))
+            tier.break_at = expire_meanwhile
+
+    tier.break_at = expire_meanwhile
+    (copied,) = tier.copy(threads=1).partitions
+    assert (copied.outcome, copied.copied_count, met) == (CopyOutcome.DONE, 1, [{}])
+    assert tier.finished()[-1] == (40, 49)
+
+
+def test_copy_that_expiry_deleted_meanwhile_is_no_success_and_is_made_anew(tier: Tier) -> None:
+    grow(tier)
+
+    def expire_meanwhile(step: str) -> None:
+        if step.startswith("put") and step.endswith(".snapshot done"):
+            tier.break_at = lambda _: None
+            tier.clock.time_ms += DAY + 1
+            assert reasons(tier.expire()) == {"copy_unfinished": 1}
+
+    tier.break_at = expire_meanwhile
+    (copied,) = tier.copy(threads=1).partitions
+    assert (copied.outcome, copied.copied_count) == (CopyOutcome.RETRIABLE, 0)
+    assert "deleted by another run while it was copied" in copied.why
+    (again,) = tier.copy(threads=1).partitions
+    assert (again.outcome, again.copied_count) == (CopyOutcome.DONE, 1)
+    with tier.opened_events() as events:
+        known = KnownEventLog(events).segments_of(ORDERS)
+    assert [each.state for each in known if each.start_offset == 40] in ([DELETED, FINISHED], [FINISHED, DELETED])
 
 
 @pytest.mark.parametrize("look", ["find_orphans", "entries"])

@@ -31,7 +31,7 @@ from coldlog.formats.leader_epoch_checkpoint import LeaderEpochEntry
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.leader_epoch_lineage import LeaderEpochLineage
 from coldlog.lookups.log_directory_tier import LogDirectoryTier
-from coldlog.model.ids import TopicIdPartition
+from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.operations.event_logs import KnownEventLog
 from coldlog.tier.copy_quota import CopyQuota
@@ -148,11 +148,20 @@ class PartitionCopier:
                     return CopyOutcome.STOPPED
                 work.gave_up_count += 1
                 return CopyOutcome.GAVE_UP_PLACE
-            self.copier.copy(source)
+            self._require_finished(self.copier.copy(source))
             work.copied_count += 1
             work.copied_bytes += source.size_bytes
         work.waiting_count = 0
         return CopyOutcome.DONE
+
+    def _require_finished(self, copied: RemoteLogSegmentId) -> None:
+        """What another run began to delete meanwhile is not finished by our event."""
+        known = self.events.segments_of(copied.topic_id_partition)
+        if not any(each.was_copied for each in known if each.segment_id == copied):
+            raise RetriableError(
+                f"segment {copied.segment_id} was deleted by another run while it was copied; it is copied again "
+                "by the next run"
+            )
 
     def _is_stopping(self) -> bool:
         """Asked at least every second by whoever waits for the quota."""

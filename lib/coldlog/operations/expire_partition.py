@@ -9,8 +9,8 @@ order, each step durable before the next one:
 
 A run that is cut anywhere is gone on with by the next one: a deletion that was begun is planned again whatever the
 retention says. So are copies that nobody finishes: STARTED, no lease of the copy's task is held, and older than the
-retry interval; where no schedule says who copies the partition, older than an orphan must be. Any other STARTED segment
-is being copied, which ends the walk, as in Kafka.
+retry interval; where the schedule does not tell that they were begun under its leases, older than an orphan must be.
+Any other STARTED segment is being copied, which ends the walk, as in Kafka.
 
 Not ours: where events are those of a cluster's own topic, a partition of which another broker has copied segments is
 left alone, because that broker expires what it tiers.
@@ -182,11 +182,24 @@ class PartitionExpirer:
         """Copies that nobody finishes, and ids of those that somebody may; `entry` is that of the partition's copies,
         as it was before the segments were."""
         started, now_ms = [each for each in segments if each.state is _STARTED], self.clock.now_ms()
-        least_ms = self.rules.orphan_min_age_ms if entry is None else self.rules.retry_interval_ms
         is_held = entry is not None and entry.is_held(now_ms)
-        unfinished = [each for each in started if not is_held and now_ms - each.event_timestamp_ms > least_ms]
+        unfinished = [
+            each
+            for each in started
+            if not is_held and now_ms - each.event_timestamp_ms > self._least_age_ms(each, entry)
+        ]
         left = {each.segment_id.segment_id for each in unfinished}
         return unfinished, frozenset(each.segment_id.segment_id for each in started) - left
+
+    def _least_age_ms(self, started: RemoteSegment, entry: ScheduledPartition | None) -> int:
+        """Of a copy that nobody goes on with. A schedule tells it of what was begun under a lease of its own: one that
+        has ended by itself, or whose end was a failure. A run without the schedule may copy beside it."""
+        begun_ms = started.event_timestamp_ms
+        is_told = entry is not None and (
+            (entry.lease is not None and begun_ms < entry.lease.expires_ms)
+            or (entry.failed_ms is not None and begun_ms <= entry.failed_ms)
+        )
+        return self.rules.retry_interval_ms if is_told else self.rules.orphan_min_age_ms
 
     def _plan(
         self,

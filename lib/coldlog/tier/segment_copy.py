@@ -61,8 +61,9 @@ class SegmentCopier:
     require: Callable[[TopicIdPartition], None] = _nothing
     """Asked before each durable step: raises where the partition is no longer ours."""
 
-    def copy(self, source: SourceSegment) -> None:
-        """The segment is in the archive, and announced, when this returns."""
+    def copy(self, source: SourceSegment) -> RemoteLogSegmentId:
+        """The segment, of that id, is in the archive, and announced, when this returns; whether the event counts is
+        told by the log."""
         segment_id = RemoteLogSegmentId(topic_id_partition=source.partition, segment_id=self.new_id())
         self.require(source.partition)
         self.events.append(self._started(segment_id, source))
@@ -74,6 +75,7 @@ class SegmentCopier:
         self._announce(segment_id, _FINISHED)
         # Whoever slept over the end of the lease before that event has announced nothing.
         self.require(source.partition)
+        return segment_id
 
     def delete(self, segment: RemoteSegment) -> None:
         """The segment is gone, and announced so, when this returns; a deletion that was begun is gone on with."""
