@@ -422,6 +422,15 @@ def test_store_that_stays_down_while_it_is_cleaned_up_too_leaves_that_to_the_nex
     assert "deleted by the next run" in failed.why
     assert [each.state for each in tier.segments()[ORDERS]] == [DELETING]
     assert len(tier.objects()) == 1
+    announced = list[str]()
+
+    def down_and_told(step: str) -> None:
+        announced.extend([step] if "event" in step else [])
+        down(step)
+
+    tier.break_at = down_and_told
+    assert only(tier.copy()).outcome is CopyOutcome.RETRIABLE
+    assert announced == []
     tier.break_at = lambda _: None
     again = only(tier.copy())
     assert (again.cleaned_count, again.copied_count) == (1, 2)

@@ -251,6 +251,23 @@ def test_partition_that_fails_harms_no_other_and_is_tried_again_after_the_retry_
     tier.require_sound()
 
 
+def test_deletion_is_announced_once_however_often_it_is_tried(tier: Tier) -> None:
+    down, announced = RetriableError("the store is down"), list[str]()
+
+    def fail(step: str) -> None:
+        announced.extend([step] if step.startswith("event") and not step.endswith("done") else [])
+        if step.startswith("delete"):
+            raise down
+
+    tier.break_at = fail
+    for _ in range(4):
+        assert only(tier.expire(150 * 60_000)).outcome is ExpiryOutcome.RETRIABLE
+    assert announced == [f"event {DELETING}"]
+    tier.break_at = lambda _: None
+    assert only(tier.expire(150 * 60_000)).deleted_count == 1
+    assert tier.segments()[ORDERS][0].state is DELETED
+
+
 def test_lineage_that_cannot_be_read_lets_nothing_expire(tier: Tier) -> None:
     newest = max((tier.archive / ROOT_DIRECTORY).glob("*/*.leader_epoch_checkpoint"))
     newest.write_bytes(b"damaged")
