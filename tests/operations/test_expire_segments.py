@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,10 @@ from coldlog.operations.tier_schedule import TierSchedule, TierTask
 from coldlog.tables.small_table import SmallTable
 from coldlog.tables.tier_partitions import TIER_PARTITIONS
 from coldlog.tier.expiry import Retention
+from coldlog.tier.quota_config import QuotaConfig
 from coldlog.tier.remote_segments import join_lineage
 from copying_tier import ORDERS, BreakAt, KilledError, Tier
+from virtual_clock import VirtualClock
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 NOW = 1_700_000_000_000
@@ -491,8 +494,42 @@ def test_two_that_expire_at_once_share_no_partition(tier: Tier) -> None:
     assert tier.expire(1).deleted_count == 3
 
 
-def test_expiry_beside_a_copy_goes_on_whatever_the_quota_of_the_copy_is(tier: Tier) -> None:
-    """Between any two steps of a copy that waits."""
+@dataclass(slots=True)
+class WatchedClock(VirtualClock):
+    """`on_wait` is called at the first wait, while whoever waits has its turn and its lease."""
+
+    on_wait: Callable[[], None] = lambda: None
+
+    def wait_ms(self, duration_ms: int) -> None:
+        first, self.on_wait = self.on_wait, lambda: None
+        first()
+        VirtualClock.wait_ms(self, duration_ms)
+
+
+def test_copy_that_waits_for_its_quota_never_stalls_expiry(tmp_path: Path) -> None:
+    tier, clock = Tier(root=tmp_path), WatchedClock(time_ms=NOW)
+    tier.clock = clock
+    write_partition(tier.logs, "orders", 0, [segment(n * 10, NOW - (4 - n) * HOUR) for n in range(5)])
+    for committed in (20, 50):
+        write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): committed})
+        if committed == 20:
+            tier.copy(tier.schedule("copier"))
+    expired = list[tuple[int, int, list[int]]]()
+
+    def expire_once() -> None:
+        copied = [start for start, _ in tier.finished()]
+        expired.append((tier.expire(150 * 60_000).deleted_count, clock.time_ms, copied))
+
+    clock.on_wait = expire_once
+    summary = tier.copy(tier.schedule("another", ignores_times=True), threads=1, quota=QuotaConfig(bytes_per_second=1))
+    # One segment was copied at once; the second one waits for it to be paid for.
+    assert expired == [(2, NOW, [0, 10, 20])]
+    assert (summary.copied_count, summary.throttle.waited_count, clock.waits[0]) == (2, 1, 1_000)
+    assert tier.finished() == [(20, 29), (30, 39)]
+    tier.require_sound()
+
+
+def test_expiry_goes_on_between_any_two_steps_of_a_copy(tier: Tier) -> None:
     leave_started(tier)
     tier.clock.time_ms += 60_000
     expired = list[int]()
