@@ -19,6 +19,8 @@ from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoi
 from builders.segment_builder import Batch, Record, Segment, build_segment
 from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY
 from coldlog.errors import RetriableError
+from coldlog.formats.remote_log_events import SegmentMetadataEvent
+from coldlog.formats.remote_log_metadata import decode_event
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.operations.copy_partition import CopyOutcome
 from coldlog.operations.tier_schedule import TierSchedule, TierTask
@@ -29,6 +31,7 @@ from virtual_clock import most_over_quota
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 BYTES_PER_SECOND = 400
+QUOTA = QuotaConfig(bytes_per_second=BYTES_PER_SECOND)
 BREAKS = st.one_of(st.none(), st.tuples(st.integers(1, 16), st.booleans()))
 """At which step, and whether it is a kill (else the store fails)."""
 STEPS = st.integers(3, 16)
@@ -90,13 +93,8 @@ class TieredLog(RuleBasedStateMachine):
     @precondition(lambda self: self._has_something_to_copy)
     @rule(breaks=BREAKS, ignores_times=st.booleans())
     def copy(self, breaks: tuple[int, bool] | None, ignores_times: bool) -> None:
-        """A run of the job, whole or up to where it breaks; then the quota of the run is looked at."""
-        before = {each.segment_id for each in self._segments()}
+        """A run of the job, whole or up to where it breaks."""
         self._copy(breaks, ignores_times)
-        begun = [each for each in self._segments() if each.segment_id not in before]
-        paced = sorted((each.event_timestamp_ms, each.size_bytes) for each in begun)
-        largest = max((size_bytes for _, size_bytes in paced), default=0)
-        assert most_over_quota(paced, BYTES_PER_SECOND) <= largest + 1
 
     @precondition(lambda self: self._segments())
     @rule(breaks=BREAKS, retention_s=st.sampled_from((0, 0, 10, 40)), passes=st.booleans())
@@ -109,7 +107,7 @@ class TieredLog(RuleBasedStateMachine):
     def copy_that_meets_another_run(self, step: int, meeting: Meeting) -> None:
         """Of a run that meets another one nothing is known but what the invariants say."""
         with self._meeting(step, meeting):
-            self.tier.copy(self._schedule(ignores_times=True))
+            self.tier.copy(self._schedule(ignores_times=True), quota=QUOTA)
 
     @precondition(lambda self: self._segments())
     @rule(step=STEPS, meeting=MEETINGS)
@@ -148,7 +146,7 @@ class TieredLog(RuleBasedStateMachine):
         self._break(breaks)
         schedule = self._schedule(ignores_times=ignores_times)
         try:
-            (ended,) = self.tier.copy(schedule, quota=QuotaConfig(bytes_per_second=BYTES_PER_SECOND)).partitions
+            (ended,) = self.tier.copy(schedule, quota=QUOTA).partitions
         except KilledError:
             self.killed.add(schedule.options.holder)
         except RetriableError:
@@ -242,6 +240,20 @@ class TieredLog(RuleBasedStateMachine):
         finished = [each for each in self._segments() if each.state is FINISHED]
         offsets = [offset for each in finished for offset in range(each.start_offset, each.end_offset + 1)]
         assert len(offsets) == len(set(offsets))
+
+    @invariant()
+    def quota_is_kept_over_all_that_was_ever_begun(self) -> None:
+        """By all runs together, those that met others or were killed too."""
+        if not hasattr(self, "root") or not self._segments():
+            return
+        begun = list[tuple[int, int]]()
+        with self.tier.opened_events() as log:
+            for _, value in log.open_reader().read_new():
+                event = decode_event(value or b"")
+                if isinstance(event, SegmentMetadataEvent):
+                    begun.append((event.event_timestamp_ms, event.size_bytes))
+        largest = max((size_bytes for _, size_bytes in begun), default=0)
+        assert most_over_quota(sorted(begun), BYTES_PER_SECOND) <= largest
 
     @invariant()
     def schedule_is_sane(self) -> None:
