@@ -111,6 +111,21 @@ def test_what_lies_below_a_log_start_that_was_supplied_goes(tier: Tier) -> None:
     summary = tier.expire(sources={"supplied_log_starts": {("orders", 0): 25, ("payments", 0): 99}})
     assert reasons(summary) == {"log_start": 2}
     assert tier.finished() == [(20, 29), (30, 39)]
+    # Behind what is gone: the rest of the segment is still there.
+    assert (only(summary).log_start_offset, tier.log_start(), retrieved(tier)) == (20, 20, (20, 39))
+
+
+def test_log_start_is_there_before_anything_below_a_supplied_one_is_deleted(tier: Tier) -> None:
+    seen = list[int | None]()
+    tier.break_at = lambda step: seen.append(tier.log_start()) if "delete" in step or "event" in step else None
+    supplied = {"supplied_log_starts": {("orders", 0): 25}}
+    assert tier.expire(sources=supplied).deleted_count == 2
+    assert set(seen) == {20}
+    tier.break_at = lambda _: None
+    assert only(tier.expire(sources=supplied)).log_start_offset is None
+    # A lower one that is supplied later moves nothing back.
+    assert tier.expire(sources={"supplied_log_starts": {("orders", 0): 5}}).deleted_count == 0
+    assert tier.log_start() == 20
 
 
 def test_log_start_of_a_broker_that_does_not_tier_takes_nothing_along_unless_that_is_wanted(tier: Tier) -> None:

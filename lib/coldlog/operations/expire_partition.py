@@ -3,7 +3,8 @@
 First it is planned (`tier.expiry`): what a run before left, what is expired, what belongs to nothing. Then, in this
 order, each step durable before the next one:
 
-1. The log start moves on, in the table `tier_partitions`: from then on nobody is to read what is deleted next.
+1. The log start moves on, in the table `tier_partitions`: from then on nobody is to read what is deleted next, be it
+   below a log start that was supplied.
 2. Each segment: event DELETE_SEGMENT_STARTED, its objects, event DELETE_SEGMENT_FINISHED.
 3. Objects that belong to nothing.
 
@@ -151,15 +152,16 @@ class PartitionExpirer:
             return ExpiryOutcome.NOT_OURS
         unfinished, being_copied = self._judge_started(segments, entry)
         plan = self._plan(partition, segments, unfinished, being_copied)
-        work.log_start_offset, work.held_back = plan.log_start_offset, plan.held_back
+        start = self._log_start(partition, plan)
+        work.log_start_offset, work.held_back = start, plan.held_back
         deletions = self._list_deletions(segments, unfinished, plan)
         work.planned = tuple(_deleted(segment, reason) for segment, reason in deletions.values())
         self._find_foreign(work, being_copied)
         if self.rules.is_dry_run:
             return ExpiryOutcome.PLANNED
-        if plan.log_start_offset is not None:
+        if start is not None:
             self.copier.require(partition)
-            self.partitions.advance(partition, plan.log_start_offset)
+            self.partitions.advance(partition, start)
         for segment, _ in deletions.values():
             if segment.state is _STARTED and not self._is_unfinished(segment):
                 continue
@@ -220,6 +222,13 @@ class PartitionExpirer:
             now_ms=self.clock.now_ms(),
             passes_future_timestamps=self.rules.passes_future_timestamps,
         )
+
+    def _log_start(self, partition: TopicIdPartition, plan: ExpiryPlan) -> int | None:
+        """Behind all that the walk deletes, also below a log start that was supplied, which nobody else may know; None:
+        as now."""
+        below = (each.segment.end_offset + 1 for each in plan.expired if each.reason is ExpiryReason.LOG_START)
+        start = max(plan.log_start_offset or 0, *below, 0)
+        return start if start > self.log_starts.get(partition, 0) else None
 
     def _list_deletions(
         self, segments: tuple[RemoteSegment, ...], unfinished: list[RemoteSegment], plan: ExpiryPlan
