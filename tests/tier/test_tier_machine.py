@@ -21,6 +21,7 @@ from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY
 from coldlog.errors import RetriableError
 from coldlog.formats.remote_log_events import SegmentMetadataEvent
 from coldlog.formats.remote_log_metadata import decode_event
+from coldlog.model.ids import TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.operations.copy_partition import CopyOutcome
 from coldlog.operations.tier_schedule import TierSchedule, TierTask
@@ -32,9 +33,11 @@ from virtual_clock import most_over_quota
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 BYTES_PER_SECOND = 400
 QUOTA = QuotaConfig(bytes_per_second=BYTES_PER_SECOND)
-BREAKS = st.one_of(st.none(), st.tuples(st.integers(1, 16), st.booleans()))
+PAYMENTS = replace(ORDERS, topic="payments")
+PLACES = (ORDERS, PAYMENTS)
+BREAKS = st.one_of(st.none(), st.tuples(st.integers(1, 32), st.booleans()))
 """At which step, and whether it is a kill (else the store fails)."""
-STEPS = st.integers(3, 16)
+STEPS = st.integers(3, 32)
 MEETINGS = st.sampled_from(
     [
         (sleeps, meets_copy, breaks)
@@ -49,7 +52,8 @@ Meeting = tuple[bool, bool, tuple[int, bool] | None]
 
 
 class TieredLog(RuleBasedStateMachine):
-    """The model: every segment that was ever closed, and the offset before which retention let go of records."""
+    """The model: every segment that was ever closed, and the offset before which retention let go of records. Beside
+    it lies another partition with the same records, which its broker keeps: both have one quota and one schedule."""
 
     @initialize()
     def begin(self) -> None:
@@ -146,7 +150,7 @@ class TieredLog(RuleBasedStateMachine):
         self._break(breaks)
         schedule = self._schedule(ignores_times=ignores_times)
         try:
-            (ended,) = self.tier.copy(schedule, quota=QUOTA).partitions
+            ended, _ = self.tier.copy(schedule, quota=QUOTA).partitions
         except KilledError:
             self.killed.add(schedule.options.holder)
         except RetriableError:
@@ -220,9 +224,8 @@ class TieredLog(RuleBasedStateMachine):
         if not hasattr(self, "root"):
             return
         objects, true = self.tier.objects(), {each.start_offset: each for each in self.closed}
-        known, late = self._segments(), 0
-        for each in known:
-            stem = stem_of(ORDERS, each)
+        known, late = {stem_of(place, each): each for place in PLACES for each in self._segments(place)}, 0
+        for stem, each in known.items():
             if each.state is FINISHED:
                 log = (self.tier.archive / ROOT_DIRECTORY / f"{stem}.log").read_bytes()
                 assert log == build_segment(true[each.start_offset].batches)
@@ -231,15 +234,16 @@ class TieredLog(RuleBasedStateMachine):
             late += each.state is DELETED and stem in objects
         # Who sleeps over the end of its lease amid a put puts that one object, which no reader of the events sees.
         assert late <= self.slept
-        assert objects.keys() <= {stem_of(ORDERS, each) for each in known}
+        assert objects.keys() <= known.keys()
 
     @invariant()
     def no_offset_is_served_twice(self) -> None:
         if not hasattr(self, "root"):
             return
-        finished = [each for each in self._segments() if each.state is FINISHED]
-        offsets = [offset for each in finished for offset in range(each.start_offset, each.end_offset + 1)]
-        assert len(offsets) == len(set(offsets))
+        for place in PLACES:
+            finished = [each for each in self._segments(place) if each.state is FINISHED]
+            offsets = [offset for each in finished for offset in range(each.start_offset, each.end_offset + 1)]
+            assert len(offsets) == len(set(offsets))
 
     @invariant()
     def quota_is_kept_over_all_that_was_ever_begun(self) -> None:
@@ -281,8 +285,8 @@ class TieredLog(RuleBasedStateMachine):
     def _end(self) -> int:
         return self.closed[-1].end_offset + 1 if self.closed else 0
 
-    def _segments(self) -> tuple[RemoteSegment, ...]:
-        return self.tier.segments().get(ORDERS, ())
+    def _segments(self, place: TopicIdPartition = ORDERS) -> tuple[RemoteSegment, ...]:
+        return self.tier.segments().get(place, ())
 
     def _break(self, breaks: tuple[int, bool] | None) -> None:
         if breaks is None:
@@ -296,7 +300,9 @@ class TieredLog(RuleBasedStateMachine):
         active = Segment(batches=(Batch(base_offset=self._end, records=(Record(timestamp_ms=0, value=b"a"),)),))
         gone = sum(each.end_offset < self.local_from for each in self.closed)
         write_partition(self.tier.logs, "orders", 0, [*self.closed, active], first=gone)
-        write_offset_checkpoint(self.tier.logs / HIGH_WATERMARKS, {("orders", 0): self.high_watermark})
+        write_partition(self.tier.logs, PAYMENTS.topic, 0, [*self.closed, active])
+        names = (place.topic for place in PLACES)
+        write_offset_checkpoint(self.tier.logs / HIGH_WATERMARKS, {(name, 0): self.high_watermark for name in names})
 
 
 TieredLog.TestCase.settings = settings(max_examples=30, stateful_step_count=18, deadline=None)
