@@ -11,6 +11,7 @@ from typing import Any
 from coldlog.archive.layout import SegmentFileKind
 from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
 from coldlog.archive.metadata_log import METADATA_TOPIC
+from coldlog.archive.metadata_log_writer import has_marker
 from coldlog.archive.object_writer import Content, WritableStore
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.remote_log_events import Event
@@ -83,7 +84,8 @@ class Tier:
 
     def open_archive(self) -> WritableStore:
         """As the jobs open it."""
-        values = settings_of({"archive.uri": self.uri or str(self.archive)}, "a test")
+        names = {"archive.uri": self.uri or str(self.archive), "metadata.uri": str(self.metadata)}
+        values = settings_of(names, "a test")
         return open_tier_archive(replace(values, s3=self.s3))
 
     def copy(self, schedule: TierSchedule | None = None, **changes: object) -> CopySummary:
@@ -135,7 +137,9 @@ class Tier:
             yield events
 
     def segments(self) -> dict[TopicIdPartition, tuple[RemoteSegment, ...]]:
-        """What the events say, by partition."""
+        """What the events say, by partition; no log of them is begun here."""
+        if not has_marker(str(self.metadata)):
+            return {}
         with self.opened_events() as events:
             known = KnownEventLog(events)
         assert self.may_drop_events or known.dropped_count == 0

@@ -168,6 +168,23 @@ def test_disk_that_fails_is_told_by_what_may_help(
     assert names(store) == []
 
 
+def test_directory_that_is_gone_amid_the_work_is_not_made_again(tmp_path: Path) -> None:
+    """A disk that is unmounted while a copy runs."""
+    store = open_archive_for_writing(str(tmp_path / "mount"))
+    store.put("orders-0/a", BytesContent(b"x"))
+    (tmp_path / "mount").rename(tmp_path / "away")
+    with pytest.raises(RetriableError, match="is it mounted"):
+        store.put("orders-0/b", BytesContent(b"x"))
+    with pytest.raises(RetriableError, match="is it mounted"):
+        store.delete("orders-0/a")
+    assert not (tmp_path / "mount").exists()
+    with pytest.raises(RetriableError, match="is it mounted"):
+        open_archive_for_writing(str(tmp_path / "mount"), may_begin=False)
+    (tmp_path / "away").rename(tmp_path / "mount")
+    store.put("orders-0/b", BytesContent(b"x"))
+    assert names(store) == ["orders-0/a", "orders-0/b"]
+
+
 S3Strike = Callable[[Request], bool]
 
 

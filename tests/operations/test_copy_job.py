@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +13,16 @@ import pytest
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.metadata_log_writer import holding_jobs_lock
+from coldlog.console import human_duration
 from coldlog.entry_point import job_argument_parser, run_plain_job
-from coldlog.operations.copy_job import add_copy_options, copy
-from coldlog.settings_sources import REPOSITORY
+from coldlog.formats.limits import DecodeLimits
+from coldlog.operations.copy_job import add_copy_options, copy, copy_options
+from coldlog.operations.copy_segments import CopyOptions
+from coldlog.operations.tier_assignments import Assignments, Role
+from coldlog.settings_sources import REPOSITORY, settings_of
+from coldlog.tier.clock import Clock
+from coldlog.tier.quota_config import QuotaConfig
+from virtual_clock import VirtualClock
 
 
 def segment(first: int) -> Segment:
@@ -38,8 +47,9 @@ def arguments(tmp_path: Path) -> list[str]:
     return [each for key, value in settings.items() for each in ("--set", f"{key}={value}")]
 
 
-def run(arguments: list[str]) -> int:
-    return run_plain_job(copy, add_copy_options(job_argument_parser("copy_segments: which?")), arguments)
+def run(arguments: list[str], clock: Clock | None = None) -> int:
+    parser = add_copy_options(job_argument_parser("copy_segments: which?"))
+    return run_plain_job(lambda job: copy(job, clock), parser, arguments)
 
 
 def test_run_tells_what_it_copied_and_the_next_one_finds_nothing(
@@ -149,3 +159,110 @@ def test_assignments_that_say_something_else_are_refused(
     assert told in capsys.readouterr().err
     assert run([*arguments, "--set", f"tier.assignments={tmp_path / 'none.csv'}"]) == 2
     assert "tier.assignments cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_mount_point_there", [False, True])
+def test_archive_that_is_not_mounted_is_not_begun_anew_and_copied_to_when_it_is_back(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], is_mount_point_there: bool
+) -> None:
+    assert run([*arguments, "--set", "copy.topics=none"]) == 0
+    archive, away = tmp_path / "archive", tmp_path / "away"
+    assert list(archive.iterdir()) == [archive / "kafka-tiered-storage"]
+    archive.rename(away)
+    if is_mount_point_there:
+        archive.mkdir()
+    assert run(arguments) == 1
+    told = capsys.readouterr()
+    assert "retriable" in told.out
+    assert "is it mounted?" in told.out
+    assert not archive.exists() or not list(archive.iterdir())
+    if is_mount_point_there:
+        archive.rmdir()
+    away.rename(archive)
+    assert run(arguments) == 0
+    assert len(list(archive.glob("*/orders-0-*/*.log"))) == 2
+
+
+def test_archive_that_cannot_be_made_in_the_first_run_can_be_in_the_second(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr("coldlog.archive.local_writer.make_directories", fail)
+        assert run(arguments) == 1
+    assert run(arguments) == 0
+    assert len(list((tmp_path / "archive").glob("*/orders-0-*/*.log"))) == 2
+
+
+def test_log_of_events_that_is_not_mounted_is_begun_anew_only_by_whoever_says_so(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 0
+    metadata, away = tmp_path / "metadata", tmp_path / "away"
+    metadata.rename(away)
+    metadata.mkdir()
+    assert run(arguments) == 1
+    assert "is metadata.uri mounted?" in capsys.readouterr().err
+    assert not list(metadata.iterdir())
+    assert len(list((tmp_path / "archive").glob("*/orders-0-*/*.log"))) == 2
+    metadata.rmdir()
+    away.rename(metadata)
+    assert run(arguments) == 0
+    metadata.rename(away)
+    metadata.mkdir()
+    (metadata / "coldlog-metadata-log").touch()
+    assert run(arguments) == 0
+    assert len(list((tmp_path / "archive").glob("*/orders-0-*/*.log"))) == 4
+
+
+def test_every_bound_of_the_settings_is_that_of_the_copy(tmp_path: Path) -> None:
+    roles = tmp_path / "roles.csv"
+    roles.write_text("topic,partition,role\norders,0,leader\n")
+    values = {
+        "broker.id": "7",
+        "copy.topics": "orders, pay*",
+        "copy.fairness": "true",
+        "copy.assume_committed": "true",
+        "remote.log.manager.copier.thread.pool.size": "3",
+        "remote.log.manager.copy.max.bytes.per.second": "10MiB",
+        "remote.log.manager.copy.quota.window.num": "13",
+        "remote.log.manager.copy.quota.window.size.seconds": "2",
+        "upload.rate.limit.bytes.per.second": "5MiB",
+        "index.window_bytes": "2MiB",
+        "index.max_batch_bytes": "17MiB",
+        "index.max_decompressed_bytes": "19MiB",
+        "tier.assignments": str(roles),
+    }
+    assert copy_options(settings_of(values, "a test")) == CopyOptions(
+        broker_id=7,
+        quota=QuotaConfig(bytes_per_second=10 << 20, window_count=13, window_ms=2_000),
+        limits=DecodeLimits(max_batch_bytes=17 << 20, max_decompressed_bytes=19 << 20),
+        topics=("orders", "pay*"),
+        assignments=Assignments({("orders", 0): Role.LEADER}),
+        threads=3,
+        is_fair=True,
+        assumes_committed=True,
+        bytes_per_second_in_segment=5 << 20,
+        window_bytes=2 << 20,
+    )
+    by_default = copy_options(settings_of({"broker.id": "7"}, "a test"))
+    assert (by_default.quota, by_default.is_fair, by_default.bytes_per_second_in_segment) == (
+        QuotaConfig(),
+        False,
+        None,
+    )
+
+
+def test_throttling_is_told(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size_bytes = (tmp_path / "logs" / "orders-0" / f"{0:020d}.log").stat().st_size
+    clock, quota = VirtualClock(), f"remote.log.manager.copy.max.bytes.per.second={-(-size_bytes // 90)}"
+    assert run([*arguments, "--set", quota], clock) == 0
+    told = capsys.readouterr().err
+    assert "2 segments copied" in told
+    waited_ms = sum(clock.waits)
+    assert 85_000 < waited_ms < 95_000
+    assert f"throttled {human_duration(waited_ms / 1000)} in 1 waits" in told
+    assert run([*arguments, "--set", quota], clock) == 0
+    assert "throttled" not in capsys.readouterr().err

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,7 +18,9 @@ from builders.mirror_writer import golden_topics
 from builders.segment_builder import Batch, Record, Segment, abort_marker, build_batch
 from builders.side_files import build_leader_epoch_checkpoint
 from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
+from coldlog.archive.log_windows import LogFile, LogWindow, iter_log_windows
 from coldlog.archive.metadata_log import METADATA_TOPIC
+from coldlog.archive.object_store import ObjectStore
 from coldlog.archive.open_archive import open_archive_for_writing
 from coldlog.errors import ArchiveError, RetriableError, UsageError
 from coldlog.formats.leader_epoch_checkpoint import read_leader_epoch_checkpoint
@@ -28,6 +32,8 @@ from coldlog.reader import OffsetReader
 from coldlog.tables.discrepancies import DISCREPANCIES
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.small_table import SmallTable
+from coldlog.tables.tier_quotas import TIER_QUOTAS
 from coldlog.tables.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tier.quota_config import QuotaConfig
 from copying_tier import OPTIONS, ORDERS, BreakAt, KilledError, Tier, stem_of
@@ -416,6 +422,15 @@ def test_store_that_stays_down_while_it_is_cleaned_up_too_leaves_that_to_the_nex
     assert "deleted by the next run" in failed.why
     assert [each.state for each in tier.segments()[ORDERS]] == [DELETING]
     assert len(tier.objects()) == 1
+    announced = list[str]()
+
+    def down_and_told(step: str) -> None:
+        announced.extend([step] if "event" in step else [])
+        down(step)
+
+    tier.break_at = down_and_told
+    assert only(tier.copy()).outcome is CopyOutcome.RETRIABLE
+    assert announced == []
     tier.break_at = lambda _: None
     again = only(tier.copy())
     assert (again.cleaned_count, again.copied_count) == (1, 2)
@@ -493,6 +508,49 @@ def test_trickle_beside_a_firehose_gets_its_turn_behind_one_segment_if_places_ar
     assert [seconds for seconds, topic in in_time if topic == "trickle"] == [turn]
     assert set(outcomes(summary).values()) == {CopyOutcome.DONE}
     assert summary.throttle.gave_up_count == (19 if is_fair else 0)
+
+
+def test_quota_and_reads_are_spent_on_what_is_copied_alone(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One partition is damaged, one lacks a snapshot; the third is copied without having to wait for them."""
+    for topic in ("damaged", "lacking"):
+        write_partition(tier.logs, topic, 0, [segment(0), segment(10)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 19, ("damaged", 0): 20, ("lacking", 0): 20})
+    log = tier.logs / "damaged-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1] + b"x")
+    (tier.logs / "lacking-0" / f"{10:020d}.snapshot").unlink()
+    verified = watch_verified_logs(monkeypatch)
+    quota = QuotaConfig(bytes_per_second=1)
+    summary = tier.copy(tier.schedule(), threads=1, quota=quota)
+    assert outcomes(summary) == {
+        "damaged-0": CopyOutcome.DAMAGED,
+        "lacking-0": CopyOutcome.HELD_BACK,
+        "orders-0": CopyOutcome.DONE,
+    }
+    assert (summary.copied_count, summary.throttle.waited_count, tier.clock.waits) == (1, 0, [])
+    (row,) = SmallTable(uri=str(tier.warehouse), table=TIER_QUOTAS).read()
+    assert row["taken_bytes"] == summary.copied_bytes
+    assert verified == [f"damaged-0/{0:020d}.log", f"orders-0/{0:020d}.log"]
+
+
+def test_log_is_verified_once_though_its_partition_gives_its_place_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier, verified = Tier(root=tmp_path), watch_verified_logs(monkeypatch)
+    size_bytes = write_firehose(tier)
+    summary = tier.copy(threads=1, is_fair=True, quota=QuotaConfig(bytes_per_second=size_bytes))
+    assert (summary.throttle.gave_up_count, len(verified), len(set(verified))) == (19, 21, 21)
+
+
+def watch_verified_logs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the logs that are read before they are copied."""
+    verified, original = list[str](), iter_log_windows
+
+    def watched(store: ObjectStore, log: LogFile, **how: Any) -> Iterator[LogWindow]:
+        verified.append(log.name)
+        return original(store, log, **how)
+
+    monkeypatch.setattr("coldlog.tier.source_segment.iter_log_windows", watched)
+    return verified
 
 
 def test_many_threads_keep_one_quota(tmp_path: Path) -> None:

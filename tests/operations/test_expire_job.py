@@ -86,6 +86,22 @@ def test_plan_is_printed_then_done_and_the_next_run_finds_nothing(
     assert capsys.readouterr().out == "nothing has expired\n"
 
 
+@pytest.mark.parametrize("option", [[], ["--dry-run"]])
+def test_archive_that_is_not_mounted_is_not_made_and_nothing_of_it_is_announced_deleted(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], option: list[str]
+) -> None:
+    archive, away = tmp_path / "archive", tmp_path / "away"
+    archive.rename(away)
+    arguments += ["--set", f"retention.ms={3 * DAY}", "--all"]
+    assert run([*arguments, *option]) == 1
+    assert "is it mounted?" in capsys.readouterr().out
+    assert not archive.exists()
+    away.rename(archive)
+    assert run(arguments) == 0
+    assert "2 segments deleted" in capsys.readouterr().err
+    assert logs_of(tmp_path) == [20]
+
+
 def test_retention_of_a_topic_is_taken_from_the_file(arguments: list[str], tmp_path: Path) -> None:
     retentions = tmp_path / "retentions.csv"
     retentions.write_text(f"topic,retention_ms,retention_bytes\norders,{7 * DAY},-1\npayments,1,1\n")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from coldlog.errors import RetriableError
 from coldlog.formats.remote_log_events import SegmentUpdateEvent
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.operations import expire_partition
+from coldlog.operations.copy_partition import CopyOutcome
 from coldlog.operations.event_logs import KnownEventLog
 from coldlog.operations.expire_partition import ExpiryOutcome, PartitionExpiry, iter_reasons
 from coldlog.operations.expire_segments import ExpirySummary
@@ -25,8 +27,10 @@ from coldlog.operations.tier_schedule import TierSchedule, TierTask
 from coldlog.tables.small_table import SmallTable
 from coldlog.tables.tier_partitions import TIER_PARTITIONS
 from coldlog.tier.expiry import Retention
+from coldlog.tier.quota_config import QuotaConfig
 from coldlog.tier.remote_segments import join_lineage
 from copying_tier import ORDERS, BreakAt, KilledError, Tier
+from virtual_clock import VirtualClock
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 NOW = 1_700_000_000_000
@@ -107,6 +111,21 @@ def test_what_lies_below_a_log_start_that_was_supplied_goes(tier: Tier) -> None:
     summary = tier.expire(sources={"supplied_log_starts": {("orders", 0): 25, ("payments", 0): 99}})
     assert reasons(summary) == {"log_start": 2}
     assert tier.finished() == [(20, 29), (30, 39)]
+    # Behind what is gone: the rest of the segment is still there.
+    assert (only(summary).log_start_offset, tier.log_start(), retrieved(tier)) == (20, 20, (20, 39))
+
+
+def test_log_start_is_there_before_anything_below_a_supplied_one_is_deleted(tier: Tier) -> None:
+    seen = list[int | None]()
+    tier.break_at = lambda step: seen.append(tier.log_start()) if "delete" in step or "event" in step else None
+    supplied = {"supplied_log_starts": {("orders", 0): 25}}
+    assert tier.expire(sources=supplied).deleted_count == 2
+    assert set(seen) == {20}
+    tier.break_at = lambda _: None
+    assert only(tier.expire(sources=supplied)).log_start_offset is None
+    # A lower one that is supplied later moves nothing back.
+    assert tier.expire(sources={"supplied_log_starts": {("orders", 0): 5}}).deleted_count == 0
+    assert tier.log_start() == 20
 
 
 def test_log_start_of_a_broker_that_does_not_tier_takes_nothing_along_unless_that_is_wanted(tier: Tier) -> None:
@@ -250,6 +269,23 @@ def test_partition_that_fails_harms_no_other_and_is_tried_again_after_the_retry_
     tier.require_sound()
 
 
+def test_deletion_is_announced_once_however_often_it_is_tried(tier: Tier) -> None:
+    down, announced = RetriableError("the store is down"), list[str]()
+
+    def fail(step: str) -> None:
+        announced.extend([step] if step.startswith("event") and not step.endswith("done") else [])
+        if step.startswith("delete"):
+            raise down
+
+    tier.break_at = fail
+    for _ in range(4):
+        assert only(tier.expire(150 * 60_000)).outcome is ExpiryOutcome.RETRIABLE
+    assert announced == [f"event {DELETING}"]
+    tier.break_at = lambda _: None
+    assert only(tier.expire(150 * 60_000)).deleted_count == 1
+    assert tier.segments()[ORDERS][0].state is DELETED
+
+
 def test_lineage_that_cannot_be_read_lets_nothing_expire(tier: Tier) -> None:
     newest = max((tier.archive / ROOT_DIRECTORY).glob("*/*.leader_epoch_checkpoint"))
     newest.write_bytes(b"damaged")
@@ -262,18 +298,21 @@ def test_lineage_that_cannot_be_read_lets_nothing_expire(tier: Tier) -> None:
 # Copies that were not finished, and what belongs to nothing.
 
 
-def leave_started(tier: Tier) -> None:
-    """A copy that was killed before its last object."""
-    for n in (40, 50):
-        write_partition(tier.root / f"grown-{n}", "orders", 0, [segment(x * 10, NOW) for x in range(n // 10 + 2)])
-    grown = tier.root / "grown-40" / "orders-0"
+def grow(tier: Tier) -> None:
+    """The active segment is closed, and another begun."""
+    grown = write_partition(tier.root / "grown", "orders", 0, [segment(n * 10, NOW) for n in range(6)])
     for path in grown.iterdir():
         (tier.logs / "orders-0" / path.name).write_bytes(path.read_bytes())
     write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 60})
-    tier.break_at = BreakAt(8, KilledError())
+
+
+def leave_started(tier: Tier) -> None:
+    """A copy that was killed before its last object, with its lease."""
+    grow(tier)
+    tier.break_at, tier.breaks_tables = BreakAt(10, KilledError()), True
     with pytest.raises(KilledError):
         tier.copy(tier.schedule("copier"), threads=1)
-    tier.break_at = lambda _: None
+    tier.break_at, tier.breaks_tables = lambda _: None, False
     assert tier.segments()[ORDERS][-1].state is STARTED
 
 
@@ -285,10 +324,51 @@ def test_copy_that_is_under_way_is_left_alone_for_as_long_as_its_lease_lives(tie
     assert leases.partitions == (ORDERS,)
     assert reasons(tier.expire()) == {}
     assert tier.segments()[ORDERS][-1].state is STARTED
+    leases.end(ORDERS, "the store is down")
     leases.close()
     assert reasons(tier.expire()) == {"copy_unfinished": 1}
     assert tier.segments()[ORDERS][-1].state is DELETED
     assert len(tier.objects()) == 4
+
+
+def test_copy_without_the_schedule_is_not_taken_for_one_that_a_lease_of_long_ago_left(tier: Tier) -> None:
+    """A run with another warehouse, or none: what the schedule tells is of other runs."""
+    assert [each.outcome.value for each in tier.copy(tier.schedule("copier")).partitions] == ["done"]
+    grow(tier)
+    tier.clock.time_ms += HOUR
+    met = list[dict[str, int]]()
+
+    def expire_meanwhile(step: str) -> None:
+        if step.startswith("put") and step.endswith(".index done"):
+            tier.break_at = lambda _: None
+            tier.clock.time_ms += HOUR
+            met.append(reasons(tier.expire()))
+            tier.break_at = expire_meanwhile
+
+    tier.break_at = expire_meanwhile
+    (copied,) = tier.copy(threads=1).partitions
+    assert (copied.outcome, copied.copied_count, met) == (CopyOutcome.DONE, 1, [{}])
+    assert tier.finished()[-1] == (40, 49)
+
+
+def test_copy_that_expiry_deleted_meanwhile_is_no_success_and_is_made_anew(tier: Tier) -> None:
+    grow(tier)
+
+    def expire_meanwhile(step: str) -> None:
+        if step.startswith("put") and step.endswith(".snapshot done"):
+            tier.break_at = lambda _: None
+            tier.clock.time_ms += DAY + 1
+            assert reasons(tier.expire()) == {"copy_unfinished": 1}
+
+    tier.break_at = expire_meanwhile
+    (copied,) = tier.copy(threads=1).partitions
+    assert (copied.outcome, copied.copied_count) == (CopyOutcome.RETRIABLE, 0)
+    assert "deleted by another run while it was copied" in copied.why
+    (again,) = tier.copy(threads=1).partitions
+    assert (again.outcome, again.copied_count) == (CopyOutcome.DONE, 1)
+    with tier.opened_events() as events:
+        known = KnownEventLog(events).segments_of(ORDERS)
+    assert [each.state for each in known if each.start_offset == 40] in ([DELETED, FINISHED], [FINISHED, DELETED])
 
 
 @pytest.mark.parametrize("look", ["find_orphans", "entries"])
@@ -429,8 +509,42 @@ def test_two_that_expire_at_once_share_no_partition(tier: Tier) -> None:
     assert tier.expire(1).deleted_count == 3
 
 
-def test_expiry_beside_a_copy_goes_on_whatever_the_quota_of_the_copy_is(tier: Tier) -> None:
-    """Between any two steps of a copy that waits."""
+@dataclass(slots=True)
+class WatchedClock(VirtualClock):
+    """`on_wait` is called at the first wait, while whoever waits has its turn and its lease."""
+
+    on_wait: Callable[[], None] = lambda: None
+
+    def wait_ms(self, duration_ms: int) -> None:
+        first, self.on_wait = self.on_wait, lambda: None
+        first()
+        VirtualClock.wait_ms(self, duration_ms)
+
+
+def test_copy_that_waits_for_its_quota_never_stalls_expiry(tmp_path: Path) -> None:
+    tier, clock = Tier(root=tmp_path), WatchedClock(time_ms=NOW)
+    tier.clock = clock
+    write_partition(tier.logs, "orders", 0, [segment(n * 10, NOW - (4 - n) * HOUR) for n in range(5)])
+    for committed in (20, 50):
+        write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): committed})
+        if committed == 20:
+            tier.copy(tier.schedule("copier"))
+    expired = list[tuple[int, int, list[int]]]()
+
+    def expire_once() -> None:
+        copied = [start for start, _ in tier.finished()]
+        expired.append((tier.expire(150 * 60_000).deleted_count, clock.time_ms, copied))
+
+    clock.on_wait = expire_once
+    summary = tier.copy(tier.schedule("another", ignores_times=True), threads=1, quota=QuotaConfig(bytes_per_second=1))
+    # One segment was copied at once; the second one waits for it to be paid for.
+    assert expired == [(2, NOW, [0, 10, 20])]
+    assert (summary.copied_count, summary.throttle.waited_count, clock.waits[0]) == (2, 1, 1_000)
+    assert tier.finished() == [(20, 29), (30, 39)]
+    tier.require_sound()
+
+
+def test_expiry_goes_on_between_any_two_steps_of_a_copy(tier: Tier) -> None:
     leave_started(tier)
     tier.clock.time_ms += 60_000
     expired = list[int]()

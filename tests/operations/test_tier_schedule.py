@@ -76,6 +76,39 @@ def test_run_takes_what_is_due_and_the_next_one_nothing_until_its_time_has_come(
     assert tier.schedule("two", retry_interval_ms=1).take_due(COPY, {A, B}).partitions == (A, B)
 
 
+def test_run_takes_some_at_a_time_and_more_when_half_of_them_are_done_but_nothing_twice(tier: Tier) -> None:
+    for partition in (C, B):
+        tier.schedule().take_due(COPY, {partition}).close()
+    leases = tier.schedule(ignores_times=True).take_due(COPY, {A, B, C}, at_most=2)
+    assert leases.partitions == (A, B)
+    assert leases.refill(2) == ()
+    leases.end(A, None)
+    assert (leases.refill(1), leases.refill(1), leases.partitions) == ((C,), (), (B, C))
+    leases.end(B, None)
+    leases.end(C, None)
+    leases.close()
+    tier.clock.time_ms += 60_000
+    assert leases.refill(0) == ()
+    entries = tier.schedule().entries(COPY).values()
+    assert [(each.lease, each.next_processing_ms) for each in entries] == [(None, tier.clock.now_ms() - 30_000)] * 3
+
+
+def test_table_that_does_not_answer_amid_a_run_is_asked_for_more_again(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases = tier.schedule().take_due(COPY, {A, B, C}, at_most=2)
+
+    def fail(*_: object) -> None:
+        raise RetriableError("the store is down")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SmallTable, "change", fail)
+        assert leases.refill(1) == ()
+        with pytest.raises(RetriableError):
+            leases.refill(0)
+    assert leases.refill(1) == (C,)
+
+
 def test_tasks_of_a_partition_have_schedules_of_their_own(tier: Tier) -> None:
     assert tier.schedule().take_due(COPY, {A}).partitions == (A,)
     assert tier.schedule("two").take_due(EXPIRE, {A}).partitions == (A,)
@@ -245,6 +278,41 @@ def test_change_that_meets_another_one_is_made_anew_over_it(tmp_path: Path) -> N
 
 
 # Copies by a schedule.
+
+
+def test_two_runs_share_what_is_due_and_each_of_them_goes_on_until_nothing_is(tmp_path: Path) -> None:
+    """One thread takes four of ten. While it has the first, the other run comes, and takes all that is left."""
+    tier, names = Tier(root=tmp_path), [f"topic-{number}" for number in range(10)]
+    for name in names:
+        write_partition(tier.logs, name, 0, [segment(0), segment(10)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {(name, 0): 20 for name in names})
+    shares = list[int]()
+
+    def run_another(run: Callable[[TierSchedule], int]) -> int:
+        others = ["two"]
+
+        def meanwhile(_: str) -> None:
+            for holder in others[:1]:
+                others.clear()
+                shares.append(run(tier.schedule(holder)))
+
+        tier.break_at = meanwhile
+        return run(tier.schedule("one"))
+
+    def copy(schedule: TierSchedule) -> int:
+        return tier.copy(schedule, threads=1).copied_count
+
+    def expire(schedule: TierSchedule) -> int:
+        tier.options = replace(tier.options, threads=1)
+        return tier.expire(1, schedule=schedule).deleted_count
+
+    assert (run_another(copy), shares) == (4, [6])
+    tier.require_sound()
+    assert (run_another(expire), shares) == (4, [6, 6])
+    tier.clock.time_ms += 30_000
+    assert outcomes(tier.copy(tier.schedule(), threads=1)) == ["done"] * 10
+    assert outcomes(tier.copy(tier.schedule(), threads=1)) == ["not_due"] * 10
+    assert outcomes(tier.copy(tier.schedule(ignores_times=True), threads=1)) == ["done"] * 10
 
 
 def test_copy_by_a_schedule_is_done_when_it_is_due(tier: Tier) -> None:

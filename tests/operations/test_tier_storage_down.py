@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ import pytest
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
+from coldlog.archive.object_writer import BytesContent
 from coldlog.archive.s3_client import close_clients
 from coldlog.model.ids import TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
@@ -22,6 +24,7 @@ from coldlog.settings import S3Settings
 from copying_tier import ORDERS, REQUIRED, Tier, stem_of
 from s3_proxy import Fault, Request, S3Proxy, running_proxy
 from s3_server import Bucket
+from virtual_clock import VirtualClock
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 NOW, HOUR = 1_700_000_000_000, 3_600_000
@@ -187,3 +190,34 @@ def test_store_that_fails_at_random_loses_nothing_and_is_done_with_in_the_end(
         assert set(tier.finished(partition)) <= {(20, 29)}
         copied = {each.start_offset for each in tier.segments()[partition] if each.was_copied}
         assert copied == {0, 10, 20}
+
+
+def test_object_of_an_unknown_segment_in_a_bucket_goes_when_it_is_old_and_a_name_that_nobody_can_explain_never(
+    store: Store, tmp_path: Path
+) -> None:
+    """Objects of a bucket are of the time of the machine, and segments here of two days later."""
+    now_ms, day = time.time_ns() // 1_000_000, 24 * HOUR
+    tier = Tier(root=tmp_path / "tier", uri=store.bucket.uri("tier"), s3=ASKS_ONCE, clock=VirtualClock(time_ms=now_ms))
+    write_partition(tier.logs, "orders", 0, [segment(n * 10, now_ms + 2 * day) for n in range(3)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 30})
+    assert outcomes_of_copy(tier) == {"orders": "done"}
+    copied = store.bucket.keys()
+    folder = f"orders-0-{ORDERS.topic_id}"
+    unknown, stranger = f"{70:020d}-{'B' * 21}A", f"payments-0-{'C' * 21}A"
+    orphans = {f"{folder}/{unknown}.log", f"{folder}/{unknown}.index"}
+    strays = {f"{folder}/{unknown}.backup", f"{folder}/notes.txt", f"{stranger}/{unknown}.log", "notes.txt"}
+    archive = tier.open_archive()
+    for name in orphans | strays:
+        archive.put(name, BytesContent(b"content"))
+
+    def expire() -> tuple[int, int]:
+        (found,) = tier.expire(HOUR).partitions
+        return found.removed_object_count, found.waiting_orphan_count
+
+    tier.clock.time_ms = now_ms + day - HOUR
+    assert expire() == (0, 2)
+    tier.clock.time_ms = now_ms + day + HOUR
+    assert expire() == (2, 0)
+    assert store.bucket.keys() == copied | {f"tier/{ROOT_DIRECTORY}/{name}" for name in strays}
+    assert tier.finished() == [(0, 9), (10, 19)]
+    store.require_sound(tier)

@@ -19,6 +19,9 @@ from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoi
 from builders.segment_builder import Batch, Record, Segment, build_segment
 from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY
 from coldlog.errors import RetriableError
+from coldlog.formats.remote_log_events import SegmentMetadataEvent
+from coldlog.formats.remote_log_metadata import decode_event
+from coldlog.model.ids import TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.operations.copy_partition import CopyOutcome
 from coldlog.operations.tier_schedule import TierSchedule, TierTask
@@ -29,9 +32,12 @@ from virtual_clock import most_over_quota
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 BYTES_PER_SECOND = 400
-BREAKS = st.one_of(st.none(), st.tuples(st.integers(1, 16), st.booleans()))
+QUOTA = QuotaConfig(bytes_per_second=BYTES_PER_SECOND)
+PAYMENTS = replace(ORDERS, topic="payments")
+PLACES = (ORDERS, PAYMENTS)
+BREAKS = st.one_of(st.none(), st.tuples(st.integers(1, 32), st.booleans()))
 """At which step, and whether it is a kill (else the store fails)."""
-STEPS = st.integers(3, 16)
+STEPS = st.integers(3, 32)
 MEETINGS = st.sampled_from(
     [
         (sleeps, meets_copy, breaks)
@@ -46,7 +52,8 @@ Meeting = tuple[bool, bool, tuple[int, bool] | None]
 
 
 class TieredLog(RuleBasedStateMachine):
-    """The model: every segment that was ever closed, and the offset before which retention let go of records."""
+    """The model: every segment that was ever closed, and the offset before which retention let go of records. Beside
+    it lies another partition with the same records, which its broker keeps: both have one quota and one schedule."""
 
     @initialize()
     def begin(self) -> None:
@@ -90,13 +97,8 @@ class TieredLog(RuleBasedStateMachine):
     @precondition(lambda self: self._has_something_to_copy)
     @rule(breaks=BREAKS, ignores_times=st.booleans())
     def copy(self, breaks: tuple[int, bool] | None, ignores_times: bool) -> None:
-        """A run of the job, whole or up to where it breaks; then the quota of the run is looked at."""
-        before = {each.segment_id for each in self._segments()}
+        """A run of the job, whole or up to where it breaks."""
         self._copy(breaks, ignores_times)
-        begun = [each for each in self._segments() if each.segment_id not in before]
-        paced = sorted((each.event_timestamp_ms, each.size_bytes) for each in begun)
-        largest = max((size_bytes for _, size_bytes in paced), default=0)
-        assert most_over_quota(paced, BYTES_PER_SECOND) <= largest + 1
 
     @precondition(lambda self: self._segments())
     @rule(breaks=BREAKS, retention_s=st.sampled_from((0, 0, 10, 40)), passes=st.booleans())
@@ -109,7 +111,7 @@ class TieredLog(RuleBasedStateMachine):
     def copy_that_meets_another_run(self, step: int, meeting: Meeting) -> None:
         """Of a run that meets another one nothing is known but what the invariants say."""
         with self._meeting(step, meeting):
-            self.tier.copy(self._schedule(ignores_times=True))
+            self.tier.copy(self._schedule(ignores_times=True), quota=QUOTA)
 
     @precondition(lambda self: self._segments())
     @rule(step=STEPS, meeting=MEETINGS)
@@ -148,7 +150,7 @@ class TieredLog(RuleBasedStateMachine):
         self._break(breaks)
         schedule = self._schedule(ignores_times=ignores_times)
         try:
-            (ended,) = self.tier.copy(schedule, quota=QuotaConfig(bytes_per_second=BYTES_PER_SECOND)).partitions
+            ended, _ = self.tier.copy(schedule, quota=QUOTA).partitions
         except KilledError:
             self.killed.add(schedule.options.holder)
         except RetriableError:
@@ -222,9 +224,8 @@ class TieredLog(RuleBasedStateMachine):
         if not hasattr(self, "root"):
             return
         objects, true = self.tier.objects(), {each.start_offset: each for each in self.closed}
-        known, late = self._segments(), 0
-        for each in known:
-            stem = stem_of(ORDERS, each)
+        known, late = {stem_of(place, each): each for place in PLACES for each in self._segments(place)}, 0
+        for stem, each in known.items():
             if each.state is FINISHED:
                 log = (self.tier.archive / ROOT_DIRECTORY / f"{stem}.log").read_bytes()
                 assert log == build_segment(true[each.start_offset].batches)
@@ -233,15 +234,30 @@ class TieredLog(RuleBasedStateMachine):
             late += each.state is DELETED and stem in objects
         # Who sleeps over the end of its lease amid a put puts that one object, which no reader of the events sees.
         assert late <= self.slept
-        assert objects.keys() <= {stem_of(ORDERS, each) for each in known}
+        assert objects.keys() <= known.keys()
 
     @invariant()
     def no_offset_is_served_twice(self) -> None:
         if not hasattr(self, "root"):
             return
-        finished = [each for each in self._segments() if each.state is FINISHED]
-        offsets = [offset for each in finished for offset in range(each.start_offset, each.end_offset + 1)]
-        assert len(offsets) == len(set(offsets))
+        for place in PLACES:
+            finished = [each for each in self._segments(place) if each.state is FINISHED]
+            offsets = [offset for each in finished for offset in range(each.start_offset, each.end_offset + 1)]
+            assert len(offsets) == len(set(offsets))
+
+    @invariant()
+    def quota_is_kept_over_all_that_was_ever_begun(self) -> None:
+        """By all runs together, those that met others or were killed too."""
+        if not hasattr(self, "root") or not self._segments():
+            return
+        begun = list[tuple[int, int]]()
+        with self.tier.opened_events() as log:
+            for _, value in log.open_reader().read_new():
+                event = decode_event(value or b"")
+                if isinstance(event, SegmentMetadataEvent):
+                    begun.append((event.event_timestamp_ms, event.size_bytes))
+        largest = max((size_bytes for _, size_bytes in begun), default=0)
+        assert most_over_quota(sorted(begun), BYTES_PER_SECOND) <= largest
 
     @invariant()
     def schedule_is_sane(self) -> None:
@@ -269,8 +285,8 @@ class TieredLog(RuleBasedStateMachine):
     def _end(self) -> int:
         return self.closed[-1].end_offset + 1 if self.closed else 0
 
-    def _segments(self) -> tuple[RemoteSegment, ...]:
-        return self.tier.segments().get(ORDERS, ())
+    def _segments(self, place: TopicIdPartition = ORDERS) -> tuple[RemoteSegment, ...]:
+        return self.tier.segments().get(place, ())
 
     def _break(self, breaks: tuple[int, bool] | None) -> None:
         if breaks is None:
@@ -284,7 +300,9 @@ class TieredLog(RuleBasedStateMachine):
         active = Segment(batches=(Batch(base_offset=self._end, records=(Record(timestamp_ms=0, value=b"a"),)),))
         gone = sum(each.end_offset < self.local_from for each in self.closed)
         write_partition(self.tier.logs, "orders", 0, [*self.closed, active], first=gone)
-        write_offset_checkpoint(self.tier.logs / HIGH_WATERMARKS, {("orders", 0): self.high_watermark})
+        write_partition(self.tier.logs, PAYMENTS.topic, 0, [*self.closed, active])
+        names = (place.topic for place in PLACES)
+        write_offset_checkpoint(self.tier.logs / HIGH_WATERMARKS, {(name, 0): self.high_watermark for name in names})
 
 
 TieredLog.TestCase.settings = settings(max_examples=30, stateful_step_count=18, deadline=None)

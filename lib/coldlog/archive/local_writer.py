@@ -3,6 +3,9 @@
 Written under another name in the same directory, `<name>.<8 hexadecimal digits>.tmp`, synchronized to the disk,
 renamed, and the directory synchronized: behind that the file survives a loss of power. A writer that is killed leaves
 at most a `.tmp`, which no layout takes for a segment's file.
+
+Directories are made below the root alone. A root that is gone, a disk that is not mounted any more, is a
+`RetriableError`.
 """
 
 from __future__ import annotations
@@ -33,9 +36,18 @@ class LocalWriter(LocalStore):
         with _told(self.uri):
             make_directories(self.root)
 
+    def require_root(self) -> None:
+        """`RetriableError` where the directory is gone: what is put then would lie below a mount point."""
+        if not os.path.isdir(self.root):
+            raise RetriableError(
+                f"the archive at {self.uri} is not there: {self.root} is no directory; is it mounted? if the archive "
+                "is to begin anew, make that directory"
+            )
+
     def put(self, name: str, content: Content) -> None:
         """Two synchronizations: the file, its directory."""
         require_object_name(name)
+        self.require_root()
         path = os.path.join(self.root, name)
         with _told(name):
             make_directories(os.path.dirname(path))
@@ -57,6 +69,7 @@ class LocalWriter(LocalStore):
             try:
                 os.unlink(path)
             except FileNotFoundError:
+                self.require_root()
                 return
             sync_directory(os.path.dirname(path))
 

@@ -156,6 +156,11 @@ class MetadataLogWriter:
         return os.path.join(self._folder(partition), f"{base_offset:020d}.log")
 
 
+def has_marker(directory: str) -> bool:
+    """A log of ours was begun there, and its disk is mounted."""
+    return os.path.exists(os.path.join(directory, MARKER))
+
+
 @contextmanager
 def writing_metadata_log(
     directory: str,
@@ -251,7 +256,7 @@ def _cut(log: _OpenLog) -> None:
 
 def _refuse_foreign(directory: str, topic: str) -> None:
     found = [name for name in os.listdir(directory) if re.fullmatch(re.escape(topic) + r"-[0-9]+", name)]
-    if found and not os.path.exists(os.path.join(directory, MARKER)):
+    if found and not has_marker(directory):
         raise UsageError(
             f"{directory} holds {found[0]}, which coldlog did not write: events are not appended to a broker's own "
             "log; name an empty directory as metadata.uri, or metadata.source=topic"

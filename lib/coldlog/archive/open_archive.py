@@ -71,8 +71,9 @@ def open_store(uri: str, s3: S3Options = _S3_DEFAULTS) -> ObjectStore:
     return store
 
 
-def open_archive_for_writing(uri: str, s3: S3Options = _S3_DEFAULTS) -> WritableStore:
-    """The tree of a LocalTieredStorage archive; a directory that is not there yet is made."""
+def open_archive_for_writing(uri: str, s3: S3Options = _S3_DEFAULTS, *, may_begin: bool = True) -> WritableStore:
+    """The tree of a LocalTieredStorage archive; a directory that is not there yet is made, or, where the archive was
+    written to before, is a disk that is not mounted now (`RetriableError`)."""
     store: LocalWriter | S3Writer
     store = open_s3_writer(uri, s3) if is_s3_uri(uri) else LocalWriter(root=directory_of(uri), uri=uri)
     if store.root.rpartition("/")[2] != ROOT_DIRECTORY:
@@ -80,7 +81,9 @@ def open_archive_for_writing(uri: str, s3: S3Options = _S3_DEFAULTS) -> Writable
         is_tree = is_there and any(find_partition_directory(name) for name in store.iter_directories(""))
         store = store if is_tree else store.below(ROOT_DIRECTORY)
     if isinstance(store, LocalWriter):
-        store.make_root()
+        if may_begin:
+            store.make_root()
+        store.require_root()
     return store
 
 

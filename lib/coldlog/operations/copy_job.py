@@ -26,17 +26,21 @@ from coldlog.operations.tier_settings import (
     read_assignments,
 )
 from coldlog.settings import ArchiveLayout, Settings
+from coldlog.tier.clock import Clock
 from coldlog.tier.quota_config import QuotaConfig
 
 
-def copy(job: PlainJob) -> int:
+def copy(job: PlainJob, clock: Clock | None = None) -> int:
     """copy_segments: copy what is eligible; 1 if a partition failed."""
-    settings = job.settings
-    options, directories, clock = copy_options(settings), _log_directories(settings), SystemClock()
+    settings, clock = job.settings, clock or SystemClock()
+    options, directories = copy_options(settings), _log_directories(settings)
     schedule = open_schedule(settings, clock, ignores_times=job.arguments.all, is_required=False)
     archive = open_tier_archive(settings)
     alone = schedule is None
-    with opened_events(settings, runs_alone=alone, job="copy_segments") as events, job.console.stage("copy") as stage:
+    with (
+        opened_events(settings, archive, runs_alone=alone, job="copy_segments") as events,
+        job.console.stage("copy") as stage,
+    ):
         summary = copy_segments(directories, archive, events, options, clock, schedule)
         _tell(summary, stage)
     _show(job, summary)

@@ -1,8 +1,8 @@
 """copy_partition: how is one partition of a log directory brought into the archive?
 
 First what an earlier run left: copies of this broker that were begun and not finished are deleted. Then the eligible
-segments, the earliest first and one by one, each when the broker's quota allows it. A segment that cannot be copied
-ends the work on its partition, so that what is copied has no gap at its end.
+segments, the earliest first and one by one, each read and verified, then copied when the broker's quota allows it. A
+segment that cannot be copied ends the work on its partition, so that what is copied has no gap at its end.
 
 The last stable offset is what the log directory says (`lookups.log_directory_tier`): nothing behind the high watermark
 of `replication-offset-checkpoint`, nothing of a transaction that is open there. Where that file does not name the
@@ -31,7 +31,7 @@ from coldlog.formats.leader_epoch_checkpoint import LeaderEpochEntry
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.leader_epoch_lineage import LeaderEpochLineage
 from coldlog.lookups.log_directory_tier import LogDirectoryTier
-from coldlog.model.ids import TopicIdPartition
+from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.operations.event_logs import KnownEventLog
 from coldlog.tier.copy_quota import CopyQuota
@@ -138,18 +138,30 @@ class PartitionCopier:
             work.waiting_count = len(eligible) - number
             if self.stopping.is_set():
                 return CopyOutcome.STOPPED
-            segment = segments[each.base_offset]
             may_wait = not (self.is_fair and number)
-            if not self.quota.take(segment.log.size_bytes, may_wait=may_wait, is_stopping=self._is_stopping):
+            # What cannot be copied costs no quota, and what has to wait for its turn no reads.
+            source = reader.read(segments[each.base_offset]) if may_wait or self.quota.has_room() else None
+            if source is None or not self.quota.take(
+                source.size_bytes, may_wait=may_wait, is_stopping=self._is_stopping
+            ):
                 if self.stopping.is_set():
                     return CopyOutcome.STOPPED
                 work.gave_up_count += 1
                 return CopyOutcome.GAVE_UP_PLACE
-            self.copier.copy(reader.read(segment))
+            self._require_finished(self.copier.copy(source))
             work.copied_count += 1
-            work.copied_bytes += segment.log.size_bytes
+            work.copied_bytes += source.size_bytes
         work.waiting_count = 0
         return CopyOutcome.DONE
+
+    def _require_finished(self, copied: RemoteLogSegmentId) -> None:
+        """What another run began to delete meanwhile is not finished by our event."""
+        known = self.events.segments_of(copied.topic_id_partition)
+        if not any(each.was_copied for each in known if each.segment_id == copied):
+            raise RetriableError(
+                f"segment {copied.segment_id} was deleted by another run while it was copied; it is copied again "
+                "by the next run"
+            )
 
     def _is_stopping(self) -> bool:
         """Asked at least every second by whoever waits for the quota."""

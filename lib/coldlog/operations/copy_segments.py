@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from coldlog.operations.copy_partition import CopyOutcome, PartitionCopier, Part
 from coldlog.operations.event_logs import KnownEventLog, ReadableEventLog
 from coldlog.operations.shared_quota import SharedQuota
 from coldlog.operations.tier_assignments import LEADER_OF_ALL, Assignments
-from coldlog.operations.tier_schedule import RunLeases, TierSchedule, TierTask
+from coldlog.operations.tier_schedule import TAKEN_PER_THREAD, RunLeases, TierSchedule, TierTask
 from coldlog.tier.byte_limiter import ByteLimiter
 from coldlog.tier.clock import Clock
 from coldlog.tier.copy_quota import CopyQuota, ThrottleReport
@@ -100,7 +100,7 @@ def copy_segments(
         for each in _list_work(directories, options.topics)
         if options.assignments.is_leader(each.topic, each.partition)
     ]
-    leases = None if schedule is None else _take_leases(schedule, work)
+    leases = None if schedule is None else _take_leases(schedule, work, options.threads)
     limit = options.bytes_per_second_in_segment
     quota, stopping = CopyQuota(options.quota, clock, _shared_quota(options, clock, schedule)), threading.Event()
     try:
@@ -130,7 +130,7 @@ def copy_segments(
             turns: dict[TopicIdPartition | None, int] = {place: turn for turn, place in enumerate(leases.partitions)}
             # One without a topic id is in no schedule, and held back at once.
             due.sort(key=lambda each: turns.get(each.topic_id_partition, -1))
-        _run_all(copier, due, options.threads, leases)
+        _run_all(copier, due, options.threads, leases, {each.topic_id_partition: each for each in work})
     finally:
         if leases is not None:
             leases.close()
@@ -144,15 +144,17 @@ def _shared_quota(options: CopyOptions, clock: Clock, schedule: TierSchedule | N
     return SharedQuota.below(schedule.table.uri, options.broker_id, options.quota.bytes_per_second, clock)
 
 
-def _take_leases(schedule: TierSchedule, work: Sequence[PartitionCopy]) -> RunLeases:
-    """Of what is due; the others are NOT_DUE. A partition without a topic id is in no schedule, and not copied."""
+def _take_leases(schedule: TierSchedule, work: Sequence[PartitionCopy], threads: int) -> RunLeases:
+    """Of some of what is due; the others are NOT_DUE until they are taken. A partition without a topic id is in no
+    schedule, and not copied."""
     for each in work:
         store = LocalStore(root=each.directory, uri=each.directory)
         # What is wrong with it is told when it is processed.
         with suppress(ColdlogError):
             found = find_partition(store, each.topic, each.partition)
             each.topic_id_partition = None if found is None else identify(store, found)
-    leases = schedule.take_due(TierTask.COPY, {p for each in work if (p := each.topic_id_partition) is not None})
+    assigned = {p for each in work if (p := each.topic_id_partition) is not None}
+    leases = schedule.take_due(TierTask.COPY, assigned, at_most=threads * TAKEN_PER_THREAD)
     taken = set(leases.partitions)
     for each in work:
         if each.topic_id_partition is not None and each.topic_id_partition not in taken:
@@ -201,8 +203,14 @@ def _iter_places(directories: Sequence[str]) -> Iterator[tuple[str, tuple[str, i
             yield directory, place
 
 
-def _run_all(copier: PartitionCopier, work: Sequence[PartitionCopy], threads: int, leases: RunLeases | None) -> None:
-    """Runs each until it ends; who gave its place up is behind those that wait already."""
+def _run_all(
+    copier: PartitionCopier,
+    work: Sequence[PartitionCopy],
+    threads: int,
+    leases: RunLeases | None,
+    places: Mapping[TopicIdPartition | None, PartitionCopy],
+) -> None:
+    """Runs each until it ends; who gave its place up is behind those that wait already. Then what else is due."""
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="coldlog-copy") as pool:
         under_way: dict[Future[None], PartitionCopy] = {pool.submit(copier.run, each): each for each in work}
         try:
@@ -217,6 +225,11 @@ def _run_all(copier: PartitionCopier, work: Sequence[PartitionCopy], threads: in
                     elif leases is not None and each.topic_id_partition is not None:
                         is_over = each.outcome in (CopyOutcome.DONE, CopyOutcome.HELD_BACK)
                         leases.end(each.topic_id_partition, None if is_over else each.why or each.outcome.value)
+                more = () if leases is None else leases.refill(len(under_way))
+                if more:
+                    # Behind the leases, as of the first ones.
+                    copier.events.refresh()
+                under_way |= {pool.submit(copier.run, places[each]): places[each] for each in more}
         except BaseException:
             # Whoever copies finishes the segment; nothing else is begun.
             copier.stopping.set()

@@ -10,10 +10,9 @@ a log of events that a broker keeps, or that is not there: without events everyt
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping
 
-from coldlog.archive.metadata_log_writer import MARKER
+from coldlog.archive.metadata_log_writer import has_marker
 from coldlog.archive.open_archive import directory_of
 from coldlog.archive.s3_location import is_s3_uri
 from coldlog.brokers.kafka_client import open_cluster
@@ -49,9 +48,9 @@ def expire(job: PlainJob) -> int:
     _require_log(settings)
     schedule = open_schedule(settings, clock, ignores_times=job.arguments.all, is_required=True)
     assert schedule is not None
-    archive = open_tier_archive(settings)
+    archive = open_tier_archive(settings, may_begin=False)
     with (
-        opened_events(settings, runs_alone=None, job="expire_segments") as events,
+        opened_events(settings, archive, runs_alone=None, job="expire_segments") as events,
         job.console.stage("expire") as stage,
     ):
         sources = LogSources(
@@ -139,7 +138,7 @@ def _require_log(settings: Settings) -> None:
     if own.source is not MetadataSource.LOG_SEGMENTS or own.uri is None or is_s3_uri(own.uri):
         return
     directory = directory_of(own.uri)
-    if not os.path.exists(os.path.join(directory, MARKER)):
+    if not has_marker(directory):
         raise UsageError(
             f"{directory} holds no log of events that copy_segments has begun: correct metadata.uri. If it is a "
             "broker's, that broker tiers by itself and expires by itself"

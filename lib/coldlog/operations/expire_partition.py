@@ -3,14 +3,15 @@
 First it is planned (`tier.expiry`): what a run before left, what is expired, what belongs to nothing. Then, in this
 order, each step durable before the next one:
 
-1. The log start moves on, in the table `tier_partitions`: from then on nobody is to read what is deleted next.
+1. The log start moves on, in the table `tier_partitions`: from then on nobody is to read what is deleted next, be it
+   below a log start that was supplied.
 2. Each segment: event DELETE_SEGMENT_STARTED, its objects, event DELETE_SEGMENT_FINISHED.
 3. Objects that belong to nothing.
 
 A run that is cut anywhere is gone on with by the next one: a deletion that was begun is planned again whatever the
 retention says. So are copies that nobody finishes: STARTED, no lease of the copy's task is held, and older than the
-retry interval; where no schedule says who copies the partition, older than an orphan must be. Any other STARTED segment
-is being copied, which ends the walk, as in Kafka.
+retry interval; where the schedule does not tell that they were begun under its leases, older than an orphan must be.
+Any other STARTED segment is being copied, which ends the walk, as in Kafka.
 
 Not ours: where events are those of a cluster's own topic, a partition of which another broker has copied segments is
 left alone, because that broker expires what it tiers.
@@ -151,15 +152,16 @@ class PartitionExpirer:
             return ExpiryOutcome.NOT_OURS
         unfinished, being_copied = self._judge_started(segments, entry)
         plan = self._plan(partition, segments, unfinished, being_copied)
-        work.log_start_offset, work.held_back = plan.log_start_offset, plan.held_back
+        start = self._log_start(partition, plan)
+        work.log_start_offset, work.held_back = start, plan.held_back
         deletions = self._list_deletions(segments, unfinished, plan)
         work.planned = tuple(_deleted(segment, reason) for segment, reason in deletions.values())
         self._find_foreign(work, being_copied)
         if self.rules.is_dry_run:
             return ExpiryOutcome.PLANNED
-        if plan.log_start_offset is not None:
+        if start is not None:
             self.copier.require(partition)
-            self.partitions.advance(partition, plan.log_start_offset)
+            self.partitions.advance(partition, start)
         for segment, _ in deletions.values():
             if segment.state is _STARTED and not self._is_unfinished(segment):
                 continue
@@ -182,11 +184,24 @@ class PartitionExpirer:
         """Copies that nobody finishes, and ids of those that somebody may; `entry` is that of the partition's copies,
         as it was before the segments were."""
         started, now_ms = [each for each in segments if each.state is _STARTED], self.clock.now_ms()
-        least_ms = self.rules.orphan_min_age_ms if entry is None else self.rules.retry_interval_ms
         is_held = entry is not None and entry.is_held(now_ms)
-        unfinished = [each for each in started if not is_held and now_ms - each.event_timestamp_ms > least_ms]
+        unfinished = [
+            each
+            for each in started
+            if not is_held and now_ms - each.event_timestamp_ms > self._least_age_ms(each, entry)
+        ]
         left = {each.segment_id.segment_id for each in unfinished}
         return unfinished, frozenset(each.segment_id.segment_id for each in started) - left
+
+    def _least_age_ms(self, started: RemoteSegment, entry: ScheduledPartition | None) -> int:
+        """Of a copy that nobody goes on with. A schedule tells it of what was begun under a lease of its own: one that
+        has ended by itself, or whose end was a failure. A run without the schedule may copy beside it."""
+        begun_ms = started.event_timestamp_ms
+        is_told = entry is not None and (
+            (entry.lease is not None and begun_ms < entry.lease.expires_ms)
+            or (entry.failed_ms is not None and begun_ms <= entry.failed_ms)
+        )
+        return self.rules.retry_interval_ms if is_told else self.rules.orphan_min_age_ms
 
     def _plan(
         self,
@@ -207,6 +222,13 @@ class PartitionExpirer:
             now_ms=self.clock.now_ms(),
             passes_future_timestamps=self.rules.passes_future_timestamps,
         )
+
+    def _log_start(self, partition: TopicIdPartition, plan: ExpiryPlan) -> int | None:
+        """Behind all that the walk deletes, also below a log start that was supplied, which nobody else may know; None:
+        as now."""
+        below = (each.segment.end_offset + 1 for each in plan.expired if each.reason is ExpiryReason.LOG_START)
+        start = max(plan.log_start_offset or 0, *below, 0)
+        return start if start > self.log_starts.get(partition, 0) else None
 
     def _list_deletions(
         self, segments: tuple[RemoteSegment, ...], unfinished: list[RemoteSegment], plan: ExpiryPlan

@@ -9,9 +9,10 @@ materialize_metadata have run, and loses its index rows by maintain_tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from coldlog.archive.local_tiered_storage import LocalTieredStorageLayout, name_directory
 from coldlog.archive.object_writer import WritableStore
@@ -22,7 +23,7 @@ from coldlog.operations.expire_partition import ExpiryOutcome, ExpiryRules, Part
 from coldlog.operations.expiry_state import LogSources
 from coldlog.operations.tier_assignments import LEADER_OF_ALL, Assignments
 from coldlog.operations.tier_partitions import RemoteOffsets, TierPartitions
-from coldlog.operations.tier_schedule import RunLeases, TierSchedule, TierTask
+from coldlog.operations.tier_schedule import TAKEN_PER_THREAD, RunLeases, TierSchedule, TierTask
 from coldlog.tier.clock import Clock
 from coldlog.tier.segment_copy import SegmentCopier
 
@@ -80,17 +81,15 @@ def expire_segments(tier: Tier, options: ExpireOptions) -> ExpirySummary:
             each.outcome = ExpiryOutcome.FOLLOWED
     led = [each for each in work if each.outcome is not ExpiryOutcome.FOLLOWED]
     if options.rules.is_dry_run:
-        _run_all(_expirer(tier, known, options, None), led, options.threads, None)
+        _run_all(lambda: _expirer(tier, known, options, None), led, options.threads, None)
     else:
-        leases = tier.schedule.take_due(TierTask.EXPIRE, {each.partition for each in led})
+        places = {each.partition: each for each in led}
+        leases = tier.schedule.take_due(TierTask.EXPIRE, places.keys(), at_most=options.threads * TAKEN_PER_THREAD)
         try:
-            # Behind the leases: what the run before announced of these partitions.
-            known.refresh()
-            turns = {partition: turn for turn, partition in enumerate(leases.partitions)}
             for each in led:
-                each.outcome = each.outcome if each.partition in turns else ExpiryOutcome.NOT_DUE
-            due = sorted((each for each in led if each.partition in turns), key=lambda each: turns[each.partition])
-            _run_all(_expirer(tier, known, options, leases), due, options.threads, leases)
+                each.outcome = ExpiryOutcome.NOT_DUE
+            due = [places[each] for each in leases.partitions]
+            _run_all(lambda: _expirer(tier, known, options, leases), due, options.threads, leases, places)
         finally:
             leases.close()
         _retrieve(tier, known, work)
@@ -98,6 +97,8 @@ def expire_segments(tier: Tier, options: ExpireOptions) -> ExpirySummary:
 
 
 def _expirer(tier: Tier, known: KnownEventLog, options: ExpireOptions, leases: RunLeases | None) -> PartitionExpirer:
+    """Made behind the leases that it works with: it knows what the run before announced, and where logs begin now."""
+    known.refresh()
     return PartitionExpirer(
         archive=tier.archive,
         events=known,
@@ -119,9 +120,15 @@ def _expirer(tier: Tier, known: KnownEventLog, options: ExpireOptions, leases: R
 
 
 def _run_all(
-    expirer: PartitionExpirer, work: Sequence[PartitionExpiry], threads: int, leases: RunLeases | None
+    make_expirer: Callable[[], PartitionExpirer],
+    work: Sequence[PartitionExpiry],
+    threads: int,
+    leases: RunLeases | None,
+    places: Mapping[TopicIdPartition, PartitionExpiry] = MappingProxyType({}),
 ) -> None:
+    """Runs each, then what else is due."""
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="coldlog-expire") as pool:
+        expirer = make_expirer()
         under_way: dict[Future[None], PartitionExpiry] = {pool.submit(expirer.run, each): each for each in work}
         try:
             while under_way:
@@ -133,6 +140,9 @@ def _run_all(
                     future.result()
                     if leases is not None:
                         leases.end(each.partition, each.why if each.outcome.is_failure else None)
+                if leases is not None and (more := leases.refill(len(under_way))):
+                    expirer = make_expirer()
+                    under_way |= {pool.submit(expirer.run, places[each]): places[each] for each in more}
         except BaseException:
             for future in under_way:
                 future.cancel()

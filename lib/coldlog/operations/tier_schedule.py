@@ -1,9 +1,9 @@
 """tier_schedule: which partitions may a run process now, and are they still its own?
 
-The rules of `tier.schedule` over the table `tier_schedule` of a warehouse. A run takes all partitions that are due, in
-one commit, with a lease of each; it renews its leases together while it works (`keep`, a third of a lease apart), and
-gives each back with what came of it. Two runs at once share no partition, on one machine or on several, as long as
-their clocks differ by less than a lease.
+The rules of `tier.schedule` over the table `tier_schedule` of a warehouse. A run takes partitions that are due, some at
+a time so that others find work too, each time in one commit, with a lease of each; it renews its leases together while
+it works (`keep`, a third of a lease apart), and gives each back with what came of it. Two runs at once share no
+partition, on one machine or on several, as long as their clocks differ by less than a lease.
 
 A lease is asked for (`require`) before each step that is durable: one that was not renewed in time, or that another run
 has taken, is a `LeaseLostError`, and its partition is left alone from then on. A run that was stopped behind that
@@ -34,6 +34,9 @@ from coldlog.tier.schedule import (
     longest_due_first,
     take,
 )
+
+TAKEN_PER_THREAD = 4
+"""A run takes so many partitions at a time; more would keep idle machines waiting, fewer ask the table more often."""
 
 
 class LeaseLostError(RetriableError):
@@ -71,30 +74,47 @@ class TierSchedule:
         """As they are now."""
         return {each.partition: each for each in _entries(self.table.read(), task)}
 
-    def take_due(self, task: TierTask, assigned: Collection[TopicIdPartition]) -> RunLeases:
-        """Takes what is due of exactly these partitions, which are this broker's; others of its go."""
+    def take_due(
+        self, task: TierTask, assigned: Collection[TopicIdPartition], *, at_most: int | None = None
+    ) -> RunLeases:
+        """Takes what is due of exactly these partitions, which are this broker's; others of its go. `at_most`: so many
+        at a time, the longest due first; the rest is for other runs, or for this one's `refill`."""
+        leases = RunLeases(schedule=self, task=task, assigned=assigned, at_most=at_most)
+        leases.refill(0)
+        return leases
+
+    def _take(
+        self,
+        task: TierTask,
+        assigned: Collection[TopicIdPartition],
+        *,
+        passed: Collection[TopicIdPartition],
+        at_most: int | None,
+    ) -> list[ScheduledPartition]:
+        """As `take_due`, but for what this run had already."""
         taken: dict[TopicIdPartition, ScheduledPartition] = {}
 
         def change(entries: list[ScheduledPartition]) -> list[ScheduledPartition]:
             taken.clear()
+            due_now = list[ScheduledPartition]()
             now_ms, options = self.clock.now_ms(), self.options
             is_own = [each.assigned_by == options.broker_id or each.partition in assigned for each in entries]
             others = [each for each, own in zip(entries, is_own, strict=True) if not own]
             own = assign((each for each, own in zip(entries, is_own, strict=True) if own), assigned, now_ms=now_ms)
             for each in own:
-                is_assigned = each.partition in assigned
+                is_open = each.partition in assigned and each.partition not in passed
                 due = replace(each, next_processing_ms=0) if options.ignores_times else each
-                held = take(due, options.holder, now_ms=now_ms, lease_ms=options.lease_ms) if is_assigned else None
+                held = take(due, options.holder, now_ms=now_ms, lease_ms=options.lease_ms) if is_open else None
                 if held is not None:
-                    taken[each.partition] = replace(
-                        held, next_processing_ms=each.next_processing_ms, assigned_by=options.broker_id
+                    due_now.append(
+                        replace(held, next_processing_ms=each.next_processing_ms, assigned_by=options.broker_id)
                     )
+            taken.update({each.partition: each for each in longest_due_first(due_now)[:at_most]})
             kept = [taken.get(each.partition, replace(each, assigned_by=options.broker_id)) for each in own]
             return [*others, *kept]
 
-        asked_ms = self.clock.monotonic_ms()
         self._change(task, change)
-        return RunLeases(schedule=self, task=task, taken=longest_due_first(taken.values()), taken_ms=asked_ms)
+        return list(taken.values())
 
     def _change(
         self, task: TierTask, change: Callable[[list[ScheduledPartition]], Sequence[ScheduledPartition]]
@@ -112,20 +132,48 @@ class RunLeases:
     """The leases of one run; for all its threads."""
 
     def __init__(
-        self, *, schedule: TierSchedule, task: TierTask, taken: Iterable[ScheduledPartition], taken_ms: int
+        self, *, schedule: TierSchedule, task: TierTask, assigned: Collection[TopicIdPartition], at_most: int | None
     ) -> None:
         self._schedule = schedule
         self._task = task
+        self._assigned = assigned
+        self._at_most = at_most
         self._lock = threading.RLock()
-        self._until_ms = {each.partition: each.lease.expires_ms for each in taken if each.lease is not None}
-        self._renewed_ms = taken_ms
+        self._until_ms: dict[TopicIdPartition, int] = {}
+        self._renewed_ms = schedule.clock.monotonic_ms()
         self._ended: dict[TopicIdPartition, str | None] = {}
+        self._passed = set[TopicIdPartition]()
+        self._is_all = False
 
     @property
     def partitions(self) -> tuple[TopicIdPartition, ...]:
         """That are this run's now, the longest due first."""
         with self._lock:
             return tuple(self._until_ms)
+
+    def refill(self, left: int) -> tuple[TopicIdPartition, ...]:
+        """Takes more of what is due, but nothing twice, when what is `left` is half of `at_most` or less; none once
+        nothing else was due. A table that does not answer is asked again by the next call, if anything is left."""
+        with self._lock:
+            if self._is_all or (self._at_most is not None and left > self._at_most // 2):
+                return ()
+            wanted, asked_ms = (
+                None if self._at_most is None else self._at_most - left,
+                self._schedule.clock.monotonic_ms(),
+            )
+            try:
+                taken = self._schedule._take(self._task, self._assigned, passed=self._passed, at_most=wanted)
+            except RetriableError:
+                if left:
+                    return ()
+                raise
+            if not self._until_ms:
+                self._renewed_ms = asked_ms
+            self._until_ms |= {each.partition: each.lease.expires_ms for each in taken if each.lease is not None}
+            found = tuple(each.partition for each in taken)
+            self._passed.update(found)
+            self._is_all = wanted is None or len(found) < wanted
+            return found
 
     def require(self, partition: TopicIdPartition) -> None:
         """Renews what is to be renewed; `LeaseLostError` where the partition may be another run's."""

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from coldlog.archive.metadata_log_writer import holding_jobs_lock
+from coldlog.archive.local_tiered_storage import find_partition_directory
+from coldlog.archive.metadata_log_writer import MARKER, has_marker, holding_jobs_lock
 from coldlog.archive.object_writer import WritableStore
 from coldlog.archive.open_archive import directory_of, open_archive_for_writing
 from coldlog.archive.s3_location import is_s3_uri
@@ -31,8 +32,11 @@ from coldlog.tier.clock import Clock
 
 
 @contextmanager
-def opened_events(settings: Settings, *, runs_alone: bool | None, job: str) -> Iterator[ReadableEventLog]:
-    """The log of events that the settings name; `runs_alone`: no other job copies with it meanwhile; None: any may."""
+def opened_events(
+    settings: Settings, archive: WritableStore, *, runs_alone: bool | None, job: str
+) -> Iterator[ReadableEventLog]:
+    """The log of events that the settings name, of this archive; `runs_alone`: no other job copies with it meanwhile;
+    None: any may."""
     own = settings.metadata
     if own.source is MetadataSource.TOPIC:
         if own.bootstrap_servers is None:
@@ -47,6 +51,7 @@ def opened_events(settings: Settings, *, runs_alone: bool | None, job: str) -> I
             "in a cluster's metadata topic, --set metadata.source=topic"
         )
     directory = directory_of(own.uri)
+    _require_begun(directory, archive)
     with (
         directory_event_log(
             directory, topic=own.topic, partition_count=own.partitions, limits=decode_limits(settings)
@@ -56,13 +61,26 @@ def opened_events(settings: Settings, *, runs_alone: bool | None, job: str) -> I
         yield log
 
 
-def open_tier_archive(settings: Settings) -> WritableStore:
-    """The archive at `archive.uri`; one that does not answer now says so of each partition."""
-    uri = settings.archive_uri
+def _require_begun(directory: str, archive: WritableStore) -> None:
+    """A log of events is begun behind its archive, not before that can be listed: where there are partitions already,
+    the log is on a disk that is not mounted, and all would be copied again."""
+    if has_marker(directory) or not any(find_partition_directory(each) for each in archive.list_directories("")):
+        return
+    raise RetriableError(
+        f"{directory} holds no log of events, and the archive at {archive.uri} holds partitions: is metadata.uri "
+        f"mounted? to begin another log, which knows nothing of them, make an empty file {MARKER} in the directory"
+    )
+
+
+def open_tier_archive(settings: Settings, *, may_begin: bool = True) -> WritableStore:
+    """The archive at `archive.uri`; one that does not answer now says so of each partition. One in a directory is made
+    if need be, unless segments of it may have been announced: then its disk is not mounted."""
+    uri, own = settings.archive_uri, settings.metadata
     if not is_s3_uri(uri) and Path(directory_of(uri)).resolve().is_relative_to(REPOSITORY / "tests"):
         raise UsageError(f"{uri} is a sample of this repository, which is only read; give --set archive.uri=DIRECTORY")
+    is_first = may_begin and (own.uri is None or is_s3_uri(own.uri) or not has_marker(directory_of(own.uri)))
     try:
-        return open_archive_for_writing(uri, s3_options(settings))
+        return open_archive_for_writing(uri, s3_options(settings), may_begin=is_first)
     except RetriableError as failed:
         return UnreachableStore(uri=uri, why=str(failed))
 

@@ -76,6 +76,14 @@ class CopyQuota:
                 throttle_ms = self._try(size_bytes)
         return True
 
+    def has_room(self) -> bool:
+        """Whether one that may not wait would be allowed now, as far as this process knows; a no counts as given up."""
+        with self._lock:
+            if self._next_ticket == self._served_ticket and not self._throttle_ms(self._clock.monotonic_ms()):
+                return True
+        self._note(gave_up_count=1)
+        return False
+
     def throttle_ms(self) -> int:
         """How long the next segment would have to wait; 0: it may be copied."""
         with self._lock:

@@ -34,6 +34,7 @@ from coldlog.tier.source_segment import SourceSegment
 
 _STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 
 
 class EventLog(Protocol):
@@ -61,8 +62,9 @@ class SegmentCopier:
     require: Callable[[TopicIdPartition], None] = _nothing
     """Asked before each durable step: raises where the partition is no longer ours."""
 
-    def copy(self, source: SourceSegment) -> None:
-        """The segment is in the archive, and announced, when this returns."""
+    def copy(self, source: SourceSegment) -> RemoteLogSegmentId:
+        """The segment, of that id, is in the archive, and announced, when this returns; whether the event counts is
+        told by the log."""
         segment_id = RemoteLogSegmentId(topic_id_partition=source.partition, segment_id=self.new_id())
         self.require(source.partition)
         self.events.append(self._started(segment_id, source))
@@ -74,10 +76,14 @@ class SegmentCopier:
         self._announce(segment_id, _FINISHED)
         # Whoever slept over the end of the lease before that event has announced nothing.
         self.require(source.partition)
+        return segment_id
 
     def delete(self, segment: RemoteSegment) -> None:
-        """The segment is gone, and announced so, when this returns; a deletion that was begun is gone on with."""
-        self._delete(segment.segment_id, segment.start_offset, segment.custom_metadata)
+        """The segment is gone, and announced so, when this returns; a deletion that was begun is gone on with, and not
+        announced again at each retry of an outage."""
+        if segment.state is not _DELETING:
+            self._announce(segment.segment_id, _DELETING, segment.custom_metadata)
+        self._delete_objects(segment.segment_id, segment.start_offset, segment.custom_metadata)
 
     def _started(self, segment_id: RemoteLogSegmentId, source: SourceSegment) -> SegmentMetadataEvent:
         return SegmentMetadataEvent(
@@ -112,14 +118,14 @@ class SegmentCopier:
 
     def _undo(self, segment_id: RemoteLogSegmentId, start_offset: int, failed: ColdlogError) -> None:
         try:
-            self._delete(segment_id, start_offset, None)
+            self._announce(segment_id, _DELETING)
+            self._delete_objects(segment_id, start_offset, None)
         except ColdlogError as also_failed:
             failed.add_note(
                 f"what was copied of segment {segment_id.segment_id} is deleted by the next run: {also_failed}"
             )
 
-    def _delete(self, segment_id: RemoteLogSegmentId, start_offset: int, custom_metadata: bytes | None) -> None:
-        self._announce(segment_id, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, custom_metadata)
+    def _delete_objects(self, segment_id: RemoteLogSegmentId, start_offset: int, custom_metadata: bytes | None) -> None:
         for name in list_segment_objects(self.archive, segment_id, start_offset):
             self.require(segment_id.topic_id_partition)
             self.archive.delete(name)

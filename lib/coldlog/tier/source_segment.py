@@ -93,6 +93,7 @@ class SegmentReader:
         """Everything but the log's bytes, which are read again when they are put."""
         if segment.end_offset is None:
             raise UsageError(f"{segment.log.name} is the active segment of its log and is not copied")
+        _require_files(segment)
         epochs = self._segment_epochs(segment, segment.end_offset)
         facts = self._verify_log(segment, segment.end_offset)
         files = {SegmentFileKind.LOG: self._log_content(segment), **dict(self._iter_small_files(segment))}
@@ -120,8 +121,6 @@ class SegmentReader:
 
     def _verify_log(self, segment: LocalSegment, end_offset: int) -> _LogFacts:
         facts, log = _LogFacts(), segment.log
-        if not log.size_bytes:
-            raise NotCopiableError(f"{log.name} is empty; there is nothing to copy")
         for window in iter_log_windows(
             self.store, log, from_position=0, limits=self.limits, window_bytes=self.window_bytes
         ):
@@ -162,9 +161,6 @@ class SegmentReader:
 
     def _iter_small_files(self, segment: LocalSegment) -> Iterator[tuple[SegmentFileKind, Content]]:
         base = segment.base_offset
-        for kind in (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX, SegmentFileKind.PRODUCER_SNAPSHOT):
-            if segment.find_object(kind) is None:
-                raise NotCopiableError(f"the segment of {segment.log.name} has no {kind.value}; Kafka does not tier it")
         for listed in segment.objects[1:]:
             content = self._read_whole(listed)
             try:
@@ -188,6 +184,15 @@ class SegmentReader:
                 Reason.OBJECT_UNREADABLE, message, object_name=listed.name, expected=expected, found=found
             )
         return self.store.read_range(listed.name, 0, listed.size_bytes)
+
+
+def _require_files(segment: LocalSegment) -> None:
+    """Known from the listing, before anything is read."""
+    for kind in (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX, SegmentFileKind.PRODUCER_SNAPSHOT):
+        if segment.find_object(kind) is None:
+            raise NotCopiableError(f"the segment of {segment.log.name} has no {kind.value}; Kafka does not tier it")
+    if not segment.log.size_bytes:
+        raise NotCopiableError(f"{segment.log.name} is empty; there is nothing to copy")
 
 
 def _require_indexed_batches(segment: LocalSegment, index: Content) -> None:
