@@ -29,7 +29,9 @@ from coldlog.operations.replay import (
 from coldlog.operations.replay_sinks import DeltaSink, JsonLinesSink
 from coldlog.operations.replay_state import ReplayStates, TaskState
 from coldlog.replay.order import Head, iter_merged
-from coldlog.source.options import read_options
+from coldlog.source.offset_ranges import PartitionSpan
+from coldlog.source.options import SourceOptions, read_options
+from coldlog.source.planning import find_spans
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import golden_partitions, run_pipeline
 from record_rows import consumed
@@ -338,6 +340,25 @@ def test_a_run_waits_for_partitions_that_are_caught_up_as_long_as_it_is_told(rep
     assert sum(replayed.clock.waits) == 60_000
     with pytest.raises(UsageError, match="max.task.idle.ms = -2"):
         replayed.run(max_task_idle_ms=-2)
+
+
+def test_to_look_at_the_tables_does_not_count_as_waiting(replayed: Replayed, monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed.topics = "wait"
+    replayed.run()
+    replayed.come_to(1)
+
+    def find_slowly(options: SourceOptions) -> dict[Place, PartitionSpan]:
+        replayed.clock.time_ms += 45_000
+        return find_spans(options)
+
+    monkeypatch.setattr("coldlog.operations.replay.find_spans", find_slowly)
+    replayed.clock.grows = replayed.clock.monotonic_ms(), 2
+    waited = replayed.run(max_task_idle_ms=2_500)
+    assert (waited.enforced, waited.record_count, replayed.clock.waits) == ((), 2, [1_000])
+    replayed.come_to(3)
+    replayed.clock.waits.clear()
+    enforced = replayed.run(max_task_idle_ms=2_500)
+    assert (enforced.enforced, replayed.clock.waits) == ((("wait", 1),), [1_000, 1_000, 500])
 
 
 def test_json_lines_are_in_order_over_their_files_and_replace_those_of_the_same_run(replayed: Replayed) -> None:
