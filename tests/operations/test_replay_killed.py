@@ -18,6 +18,7 @@ from coldlog.tables.locations import spark_uri
 from coldlog.tables.table_storage import delta_storage_options
 from golden_warehouse import run_pipeline
 from killed_jobs import PATIENCE_S, kill_session, start_job, wait_until
+from s3_server import Bucket
 
 START_MS = 1_700_000_000_000
 Row = tuple[int, str, int, int]
@@ -150,3 +151,10 @@ def test_a_replay_that_was_killed_again_and_again_has_each_record_once_and_in_or
     assert f"2 records in table {replay.sink}" in told
     assert replay.rows() == [*expected, *((len(expected) + at, "trades", 0, 200 + at) for at in range(2))]
     assert len(list((replay.sink / "_delta_log").glob("*.json"))) == 2, "a commit a run"
+
+
+def test_a_table_in_a_bucket_is_written_beside_a_warehouse_in_a_folder(replay: Replay, bucket: Bucket) -> None:
+    sink = bucket.uri("lake/replayed")
+    told = replay.run(sink)
+    assert f"351 records in table {spark_uri(sink)}" in told
+    assert replay.rows(sink) == _expected()
