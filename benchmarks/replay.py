@@ -2,14 +2,18 @@
 
 The job's own run, into a Delta table, of clicks in four partitions compressed with zstd, on two cores in a JVM of
 4 GiB: what does not fit is spilled. The clicks of each partition come late now and then, so that partitions take turns.
+
+It runs in a process of its own, because a process has one JVM, and another benchmark's may have another heap.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from benchmarks.generated_logs import GeneratedArchive, LogShape, RecordKind, get_archive
@@ -30,35 +34,51 @@ from coldlog.source.options import read_options
 from golden_warehouse import build_settings, run_pipeline
 
 TARGET = 1.5
+_HEAP_BYTES = 4 << 30
 _BYTES_A_RECORD = 42
 """Of the log, as zstd leaves them."""
 
 
 def measure_replay(sizes: Sizes) -> Iterator[Figure]:
     """Records a second of the longer replay, and its time per record beside that of one ten times shorter."""
+    # The first replay warms up.
+    asked = [sizes.replayed_count // 10, *sizes_of(sizes)]
+    with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as own_process:
+        (_, _), (short_count, short_s), (count, took_s) = own_process.submit(_replay_in_turn, asked).result()
+    ratio = (took_s / count) / (short_s / short_count)
+    yield Figure(
+        benchmark="replay",
+        what=f"replay of {count:,} records into Delta",
+        on="zstd, 4 GiB",
+        value=count / took_s / 1e6,
+        unit="M/s",
+        against=f"time per record at {short_count:,} records",
+        ratio=ratio,
+        target=f"<= {TARGET:g}",
+        is_met=ratio <= TARGET,
+    )
+
+
+def _replay_in_turn(asked: list[int]) -> list[tuple[int, float]]:
+    """Of about so many records: how many, and seconds."""
     with tempfile.TemporaryDirectory() as scratch:
         assignments = ["spark.driver.memory=4g", "spark.master=local[2]", f"warehouse.uri={scratch}/session"]
         spark = spark_session(load_settings("local", assignments), "replay benchmark")
-        spark.sparkContext.setLogLevel("ERROR")
-        seconds: list[float] = []
-        counts: list[int] = []
-        # The first replay warms up.
-        for number, records in enumerate((sizes.replayed_count // 10, *sizes_of(sizes))):
-            count, took = _replay(spark, _archive(records), Path(scratch) / str(number))
-            counts.append(count)
-            seconds.append(took)
-        short, long = (took / count for took, count in zip(seconds[1:], counts[1:], strict=True))
-        yield Figure(
-            benchmark="replay",
-            what=f"replay of {counts[-1]:,} records into Delta",
-            on="zstd, 4 GiB",
-            value=1e-6 / long,
-            unit="M/s",
-            against=f"time per record at {counts[-2]:,} records",
-            ratio=long / short,
-            target=f"<= {TARGET:g}",
-            is_met=long / short <= TARGET,
-        )
+        try:
+            spark.sparkContext.setLogLevel("ERROR")
+            _require_heap(spark)
+            return [_replay(spark, _archive(count), Path(scratch) / str(number)) for number, count in enumerate(asked)]
+        finally:
+            spark.stop()
+
+
+def _require_heap(spark: SparkSession) -> None:
+    """Some collectors keep back a part of what they were given."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    heap_bytes = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+    assert 0.8 * _HEAP_BYTES < heap_bytes <= _HEAP_BYTES, f"the JVM has a heap of {heap_bytes:,} bytes"
+    assert spark.sparkContext.defaultParallelism == 2, "cores"
 
 
 def sizes_of(sizes: Sizes) -> tuple[int, int]:

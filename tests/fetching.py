@@ -98,7 +98,9 @@ class HookedLayout(FaultyLayout):
 
     before_read: Callable[[str], None]
 
-    def read_log_range(self, segment: ListedSegment, position: int, length: int) -> memoryview:
+    def read_log_range(
+        self, segment: ListedSegment, position: int, length: int, until: int | None = None
+    ) -> memoryview:
         """The other's, if nothing was raised."""
         self.before_read(segment.segment_id)
-        return FaultyLayout.read_log_range(self, segment, position, length)
+        return FaultyLayout.read_log_range(self, segment, position, length, until)

@@ -1,4 +1,4 @@
-"""golden_fixtures: the sample archive, indexed in three ways, once for all tests and all processes that run them.
+"""golden_fixtures: the sample archives, indexed, once for all tests and all processes that run them.
 
 pytest-xdist's processes have a folder in common: the first that asks for a warehouse builds it there, the others wait.
 """
@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from aiven_sample import AIVEN_SAMPLE, archive_of, keys_setting
+from coldlog.archive.aiven_keys import ENVIRONMENT_VARIABLE
+from coldlog.archive.open_archive import open_archive
 from coldlog.model.states import IndexDepth
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
@@ -69,3 +72,18 @@ def golden_with_events(spark: SparkSession, tmp_path_factory: pytest.TempPathFac
         return run_pipeline(spark, ARCHIVE, folder / "warehouse", metadata=KAFKA_SAMPLE / "rlmm")
 
     return _built_once(spark, tmp_path_factory, "golden-with-events", build)
+
+
+@pytest.fixture(scope="session")
+def zstd_encrypted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """What Aiven's plugin compressed and encrypted, with its metadata topic; to be read only."""
+    variant = "zstd-encrypted"
+
+    def build(folder: Path) -> Warehouse:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(ENVIRONMENT_VARIABLE, keys_setting(variant))
+            patch.setitem(spark.sparkContext.environment, ENVIRONMENT_VARIABLE, keys_setting(variant))
+            archive = open_archive(str(archive_of(variant)), "aiven")
+            return run_pipeline(spark, archive, folder / "warehouse", metadata=AIVEN_SAMPLE / variant / "rlmm")
+
+    return _built_once(spark, tmp_path_factory, variant, build)

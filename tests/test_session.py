@@ -112,6 +112,20 @@ def test_workers_are_sent_the_package_and_told_which_s3_is_meant_but_not_who_ask
     assert executor_python(settings, "local[2]") == sys.executable
 
 
+def test_spark_is_told_how_to_reach_a_bucket_that_is_only_written_to(
+    jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://minio:9000")
+    settings = load_settings("local", ["warehouse.uri=/data/coldlog"])
+    for places in ((), ("replayed", "orders,payments")):
+        assert not [
+            each for each in spark_options(settings, {}, places=places, jar_directory=jars) if "fs.s3a." in each
+        ]
+    options = spark_options(settings, {}, places=("nightly", "s3://lake/replayed"), jar_directory=jars)
+    assert options["spark.hadoop.fs.s3a.endpoint"] == "https://minio:9000"
+    assert options["spark.sql.warehouse.dir"].endswith("/data/coldlog")
+
+
 def test_what_tasks_import_is_in_the_archive_for_workers_and_spark_is_not() -> None:
     names = {each.name.lower().replace("_", "-") for each in list_shipped_packages()}
     assert {"pyarrow", "numba", "numpy", "delta-spark", "deltalake", "s3fs", "cryptography", "zstandard"} <= names

@@ -112,8 +112,10 @@ def _call_with_spark(
 ) -> int:
     require_reachable(settings.warehouse_uri)
     console = Console()
+    # A table or a folder that an argument names may be in a bucket, and the warehouse in a folder.
+    places = [each for each in vars(arguments).values() if isinstance(each, str)]
     with console.stage("spark") as stage:
-        spark = spark_session(settings, app_name)
+        spark = spark_session(settings, app_name, places=places)
         quiet_accumulators(spark.sparkContext)
         stage.add(
             f"Spark {spark.version}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pyspark
@@ -22,17 +23,17 @@ from coldlog.spark_gateway import start_gateway
 from coldlog.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
 
 
-def spark_session(settings: Settings, app_name: str = "coldlog") -> SparkSession:
-    """The session of this process; the first call starts Spark."""
+def spark_session(settings: Settings, app_name: str = "coldlog", *, places: Collection[str] = ()) -> SparkSession:
+    """The session of this process; the first call starts Spark. `places`: as those of `spark_options`."""
     if _has_jvm():
         submitted = SparkConf()
         options = {
             key: value
-            for key, value in spark_options(settings, os.environ).items()
+            for key, value in spark_options(settings, os.environ, places=places).items()
             if key not in LAUNCH_OPTIONS and not submitted.contains(key)
         }
     else:
-        options = spark_options(settings, os.environ)
+        options = spark_options(settings, os.environ, places=places)
         _start_jvm(options, executor_python(settings, options["spark.master"]))
     builder = SparkSession.builder.appName(app_name)
     for key, value in options.items():

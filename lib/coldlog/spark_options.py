@@ -7,7 +7,7 @@ started: `MASTER`, `SPARK_DRIVER_MEMORY`. Refused with `UsageError`: a start wit
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from coldlog.errors import UsageError
@@ -50,14 +50,19 @@ LAUNCH_OPTIONS: frozenset[str] = frozenset(
 
 
 def spark_options(
-    settings: Settings, environment: Mapping[str, str], *, jar_directory: Path = REPOSITORY / ".jars"
+    settings: Settings,
+    environment: Mapping[str, str],
+    *,
+    places: Iterable[str] = (),
+    jar_directory: Path = REPOSITORY / ".jars",
 ) -> dict[str, str]:
-    """Every option of the session, `spark.master` and `spark.jars` included."""
+    """Every option of the session, `spark.master` and `spark.jars` included; `places` are what else it reads or writes,
+    beside the warehouse."""
     options = {"spark.master": "local[*]", **REQUIRED_OPTIONS}
     if settings.warehouse.uri is not None:
         options["spark.sql.warehouse.dir"] = spark_uri(settings.warehouse.uri)
-        if bucket_and_prefix(settings.warehouse.uri) is not None:
-            options.update(s3a_options())
+    if any(bucket_and_prefix(each) is not None for each in (settings.warehouse.uri, *places) if each is not None):
+        options.update(s3a_options())
     refuse_secrets(settings.spark)
     options.update(settings.spark)
     if master := environment.get("MASTER"):

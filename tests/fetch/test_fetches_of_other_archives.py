@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from aiven_sample import AIVEN_SAMPLE, archive_of, keys_setting, true_partitions
+from aiven_sample import archive_of, keys_setting, true_partitions
 from builders.mirror_writer import SIDE_FILES, write_mirror
 from coldlog.archive.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.archive.open_archive import open_archive
@@ -62,20 +62,6 @@ def test_a_key_that_is_missing_is_told(zstd_encrypted: Warehouse, monkeypatch: p
     assert isinstance(refused, FetchFailure)
     assert refused.error is FetchErrorCode.CORRUPT_MESSAGE
     assert "expected key" in refused.message
-
-
-@pytest.fixture(scope="module")
-def zstd_encrypted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    variant = "zstd-encrypted"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(ENVIRONMENT_VARIABLE, keys_setting(variant))
-        patch.setitem(spark.sparkContext.environment, ENVIRONMENT_VARIABLE, keys_setting(variant))
-        return run_pipeline(
-            spark,
-            open_archive(str(archive_of(variant)), "aiven"),
-            tmp_path_factory.mktemp("aiven") / "warehouse",
-            metadata=AIVEN_SAMPLE / variant / "rlmm",
-        )
 
 
 def test_a_mirror_of_log_directories_gives_what_a_consumer_got(spark: SparkSession, tmp_path: Path) -> None:

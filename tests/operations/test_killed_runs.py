@@ -11,12 +11,9 @@ import os
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
 from pyspark.sql import SparkSession
 
@@ -30,14 +27,13 @@ from coldlog.tables.txn_index import TXN_INDEX
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
 from kafka_sample import KAFKA_SAMPLE
+from killed_jobs import PATIENCE_S, find_jvm, find_processes, start_job, wait_until
 from table_contents import BUILD_NUMBERS, table_contents
 
-ROOT = Path(__file__).parent.parent.parent
 MAX_BYTES_PER_COMMIT = 350 << 10
 # Aborted transactions, a second upload of a segment, a log start offset inside a segment, times that go backwards.
 PARTITIONS = ("payments-1", "crashy-upload-0", "records-deleted-0", "late.events-2")
 BROKEN_LOG = "late.events-2-*/00000000000000000000-*.log"
-PATIENCE_S = 240
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +71,7 @@ class Pipeline:
             "spark.sql.shuffle.partitions=1",
         )
         options = [word for setting in settings for word in ("--set", setting)]
-        with (self.folder / "stderr").open("wb") as stderr:
-            return subprocess.Popen(
-                [str(ROOT / "spark-submit.sh"), "run_pipeline", *options],
-                cwd=self.folder,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                start_new_session=True,
-            )
+        return start_job("run_pipeline", options, folder=self.folder)
 
     def finish(self) -> None:
         with self.start() as run:
@@ -94,47 +83,15 @@ class Pipeline:
         commits_before = self.commit_count(kill.table)
         with self.start() as run:
             moment = commits_before + kill.commit_count
-            _wait_until(lambda: self.commit_count(kill.table) >= moment or run.poll() is not None, every_s=0.005)
+            wait_until(lambda: self.commit_count(kill.table) >= moment or run.poll() is not None, every_s=0.005)
             assert run.poll() is None, f"it ended before {kill.table.name} had {moment} commits\n{self.stderr}"
-            os.kill(_find_jvm(run.pid) if kill.is_jvm else run.pid, signal.SIGKILL)
+            os.kill(find_jvm(run.pid) if kill.is_jvm else run.pid, signal.SIGKILL)
             code = run.wait(timeout=60)
-            _wait_until(lambda: not _find_processes(run.pid), within_s=60, every_s=0.1)
+            wait_until(lambda: not find_processes(run.pid), within_s=60, every_s=0.1)
         return code
 
     def commit_count(self, table: TableDefinition) -> int:
         return len(list((self.warehouse / table.name / "_delta_log").glob("*.json")))
-
-
-def _wait_until(is_so: Callable[[], bool], *, within_s: float = PATIENCE_S, every_s: float) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited {within_s} s in vain"
-        time.sleep(every_s)
-
-
-def _find_processes(session: int) -> list[psutil.Process]:
-    """What lives of a session; those that only wait to be buried do not."""
-    return [each for each in psutil.process_iter() if _is_alive_in(session, each)]
-
-
-def _is_alive_in(session: int, process: psutil.Process) -> bool:
-    try:
-        return os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE
-    except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
-        return False
-
-
-def _find_jvm(session: int) -> int:
-    (jvm,) = [each.pid for each in _find_processes(session) if _name_of(each) == "java"]
-    return int(jvm)
-
-
-def _name_of(process: psutil.Process) -> str | None:
-    """None of one that ended since it was found: a shell's helper lives for a moment."""
-    try:
-        return str(process.name())
-    except psutil.NoSuchProcess:
-        return None
 
 
 @pytest.fixture(scope="module")

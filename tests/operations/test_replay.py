@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
+from coldlog.brokers.kafka_client import Cluster, open_cluster
 from coldlog.errors import RetriableError, UsageError
-from coldlog.operations import replay_order
+from coldlog.operations import replay_order, replay_sinks
 from coldlog.operations.replay import (
     NegativeTimestamps,
     ReplayOptions,
@@ -26,10 +29,12 @@ from coldlog.operations.replay import (
     SinkRun,
     replay,
 )
-from coldlog.operations.replay_sinks import DeltaSink, JsonLinesSink
+from coldlog.operations.replay_sinks import DeltaSink, JsonLinesSink, TopicSink
 from coldlog.operations.replay_state import ReplayStates, TaskState
 from coldlog.replay.order import Head, iter_merged
-from coldlog.source.options import read_options
+from coldlog.source.offset_ranges import PartitionSpan
+from coldlog.source.options import SourceOptions, read_options
+from coldlog.source.planning import find_spans
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import golden_partitions, run_pipeline
 from record_rows import consumed
@@ -338,6 +343,72 @@ def test_a_run_waits_for_partitions_that_are_caught_up_as_long_as_it_is_told(rep
     assert sum(replayed.clock.waits) == 60_000
     with pytest.raises(UsageError, match="max.task.idle.ms = -2"):
         replayed.run(max_task_idle_ms=-2)
+
+
+def test_to_look_at_the_tables_does_not_count_as_waiting(replayed: Replayed, monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed.topics = "wait"
+    replayed.run()
+    replayed.come_to(1)
+
+    def find_slowly(options: SourceOptions) -> dict[Place, PartitionSpan]:
+        replayed.clock.time_ms += 45_000
+        return find_spans(options)
+
+    monkeypatch.setattr("coldlog.operations.replay.find_spans", find_slowly)
+    replayed.clock.grows = replayed.clock.monotonic_ms(), 2
+    waited = replayed.run(max_task_idle_ms=2_500)
+    assert (waited.enforced, waited.record_count, replayed.clock.waits) == ((), 2, [1_000])
+    replayed.come_to(3)
+    replayed.clock.waits.clear()
+    enforced = replayed.run(max_task_idle_ms=2_500)
+    assert (enforced.enforced, replayed.clock.waits) == ((("wait", 1),), [1_000, 1_000, 500])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers"),
+    [(None, None, None), (b"k", b"v", [("a", b"b"), ("c", None)]), (b"k", None, [("c", b"")])],
+)
+def test_a_record_that_cannot_be_sent_is_told_before_any_is(
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]] | None,
+) -> None:
+    sent: list[str] = []
+
+    class Producer:
+        def send(self, *, about: str, **_: object) -> None:
+            sent.append(about)
+
+    @contextmanager
+    def producing(_: Cluster, __: str) -> Iterator[Producer]:
+        yield Producer()
+
+    monkeypatch.setattr(replay_sinks, "producing_records", producing)
+    rows = [
+        (0, 0, b"k", b"v", "odd", 3, 7, 0, None),
+        (0, 1, key, value, "odd", 3, 8, 0, headers),
+        (0, 2, None, None, "odd", 3, 9, 0, None),
+    ]
+    is_fit = key is not None and all(value is not None for _, value in headers or ())
+    schema = (
+        "task INT, sequence BIGINT, key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, "
+        "timestamp_ms BIGINT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    )
+    records = (
+        spark.createDataFrame(rows[: 2 if is_fit else 3], schema)
+        .withColumn("timestamp", F.timestamp_millis("timestamp_ms"))
+        .drop("timestamp_ms")
+    )
+    sink = TopicSink(cluster=open_cluster("127.0.0.1:1", 1_000, None), topic="into")
+    run = SinkRun(replay_id="", number=1, partitions=frozenset({3}), negative_count=0, is_first=True, is_repeated=False)
+    if is_fit:
+        sink.write(run, records)
+    else:
+        with pytest.raises(UsageError, match="the record of odd-3 at offset 8 cannot be sent to topic into"):
+            sink.write(run, records)
+    assert sent == (["odd-3 at offset 7", "odd-3 at offset 8"] if is_fit else [])
 
 
 def test_json_lines_are_in_order_over_their_files_and_replace_those_of_the_same_run(replayed: Replayed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,28 @@ def test_an_offset_by_timestamp_is_the_one_that_the_broker_told(golden: Warehous
             golden, golden_archive, ds.GreaterThanOrEqual(("timestamp",), moment(int(str(timestamp_ms)))), **options
         )
         assert len(exact.offsets()) <= len(start.offsets())
+
+
+def test_ends_by_timestamp_are_those_of_each_partition(golden: Warehouse, golden_archive: Path) -> None:
+    queries = [each for each in golden_queries() if each["archive"] and each["topic"] == "late.events"]
+    timed = [each for each in queries if int(str(each["ts"])) >= 0]
+    chance, options = random.Random(4), {"subscribe": "late.events", "columns": "partition,offset"}
+    for _ in range(4):
+        chosen = [chance.choice([each for each in timed if each["partition"] == number]) for number in (0, 1)]
+        until = [*(each["ru"]["offset"] for each in chosen), 1 << 60]  # type: ignore[index]
+        at = json.dumps({"late.events": {"0": chosen[0]["ts"], "1": chosen[1]["ts"], "2": 1 << 60}})
+        # A time comes before offsets that are named too.
+        offsets = json.dumps({"late.events": dict.fromkeys(("0", "1", "2"), 1)})
+        found = read(golden, golden_archive, **options, endingOffsetsByTimestamp=at, endingOffsets=offsets)
+        rows = [(row["partition"], row["offset"]) for row in found.rows.to_pylist()]
+        assert rows == [
+            (number, each["o"])
+            for number in range(3)
+            for each in consumed("late.events", number)
+            if each["o"] < until[number]
+        ]
+    with pytest.raises(UsageError, match="endingOffsetsByTimestamp must name every partition"):
+        read(golden, golden_archive, **options, endingOffsetsByTimestamp='{"late.events":{"0":5}}')
 
 
 def test_a_starting_time_behind_everything_is_an_error_or_reads_nothing(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from builders.archive_writer import TopicPartition, write_archive
-from builders.segment_builder import Batch, Record, Segment
+from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker
 from coldlog.errors import UsageError
 from coldlog.source.datasource import register_source
 from coldlog.source.options import SourceOptions, read_options
@@ -47,7 +49,11 @@ class Followed:
 
     def grow(self, *counts: int, log_start: int = 0) -> Warehouse:
         """So many segments of each partition are archived now, and indexed."""
-        write_archive(self.archive, {place: _segments(count) for place, count in zip(ORDERS, counts, strict=False)})
+        return self.upload(*(_segments(count) for count in counts), log_start=log_start)
+
+    def upload(self, *logs: list[Segment], log_start: int = 0) -> Warehouse:
+        """These segments of each partition are archived now, and indexed."""
+        write_archive(self.archive, dict(zip(ORDERS, logs, strict=False)))
         log_starts = self.folder / "log_starts.csv"
         with log_starts.open("w", newline="") as file:
             csv.writer(file).writerows([("topic", "partition", "log_start_offset"), ("orders", 0, log_start)])
@@ -55,18 +61,22 @@ class Followed:
 
     def follow(self, **options: object) -> list[tuple[int, int]]:
         """Runs the stream until it has what there is; all that it wrote so far, in order."""
+        query = self.writing(**options).trigger(availableNow=True).start(str(self.folder / "sink"))
+        query.awaitTermination()
+        self.batch_sizes = [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
+        return self.written()
+
+    def writing(self, **options: object) -> DataStreamWriter:
+        """The stream, to be started."""
         register_source(self.spark, {"warehouse.uri": str(self.folder / "warehouse"), "archive.uri": str(self.archive)})
         reading = self.spark.readStream.format("coldlog").option("subscribe", "orders")
         for name, value in options.items():
             reading = reading.option(name, str(value))
         writing = reading.load().select("partition", "offset").writeStream.format("delta")
-        query = (
-            writing.option("checkpointLocation", str(self.folder / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(self.folder / "sink"))
-        )
-        query.awaitTermination()
-        self.batch_sizes = [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
+        return writing.option("checkpointLocation", str(self.folder / "checkpoint"))
+
+    def written(self) -> list[tuple[int, int]]:
+        """All that it wrote so far, in order."""
         rows = self.spark.read.format("delta").load(str(self.folder / "sink")).collect()
         return sorted((row["partition"], row["offset"]) for row in rows)
 
@@ -96,6 +106,52 @@ def test_what_is_uploaded_comes_once_and_new_partitions_with_it(followed: Follow
     followed.grow(4, 1, 2)
     assert followed.follow(startingOffsets="earliest") == _offsets(40, 10, 20)
     assert followed.batch_sizes == [40], "what is new, at once"
+
+
+def test_a_stream_that_runs_sees_what_is_uploaded_meanwhile(followed: Followed) -> None:
+    followed.grow(1)
+    writing = followed.writing(startingOffsets="earliest").trigger(processingTime="1 second")
+    query = writing.start(str(followed.folder / "sink"))
+    try:
+        for counts in ((1,), (3, 1)):
+            followed.grow(*counts)
+            expected, until = _offsets(*(10 * count for count in counts)), time.monotonic() + 240
+            while not query.recentProgress or followed.written() != expected:
+                assert query.isActive, query.exception()
+                assert time.monotonic() < until, "waited in vain"
+                time.sleep(0.5)
+    finally:
+        query.stop()
+
+
+def _transactional(first: int, count: int, producer_id: int) -> Batch:
+    return Batch(
+        base_offset=first,
+        records=tuple(Record(timestamp_ms=START_MS, value=b"v") for _ in range(count)),
+        is_transactional=True,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=first,
+    )
+
+
+def test_what_a_transaction_holds_back_comes_when_its_end_is_uploaded(followed: Followed) -> None:
+    committed = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
+    plain = [Batch(base_offset=offset, records=(Record(timestamp_ms=START_MS),)) for offset in (0, 5)]
+    ended = {"timestamp_ms": START_MS, "producer_epoch": 0, "leader_epoch": 0}
+    first = Segment(batches=(plain[0], _transactional(1, 2, 7), _transactional(3, 2, 8)))
+    second = Segment(
+        batches=(
+            plain[1],
+            abort_marker(offset=6, producer_id=8, **ended),
+            _transactional(7, 1, 7),
+            commit_marker(offset=8, producer_id=7, **ended),
+        )
+    )
+    followed.upload([first])
+    assert followed.follow(**committed) == [(0, 0)]
+    followed.upload([first, second])
+    assert followed.follow(**committed) == [(0, offset) for offset in (0, 1, 2, 5, 7)]
 
 
 def test_a_stream_begins_at_the_end_like_kafkas_and_goes_on_where_it_stood(followed: Followed) -> None:

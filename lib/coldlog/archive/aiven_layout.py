@@ -160,9 +160,11 @@ class AivenLayout:
         """As the manifest says."""
         return self._open(segment).manifest.chunk_index.original_bytes
 
-    def read_log_range(self, segment: ListedSegment, position: int, length: int) -> memoryview:
+    def read_log_range(
+        self, segment: ListedSegment, position: int, length: int, until: int | None = None
+    ) -> memoryview:
         """From as few chunks as hold the bytes."""
-        return self._open(segment).read_log_range(self.store, position, length)
+        return self._open(segment).read_log_range(self.store, position, length, until)
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
         """A range of `.indexes`, decrypted."""

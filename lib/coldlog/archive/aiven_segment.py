@@ -53,7 +53,7 @@ class OpenedSegment:
         """The segment came with one."""
         return self.manifest.indexes.transaction is not None
 
-    def read_log_range(self, store: ObjectStore, position: int, length: int) -> memoryview:
+    def read_log_range(self, store: ObjectStore, position: int, length: int, until: int | None = None) -> memoryview:
         """See ArchiveLayout."""
         require_range(position, length)
         index = self.manifest.chunk_index
@@ -62,10 +62,10 @@ class OpenedSegment:
         if not chunks:
             return memoryview(b"")
         if not self.manifest.is_transformed:
-            return store.read_range(self.log.name, position, end - position)
+            return store.read_range(self.log.name, position, end - position, until)
         start = index.original_start(chunks.start)
         window = np.empty(index.original_start(chunks.stop) - start, dtype=np.uint8).data
-        self._fill(store, chunks, window)
+        self._fill(store, chunks, window, until)
         last = index.original_start(chunks[-1])
         self.last_chunk = chunks[-1], window[last - start :].toreadonly()
         return window[position - start : end - start].toreadonly()
@@ -91,7 +91,7 @@ class OpenedSegment:
         except ArchiveError as wrong:
             raise _at(wrong, self.indexes, place.position) from None
 
-    def _fill(self, store: ObjectStore, chunks: range, window: memoryview) -> None:
+    def _fill(self, store: ObjectStore, chunks: range, window: memoryview, until: int | None) -> None:
         """Restores the chunks into the window; the one read last is copied."""
         index = self.manifest.chunk_index
         start = index.original_start(chunks.start)
@@ -102,7 +102,10 @@ class OpenedSegment:
         if not chunks:
             return
         stored_start, stored_end = index.stored_start(chunks.start), index.stored_start(chunks.stop)
-        stored = _read_whole(store, self.log, stored_start, stored_end - stored_start, Reason.LOG_SIZE_DIFFERS)
+        stored_until = None if until is None else index.stored_start(index.chunks_between(0, until).stop)
+        stored = _read_whole(
+            store, self.log, stored_start, stored_end - stored_start, Reason.LOG_SIZE_DIFFERS, stored_until
+        )
         for chunk in chunks:
             at, behind = index.stored_start(chunk), index.stored_start(chunk + 1)
             output = window[index.original_start(chunk) - start : index.original_start(chunk + 1) - start]
@@ -236,8 +239,15 @@ def _require_size(listed: SegmentObject, stored_bytes: int, reason: Reason) -> N
         )
 
 
-def _read_whole(store: ObjectStore, listed: SegmentObject, position: int, length: int, reason: Reason) -> memoryview:
-    content = store.read_range(listed.name, position, length)
+def _read_whole(
+    store: ObjectStore,
+    listed: SegmentObject,
+    position: int,
+    length: int,
+    reason: Reason,
+    until: int | None = None,
+) -> memoryview:
+    content = store.read_range(listed.name, position, length, until)
     if len(content) < length:
         raise ArchiveError(
             reason,

@@ -64,7 +64,9 @@ class FaultyLayout:
         """The other's."""
         return self.layout.log_size_bytes(segment)
 
-    def read_log_range(self, segment: ListedSegment, position: int, length: int) -> memoryview:
+    def read_log_range(
+        self, segment: ListedSegment, position: int, length: int, until: int | None = None
+    ) -> memoryview:
         """The other's, no answer, or no end."""
         if segment.segment_id in self.unanswered_segment_ids:
             raise RetriableError(f"the store does not answer for segment {segment.segment_id}")
@@ -72,7 +74,7 @@ class FaultyLayout:
             Path(self.stalled_readers, str(os.getpid())).touch()
             while True:
                 time.sleep(60)
-        return self.layout.read_log_range(segment, position, length)
+        return self.layout.read_log_range(segment, position, length, until)
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
         """The other's."""

@@ -170,8 +170,11 @@ class ArchiveLayout(Protocol):
     def log_size_bytes(self, segment: ListedSegment) -> int:
         """The size of the original log when the segment was listed."""
 
-    def read_log_range(self, segment: ListedSegment, position: int, length: int) -> memoryview:
-        """Bytes of the original log, `length` at most; fewer only at the log's end."""
+    def read_log_range(
+        self, segment: ListedSegment, position: int, length: int, until: int | None = None
+    ) -> memoryview:
+        """Bytes of the original log, `length` at most; fewer only at the log's end. `until`: as an ObjectStore's, in
+        positions of the original log."""
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
         """A whole file other than the log, SMALL_FILE_LIMIT_BYTES at most; `OBJECT_MISSING` if it has none."""

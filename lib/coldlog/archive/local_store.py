@@ -69,7 +69,7 @@ class LocalStore:
         except OSError as failure:
             raise self._error_for(failure, name) from failure
 
-    def read_range(self, name: str, position: int, length: int) -> memoryview:
+    def read_range(self, name: str, position: int, length: int, until: int | None = None) -> memoryview:
         """A copy of the bytes in memory of its own; a file cut short meanwhile gives fewer bytes."""
         require_object_name(name)
         require_range(position, length)

@@ -125,9 +125,11 @@ class LocalTieredStorageLayout:
         """The size as listed."""
         return _get_object(segment, SegmentFileKind.LOG).size_bytes
 
-    def read_log_range(self, segment: ListedSegment, position: int, length: int) -> memoryview:
+    def read_log_range(
+        self, segment: ListedSegment, position: int, length: int, until: int | None = None
+    ) -> memoryview:
         """Bytes of the `.log` object as they are."""
-        return self.store.read_range(_get_object(segment, SegmentFileKind.LOG).name, position, length)
+        return self.store.read_range(_get_object(segment, SegmentFileKind.LOG).name, position, length, until)
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
         """The whole object; one that changed its size since it was listed is refused, for it may be half written."""

@@ -175,10 +175,12 @@ class LogDirectoriesLayout:
         """The size as listed."""
         return get_listed(segment, SegmentFileKind.LOG, _name_of(segment, SegmentFileKind.LOG)).size_bytes
 
-    def read_log_range(self, segment: ListedSegment, position: int, length: int) -> memoryview:
+    def read_log_range(
+        self, segment: ListedSegment, position: int, length: int, until: int | None = None
+    ) -> memoryview:
         """Bytes of the `.log` object as they are."""
         listed = get_listed(segment, SegmentFileKind.LOG, _name_of(segment, SegmentFileKind.LOG))
-        return self.store.read_range(listed.name, position, length)
+        return self.store.read_range(listed.name, position, length, until)
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
         """The whole object; the checkpoint as it is now, since it is replaced as a whole whenever it changes."""

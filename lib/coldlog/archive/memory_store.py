@@ -57,7 +57,7 @@ class MemoryStore:
         """The object's size."""
         return len(self._content(name))
 
-    def read_range(self, name: str, position: int, length: int) -> memoryview:
+    def read_range(self, name: str, position: int, length: int, until: int | None = None) -> memoryview:
         """A view of the content; the call is remembered in `reads`."""
         require_range(position, length)
         content = self._content(name)

@@ -43,9 +43,10 @@ class ObjectStore(Protocol):
     def size_bytes(self, name: str) -> int:
         """The object's size now."""
 
-    def read_range(self, name: str, position: int, length: int) -> memoryview:
+    def read_range(self, name: str, position: int, length: int, until: int | None = None) -> memoryview:
         """The bytes from `position` on, `length` at most (fewer only at the object's end); read-only, and valid for as
-        long as it is held, whatever becomes of the object."""
+        long as it is held, whatever becomes of the object. Who walks through a part of the object says `until` where,
+        so that a store that reads ahead reads no further."""
 
 
 class RootedStore(ObjectStore, Protocol):

@@ -75,7 +75,7 @@ class S3Store:
         client = self._client()
         return client.start(client.fetch_size(self._asked(name), self._key(name))).result()
 
-    def read_range(self, name: str, position: int, length: int) -> memoryview:
+    def read_range(self, name: str, position: int, length: int, until: int | None = None) -> memoryview:
         """The bytes from `position` on, in memory of their own."""
         require_object_name(name)
         require_range(position, length)
@@ -83,7 +83,7 @@ class S3Store:
             self.size_bytes(name)
             return memoryview(b"")
         reader = _ObjectReader(client=self._client(), asked=self._asked(name), key=self._key(name))
-        return reader.read(position, length)
+        return reader.read(position, length, until)
 
     def has_directory(self, name: str) -> bool:
         """A key lies below it, be it a marker; one request."""
@@ -155,17 +155,17 @@ class _ObjectReader:
     asked: Asked
     key: str
 
-    def read(self, position: int, length: int) -> memoryview:
-        """From the walk that goes on here, or by requests of its own."""
+    def read(self, position: int, length: int, until: int | None) -> memoryview:
+        """From the walk that goes on here, or by requests of its own. Who says `until` where is walking."""
         last: _LastRead | None = getattr(self.client.per_thread, "last", None)
         if last is None or not last.goes_on(self._place, position):
-            return self._read_anew(position, length, is_walk=position == 0)
+            return self._read_anew(position, length, until, is_walk=position == 0 or until is not None)
         if last.walk is None:
-            return self._read_anew(position, length, is_walk=True)
+            return self._read_anew(position, length, until, is_walk=True)
         # Behind an error, or at the end, nothing is kept.
         self.client.per_thread.last = None
         try:
-            window = last.walk.read(position, length)
+            window = last.walk.read(position, length, until)
         except BaseException:
             last.walk.end()
             raise
@@ -181,12 +181,12 @@ class _ObjectReader:
     def _part_bytes(self) -> int:
         return self.client.options.part_bytes
 
-    def _read_anew(self, position: int, length: int, *, is_walk: bool) -> memoryview:
+    def _read_anew(self, position: int, length: int, until: int | None, *, is_walk: bool) -> memoryview:
         request = self.client.fetch_range(self.asked, self.key, position, min(length, self._part_bytes))
         first = self.client.start(request).result()
         window = self._complete(first, position, length)
         if length >= WALKED_BYTES:
-            self._remember(first, window, position, is_walk=is_walk)
+            self._remember(first, window, position, until, is_walk=is_walk)
         return window
 
     def _complete(self, first: FetchedRange, position: int, length: int) -> memoryview:
@@ -214,19 +214,22 @@ class _ObjectReader:
     def _start_part(self, etag: str, position: int, part: memoryview) -> Future[None]:
         return self.client.start(self.client.fetch_part(self.asked, self.key, position, part, etag))
 
-    def _remember(self, first: FetchedRange, window: memoryview, position: int, *, is_walk: bool) -> None:
+    def _remember(
+        self, first: FetchedRange, window: memoryview, position: int, until: int | None, *, is_walk: bool
+    ) -> None:
         last: _LastRead | None = getattr(self.client.per_thread, "last", None)
         if last is not None and last.walk is not None:
             last.walk.end()
         self.client.per_thread.last = None
         stop, options = position + len(window), self.client.options
-        if stop >= first.object_bytes:
+        if stop >= (first.object_bytes if until is None else min(first.object_bytes, until)):
             return
         walk = None
         if is_walk and options.read_ahead_bytes:
             walk = Walk(
                 start_part=partial(self._start_part, first.etag),
                 object_bytes=first.object_bytes,
+                until=until,
                 window=window,
                 window_start=position,
                 block_bytes=min(options.part_bytes, options.read_ahead_bytes),

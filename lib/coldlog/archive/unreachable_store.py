@@ -33,7 +33,7 @@ class UnreachableStore:
         """Raises."""
         raise self._error(name)
 
-    def read_range(self, name: str, position: int, length: int) -> memoryview:
+    def read_range(self, name: str, position: int, length: int, until: int | None = None) -> memoryview:
         """Raises."""
         raise self._error(name)
 

@@ -6,8 +6,9 @@ its plan; a sink that has run N already takes nothing again, so that each record
 
 Within a run nothing is out of order. Between runs it can be: what was uploaded later than it should have been comes
 late, behind records with later timestamps. Such records are counted, and told with the greatest lateness. With
-`max_task_idle_ms` a run waits that long for partitions that have nothing new while others have; to go on without them
-is an enforced choice, and counted too. -1 and 0 do not wait: a run reads all that the tables know.
+`max_task_idle_ms` a run waits that long for partitions that have nothing new while others have; to look at the tables
+does not count. To go on without them is an enforced choice, and counted too. -1 and 0 do not wait: a run reads all that
+the tables know.
 """
 
 from __future__ import annotations
@@ -261,16 +262,17 @@ def _plan(
     options: ReplayOptions, sink: str, before: ReplayState | None, clock: Clock
 ) -> tuple[ReplayState, tuple[TopicPartition, ...]]:
     """The next run, and the partitions that it does not wait for any longer."""
-    until_ms = clock.monotonic_ms() + max(0, options.max_task_idle_ms)
+    left_ms = options.max_task_idle_ms
     while True:
         planned, open_ended = _plan_now(options, sink, before)
         waits = _waits(planned, open_ended)
-        left_ms = until_ms - clock.monotonic_ms()
         if not waits or options.max_task_idle_ms <= 0:
             return planned, ()
         if left_ms <= 0:
             return planned, waits
+        began_ms = clock.monotonic_ms()
         clock.wait_ms(min(left_ms, _POLL_MS))
+        left_ms -= clock.monotonic_ms() - began_ms
 
 
 def _waits(planned: ReplayState, open_ended: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:

@@ -134,6 +134,7 @@ class TopicSink:
         return None
 
     def write(self, run: SinkRun, records: DataFrame) -> None:
+        self._require_sendable(records)
         with producing_records(self.cluster, self.topic) as producer:
             for row in records.withColumn("timestamp", F.unix_millis("timestamp")).toLocalIterator():
                 producer.send(
@@ -144,6 +145,18 @@ class TopicSink:
                     headers=[(each["key"], _bytes(each["value"])) for each in row["headers"] or ()],
                     timestamp_ms=row["timestamp"],
                 )
+
+    def _require_sendable(self, records: DataFrame) -> None:
+        """A record that kafka-python refuses would end every run in its midst, and each would send the same again."""
+        is_empty = F.col("key").isNull() & F.col("value").isNull()
+        is_odd = is_empty | F.exists("headers", lambda each: each["value"].isNull())
+        first = records.where(is_odd).orderBy("task", "sequence").select("topic", "partition", "offset").head()
+        if first is not None:
+            raise UsageError(
+                f"the record of {first['topic']}-{first['partition']} at offset {first['offset']} cannot be sent to "
+                f"topic {self.topic} (it has neither key nor value, or a header without a value, which kafka-python "
+                "refuses), and nothing was sent; replay into a table, or other records, under another name"
+            )
 
 
 def _bytes(value: bytearray | None) -> bytes | None:

@@ -32,7 +32,7 @@ _Window = tuple[memoryview, BatchHeaders, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordReader:
-    """Reads tasks; `count_bytes` is told how many bytes of logs each read gave."""
+    """Reads tasks; `count_bytes` is told how many bytes of logs each read gave that were not read before."""
 
     layout: ArchiveLayout
     limits: DecodeLimits
@@ -71,12 +71,13 @@ class RecordReader:
     def _iter_windows(self, piece: SegmentPiece) -> Iterator[_Window]:
         """Whole batches, and where the window begins in the log."""
         for start, length in zip(piece.positions, piece.lengths, strict=True):
-            position, end, needed = start, start + length, 0
+            position, end, needed, known = start, start + length, 0, start
             next_offset = piece.segment.start_offset
             while position < end:
                 wanted = min(max(_WINDOW_BYTES, needed), end - position)
-                window = self.layout.read_log_range(piece.segment, position, wanted)
-                self.count_bytes(len(window))
+                window = self.layout.read_log_range(piece.segment, position, wanted, end)
+                self.count_bytes(max(0, position + len(window) - known))
+                known = max(known, position + len(window))
                 if len(window) < wanted:
                     raise ArchiveError(
                         Reason.LOG_TRUNCATED,
