@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from coldlog.executor_packages import package_zip
 from coldlog.launch_options import launch_environment, launch_options, main
 from coldlog.settings_sources import REPOSITORY
 from coldlog.spark_options import LAUNCH_OPTIONS, REQUIRED_OPTIONS, list_jars
@@ -62,3 +65,22 @@ def test_wrong_settings_are_refused_in_one_line_before_any_jvm(capsys: pytest.Ca
     assert answer.err == (
         "coldlog: unknown setting warehose.uri (--set): did you mean warehouse.uri? --list-settings shows all\n"
     )
+
+
+def test_a_driver_that_takes_coldlog_from_what_executors_are_sent_finds_the_checkout(tmp_path: Path) -> None:
+    """Spark's own spark-submit puts that package before all others."""
+    package = package_zip()
+    program = (
+        "import coldlog; from coldlog.executor_packages import package_zip; "
+        "from coldlog.settings_sources import REPOSITORY; "
+        "print(coldlog.__file__, REPOSITORY, package_zip(), sep='\\n')"
+    )
+    told = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env={**os.environ, "PYTHONPATH": str(package)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert told == [f"{package}/coldlog/__init__.py", str(REPOSITORY), str(package)]

@@ -22,7 +22,7 @@ from pathlib import Path
 from coldlog.errors import UsageError
 from coldlog.settings_sources import REPOSITORY
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = REPOSITORY / "lib" / "coldlog"
 DIRECTORY = REPOSITORY / ".executors"
 UNPACKED_NAME = "coldlog-packages"
 """The directory, in an executor's working directory, into which Spark unpacks the archive."""

@@ -24,7 +24,15 @@ from pathlib import Path
 from coldlog.errors import UsageError
 from coldlog.settings import GIB, KIB, MIB, SETTING_GROUPS, ByteCount, Settings, Uri, key_of
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+
+def _find_repository() -> Path:
+    """The checkout around this file, be it its own or, where Spark's own spark-submit starts the driver, that of the
+    package that is made for executors, which lies in the checkout too."""
+    above = Path(__file__).resolve().parents
+    return next((each for each in above if (each / "conf" / "base.toml").is_file()), above[2])
+
+
+REPOSITORY = _find_repository()
 
 _SECRET = re.compile(
     r"secret|passw|token|passphrase|private[._-]?key|access[._-]?key|api[._-]?key|credentials?$", re.IGNORECASE
