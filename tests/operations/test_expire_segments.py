@@ -295,6 +295,41 @@ def test_lineage_that_cannot_be_read_lets_nothing_expire(tier: Tier) -> None:
     assert len(tier.finished()) == 4
 
 
+@pytest.mark.parametrize("task", ["copy", "expire"])
+def test_archive_that_is_an_empty_mount_point_is_neither_copied_to_nor_expired(tier: Tier, task: str) -> None:
+    """The disk is mounted at the tree itself."""
+    grow(tier)
+    tree, away = tier.archive / ROOT_DIRECTORY, tier.root / "away"
+    tree.rename(away)
+    tree.mkdir()
+    before = tier.segments()
+    directories = {"directories": [str(tier.logs)]}
+    for _ in range(2):
+        if task == "copy":
+            (copied,) = tier.copy().partitions
+            assert copied.outcome is CopyOutcome.RETRIABLE
+            assert "is it mounted" in copied.why
+        else:
+            expired = only(tier.expire(HOUR, sources=directories))
+            assert (expired.outcome, expired.deleted_count) == (ExpiryOutcome.RETRIABLE, 0)
+        assert not list(tree.iterdir())
+    finished = {each.segment_id for each in before[ORDERS]}
+    assert {each.segment_id for each in tier.segments()[ORDERS] if each.state is FINISHED} == finished
+    tree.rmdir()
+    away.rename(tree)
+    assert tier.copy().copied_count == 1
+    assert tier.expire(150 * 60_000, sources=directories).deleted_count == 1
+    assert (len(tier.objects()), len(tier.finished())) == (4, 4)
+
+
+def test_archive_that_was_lost_is_gone_on_with_by_whoever_says_so(tier: Tier) -> None:
+    grow(tier)
+    tree = tier.archive / ROOT_DIRECTORY
+    tree.rename(tier.root / "lost")
+    (tree / f"orders-0-{ORDERS.topic_id}").mkdir(parents=True)
+    assert tier.copy().copied_count == 1
+
+
 # Copies that were not finished, and what belongs to nothing.
 
 

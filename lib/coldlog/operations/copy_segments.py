@@ -27,6 +27,7 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.model.ids import TopicIdPartition, uuid_text
 from coldlog.operations.copy_partition import CopyOutcome, PartitionCopier, PartitionCopy, identify
 from coldlog.operations.event_logs import KnownEventLog, ReadableEventLog
+from coldlog.operations.present_archive import present_archive
 from coldlog.operations.shared_quota import SharedQuota
 from coldlog.operations.tier_assignments import LEADER_OF_ALL, Assignments
 from coldlog.operations.tier_schedule import TAKEN_PER_THREAD, RunLeases, TierSchedule, TierTask
@@ -108,7 +109,7 @@ def copy_segments(
         known = KnownEventLog(events)
         copier = PartitionCopier(
             copier=SegmentCopier(
-                archive=archive,
+                archive=present_archive(archive, known, options.broker_id),
                 events=known,
                 clock=clock,
                 new_id=random_uuid,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from coldlog.archive.local_tiered_storage import LocalTieredStorageLayout, name_directory
@@ -21,6 +21,7 @@ from coldlog.model.ids import TopicIdPartition
 from coldlog.operations.event_logs import KnownEventLog, ReadableEventLog
 from coldlog.operations.expire_partition import ExpiryOutcome, ExpiryRules, PartitionExpirer, PartitionExpiry
 from coldlog.operations.expiry_state import LogSources
+from coldlog.operations.present_archive import present_archive
 from coldlog.operations.tier_assignments import LEADER_OF_ALL, Assignments
 from coldlog.operations.tier_partitions import RemoteOffsets, TierPartitions
 from coldlog.operations.tier_schedule import TAKEN_PER_THREAD, RunLeases, TierSchedule, TierTask
@@ -74,6 +75,8 @@ class Tier:
 def expire_segments(tier: Tier, options: ExpireOptions) -> ExpirySummary:
     """Deletes what has expired of the partitions that are due; a dry run takes and writes nothing."""
     known = KnownEventLog(tier.events)
+    archive = present_archive(tier.archive, known, options.broker_id)
+    tier = replace(tier, archive=archive, sources=replace(tier.sources, archive=archive))
     named = [each for each in known.partitions() if options.assignments.is_assigned(each.topic, each.partition)]
     work = [PartitionExpiry(partition=each) for each in named]
     for each in work:

@@ -1,0 +1,49 @@
+"""present_archive: is the archive there of which the events tell?
+
+A mount point without its disk is an empty directory, and a wrong prefix of a bucket an empty archive. To copy into it
+would part the archive in two; to expire it would announce deletions of objects that are still there. So where finished
+segments of a broker were announced and not one partition lies in its archive, the archive is one that cannot be reached
+now. Usually one listing tells: that of one such partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coldlog.archive.local_tiered_storage import find_partition_directory, name_directory
+from coldlog.archive.object_writer import WritableStore
+from coldlog.archive.unreachable_store import UnreachableStore
+from coldlog.errors import RetriableError
+from coldlog.model.ids import TopicIdPartition
+from coldlog.model.states import RemoteLogSegmentState
+from coldlog.operations.event_logs import KnownEventLog
+
+
+def present_archive(archive: WritableStore, known: KnownEventLog, broker_id: int) -> WritableStore:
+    """The archive, or one that tells of each partition that it is not there."""
+    finished = next(_iter_finished(known, broker_id), None)
+    if finished is None:
+        return archive
+    name = name_directory(finished)
+    try:
+        is_there = any(True for _ in archive.iter_objects(name)) or any(
+            find_partition_directory(each) for each in archive.list_directories("")
+        )
+    except RetriableError:
+        # Each partition says why.
+        return archive
+    if is_there:
+        return archive
+    why = (
+        f"the archive at {archive.uri} holds no partition, and finished segments of {name} were announced: is it "
+        f"mounted, is archive.uri right? if what it held is lost, make a directory {name} in it to go on"
+    )
+    return UnreachableStore(uri=archive.uri, why=why)
+
+
+def _iter_finished(known: KnownEventLog, broker_id: int) -> Iterator[TopicIdPartition]:
+    for partition in known.partitions():
+        for each in known.segments_of(partition):
+            if each.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and each.broker_id == broker_id:
+                yield partition
+                break
