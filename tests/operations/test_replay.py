@@ -464,6 +464,34 @@ def test_an_end_that_is_not_archived_yet_is_reached_by_a_later_run(replayed: Rep
     assert replayed.run().record_count == 1, "without an end, the rest"
 
 
+def test_times_say_where_a_replay_begins_and_ends(replayed: Replayed) -> None:
+    replayed.topics = "task"
+    begin_ms, end_ms = START_MS + 150, START_MS + 500
+    given = {"startingtimestamp": str(begin_ms), "endingtimestamp": str(end_ms)}
+
+    def first(times: Sequence[int], least_ms: int) -> int:
+        return next((offset for offset, at in enumerate(times) if at >= least_ms), len(times))
+
+    begin = {place: first(times, begin_ms) for place, times in TASKS.items()}
+    until = {place: times[: first(times, end_ms)] for place, times in TASKS.items()}
+    order = merged(until, begin)
+    assert 0 < len(order) < sum(len(times) for times in TASKS.values()) / 2
+    replayed.run(given=given)
+    assert replayed.rows() == numbered(order)
+    assert replayed.run(given=given).record_count == 0
+    rest = {place: len(until[place]) for place in TASKS}
+    assert replayed.run().record_count == sum(len(times) - max(begin[at], rest[at]) for at, times in TASKS.items())
+
+
+def test_a_replay_of_what_is_as_late_as_a_time_waits_for_it(replayed: Replayed) -> None:
+    replayed.topics = "wait"
+    given = {"startingtimestamp": str(START_MS + 950)}
+    assert replayed.run(given=given).record_count == 0
+    replayed.come_to(3)
+    replayed.run(given=given)
+    assert replayed.rows() == numbered([("wait", 0, 10), ("wait", 0, 11)])
+
+
 def test_what_cannot_be_planned_does_not_stand_in_the_way_of_what_can(replayed: Replayed) -> None:
     with pytest.raises(UsageError, match="startingOffsets must name every partition"):
         replayed.run(given={"startingoffsets": '{"next": {"0": 5}}'})

@@ -169,7 +169,9 @@ class _ObjectReader:
         except BaseException:
             last.walk.end()
             raise
-        if not last.walk.is_done:
+        if last.walk.is_done:
+            last.walk.end()
+        else:
             self.client.per_thread.last = last
         return window
 
