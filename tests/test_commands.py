@@ -104,6 +104,8 @@ def test_wrong_questions_are_refused_before_spark_starts(tmp_path: Path) -> None
     for arguments, complaint in (
         (("lookup_offsets", "--topic", "orders", "--timestamp", "newest"), "latest-tiered"),
         (("lookup_offsets", "--topic", "orders"), "nothing is asked"),
+        (("lookup_offsets", "--topic", "orders", "--timestamp", "1969-12-31T23:59:59.995Z"), "before 1970"),
+        (("lookup_offsets", "--topic", "o", "--timestamp", "5", "--partition", str(2**31)), "--partition 2147483648"),
         (("lookup_offsets", "--requests", "none.csv"), "no such file of requests"),
         (("list_offsets", "--requests", "requests.csv"), "requests.csv, line 2: timestamp_ms"),
         (("list_offsets", "--topic", "orders", "--timestamp", "5", *local), "not both"),

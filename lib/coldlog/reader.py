@@ -12,8 +12,11 @@ thread. There are no deadlines here: who needs them asks the job list_offsets, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from numbers import Integral, Real
 from operator import index
+from os import PathLike, fspath
 from types import TracebackType
 
 import pyarrow as pa
@@ -35,9 +38,13 @@ behind them, as in `coldlog.lookups.requests.REQUEST_SCHEMA`."""
 class OffsetReader:
     """Answers from the warehouse at `uri`; what `options` bring beside the tables is asked too."""
 
-    def __init__(self, uri: str, options: LookupOptions | None = None, *, as_of_ms: int | None = None) -> None:
+    def __init__(
+        self, uri: str | PathLike[str], options: LookupOptions | None = None, *, as_of_ms: int | None = None
+    ) -> None:
         """A place that holds no warehouse is a `UsageError`."""
-        self._uri = uri
+        self._uri = fspath(uri)
+        if not self._uri:
+            raise UsageError("no warehouse is named: give its folder or s3://bucket/prefix")
         self._options = options or LookupOptions()
         self._as_of_ms = as_of_ms
         self._is_committed = self._options.isolation_level is IsolationLevel.READ_COMMITTED
@@ -69,11 +76,12 @@ class OffsetReader:
         """Rows of tables read from storage so far; what was kept in memory does not count."""
         return self._index.rows_read
 
-    def list_offsets(self, requests: Sequence[Request]) -> list[dict[str, object]]:
+    def list_offsets(self, requests: Iterable[Request]) -> list[dict[str, object]]:
         """An answer a request, in the order asked, with the columns of `LIST_OFFSETS_SCHEMA`.
 
         Values of other types than those of `REQUEST_SCHEMA` are a `UsageError`.
         """
+        requests = list(requests)
         try:
             table = _requests_table(requests)
         except _UNFIT:
@@ -126,6 +134,8 @@ class OffsetReader:
             number = index(partition)
         except TypeError as no_integer:
             raise UsageError(f"not the number of a partition: {partition!r}") from no_integer
+        if not isinstance(topic, str):
+            raise UsageError(f"not the name of a topic: {topic!r}")
         answers = self._lookup.answer_one(topic, number, int(timestamp_ms), is_committed=self._is_committed)
         error, where = ErrorCode(int(answers.errors[0])), f"partition {number} of topic {topic!r}"
         if error in (ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED):
@@ -137,13 +147,17 @@ class OffsetReader:
         raise ColdlogError(f"no offset of {where} for {timestamp_ms}: {error.name}")
 
 
+_ASKED = ("topic", "partition", "timestamp_ms")
 _UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def _requests_table(requests: Sequence[Request]) -> pa.Table:
-    if any(isinstance(value, float) for request in requests for value in request):
-        raise TypeError("a number with a fraction")  # Arrow would cut it off
+    for request in requests:
+        if len(request) < len(_ASKED):
+            raise ValueError("a value is missing")
+        if any(isinstance(value, Real | Decimal) and not isinstance(value, Integral) for value in request):
+            raise TypeError("a number with a fraction")  # Arrow would cut it off
     table = requests_from_rows(requests)
-    if any(table.column(name).null_count for name in ("topic", "partition", "timestamp_ms")):
+    if any(table.column(name).null_count for name in _ASKED):
         raise ValueError("a value is missing")
     return table

@@ -11,11 +11,14 @@ from datetime import UTC, datetime
 from coldlog.errors import UsageError
 
 _INTEGER = re.compile(r"-?[0-9]+")
+_MOST_DIGITS = 20
 
 
 def timestamp_from_text(text: str) -> int:
     """Epoch milliseconds; other texts are a `UsageError`."""
     if _INTEGER.fullmatch(text):
+        if len(text) > _MOST_DIGITS or not -(2**63) <= int(text) < 2**63:
+            raise UsageError(f"not a timestamp: {text[:_MOST_DIGITS]}... has more than 64 bits")
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

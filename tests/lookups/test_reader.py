@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
@@ -158,9 +159,23 @@ def test_places_of_a_partition_are_those_of_the_broker(reader: OffsetReader) -> 
         ("orders", 0, 5.5),
         ("orders", 0),
         ("orders", 0, None),
+        ("orders", 0, Decimal("5.5")),
+        (),
     ):
         with pytest.raises(UsageError, match=r"^request 1, .*: not \(topic, partition, timestamp_ms\)"):
-            reader.list_offsets([("orders", 0, 5), odd])
+            reader.list_offsets(iter([("orders", 0, 5), odd]))
+    with pytest.raises(UsageError, match="not the name of a topic: None"):
+        reader.earliest_offset(None, 0)  # type: ignore[arg-type]
+
+
+def test_a_folder_may_be_named_in_any_way_and_have_any_signs_in_it(golden: Warehouse, tmp_path: Path) -> None:
+    folder = tmp_path / "w \u00fc[1]"
+    shutil.copytree(golden.uri, folder)
+    for named in (folder, str(folder), f"file:{folder}", f"file://{folder}"):
+        with OffsetReader(named, as_of_ms=9 * 10**14) as reader:
+            assert reader.earliest_offset("orders", 0) == 0, named
+    with pytest.raises(UsageError, match="no warehouse is named"):
+        OffsetReader("")
 
 
 def test_a_time_before_there_was_a_warehouse_has_no_answers(golden: Warehouse) -> None:

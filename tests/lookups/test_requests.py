@@ -28,7 +28,7 @@ def test_timestamp_is_epoch_milliseconds_or_a_time(text: str, timestamp_ms: int)
     assert timestamp_from_text(text) == timestamp_ms
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z", "1.5", "٣", "--5"])
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z", "1.5", "٣", "--5", str(2**63), "9" * 5_000])
 def test_other_text_is_no_timestamp(text: str) -> None:
     with pytest.raises(UsageError, match="not a timestamp"):
         timestamp_from_text(text)
@@ -64,6 +64,8 @@ def test_csv_of_a_spreadsheet_with_a_byte_order_mark_is_read(tmp_path: Path) -> 
         ("topic,partition,timestamp_ms\n,0,5\n", "line 2: topic: a name"),
         ("topic,partition,timestamp_ms\norders,0\n", "line 2: timestamp_ms"),
         ("topic,partition,timestamp_ms\norders,,5\n", "line 2: partition"),
+        ("topic,partition,timestamp_ms\norders,0,1,700,042,400,000\n", "line 2: more values than the first line"),
+        ("topic,partition,timestamp_ms,timestamp_ms\norders,0,5,6\n", "names timestamp_ms more than once"),
     ],
 )
 def test_csv_fault_names_the_line(tmp_path: Path, content: str, complaint: str) -> None:
@@ -117,6 +119,44 @@ def test_an_isolation_level_that_kafka_does_not_know_is_told_with_its_line(tmp_p
     path = tmp_path / "requests.csv"
     path.write_text("topic,partition,timestamp_ms,isolation_level\na,0,5,\nb,0,5,serializable\n", encoding="utf-8")
     with pytest.raises(UsageError, match="line 3: isolation_level: read_committed or read_uncommitted is expected"):
+        read_requests_file(str(path))
+
+
+def test_line_breaks_in_quotes_are_no_rows_wherever_they_lie(tmp_path: Path) -> None:
+    path = tmp_path / "requests.csv"
+    filling = "filler,0,5,\n"
+    head = "topic,partition,timestamp_ms,note\n" + filling * (((1 << 20) - 60) // len(filling))
+    for padding in range(40):
+        path.write_text(head + f'{"x" * padding},0,5,\na,0,7,"\nb,1,6,"\n')
+        asked = read_requests_file(str(path)) if padding else None
+        assert asked is None or asked.slice(asked.num_rows - 1).to_pylist()[0]["topic"] == "a"
+
+
+def test_large_cells_of_other_columns_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_text(f"topic,partition,timestamp_ms,note\na,0,5,{'x' * 200_000}\nb,zero,5,\n")
+    with pytest.raises(UsageError, match="line 3: partition"):
+        read_requests_file(str(path))
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (
+            b'{"topic": "a", "partition": 0, "timestamp_ms": 5, "isolation_level": ["read_committed"]}',
+            "isolation_level",
+        ),
+        (b'{"topic": "a\\ud800", "partition": 0, "timestamp_ms": 5}', "topic: a name"),
+        (b'{"topic": "a", "partition": 0, "timestamp_ms": 5, "request_id": {"a": 1}}', "request_id: a text"),
+        (b"[" * 100_000, "not JSON"),
+    ],
+)
+def test_values_of_json_that_are_no_requests_are_told_with_their_line(
+    tmp_path: Path, line: bytes, complaint: str
+) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"topic": "a", "partition": 0, "timestamp_ms": 5}\n' + line + b"\n")
+    with pytest.raises(UsageError, match=f"line 2: .*{complaint}"):
         read_requests_file(str(path))
 
 

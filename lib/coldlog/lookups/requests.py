@@ -26,6 +26,7 @@ from coldlog.model.states import IsolationLevel
 
 _ASKED = ("topic", "partition", "timestamp_ms")
 _ISOLATION_LEVELS = {each.value for each in IsolationLevel}
+_MOST_CELL_BYTES = 1 << 30
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
@@ -55,7 +56,8 @@ def _from_csv(path: str) -> pa.Table:
         strings_can_be_null=True,
         null_values=[""],
     )
-    parse = pa_csv.ParseOptions(newlines_in_values=False)
+    parse = pa_csv.ParseOptions(newlines_in_values=True)
+    _require_columns(path)
     try:
         table = pa_csv.read_csv(path, convert_options=options, parse_options=parse)
     except (pa.ArrowInvalid, pa.ArrowKeyError):
@@ -70,30 +72,43 @@ def _has_known_levels(column: pa.ChunkedArray) -> bool:
     return set(pc.unique(column).to_pylist()) <= {*_ISOLATION_LEVELS, None}
 
 
+def _require_columns(path: str) -> None:
+    with open(path, newline="", encoding="utf-8-sig") as lines:
+        try:
+            names = next(csv.reader(lines), [])
+        except csv.Error as unreadable:
+            raise UsageError(f"{path}, line 1: not CSV: {unreadable}") from unreadable
+    missing = [name for name in _ASKED if name not in names]
+    if missing:
+        raise UsageError(
+            f"{path}: the first line must name the columns topic,partition,timestamp_ms; it lacks " + ",".join(missing)
+        )
+    repeated = [name for name in REQUEST_TYPES if names.count(name) > 1]
+    if repeated:
+        raise UsageError(f"{path}: the first line names {','.join(repeated)} more than once")
+
+
 def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, object]]]:
+    csv.field_size_limit(_MOST_CELL_BYTES)
     with open(path, newline="", encoding="utf-8-sig") as lines:
         reader = csv.DictReader(lines)
-        missing = [name for name in _ASKED if name not in (reader.fieldnames or ())]
-        if missing:
-            raise UsageError(
-                f"{path}: the first line must name the columns topic,partition,timestamp_ms; it lacks "
-                + ",".join(missing)
-            )
         try:
             for row in reader:
+                if None in row:
+                    raise UsageError(f"{path}, line {reader.line_num}: more values than the first line names columns")
                 yield reader.line_num, dict(row)
         except csv.Error as unreadable:
             raise UsageError(f"{path}, line {reader.line_num}: not CSV: {unreadable}") from unreadable
 
 
 def _json_rows(path: str) -> Iterator[tuple[int, dict[str, object]]]:
-    with open(path, encoding="utf-8") as lines:
+    with open(path, encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as unreadable:  # also of a number with thousands of digits
+            except (ValueError, RecursionError) as unreadable:  # also of a number with thousands of digits
                 raise UsageError(
                     f"{path}, line {number}: not JSON: {unreadable}; give one object a line"
                 ) from unreadable
@@ -108,7 +123,7 @@ def _from_rows(path: str, rows: Iterator[tuple[int, dict[str, object]]]) -> pa.T
 
 def _checked(path: str, number: int, row: dict[str, object]) -> tuple[object, ...]:
     topic = row.get("topic")
-    if not isinstance(topic, str) or not topic:
+    if not topic or not _is_text(topic):
         raise UsageError(f"{path}, line {number}: topic: a name is expected, found {topic!r}")
     return tuple(_value(path, number, row, name) for name in REQUEST_TYPES)
 
@@ -117,10 +132,19 @@ def _value(path: str, number: int, row: dict[str, object], name: str) -> object:
     value = row.get(name)
     if name in REQUEST_DEFAULTS and value in (None, ""):
         return REQUEST_DEFAULTS[name]
-    if name == "isolation_level" and value not in _ISOLATION_LEVELS:
+    if name == "isolation_level" and not (_is_text(value) and value in _ISOLATION_LEVELS):
         known = " or ".join(sorted(_ISOLATION_LEVELS))
         raise UsageError(f"{path}, line {number}: isolation_level: {known} is expected, found {value!r}")
-    return str(value) if pa.types.is_string(REQUEST_TYPES[name]) else _integer(path, number, name, value)
+    if not pa.types.is_string(REQUEST_TYPES[name]):
+        return _integer(path, number, name, value)
+    if not _is_text(value) and (isinstance(value, bool) or not isinstance(value, int)):
+        raise UsageError(f"{path}, line {number}: {name}: a text is expected, found {value!r}")
+    return str(value)
+
+
+def _is_text(value: object) -> bool:
+    """And can be written as UTF-8, which the half of a pair of surrogates cannot."""
+    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
 def _integer(path: str, number: int, name: str, value: object) -> int:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definition import TableDefinition
+from coldlog.tables.locations import plain_location
 from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.segments import SEGMENTS
@@ -45,6 +46,8 @@ class WarehouseFiles:
 def list_warehouse_files(uri: str, *, as_of_ms: int | None = None) -> WarehouseFiles:
     """What the warehouse holds now, or held then: index tables as the segments of the same moment name them."""
 
+    warehouse = plain_location(uri).rstrip("/")
+
     def listed(table: TableDefinition) -> TableFiles:
         # Delta keeps statistics of these columns for each file.
         columns = [
@@ -52,7 +55,7 @@ def list_warehouse_files(uri: str, *, as_of_ms: int | None = None) -> WarehouseF
             for name in table.skipping_columns
             if pa.types.is_integer(kind := table.arrow_schema.field(name).type) or pa.types.is_string(kind)
         ]
-        return list_table_files(f"{uri.rstrip('/')}/{table.name}", table, columns, as_of_ms=as_of_ms)
+        return list_table_files(f"{warehouse}/{table.name}", table, columns, as_of_ms=as_of_ms)
 
     segments, partitions = listed(SEGMENTS), listed(PARTITION_METADATA)
     while True:

@@ -136,7 +136,13 @@ def _read_asked(arguments: argparse.Namespace) -> _Asked:
         return read_requests_file(path) if is_file_of_requests(path) else path
     if not arguments.topic or not arguments.timestamp:
         raise UsageError("nothing is asked: give --topic and --timestamp, or --requests")
+    try:
+        arguments.topic.encode()
+    except UnicodeEncodeError as no_text:
+        raise UsageError(f"--topic {arguments.topic!r}: not UTF-8") from no_text
     timestamp_ms = _timestamp(arguments.timestamp)
+    if arguments.partition is not None and not 0 <= arguments.partition < 2**31:
+        raise UsageError(f"--partition {arguments.partition}: 0 to {2**31 - 1} is expected")
     if arguments.partition is None:
         return _Everywhere(topic=arguments.topic, timestamp_ms=timestamp_ms)
     return requests_from_rows([(arguments.topic, arguments.partition, timestamp_ms)])
@@ -201,9 +207,13 @@ def _timestamp(text: str) -> int:
     if text in _SPECIAL_NAMES.values():
         return next(value for value, name in _SPECIAL_NAMES.items() if name == text)
     try:
-        return timestamp_from_text(text)
+        timestamp_ms = timestamp_from_text(text)
     except UsageError as unreadable:
         raise UsageError(f"{unreadable}, or {', '.join(_SPECIAL_NAMES.values())}") from unreadable
+    if timestamp_ms < 0 and str(timestamp_ms) != text:
+        # As a number it would mean something else.
+        raise UsageError(f"--timestamp {text}: times before 1970 cannot be asked for; earliest is the first offset")
+    return timestamp_ms
 
 
 def _hand_over(job: Job, answers: pa.Table, told: pa.Table) -> None:

@@ -21,6 +21,14 @@ def spark_uri(uri: str) -> str:
     return uri.rstrip("/") or uri
 
 
+def plain_location(uri: str) -> str:
+    """The same place for who reads without Spark: a folder by its path, whatever signs are in it."""
+    for scheme in ("file://", "file:"):
+        if uri.startswith(f"{scheme}/"):
+            return uri.removeprefix(scheme)
+    return uri
+
+
 def bucket_and_prefix(uri: str) -> tuple[str, str] | None:
     """Bucket and prefix (without slashes at its ends) of a place on S3; None for any other."""
     place = spark_uri(uri)

@@ -26,6 +26,8 @@ Bounds = npt.NDArray[Any]
 """64-bit integers, or texts."""
 
 _LEAST_NUMBER, _GREATEST_NUMBER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_LAST_MS = 253_402_300_799_000
+"""The last second of the year 9999, behind which there is no datetime."""
 _LEAST_TEXT, _GREATEST_TEXT = "", chr(0x10FFFF) * 8
 
 
@@ -73,7 +75,7 @@ def list_table_files(
     try:
         delta = DeltaTable(location, storage_options=delta_storage_options(location))
         if as_of_ms is not None:
-            delta.load_as_version(datetime.fromtimestamp(as_of_ms / 1000, tz=UTC))
+            delta.load_as_version(datetime.fromtimestamp(min(as_of_ms, _LAST_MS) / 1000, tz=UTC))
     except (DeltaError, OSError) as missing:
         if bucket_and_prefix(location) is not None:
             # delta-rs takes a bucket that it may not list, or that does not answer, for an empty one.
