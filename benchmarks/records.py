@@ -16,6 +16,7 @@ import random
 import statistics
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from benchmarks.generated_logs import FIRST_TIMESTAMP_MS, click_json
@@ -143,12 +144,15 @@ def _measure(
             for of in ("seconds", "cpu_seconds")
         )
         ratio = seconds["kafka"] / seconds["coldlog"]
-        yield Figure(
+        read = partial(
+            Figure,
             benchmark="records",
             what=f"read {count:,} records, {what}",
             on=on,
             value=count / seconds["coldlog"] / 1e6,
             unit="M/s",
+        )
+        yield read(
             against=f"Spark's Kafka source {count / seconds['kafka'] / 1e6:.2f} M/s",
             ratio=ratio,
             target=f">= {TARGET:g}" if is_tiered else "",
@@ -164,12 +168,7 @@ def _measure(
             ratio=cpu_seconds["kafka"] / cpu_seconds["coldlog"],
         )
         if not few:
-            yield Figure(
-                benchmark="records",
-                what=f"read {count:,} records, {what}",
-                on=on,
-                value=count / seconds["coldlog"] / 1e6,
-                unit="M/s",
+            yield read(
                 against=f"Kafka's consumer in Java {count / consumed_s / 1e6:.2f} M/s",
                 ratio=consumed_s / seconds["coldlog"],
             )

@@ -126,10 +126,10 @@ def test_line_breaks_in_quotes_are_no_rows_wherever_they_lie(tmp_path: Path) -> 
     path = tmp_path / "requests.csv"
     filling = "filler,0,5,\n"
     head = "topic,partition,timestamp_ms,note\n" + filling * (((1 << 20) - 60) // len(filling))
-    for padding in range(40):
+    for padding in range(1, 40):
         path.write_text(head + f'{"x" * padding},0,5,\na,0,7,"\nb,1,6,"\n')
-        asked = read_requests_file(str(path)) if padding else None
-        assert asked is None or asked.slice(asked.num_rows - 1).to_pylist()[0]["topic"] == "a"
+        asked = read_requests_file(str(path))
+        assert asked.slice(asked.num_rows - 1).to_pylist()[0]["topic"] == "a"
 
 
 def test_large_cells_of_other_columns_are_passed_over(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from coldlog.timestamps import timestamp_from_text
 _SHOWN_ROWS = 100
 _SPECIAL_NAMES = {each.value: each.name.lower().replace("_", "-") for each in SpecialTimestamp}
 """As kafka-get-offsets takes them."""
+_SPECIALS = {name: value for value, name in _SPECIAL_NAMES.items()}
 
 
 def add_lookup_options(parser: argparse.ArgumentParser) -> None:
@@ -204,12 +205,12 @@ def _local_tier(settings: Settings) -> LocalTier | None:
 
 def _timestamp(text: str) -> int:
     """A time, or a special timestamp by its name as kafka-get-offsets takes it."""
-    if text in _SPECIAL_NAMES.values():
-        return next(value for value, name in _SPECIAL_NAMES.items() if name == text)
+    if text in _SPECIALS:
+        return _SPECIALS[text]
     try:
         timestamp_ms = timestamp_from_text(text)
     except UsageError as unreadable:
-        raise UsageError(f"{unreadable}, or {', '.join(_SPECIAL_NAMES.values())}") from unreadable
+        raise UsageError(f"{unreadable}, or {', '.join(_SPECIALS)}") from unreadable
     if timestamp_ms < 0 and str(timestamp_ms) != text:
         # As a number it would mean something else.
         raise UsageError(f"--timestamp {text}: times before 1970 cannot be asked for; earliest is the first offset")
