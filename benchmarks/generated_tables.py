@@ -136,6 +136,8 @@ def _rows(spark: SparkSession, shape: TablesShape) -> list[tuple[TableDefinition
                 "counted_from_offset": first,
                 "served_from_offset": first,
                 "served_to_offset": last,
+                "served_build_number": F.lit(_BUILD).cast("bigint"),
+                "served_index_depth": F.lit(IndexDepth.RECORD.value),
                 "is_within_lineage": F.lit(True),
                 "previous_running_max_timestamp_ms": before(F.col("s"), first),
                 "running_max_timestamp_ms": timestamp(last),

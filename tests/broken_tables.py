@@ -229,11 +229,14 @@ BREAKAGES: dict[str, Breakage] = {
     "segments.leader_epochs_rise": change("segments", segment_leader_epochs=_twice_the_last("segment_leader_epochs")),
     "segments.checkpoint_rises": change("segments", leader_epoch_checkpoint=_twice_the_last("leader_epoch_checkpoint")),
     "segments.build_number_is_positive": change("segments", build_number=0),
-    "segments.superseded_build_is_older": change("segments", superseded_build_number=more("build_number", 0)),
+    "segments.superseded_build_is_older": change(
+        "segments", superseded_build_numbers=lambda row: [row["build_number"]]
+    ),
     "segments.objects_have_name_and_size": change(
         "segments", objects=[{"kind": "log", "name": "", "size_bytes": 1}]
     ),
     "segments.served_or_not": change("segments", served_to_offset=None),
+    "segments.served_build_is_kept": change("segments", served_build_number=more("build_number", -1)),
     "segments.served_range_is_not_empty": change("segments", served_to_offset=more("served_from_offset", -1)),
     "segments.served_from_within": change("segments", served_from_offset=more("start_offset", -1)),
     "segments.served_to_within": change("segments", served_to_offset=more("announced_end_offset")),

@@ -13,7 +13,7 @@ from coldlog.tables.table_storage import delta_storage_options
 from coldlog.tables.warehouse import Warehouse
 
 TIMES_OF_RUNS = ("first_seen_ms", "last_seen_ms")
-BUILD_NUMBERS = ("build_number", "superseded_build_number")
+BUILD_NUMBERS = ("build_number", "superseded_build_numbers", "served_build_number")
 
 
 def table_rows(warehouse: Warehouse, table: TableDefinition, *, without: Collection[str] = ()) -> list[str]:

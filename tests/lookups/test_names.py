@@ -80,9 +80,8 @@ def answers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
         at, ids = 1000 * (number + 1), {"topic": topic, "partition": 0, "topic_id": "id"}
         segment = {**ids, "segment_id": "s", "build_number": 1}
         places = {"served_from_offset": at, "served_to_offset": at + 9}
-        rows["segments"].append(
-            filled(SEGMENTS, **segment, **places, running_max_timestamp_ms=10, index_depth="record")
-        )
+        build = {"served_build_number": 1, "served_index_depth": "record"}
+        rows["segments"].append(filled(SEGMENTS, **segment, **places, **build, running_max_timestamp_ms=10))
         rows["offset_index"].append(filled(OFFSET_INDEX, **segment, base_offset=at, running_max_timestamp_ms=10))
         rows["time_index"].append(filled(TIME_INDEX, **segment, batch_base_offset=at, offset=at, timestamp_ms=10))
         rows["txn_index"].append(filled(TXN_INDEX, **segment, producer_id=at, first_offset=at, last_offset=at))

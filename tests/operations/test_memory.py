@@ -29,7 +29,7 @@ from coldlog.operations.segment_build import OUTCOME_SCHEMA, BuildOptions, build
 def index(archive, depth):
     layout = open_archive(archive, "local_tiered_storage")
     listing = layout.list_segments(layout.list_partition_directories().directories[0])
-    work = [SegmentWork(segment=each, log_modified_ms=0, count_from_offset=0, replaces_build_number=None)
+    work = [SegmentWork(segment=each, log_modified_ms=0, count_from_offset=0, replaces_build_numbers=())
             for each in listing.segments]
     limits = DecodeLimits(max_batch_bytes=128 << 20, max_decompressed_bytes=128 << 20)
     options = BuildOptions(depth=depth, limits=limits, window_bytes=IndexSettings().window_bytes)

@@ -41,7 +41,7 @@ def build(mirror: Path) -> tuple[Rows, Rows]:
                 segment=segment,
                 log_modified_ms=0,
                 count_from_offset=segment.start_offset,
-                replaces_build_number=None,
+                replaces_build_numbers=(),
                 is_last=segment is segments[-1],
             )
             for segment in segments

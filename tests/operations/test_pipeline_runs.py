@@ -7,10 +7,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
 from builders.message_sets import build_message_set
@@ -19,11 +21,18 @@ from coldlog.archive.faulty_layout import FaultyLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.formats.producer_snapshot import ProducerSnapshot, ProducerStateEntry, write_producer_snapshot
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
+from coldlog.model.states import IndexDepth
 from coldlog.operations.build import build_indexes
+from coldlog.operations.log_starts import merge_log_start_offsets
 from coldlog.operations.materialize import materialize_metadata
 from coldlog.operations.scan import scan_segments
+from coldlog.operations.supplied_log_starts import read_log_start_offsets
+from coldlog.reader import OffsetReader
+from coldlog.sql import attach_warehouse
 from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
 from coldlog.tables.job_runs import JOB_RUNS
 from coldlog.tables.offset_index import OFFSET_INDEX
@@ -288,6 +297,55 @@ def _copies_behind_each_write(location: Path, copies: Path, monkeypatch: pytest.
         for name in ("create_missing", "append", "merge", "delete_matching"):
             patch.setattr(Warehouse, name, wrapped(name))
         yield
+
+
+@pytest.mark.parametrize("depth", IndexDepth)
+def test_segment_that_is_counted_anew_answers_from_its_older_build_until_the_newer_is_published(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: IndexDepth
+) -> None:
+    archive, location, copies = tmp_path / "archive", tmp_path / "warehouse", tmp_path / "copies"
+    early_peak = Segment(batches=(*_segment(0, count=1, first_ms=9_000).batches, *_segment(2, count=3).batches))
+    written = write_archive(archive, {TopicPartition(topic="t", partition=0): [early_peak, _segment(8)]})
+    assert len(written) == 2
+    layout, settings = open_archive(str(archive), LAYOUT), build_settings(depth)
+    warehouse = run_pipeline(spark, layout, location, settings=settings)
+    times = [0, 1_000, 1_002, 1_007, 1_008, 1_015, 9_000, 9_001, 9_002]
+
+    open_layout = partial(open_archive, str(archive), LAYOUT)
+    options = LookupOptions(batches=BatchReader(open_layout=open_layout, limits=settings.options.limits))
+
+    def read_offsets(location: Path) -> list[int | None]:
+        with OffsetReader(location, options) as reader:
+            found = [reader.offset_for_timestamp("t", 0, time) for time in times]
+        return [each and each.offset for each in found]
+
+    def ask_spark() -> list[object]:
+        in_bulk = find_offsets_for_timestamps(
+            warehouse, requests_from_rows([("t", 0, time) for time in times]), options
+        )
+        lateral = (
+            "SELECT t.at, a.* FROM posexplode(:times) AS t(at, ms), LATERAL offset_for_timestamp('t', 0, t.ms) a "
+            "ORDER BY t.at"
+        )
+        return [in_bulk.to_pylist(), spark.sql(lateral, {"times": times}).collect()]
+
+    attach_warehouse(spark, str(location))
+    before, from_spark = read_offsets(location), ask_spark()
+    log_starts = tmp_path / "log_starts.csv"
+    log_starts.write_text("topic,partition,log_start_offset\nt,0,2\n")
+    merge_log_start_offsets(warehouse, read_log_start_offsets(str(log_starts)))
+    with _copies_behind_each_write(location, copies, monkeypatch):
+        assert build_indexes(warehouse, layout, settings).recounted_count == 1
+    for copy in copies.iterdir():
+        assert read_offsets(copy) == before, copy.name
+    assert ask_spark() == from_spark
+
+    materialize_metadata(warehouse)
+    assert read_offsets(location) == [2, 2, 2, 7, 8, 15, None, None, None]
+    assert ask_spark() != from_spark
+    served = warehouse.read(SEGMENTS).select("segment_id", F.col("served_build_number").alias("build_number"))
+    for table in INDEX_TABLES:
+        assert not warehouse.read(table).join(served, served.columns, "left_anti").head(1), table.name
 
 
 @pytest.mark.timeout(2400)  # a run of the pipeline for each of some twenty writes

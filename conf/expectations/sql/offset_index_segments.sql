@@ -75,11 +75,16 @@ told AS (
     FROM IDENTIFIER(:segments)
   )
   WHERE build_number > :after_build
+),
+superseded AS (
+  SELECT topic, partition, segment_id, explode(superseded_build_numbers) AS build_number, true AS is_superseded
+  FROM IDENTIFIER(:segments)
 )
 SELECT
   topic, partition, told.start_offset, segment_id, build_number, found.first_wrong_offset,
   ifnull(found.batch_count, 0) AS row_count,
-  CASE WHEN told.state IS NULL AND build_number <= (SELECT max(build_number) FROM IDENTIFIER(:segments))
+  CASE WHEN told.state IS NULL AND is_superseded IS NULL
+         AND build_number <= (SELECT max(build_number) FROM IDENTIFIER(:segments))
     THEN concat(found.batch_count, ' batches of build ', build_number) END AS unclaimed_rows,
   if(told.is_indexed, told.topic_id, NULL) AS topic_id,
   if(told.is_indexed, if(found.topic_id_count > 1, 'several', found.topic_id), NULL) AS topic_id_of_batches,
@@ -117,3 +122,4 @@ SELECT
   found.strange_codec_batch_count, found.strange_timestamp_type_batch_count, found.producerless_batch_count
 FROM told
 FULL OUTER JOIN found USING (topic, partition, segment_id, build_number)
+LEFT JOIN superseded USING (topic, partition, segment_id, build_number)

@@ -8,7 +8,8 @@ SELECT
   min_timestamp_ms, max_timestamp_ms, counted_max_timestamp_ms, counted_from_offset,
   max_timestamp_offset, counted_max_timestamp_offset, served_from_offset, served_to_offset,
   greatest(end_offset, announced_end_offset) AS greatest_end_offset,
-  batch_count, record_count, control_batch_count, build_number, superseded_build_number,
+  batch_count, record_count, control_batch_count, build_number,
+  array_max(superseded_build_numbers) AS superseded_build_number,
   commit_marker_count + abort_marker_count AS marker_count,
   CASE WHEN index_status = 'indexed' THEN nullif(concat_ws(', ',
     if(end_offset IS NULL, 'end_offset', NULL),
@@ -68,8 +69,17 @@ SELECT
       THEN concat('served and not served: ', not_served_reason)
   END AS served_contradiction,
   CASE
+    WHEN (served_from_offset IS NULL) <> (served_build_number IS NULL) THEN 'served without a build, or not served from one'
+    WHEN served_build_number <> build_number
+         AND NOT ifnull(array_contains(superseded_build_numbers, served_build_number), false)
+      THEN concat('served from build ', served_build_number, ', whose rows are not kept')
+    WHEN served_build_number = build_number AND served_index_depth IS DISTINCT FROM index_depth
+      THEN concat('served at depth ', ifnull(served_index_depth, 'none'), ' and indexed at depth ', index_depth)
+  END AS served_build_contradiction,
+  CASE
     WHEN served_from_offset IS NULL AND not_served_reason IS NULL THEN 'neither served nor said why not'
     WHEN served_from_offset IS NOT NULL AND index_status <> 'indexed' THEN concat('served, but ', index_status)
+    WHEN served_build_number < build_number THEN concat('build ', build_number, ' is not served yet')
   END AS not_materialized,
   size(filter(objects, o -> o.size_bytes < 0 OR o.name = '')) AS wrong_object_count
 FROM IDENTIFIER(:segments)

@@ -7,8 +7,8 @@ SELECT
   previous_running_max_timestamp_ms,
   lag(running_max_timestamp_ms) OVER in_partition AS running_max_before_ms,
   running_max_timestamp_ms,
-  if(served_to_offset >= end_offset, greatest(previous_running_max_timestamp_ms, counted_max_timestamp_ms),
-     running_max_timestamp_ms) AS running_max_of_data_ms,
+  if(served_to_offset >= end_offset AND served_build_number = build_number, greatest(previous_running_max_timestamp_ms, counted_max_timestamp_ms), running_max_timestamp_ms)
+    AS running_max_of_data_ms,
   CASE WHEN running_max_timestamp_ms < previous_running_max_timestamp_ms
          OR running_max_timestamp_ms IS NULL AND previous_running_max_timestamp_ms IS NOT NULL
     THEN concat(previous_running_max_timestamp_ms, ' to ', ifnull(string(running_max_timestamp_ms), 'none'))

@@ -62,11 +62,16 @@ told AS (
   SELECT *, index_status = 'indexed' AND index_depth = 'record' AS is_decoded
   FROM IDENTIFIER(:segments)
   WHERE build_number > :after_build
+),
+superseded AS (
+  SELECT topic, partition, segment_id, explode(superseded_build_numbers) AS build_number, true AS is_superseded
+  FROM IDENTIFIER(:segments)
 )
 SELECT
   topic, partition, told.start_offset, segment_id, build_number, found.first_wrong_offset,
   ifnull(found.stair_count, 0) AS row_count,
-  CASE WHEN told.state IS NULL AND build_number <= (SELECT max(build_number) FROM IDENTIFIER(:segments))
+  CASE WHEN told.state IS NULL AND is_superseded IS NULL
+         AND build_number <= (SELECT max(build_number) FROM IDENTIFIER(:segments))
     THEN concat(found.stair_count, ' stairs of build ', build_number) END AS unclaimed_rows,
   if(told.index_depth = 'batch', ifnull(found.stair_count, 0), NULL) AS stair_count_at_batch_depth,
   if(told.is_decoded AND found.stair_count > 0, told.topic_id, NULL) AS topic_id,
@@ -84,4 +89,5 @@ SELECT
   found.outside_interval_stair_count, found.other_epoch_stair_count
 FROM told
 FULL OUTER JOIN found USING (topic, partition, segment_id, build_number)
+LEFT JOIN superseded USING (topic, partition, segment_id, build_number)
 LEFT JOIN rising USING (topic, partition, segment_id, build_number)

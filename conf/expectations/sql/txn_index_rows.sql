@@ -6,7 +6,8 @@ SELECT
   x.last_offset + 1 AS offset_behind, x.last_stable_offset,
   x.topic_id, s.topic_id AS topic_id_of_segment,
   s.start_offset AS segment_start_offset, s.end_offset AS segment_end_offset,
-  CASE WHEN s.segment_id IS NULL AND x.build_number <= (SELECT max(build_number) FROM IDENTIFIER(:segments))
+  CASE WHEN s.segment_id IS NULL AND o.segment_id IS NULL
+         AND x.build_number <= (SELECT max(build_number) FROM IDENTIFIER(:segments))
     THEN concat('build ', x.build_number) END AS unclaimed_row,
   CASE WHEN s.segment_id IS NULL THEN NULL
        WHEN m.producer_id IS NULL THEN 'no control batch there'
@@ -21,4 +22,9 @@ LEFT JOIN (
 ) m
   ON m.topic = x.topic AND m.partition = x.partition AND m.segment_id = x.segment_id
  AND m.build_number = x.build_number AND m.last_offset = x.last_offset
+LEFT JOIN (
+  SELECT topic, partition, segment_id, explode(superseded_build_numbers) AS build_number
+  FROM IDENTIFIER(:segments)
+) o
+  ON o.topic = x.topic AND o.partition = x.partition AND o.segment_id = x.segment_id AND o.build_number = x.build_number
 WHERE x.build_number > :after_build

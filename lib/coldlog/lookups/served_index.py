@@ -274,7 +274,7 @@ class ServedIndex:
         reached = "broker_running_max_timestamp_ms" if self._broker_compatible else "running_max_timestamp_ms"
         return ServedSegments(
             segment_ids=tuple(segment_ids),
-            build_numbers=columns["build_number"],
+            build_numbers=columns["served_build_number"],
             from_offsets=columns["served_from_offset"],
             end_offsets=columns["end_offset"],
             running_max_ms=columns[reached],
@@ -400,12 +400,12 @@ def _decode_partitions(rows: pa.Table) -> tuple[_PartitionRows, int]:
 
 
 _SEGMENT_COLUMNS = (
-    "topic", "partition", "topic_id", "segment_id", "build_number", "index_depth", "end_offset", "served_from_offset",
-    "running_max_timestamp_ms", "broker_running_max_timestamp_ms",
+    "topic", "partition", "topic_id", "segment_id", "served_build_number", "served_index_depth", "end_offset",
+    "served_from_offset", "running_max_timestamp_ms", "broker_running_max_timestamp_ms",
 )  # fmt: skip
 _SEGMENT_NUMBERS = (
-    "build_number", "end_offset", "served_from_offset", "running_max_timestamp_ms", "broker_running_max_timestamp_ms",
-    "is_at_batch_depth",
+    "served_build_number", "end_offset", "served_from_offset", "running_max_timestamp_ms",
+    "broker_running_max_timestamp_ms", "is_at_batch_depth",
 )  # fmt: skip
 _OBJECT_COLUMNS = ("topic", "partition", "topic_id", "segment_id", "start_offset", "objects")
 _NO_SEGMENTS = np.empty(0, dtype=np.int64)
@@ -423,7 +423,7 @@ def _decode_segments(rows: pa.Table) -> tuple[_SegmentRows, int]:
     served = rows.filter(rows["served_from_offset"].is_valid())
     order = ("topic", "partition", "topic_id", "served_from_offset")
     served = served.sort_by([(name, "ascending") for name in order])
-    is_batch = pc.equal(served["index_depth"], IndexDepth.BATCH.value).cast(pa.int64())
+    is_batch = pc.equal(served["served_index_depth"], IndexDepth.BATCH.value).cast(pa.int64())
     served = served.append_column("is_at_batch_depth", is_batch)
     keys = [served[name].to_pylist() for name in ("topic", "partition", "topic_id")]
     codes = [served[name].dictionary_encode().combine_chunks() for name in ("topic", "topic_id")]

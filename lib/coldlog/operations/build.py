@@ -6,6 +6,8 @@ by one merge into `segments` that gives each segment its build number. A run tha
 number that was never published; the next run removes them first, so the tables end the same.
 
 A segment that holds a partition's log start offset is then counted anew from there, alone, under a number of its own.
+Lookups see nothing of a build before `materialize_metadata` publishes it: where a segment answers already, the rows
+that it answers from stay until then.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from coldlog.operations.build_plan import SegmentWork, plan_commits, plan_tasks
 from coldlog.operations.encoded_rows import ENCODED_DDL, OUTCOME, decode_pieces, read_payloads
 from coldlog.operations.segment_build import OUTCOME_SCHEMA, BuildOptions, OutcomeKind, build_segments
 from coldlog.operations.serving_plan import plan_serving, segment_rows
+from coldlog.operations.superseded_builds import remove_superseded
 from coldlog.tables.catalog import INDEX_TABLES
 from coldlog.tables.definition import TableDefinition
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
@@ -49,7 +52,7 @@ PUBLISHED_COLUMNS = (
     "index_status",
     "index_depth",
     "build_number",
-    "superseded_build_number",
+    "superseded_build_numbers",
     "counted_from_offset",
     "counted_max_timestamp_ms",
     "counted_max_timestamp_offset",
@@ -135,18 +138,6 @@ def _remove_leftovers(warehouse: Warehouse) -> None:
         superseded.result()
 
 
-def remove_superseded(warehouse: Warehouse) -> None:
-    """Removes the rows of builds that `segments` marks as superseded, then the marks."""
-    replaced = warehouse.read(SEGMENTS).where(F.col("superseded_build_number").isNotNull())
-    if not replaced.head(1):
-        return
-    stale = replaced.select("topic", "partition", "segment_id", F.col("superseded_build_number").alias("build_number"))
-    for table in INDEX_TABLES:
-        warehouse.delete_matching(table, stale)
-    cleared = replaced.select(*SEGMENTS.key).withColumn("superseded_build_number", F.lit(None).cast("bigint"))
-    warehouse.merge(SEGMENTS, cleared, update=("superseded_build_number",))
-
-
 def _pending_work(warehouse: Warehouse, settings: BuildSettings, *, is_mirror: bool) -> list[SegmentWork]:
     """Segments to index, counted from the log start offset where their names say that it lies inside them."""
     is_wanted = F.col("index_status") == IndexStatus.PENDING.value
@@ -202,8 +193,8 @@ def _is_last() -> Column:
 
 def _work_of(segments: DataFrame) -> list[SegmentWork]:
     columns = (
-        *SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "count_from_offset",
-        "announced_size_bytes", "announced_end_offset", "is_last",
+        *SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "superseded_build_numbers",
+        "count_from_offset", "announced_size_bytes", "announced_end_offset", "is_last",
     )  # fmt: skip
     ordered = segments.select(*columns).orderBy(*SEGMENTS.key)
     return [SegmentWork.from_row(row) for row in ordered.toArrow().to_pylist()]
@@ -259,7 +250,7 @@ def _run_commit(
     finally:
         encoded.unpersist()
         shipped.unpersist()
-    if any(row["replaces_build_number"] is not None for row in outcomes):
+    if any(row["replaces_build_numbers"] for row in outcomes):
         remove_superseded(warehouse)
     _add_to(summary, outcomes)
 
@@ -281,7 +272,7 @@ def _publish(warehouse: Warehouse, outcomes: list[dict[str, object]], number: in
     for row in outcomes:
         if row["outcome"] == OutcomeKind.INDEXED.value:
             status = {"index_status": IndexStatus.INDEXED.value, "build_number": number}
-            rows.append({**row, **status, "superseded_build_number": row["replaces_build_number"]})
+            rows.append({**row, **status, "superseded_build_numbers": row["replaces_build_numbers"] or None})
     if rows:
         schema = pa.schema([SEGMENTS.arrow_schema.field(name) for name in (*SEGMENTS.key, *PUBLISHED_COLUMNS)])
         published = warehouse.spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))

@@ -20,7 +20,7 @@ class SegmentWork:
     segment: ListedSegment
     log_modified_ms: int
     count_from_offset: int
-    replaces_build_number: int | None
+    replaces_build_numbers: tuple[int, ...]
     announced_size_bytes: int | None = None
     announced_end_offset: int | None = None
     is_last: bool = False
@@ -52,7 +52,7 @@ class SegmentWork:
             segment=segment,
             log_modified_ms=_integer(row["log_modified_ms"]),
             count_from_offset=_integer(row["count_from_offset"]),
-            replaces_build_number=_known_integer(row["build_number"]),
+            replaces_build_numbers=_build_numbers(row),
             announced_size_bytes=_known_integer(row.get("announced_size_bytes")),
             announced_end_offset=_known_integer(row.get("announced_end_offset")),
             is_last=row.get("is_last") is True,
@@ -97,6 +97,13 @@ def _integer(value: object) -> int:
     if not isinstance(value, int):
         raise TypeError(f"an integer was expected in a row of segments, found {value!r}")
     return value
+
+
+def _build_numbers(row: dict[str, object]) -> tuple[int, ...]:
+    """The newest build, and earlier ones whose rows are still there."""
+    earlier = row.get("superseded_build_numbers") or []
+    newest = _known_integer(row["build_number"])
+    return (*earlier, *([] if newest is None else [newest]))  # type: ignore[misc]  # an Arrow list column
 
 
 def _known_integer(value: object) -> int | None:

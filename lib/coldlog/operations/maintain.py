@@ -26,7 +26,8 @@ from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
 from coldlog.model.states import IndexStatus
-from coldlog.operations.build import last_build_number, remove_superseded
+from coldlog.operations.build import last_build_number
+from coldlog.operations.superseded_builds import remove_superseded
 from coldlog.settings import MaintenanceSettings
 from coldlog.tables.catalog import ALL_TABLES
 from coldlog.tables.definition import TableDefinition
@@ -88,13 +89,15 @@ def drop_deleted(warehouse: Warehouse, before_ms: int) -> int:
     unknown = F.lit(None)
     marks = gone.join(then, list(SEGMENTS.key), "left_semi").select(
         *SEGMENTS.key,
-        F.col("build_number").alias("superseded_build_number"),
+        F.array_union(
+            F.ifnull("superseded_build_numbers", F.array().cast("array<bigint>")), F.array("build_number")
+        ).alias("superseded_build_numbers"),
         unknown.cast("bigint").alias("build_number"),
         unknown.cast("string").alias("index_depth"),
     )
     count = marks.count()
     if count:
-        warehouse.merge(SEGMENTS, marks, update=("superseded_build_number", "build_number", "index_depth"))
+        warehouse.merge(SEGMENTS, marks, update=("superseded_build_numbers", "build_number", "index_depth"))
     remove_superseded(warehouse)
     return count
 

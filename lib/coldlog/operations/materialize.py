@@ -3,7 +3,8 @@
 Publishes, in this order: which offsets each segment serves and the running maxima of the timestamp over a partition's
 segments (the columns of `segments` that lookups enter by), then which segments may hold aborted transactions
 (`txn_segments`), then a row a partition in `partition_metadata`: its versions name what lookups could see at a time
-(`as_of`). Only rows that differ from what is stored are written; a second run writes nothing.
+(`as_of`). Only rows that differ from what is stored are written; a second run writes nothing. Index rows of builds that
+answered until then go last.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
 from coldlog.operations.serving_plan import SERVED_COLUMNS, partition_rows, plan_serving, segment_rows
+from coldlog.operations.superseded_builds import remove_superseded
 from coldlog.operations.txn_segments import publish_txn_segments
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.segments import SEGMENTS
@@ -51,7 +53,10 @@ def materialize_metadata(warehouse: Warehouse) -> MaterializeSummary:
         if changed_segment_count:
             warehouse.merge(SEGMENTS, changes.where("is_changed"), update=SERVED_COLUMNS)
         publish_txn_segments(warehouse)
-        return _publish_partitions(warehouse, partition_rows(plan), changed_segment_count)
+        summary = _publish_partitions(warehouse, partition_rows(plan), changed_segment_count)
+        if changed_segment_count:
+            remove_superseded(warehouse)
+        return summary
     finally:
         plan.unpersist()
 

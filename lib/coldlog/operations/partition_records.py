@@ -173,8 +173,8 @@ def open_partition(
 def _read_aborted(warehouse: Warehouse, topic: str, partition: int, topic_id: str) -> list[AbortedTransaction]:
     is_it = (F.col("topic") == topic) & (F.col("partition") == partition) & (F.col("topic_id") == topic_id)
     served = warehouse.read(SEGMENTS).where(is_it & F.col("served_from_offset").isNotNull())
-    on = ["segment_id", "build_number"]
-    rows = warehouse.read(TXN_INDEX).where(is_it).join(served.select(*on), on, "left_semi").collect()
+    builds = served.select("segment_id", F.col("served_build_number").alias("build_number"))
+    rows = warehouse.read(TXN_INDEX).where(is_it).join(builds, builds.columns, "left_semi").collect()
     return [
         AbortedTransaction(
             producer_id=row["producer_id"], first_offset=row["first_offset"], last_offset=row["last_offset"]

@@ -88,7 +88,7 @@ OUTCOME_SCHEMA = pa.schema(
     [
         *(SEGMENTS.arrow_schema.field(name).with_nullable(True) for name in _FROM_SEGMENTS),
         ("outcome", pa.string()),
-        ("replaces_build_number", pa.int64()),
+        ("replaces_build_numbers", pa.list_(pa.int64())),
         ("log_bytes", pa.int64()),
         ("stair_count", pa.int64()),
         ("reason", pa.string()),
@@ -252,7 +252,7 @@ def _published(work: SegmentWork, summary: SegmentSummary, depth: IndexDepth) ->
         "abort_marker_count": summary.abort_marker_count,
         "codecs": list(summary.codecs),
         "stair_count": summary.stair_count,
-        "replaces_build_number": work.replaces_build_number,
+        "replaces_build_numbers": list(work.replaces_build_numbers),
     }
 
 

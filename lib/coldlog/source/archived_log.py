@@ -30,7 +30,7 @@ _GREATEST = (1 << 63) - 1
 _KEEP_BYTES = 64 << 20
 _SEGMENT_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "start_offset", "end_offset", "min_timestamp_ms",
-    "max_timestamp_ms", "size_bytes", "objects", "build_number", "served_from_offset", "served_to_offset",
+    "max_timestamp_ms", "size_bytes", "objects", "served_build_number", "served_from_offset", "served_to_offset",
 )  # fmt: skip
 _BATCH_COLUMNS = (
     "segment_id", "build_number", "base_offset", "last_offset", "position", "size_bytes", "max_timestamp_ms",
@@ -235,11 +235,10 @@ class ArchivedLogs:
 
 
 def _served_segment(row: Mapping[str, object]) -> ServedSegment:
-    numbers = {
-        name: row[name] for name in ("build_number", "end_offset", "size_bytes", "min_timestamp_ms", "max_timestamp_ms")
-    }
+    numbers = {name: row[name] for name in ("end_offset", "size_bytes", "min_timestamp_ms", "max_timestamp_ms")}
     return ServedSegment(
         segment=listed_segment(row),
+        build_number=row["served_build_number"],  # type: ignore[arg-type]  # the columns' types are those of the table
         from_offset=row["served_from_offset"],  # type: ignore[arg-type]  # the columns' types are those of the table
         to_offset=row["served_to_offset"],  # type: ignore[arg-type]
         **numbers,  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
     "STRING": pa.string(),
     "BINARY": pa.binary(),
     "DOUBLE": pa.float64(),
+    "ARRAY<BIGINT>": pa.list_(pa.int64()),
     "ARRAY<STRING>": pa.list_(pa.string()),
     "ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>": pa.list_(
         pa.struct([("leader_epoch", pa.int32()), ("start_offset", pa.int64())])

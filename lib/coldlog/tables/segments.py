@@ -1,9 +1,10 @@
 """segments: which remote log segments are there, what was made of each, and which offsets does each serve?
 
 One row a remote log segment, that is one upload with an id of its own: what the metadata topic announced of it (where
-that is read), where its objects lie, what the build read, what `materialize_metadata` decided. A segment's rows in the
-index tables count only when they carry its `build_number`, and lookups read only segments with `served_from_offset`
-set: so everything is published by the one commit that sets them.
+that is read), where its objects lie, what the build read, what `materialize_metadata` decided. Lookups read only
+segments with `served_from_offset` set, and only the rows of the index tables that carry their `served_build_number`: so
+everything is published by the one commit that sets these. A newer build of a segment is its `build_number` until then,
+and the older one answers on.
 """
 
 from __future__ import annotations
@@ -86,11 +87,13 @@ SEGMENTS = TableDefinition(
             comment="pending, indexed, quarantined, incomplete, gone, orphan (no event announced it)",
         ),
         Column(name="index_depth", type="STRING", comment="record or batch: how deep it is indexed"),
-        Column(name="build_number", type="BIGINT", comment="Rows of the index tables with this number belong to it"),
         Column(
-            name="superseded_build_number",
-            type="BIGINT",
-            comment="An earlier build whose rows are still to be removed; NULL when there is none",
+            name="build_number", type="BIGINT", comment="Its newest build: rows of the index tables with this number"
+        ),
+        Column(
+            name="superseded_build_numbers",
+            type="ARRAY<BIGINT>",
+            comment="Earlier builds whose rows are still to be removed; NULL when there are none",
         ),
         Column(
             name="counted_from_offset",
@@ -115,6 +118,8 @@ SEGMENTS = TableDefinition(
         Column(name="is_within_lineage", type="BOOLEAN", comment="By Kafka's rule; NULL: no lineage is known"),
         Column(name="served_from_offset", type="BIGINT", comment="First offset it answers for; NULL: not served"),
         Column(name="served_to_offset", type="BIGINT", comment="Last offset it answers for, inclusive"),
+        Column(name="served_build_number", type="BIGINT", comment="Build whose rows lookups read; NULL: not served"),
+        Column(name="served_index_depth", type="STRING", comment="How deep that build went: record or batch"),
         Column(name="not_served_reason", type="STRING", comment="Why lookups pass it over"),
         Column(
             name="previous_running_max_timestamp_ms",

@@ -17,7 +17,7 @@ SELECT DISTINCT x.producer_id, x.first_offset, x.last_offset, x.last_stable_offs
 FROM coldlog.txn_index x
 JOIN coldlog.segments s
   ON s.topic = x.topic AND s.partition = x.partition AND s.topic_id = x.topic_id
- AND s.segment_id = x.segment_id AND s.build_number = x.build_number
+ AND s.segment_id = x.segment_id AND s.served_build_number = x.build_number
  AND x.last_offset BETWEEN s.served_from_offset AND s.served_to_offset
 JOIN coldlog.partition_metadata p
   ON p.topic = s.topic AND p.partition = s.partition AND p.topic_id = s.topic_id AND p.is_current

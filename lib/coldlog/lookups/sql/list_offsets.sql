@@ -111,10 +111,10 @@ FROM (
         UNION ALL
         SELECT /*+ BROADCAST(i) */ t.offset, t.timestamp_ms, t.leader_epoch, NULL, NULL, NULL, NULL, NULL
         FROM (
-          SELECT /*+ BROADCAST(s) */ s.asked_topic, s.asked_partition, s.asked_ms, s.segment_id, s.build_number,
+          SELECT /*+ BROADCAST(s) */ s.asked_topic, s.asked_partition, s.asked_ms, s.segment_id, s.served_build_number,
                  b.base_offset
           FROM (
-            SELECT /*+ BROADCAST(k) */ k.asked_topic, k.asked_partition, k.asked_ms, s.segment_id, s.build_number
+            SELECT /*+ BROADCAST(k) */ k.asked_topic, k.asked_partition, k.asked_ms, s.segment_id, s.served_build_number
             FROM (
               SELECT /*+ BROADCAST(q) */ q.topic AS asked_topic, q.partition AS asked_partition,
                      q.timestamp_ms AS asked_ms, p.topic_id
@@ -133,13 +133,13 @@ FROM (
           ) s
           JOIN coldlog.offset_index b
             ON b.topic = s.asked_topic AND b.partition = s.asked_partition
-           AND b.segment_id = s.segment_id AND b.build_number = s.build_number
+           AND b.segment_id = s.segment_id AND b.build_number = s.served_build_number
            AND s.asked_ms <= b.running_max_timestamp_ms
            AND (b.previous_running_max_timestamp_ms IS NULL OR b.previous_running_max_timestamp_ms < s.asked_ms)
         ) i
         JOIN coldlog.time_index t
           ON t.topic = i.asked_topic AND t.partition = i.asked_partition
-         AND t.segment_id = i.segment_id AND t.build_number = i.build_number AND t.batch_base_offset = i.base_offset
+         AND t.segment_id = i.segment_id AND t.build_number = i.served_build_number AND t.batch_base_offset = i.base_offset
          AND i.asked_ms <= t.timestamp_ms
          AND (t.previous_timestamp_ms IS NULL OR t.previous_timestamp_ms < i.asked_ms)
         UNION ALL
@@ -156,7 +156,7 @@ FROM (
         ) k
         JOIN coldlog.segments s
           ON s.topic = k.asked_topic AND s.partition = k.asked_partition AND s.topic_id = k.topic_id
-         AND s.served_from_offset IS NOT NULL AND s.index_depth = 'batch'
+         AND s.served_from_offset IS NOT NULL AND s.served_index_depth = 'batch'
          AND k.asked_ms <= s.running_max_timestamp_ms
          AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < k.asked_ms)
       )
