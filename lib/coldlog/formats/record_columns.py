@@ -232,9 +232,10 @@ def _place(  # type: ignore[no-untyped-def]  # noqa: C901  # numba infers it; on
 
 @numba.njit(cache=True, nogil=True)
 def _gather(buffer, starts, offsets, content):  # type: ignore[no-untyped-def]  # numba infers it
+    """Places are unsigned: one that could count from the end is asked for its sign at every byte, ten times slower."""
     for entry in range(len(starts)):
-        to, length, start = offsets[entry], offsets[entry + 1] - offsets[entry], starts[entry]
-        for i in range(length):
+        to, stop, start = np.uint64(offsets[entry]), np.uint64(offsets[entry + 1]), np.uint64(starts[entry])
+        for i in range(stop - to):
             content[to + i] = buffer[start + i]
 
 

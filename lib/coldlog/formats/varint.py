@@ -22,14 +22,14 @@ def read_number(buffer: npt.NDArray[np.uint8], at: int, end: int, max_bytes: int
     return int(value), int(behind)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@numba.njit(cache=True, nogil=True)
 def read_signed(buffer, at, end, max_bytes):  # type: ignore[no-untyped-def]  # numba infers it
     """A zig-zag number of `max_bytes` at most between `at` and `end`: (value, position behind it or -1)."""
     raw = np.uint64(0)
     shift = np.uint64(0)
     stop = min(end, at + max_bytes)
     while at < stop:
-        byte = np.uint64(buffer[at])
+        byte = np.uint64(buffer[np.uint64(at)])
         at += 1
         raw |= (byte & np.uint64(0x7F)) << shift
         if byte < np.uint64(0x80):
