@@ -50,7 +50,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredBroker]:
 @pytest.fixture(scope="session")
 def cluster(broker: TieredBroker) -> Cluster:
     """The broker as coldlog is told of it."""
-    return open_cluster(broker.bootstrap_servers, 20_000, None)
+    return open_cluster(broker.bootstrap_servers, 120_000, None)
 
 
 def events_only(spark: SparkSession, location: Path) -> Warehouse:

@@ -24,7 +24,7 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 from broker.offset_questions import Place, Question, ask_broker
-from broker.scenario import BRIEF, ORDERS, START_MS, TIERED, Scenario, admin, make_topic
+from broker.scenario import BRIEF, MOST_TRANSACTION_MS, ORDERS, START_MS, TIERED, Scenario, admin, make_topic
 from broker.tiered_broker import TieredBroker
 from coldlog.archive.local_store import LocalStore
 from coldlog.archive.log_directory import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
@@ -53,7 +53,7 @@ _TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     BARE: (1, _SMALL),
 }
 _LATE_MS, _LATEST_MS = START_MS + 500_000, START_MS + 900_000
-_FUTURE_MS, _NEVER_MS = 2_500_000_000_000, 900_000
+_FUTURE_MS = 2_500_000_000_000
 _TRANSACTED = (PAID, OPEN)
 
 
@@ -176,7 +176,7 @@ class OffsetsPlay:
             client = KafkaProducer(
                 bootstrap_servers=self.broker.bootstrap_servers,
                 transactional_id=f"{topic}-{number}",
-                transaction_timeout_ms=_NEVER_MS,
+                transaction_timeout_ms=MOST_TRANSACTION_MS,
                 linger_ms=50,
             )
             client.init_transactions()

@@ -23,6 +23,8 @@ from coldlog.archive.metadata_log import METADATA_TOPIC
 ORDERS, BRIEF = "orders", "brief"
 CUT_OFFSET = 95
 START_MS = 1_700_000_000_000
+MOST_TRANSACTION_MS = 900_000
+"""A broker allows no longer ones."""
 _BATCH_RECORDS, _RECORD_BYTES, _SEGMENT_BYTES = 10, 500, 20_000
 TIERED = {
     "remote.storage.enable": "true",
@@ -138,8 +140,13 @@ def admin(broker: TieredBroker) -> Iterator[KafkaAdminClient]:
 
 @contextmanager
 def producer(broker: TieredBroker, transactional_id: str | None = None) -> Iterator[KafkaProducer]:
-    """A producer of the test's own."""
-    client = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, linger_ms=50, transactional_id=transactional_id)
+    """A producer of the test's own; a broker on a busy machine ends none of its transactions."""
+    client = KafkaProducer(
+        bootstrap_servers=broker.bootstrap_servers,
+        linger_ms=50,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=MOST_TRANSACTION_MS,
+    )
     try:
         yield client
     finally:

@@ -64,7 +64,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredBroker]:
 
 @pytest.fixture(scope="module")
 def cluster(broker: TieredBroker) -> Cluster:
-    return open_cluster(broker.bootstrap_servers, 20_000, None)
+    return open_cluster(broker.bootstrap_servers, 120_000, None)
 
 
 @pytest.fixture(scope="module")

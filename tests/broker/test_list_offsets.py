@@ -261,7 +261,7 @@ def comparisons(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     """A broker of its own, since this play restarts it, with a comparison behind each act."""
     folder = tmp_path_factory.mktemp("list-offsets")
     with running_broker(folder / "broker") as broker, offsets_play(broker) as play:
-        live = LiveBrokerTier(open_cluster(broker.bootstrap_servers, 20_000, None))
+        live = LiveBrokerTier(open_cluster(broker.bootstrap_servers, 120_000, None))
         tiers: dict[str, LocalTier | None] = {NONE: None, FILES: LogDirectoryTier(str(broker.data), LIMITS), LIVE: live}
         asking = Comparisons(play=play, spark=spark, location=folder / "warehouse", tiers=tiers)
         acts: dict[str, Callable[[], object]] = {

@@ -162,7 +162,7 @@ def test_many_records_come_in_bounded_pieces(broker: TieredBroker, cluster: Clus
 def test_client_config_opens_a_listener_that_asks_for_a_password(
     broker: TieredBroker, played: Played, spark: SparkSession, tmp_path: Path
 ) -> None:
-    cluster = open_cluster(broker.sasl_bootstrap_servers, 20_000, broker.client_config())
+    cluster = open_cluster(broker.sasl_bootstrap_servers, 120_000, broker.client_config())
     warehouse = events_only(spark, tmp_path / "warehouse")
     read_events(warehouse, TopicSource(cluster=cluster, topic="__remote_log_metadata"))
     assert table_rows(warehouse, SEGMENT_EVENTS) == table_rows(played.events, SEGMENT_EVENTS)

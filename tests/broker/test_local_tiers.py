@@ -255,7 +255,7 @@ def test_topic_that_the_user_may_not_describe_is_refused_by_its_code_and_harms_n
         client.create_acls([denied])
     tables = Warehouse(spark=spark, uri=str(warehouse))
     tables.create_missing()
-    tier = LiveBrokerTier(open_cluster(filled.sasl_bootstrap_servers, 20_000, filled.client_config()))
+    tier = LiveBrokerTier(open_cluster(filled.sasl_bootstrap_servers, 120_000, filled.client_config()))
     filled.wait_until(lambda: _is_denied(tier), "the rule about who may describe a topic")
     tier.close()
     places = [(SECRET, 0, 0), (PLAIN, 0, 0), (SECRET, 0, -1), (PLAIN, 0, -1), ("nowhere", 0, 0)]

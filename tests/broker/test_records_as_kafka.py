@@ -162,7 +162,7 @@ def test_a_replay_into_a_topic_has_one_order_and_the_records_own_times(
         "endingoffsets": json.dumps(archive_end(warehouse)),
     }
     source = read_options({"warehouse.uri": warehouse.uri, "archive.uri": str(ledger.tier), **told})
-    cluster = open_cluster(ledger.bootstrap_servers, 20_000, None)
+    cluster = open_cluster(ledger.bootstrap_servers, 120_000, None)
     states, clock = ReplayStates.of_warehouse(warehouse.uri), SystemClock()
     with pytest.raises(UsageError, match="topic replayed has 1 partitions, and no partition 1"):
         replay(spark, ReplayOptions(source=source), TopicSink(cluster=cluster, topic="replayed"), states, clock)
