@@ -18,7 +18,12 @@ def run_program(cases: list[dict[str, Any]], directory: Path, timeout_s: int = 5
     """What the program tells of each case; one that fails fails an assertion."""
     own = Path(__file__).parent.parent.parent / ".jars"
     jars = sorted([*own.glob("*.jar"), *resolve_jars(JARS, "spark-kafka").glob("*.jar")])
-    settings = {"spark.jars": ",".join(map(str, jars)), "spark.sql.shuffle.partitions": "2", "warehouse.uri": directory}
+    settings = {
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "warehouse.uri": directory,
+    }
     asked = directory / "cases.json"
     asked.write_text(json.dumps({"settings": settings, "cases": cases}, default=str), encoding="utf-8")
     ran = subprocess.run(
