@@ -225,6 +225,7 @@ def test_every_bound_of_the_settings_is_that_of_the_copy(tmp_path: Path) -> None
         "copy.topics": "orders, pay*",
         "copy.fairness": "true",
         "copy.assume_committed": "true",
+        "copy.allow_gaps": "true",
         "remote.log.manager.copier.thread.pool.size": "3",
         "remote.log.manager.copy.max.bytes.per.second": "10MiB",
         "remote.log.manager.copy.quota.window.num": "13",
@@ -244,6 +245,7 @@ def test_every_bound_of_the_settings_is_that_of_the_copy(tmp_path: Path) -> None
         threads=3,
         is_fair=True,
         assumes_committed=True,
+        allows_gaps=True,
         bytes_per_second_in_segment=5 << 20,
         window_bytes=2 << 20,
     )

@@ -271,6 +271,48 @@ def test_log_that_is_shorter_than_its_index_says_is_held_back(tier: Tier) -> Non
     assert only(tier.copy()).copied_count == 2
 
 
+def test_segment_that_lacks_between_two_others_is_waited_for_and_copied_when_it_is_there(tier: Tier) -> None:
+    """A mirror that is not done: the segment before would be announced with its offsets, and it would never be copied."""
+    log = tier.logs / "orders-0" / f"{10:020d}.log"
+    content = log.read_bytes()
+    log.unlink()
+    lacking = only(tier.copy())
+    assert (lacking.outcome, lacking.copied_count) == (CopyOutcome.HELD_BACK, 0)
+    assert "offsets 10 to 19 lack behind it" in lacking.why
+    log.write_bytes(content)
+    assert only(tier.copy()).copied_count == 2
+    assert tier.finished() == [(0, 9), (10, 19)]
+
+
+def test_log_that_was_cut_behind_its_last_index_entry_is_held_back(tier: Tier) -> None:
+    """No checksum and no index tells of a batch that is gone there."""
+    folder = tier.logs / "orders-0"
+    log, index = folder / f"{0:020d}.log", folder / f"{0:020d}.index"
+    whole = log.read_bytes()
+    log.write_bytes(whole[: len(build_batch(segment(0, aborts=True).batches[0]))])
+    index.write_bytes(b"")
+    cut = only(tier.copy())
+    assert (cut.outcome, cut.copied_count) == (CopyOutcome.HELD_BACK, 0)
+    assert "offset 9 lacks behind it" in cut.why
+    log.write_bytes(whole)
+    assert only(tier.copy()).copied_count == 2
+    tier.require_sound()
+
+
+def test_gaps_of_a_log_that_once_was_compacted_are_copied_by_whoever_says_so(tmp_path: Path) -> None:
+    tier = Tier(root=tmp_path)
+    compacted = replace(
+        segment(0), batches=(replace(segment(0).batches[0], records=segment(0).batches[0].records[:7]),)
+    )
+    write_partition(tier.logs, "orders", 0, [compacted, segment(10), segment(20)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 30})
+    held = only(tier.copy())
+    assert (held.outcome, held.copied_count) == (CopyOutcome.HELD_BACK, 0)
+    assert "copy.allow_gaps=true" in held.why
+    assert only(tier.copy(allows_gaps=True)).copied_count == 2
+    assert tier.finished() == [(0, 9), (10, 19)]
+
+
 def test_what_the_broker_has_let_go_of_is_still_the_tiers(spark: SparkSession, tier: Tier) -> None:
     """A broker that does not tier raises its first leader epoch to where its own retention lets the log begin."""
     tier.copy()

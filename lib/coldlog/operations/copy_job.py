@@ -80,6 +80,7 @@ def copy_options(settings: Settings) -> CopyOptions:
         threads=own.threads,
         is_fair=own.fairness,
         assumes_committed=own.assume_committed,
+        allows_gaps=own.allow_gaps,
         bytes_per_second_in_segment=own.upload_bytes_per_second or None,
         window_bytes=index.window_bytes,
     )

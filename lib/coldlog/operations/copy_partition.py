@@ -96,6 +96,7 @@ class PartitionCopier:
     window_bytes: int
     is_fair: bool
     assumes_committed: bool
+    allows_gaps: bool
     stopping: threading.Event
     keep_leases: Callable[[], None]
 
@@ -131,6 +132,7 @@ class PartitionCopier:
             archived_lineage=join_lineage([(each.leader_epoch, each.start_offset) for each in lineage], finished),
             limits=self.limits,
             window_bytes=self.window_bytes,
+            allows_gaps=self.allows_gaps,
         )
         segments = {segment.base_offset: segment for segment in found.segments}
         eligible = self._plan(work, store, found, partition, lineage)

@@ -64,6 +64,7 @@ class CopyOptions:
     threads: int = 10
     is_fair: bool = False
     assumes_committed: bool = False
+    allows_gaps: bool = False
     bytes_per_second_in_segment: int | None = None
     window_bytes: int = 4 << 20
 
@@ -123,6 +124,7 @@ def copy_segments(
             window_bytes=options.window_bytes,
             is_fair=options.is_fair,
             assumes_committed=options.assumes_committed,
+            allows_gaps=options.allows_gaps,
             stopping=stopping,
             keep_leases=_no_leases if leases is None else leases.keep,
         )
