@@ -258,6 +258,15 @@ def test_segment_that_kafka_would_not_tier_holds_its_partition_back_and_no_other
     assert (tier.finished(), tier.segments().get(ORDERS, ())) == ([], ())
 
 
+def test_partition_whose_topic_id_is_no_kafka_uuid_is_held_back(tier: Tier) -> None:
+    """22 characters hold more than 16 bytes: its events would name another topic than its objects."""
+    (tier.logs / "orders-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {'A' * 21}B\n")
+    held = only(tier.copy())
+    assert (held.outcome, held.copied_count) == (CopyOutcome.HELD_BACK, 0)
+    assert "no topic id" in held.why
+    assert (tier.segments(), tier.objects()) == ({}, {})
+
+
 def test_log_that_is_shorter_than_its_index_says_is_held_back(tier: Tier) -> None:
     """Cut where a batch ends, as a mirror that is not done may be: no checksum tells."""
     log = tier.logs / "orders-0" / f"{0:020d}.log"
@@ -272,7 +281,7 @@ def test_log_that_is_shorter_than_its_index_says_is_held_back(tier: Tier) -> Non
 
 
 def test_segment_that_lacks_between_two_others_is_waited_for_and_copied_when_it_is_there(tier: Tier) -> None:
-    """A mirror that is not done: the segment before would be announced with its offsets, and it would never be copied."""
+    """A mirror that is not done: announced with its offsets, the segment before it would keep it from being copied."""
     log = tier.logs / "orders-0" / f"{10:020d}.log"
     content = log.read_bytes()
     log.unlink()

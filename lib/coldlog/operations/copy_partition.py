@@ -214,7 +214,7 @@ def identify(store: LocalStore, found: LocalPartition) -> TopicIdPartition:
     topic_id = read_topic_id(store, found)
     if topic_id is None:
         raise NotCopiableError(
-            f"{found.name} has no topic id: its partition.metadata is missing or of a broker before 2.8"
+            f"{found.name} has no topic id: its partition.metadata is missing, damaged, or of a broker before 2.8"
         )
     return TopicIdPartition(topic=found.topic, partition=found.partition, topic_id=topic_id)
 

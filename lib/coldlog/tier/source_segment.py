@@ -218,8 +218,8 @@ def _require_last_records(segment: LocalSegment, next_offset: int) -> None:
     )
     raise NotCopiableError(
         f"{segment.log.name} ends with offset {next_offset - 1}, and the next segment begins at "
-        f"{segment.end_offset}: {lacking} behind it; the log was cut, or its mirror is not done: mirror it whole, or set "
-        "copy.allow_gaps=true if the topic once was compacted"
+        f"{segment.end_offset}: {lacking} behind it; the log was cut, or its mirror is not done: mirror it whole, or "
+        "set copy.allow_gaps=true if the topic once was compacted"
     )
 
 
