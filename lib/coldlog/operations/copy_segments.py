@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,10 +71,12 @@ class CopyOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySummary:
-    """What a run did: a row a partition that there is, by topic and number, and what the quota held up."""
+    """What a run did: a row a partition that there is, by topic and number, and what the quota held up. `unlisted` are
+    log directories that could not be listed: those on a disk that has failed, say, which harms no other."""
 
     partitions: tuple[PartitionCopy, ...]
     throttle: ThrottleReport
+    unlisted: tuple[str, ...] = ()
 
     @property
     def copied_count(self) -> int:
@@ -97,11 +99,8 @@ def copy_segments(
 ) -> CopySummary:
     """Copies what is eligible in these log directories, which are one broker's: of all partitions or, by a schedule,
     of those that are due."""
-    work = [
-        each
-        for each in _list_work(directories, options.topics)
-        if options.assignments.is_leader(each.topic, each.partition)
-    ]
+    listed, unlisted = _list_work(directories, options.topics)
+    work = [each for each in listed if options.assignments.is_leader(each.topic, each.partition)]
     leases = None if schedule is None else _take_leases(schedule, work, options.threads)
     limit = options.bytes_per_second_in_segment
     quota, stopping = CopyQuota(options.quota, clock, _shared_quota(options, clock, schedule)), threading.Event()
@@ -137,7 +136,7 @@ def copy_segments(
     finally:
         if leases is not None:
             leases.close()
-    return CopySummary(partitions=tuple(work), throttle=quota.report())
+    return CopySummary(partitions=tuple(work), throttle=quota.report(), unlisted=unlisted)
 
 
 def _shared_quota(options: CopyOptions, clock: Clock, schedule: TierSchedule | None) -> SharedQuota | None:
@@ -183,27 +182,35 @@ def random_uuid() -> str:
             return text
 
 
-def _list_work(directories: Sequence[str], topics: Sequence[str]) -> list[PartitionCopy]:
+def _list_work(directories: Sequence[str], topics: Sequence[str]) -> tuple[list[PartitionCopy], tuple[str, ...]]:
+    """The partitions, and the directories that cannot be listed; `UsageError` where none can."""
     found: dict[tuple[str, int], str] = {}
-    for directory, place in _iter_places(directories):
-        if place[0] in INTERNAL_TOPICS or not any(fnmatchcase(place[0], pattern) for pattern in topics):
+    unlisted: dict[str, ColdlogError] = {}
+    for directory in directories:
+        try:
+            places = list_partitions(LocalStore(root=directory, uri=directory))
+        except ColdlogError as failed:
+            unlisted[directory] = failed
             continue
-        if place in found:
-            raise UsageError(
-                f"{place[0]}-{place[1]} lies in {found[place]} and in {directory}: log directories of one broker hold "
-                "a partition once; copy each broker's by itself"
-            )
-        found[place] = directory
-    return [
+        for place in places:
+            if place[0] in INTERNAL_TOPICS or not any(fnmatchcase(place[0], pattern) for pattern in topics):
+                continue
+            if place in found:
+                raise UsageError(
+                    f"{place[0]}-{place[1]} lies in {found[place]} and in {directory}: log directories of one broker "
+                    "hold a partition once; copy each broker's by itself"
+                )
+            found[place] = directory
+    if len(unlisted) == len(directories):
+        away, why = next(iter(unlisted.items()))
+        raise UsageError(
+            f"log directory {away} cannot be listed: is it mounted, is copy.log_directories right?"
+        ) from why
+    work = [
         PartitionCopy(directory=directory, topic=topic, partition=partition)
         for (topic, partition), directory in sorted(found.items())
     ]
-
-
-def _iter_places(directories: Sequence[str]) -> Iterator[tuple[str, tuple[str, int]]]:
-    for directory in directories:
-        for place in list_partitions(LocalStore(root=directory, uri=directory)):
-            yield directory, place
+    return work, tuple(unlisted)
 
 
 def _run_all(

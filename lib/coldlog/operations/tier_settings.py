@@ -30,6 +30,9 @@ from coldlog.settings_sources import REPOSITORY
 from coldlog.tables.locations import spark_uri
 from coldlog.tier.clock import Clock
 
+NOTHING_DUE = "no partition is due, or other runs hold those that are; --all ignores the times"
+"""What a run tells that took none."""
+
 
 @contextmanager
 def opened_events(
