@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -525,6 +526,20 @@ def test_orphans_stay_where_events_may_have_been_lost(tier: Tier, monkeypatch: p
     monkeypatch.setattr("coldlog.operations.event_logs.DirectoryEventReader.is_complete", False)
     assert only(tier.expire(2 * DAY)).waiting_orphan_count == 1
     assert orphan.exists()
+
+
+def test_archive_of_another_log_of_events_loses_nothing(tier: Tier, tmp_path: Path) -> None:
+    """archive.uri is that of the brokers, say, which hold the same topic; its segments are orphans to our events."""
+    other = Tier(root=tmp_path / "other")
+    shutil.copytree(tier.logs, other.logs)
+    other.copy()
+    held = other.objects()
+    for path in other.archive.rglob("*.*"):
+        os.utime(path, (0, 0))
+    tier.uri = str(other.archive)
+    found = only(tier.expire(2 * HOUR + 30 * 60_000, sources={"directories": [str(tier.logs)]}))
+    assert (found.removed_object_count, found.waiting_orphan_count) == (0, 20)
+    assert other.objects() == held
 
 
 # By whom.

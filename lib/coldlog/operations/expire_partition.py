@@ -253,12 +253,13 @@ class PartitionExpirer:
             known = {each.segment_id.segment_id for each in self.events.segments_of(partition) if not each.is_deleted}
             foreign = replace(foreign, orphans=tuple(each for each in foreign.orphans if not _belongs(each, known)))
         retention, now_ms = rules.retention_of(partition.topic), self.clock.now_ms()
+        explains_orphans = self.events.is_complete and not foreign.lacks_finished
         due = tuple(
             each
             for each in foreign.orphans
             if each.is_due(retention, now_ms=now_ms, min_age_ms=rules.orphan_min_age_ms)
             and each.segment_id not in being_copied
-            and (self.events.is_complete or each.kind is not OrphanKind.ORPHAN)
+            and (explains_orphans or each.kind is not OrphanKind.ORPHAN)
         )
         work.orphans, work.unexplained = due, foreign.unexplained
         work.waiting_orphan_count = len(foreign.orphans) - len(due)
