@@ -323,6 +323,26 @@ def test_archive_that_is_an_empty_mount_point_is_neither_copied_to_nor_expired(t
     assert (len(tier.objects()), len(tier.finished())) == (4, 4)
 
 
+@pytest.mark.parametrize("task", ["copy", "expire"])
+def test_archive_of_other_partitions_is_neither_copied_to_nor_expired(tier: Tier, task: str) -> None:
+    """Of a wrong archive.uri, say: a part of the log would lie in each."""
+    grow(tier)
+    (tier.root / "other" / ROOT_DIRECTORY / f"payments-0-{'C' * 21}A").mkdir(parents=True)
+    before, tier.uri = tier.segments(), str(tier.root / "other")
+    if task == "copy":
+        (copied,) = tier.copy().partitions
+        assert (copied.outcome, copied.copied_count) == (CopyOutcome.RETRIABLE, 0)
+        assert "holds nothing of orders-0-" in copied.why
+        assert "is archive.uri right?" in copied.why
+    else:
+        expired = only(tier.expire(HOUR, sources={"directories": [str(tier.logs)]}))
+        assert (expired.outcome, expired.deleted_count) == (ExpiryOutcome.RETRIABLE, 0)
+    assert tier.segments() == before
+    assert len(list((tier.root / "other" / ROOT_DIRECTORY).iterdir())) == 1
+    tier.uri = ""
+    assert tier.copy().copied_count == 1
+
+
 def test_archive_that_was_lost_is_gone_on_with_by_whoever_says_so(tier: Tier) -> None:
     grow(tier)
     tree = tier.archive / ROOT_DIRECTORY

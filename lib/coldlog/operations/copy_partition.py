@@ -13,7 +13,7 @@ it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -87,7 +87,8 @@ class PartitionCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCopier:
-    """What the copies of all partitions share; for all threads of a process."""
+    """What the copies of all partitions share; for all threads of a process. `absent` are partitions that lack in this
+    archive though they should be there, and why."""
 
     copier: SegmentCopier
     events: KnownEventLog
@@ -99,6 +100,7 @@ class PartitionCopier:
     allows_gaps: bool
     stopping: threading.Event
     keep_leases: Callable[[], None]
+    absent: Mapping[TopicIdPartition, str]
 
     def run(self, work: PartitionCopy) -> None:
         """Copies until nothing is left, or until it has to end; the work says what came of it."""
@@ -172,6 +174,8 @@ class PartitionCopier:
 
     def _clean_up(self, partition: TopicIdPartition) -> int:
         """Deletes what this broker began to copy, or to delete of such a copy, and did not finish; how many it was."""
+        if partition in self.absent:
+            raise RetriableError(self.absent[partition])
         left = [
             each
             for each in self.events.segments_of(partition)

@@ -27,7 +27,7 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.model.ids import TopicIdPartition, uuid_text
 from coldlog.operations.copy_partition import CopyOutcome, PartitionCopier, PartitionCopy, identify
 from coldlog.operations.event_logs import KnownEventLog, ReadableEventLog
-from coldlog.operations.present_archive import present_archive
+from coldlog.operations.present_archive import find_absent, present_archive
 from coldlog.operations.shared_quota import SharedQuota
 from coldlog.operations.tier_assignments import LEADER_OF_ALL, Assignments
 from coldlog.operations.tier_schedule import TAKEN_PER_THREAD, RunLeases, TierSchedule, TierTask
@@ -107,9 +107,11 @@ def copy_segments(
     try:
         # Behind the leases: what the run before announced of these partitions.
         known = KnownEventLog(events)
+        archive = present_archive(archive, known, options.broker_id)
         copier = PartitionCopier(
+            absent=find_absent(archive, known, options.broker_id),
             copier=SegmentCopier(
-                archive=present_archive(archive, known, options.broker_id),
+                archive=archive,
                 events=known,
                 clock=clock,
                 new_id=random_uuid,

@@ -112,7 +112,7 @@ class ExpiryRules:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionExpirer:
     """What the expiry of all partitions shares; for all threads of a process. `find_copy` gives a partition's entry in
-    the schedule of copies as it is now."""
+    the schedule of copies as it is now; `absent` partitions are not in this archive though they should be."""
 
     archive: WritableStore
     events: KnownEventLog
@@ -123,10 +123,13 @@ class PartitionExpirer:
     clock: Clock
     log_starts: Mapping[TopicIdPartition, int]
     find_copy: Callable[[TopicIdPartition], ScheduledPartition | None]
+    absent: Mapping[TopicIdPartition, str]
 
     def run(self, work: PartitionExpiry) -> None:
         """Deletes what is expired; the work says what came of it."""
         try:
+            if work.partition in self.absent:
+                raise RetriableError(self.absent[work.partition])
             work.outcome = self._expire(work)
         except RetriableError as failed:
             work.outcome, work.why = ExpiryOutcome.RETRIABLE, _told(failed)
