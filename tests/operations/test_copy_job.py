@@ -146,6 +146,28 @@ def test_schedule_that_was_begun_is_kept_to_from_then_on_unless_times_are_to_be_
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_runs_with_schedules_of_two_warehouses_do_not_meet_on_one_log(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their leases would keep nobody away, and each would copy everything."""
+    arguments += ["--set", "tier.scheduled=true"]
+    elsewhere = [*arguments, "--set", f"warehouse.uri={tmp_path / 'elsewhere'}"]
+    met: list[int] = []
+
+    class Meeting(VirtualClock):
+        def now_ms(self) -> int:
+            if not met:
+                met.append(-1)
+                met[:] = [run(elsewhere, VirtualClock()), run([*arguments, "--all"], VirtualClock())]
+            return VirtualClock.now_ms(self)
+
+    assert run(arguments, Meeting()) == 0
+    assert met == [2, 0]
+    told = capsys.readouterr().err
+    assert f"keep to the schedule in {tmp_path / 'warehouse'}" in told
+    assert run(elsewhere) == 0
+
+
 def test_copy_without_a_schedule_and_others_do_not_meet_on_one_log(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

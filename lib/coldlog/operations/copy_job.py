@@ -39,7 +39,7 @@ def copy(job: PlainJob, clock: Clock | None = None) -> int:
     archive = open_tier_archive(settings)
     alone = schedule is None
     with (
-        opened_events(settings, archive, runs_alone=alone, job="copy_segments") as events,
+        opened_events(settings, archive, runs_alone=alone, job="copy_segments", schedule=schedule) as events,
         job.console.stage("copy") as stage,
     ):
         summary = copy_segments(directories, archive, events, options, clock, schedule)

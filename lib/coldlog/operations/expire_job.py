@@ -50,8 +50,9 @@ def expire(job: PlainJob) -> int:
     schedule = open_schedule(settings, clock, ignores_times=job.arguments.all, is_required=True)
     assert schedule is not None
     archive = open_tier_archive(settings, may_begin=False)
+    leased = None if options.rules.is_dry_run else schedule
     with (
-        opened_events(settings, archive, runs_alone=None, job="expire_segments") as events,
+        opened_events(settings, archive, runs_alone=None, job="expire_segments", schedule=leased) as events,
         job.console.stage("expire") as stage,
     ):
         sources = LogSources(
