@@ -258,6 +258,19 @@ def test_segment_that_kafka_would_not_tier_holds_its_partition_back_and_no_other
     assert (tier.finished(), tier.segments().get(ORDERS, ())) == ([], ())
 
 
+def test_topic_whose_directory_in_the_archive_has_too_long_a_name_is_held_back_and_nothing_announced(
+    tier: Tier,
+) -> None:
+    """Kafka's names may be 249 long; the archive's have partition and topic id behind them."""
+    topic = "x" * 249
+    write_partition(tier.logs, topic, 0, [segment(0), segment(10)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 30, (topic, 0): 20})
+    orders, long = tier.copy().partitions
+    assert (orders.copied_count, long.outcome) == (2, CopyOutcome.HELD_BACK)
+    assert "would have a name of 274 characters" in long.why
+    assert set(tier.segments()) == {ORDERS}
+
+
 def test_partition_whose_topic_id_is_no_kafka_uuid_is_held_back(tier: Tier) -> None:
     """22 characters hold more than 16 bytes: its events would name another topic than its objects."""
     (tier.logs / "orders-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {'A' * 21}B\n")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from coldlog.archive.local_store import LocalStore
+from coldlog.archive.local_tiered_storage import name_directory
 from coldlog.archive.log_directory import (
     HIGH_WATERMARK_CHECKPOINT,
     LocalPartition,
@@ -26,6 +27,7 @@ from coldlog.archive.log_directory import (
     read_lineage,
     read_topic_id,
 )
+from coldlog.archive.s3_location import is_s3_uri
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError
 from coldlog.formats.leader_epoch_checkpoint import LeaderEpochEntry
 from coldlog.formats.limits import DecodeLimits
@@ -43,6 +45,7 @@ from coldlog.tier.source_segment import NotCopiableError, SegmentReader
 _STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+_LONGEST_FILE_NAME = 255
 _CHANGED = frozenset({Reason.OBJECT_MISSING, Reason.LOG_SIZE_DIFFERS})
 """A broker deletes and truncates segments while they are read."""
 
@@ -124,6 +127,7 @@ class PartitionCopier:
         if found is None:
             return CopyOutcome.DONE
         partition = identify(store, found)
+        self._require_place(partition)
         work.cleaned_count += self._clean_up(partition)
         lineage = read_lineage(store, found)
         finished = [each for each in self.events.segments_of(partition) if each.state is _FINISHED]
@@ -158,6 +162,17 @@ class PartitionCopier:
         work.waiting_count = 0
         return CopyOutcome.DONE
 
+    def _require_place(self, partition: TopicIdPartition) -> None:
+        """For its segments in the archive; before anything of them is announced."""
+        if partition in self.absent:
+            raise RetriableError(self.absent[partition])
+        length = len(name_directory(partition))
+        if length > _LONGEST_FILE_NAME and not is_s3_uri(self.copier.archive.uri):
+            raise NotCopiableError(
+                f"the directory of {partition.topic}-{partition.partition} in the archive would have a name of "
+                f"{length} characters, {_LONGEST_FILE_NAME} are possible; use a bucket, or leave it out of copy.topics"
+            )
+
     def _require_finished(self, copied: RemoteLogSegmentId) -> None:
         """What another run began to delete meanwhile is not finished by our event."""
         known = self.events.segments_of(copied.topic_id_partition)
@@ -174,8 +189,6 @@ class PartitionCopier:
 
     def _clean_up(self, partition: TopicIdPartition) -> int:
         """Deletes what this broker began to copy, or to delete of such a copy, and did not finish; how many it was."""
-        if partition in self.absent:
-            raise RetriableError(self.absent[partition])
         left = [
             each
             for each in self.events.segments_of(partition)
