@@ -96,8 +96,9 @@ class ArchiveError(ColdlogError):
     def __str__(self) -> str:
         where = f" in {self.object_name}" if self.object_name else ""
         at = f" at byte {self.position}" if self.position >= 0 else ""
-        facts = f": expected {self.expected}, found {self.found}" if self.expected or self.found else ""
-        return f"{self.message}{where}{at}{facts}"
+        texts = (("expected", self.expected), ("found", self.found))
+        facts = ", ".join(f"{name} {text}" for name, text in texts if text)
+        return f"{self.message}{where}{at}{facts and ': '}{facts}"
 
     def with_object_name(self, object_name: str) -> ArchiveError:
         """The same error, naming the object that the bytes came from."""

@@ -181,6 +181,9 @@ class CopySettings:
     assume_committed: bool = setting(
         False, "take closed segments for committed where no replication-offset-checkpoint says how far that is so"
     )
+    allow_gaps: bool = setting(
+        False, "copy segments whose records end before the next one begins: of topics that once were compacted"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

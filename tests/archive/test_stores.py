@@ -184,6 +184,13 @@ def test_links_are_followed_and_loops_end(tmp_path: Path) -> None:
     assert refused.value.reason is Reason.OBJECT_UNREADABLE
 
 
+def test_object_that_cannot_be_read_is_told_with_the_systems_words_alone(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("a")
+    with pytest.raises(ArchiveError) as raised:
+        LocalStore(root=str(tmp_path), uri="somewhere").read_range("a", 0, 1)
+    assert str(raised.value) == "object cannot be read in a: found Too many levels of symbolic links"
+
+
 def test_a_link_to_nothing_is_listed_and_missing_when_read(tmp_path: Path) -> None:
     store = local_store(tmp_path, {"a/one": b"1"})
     (tmp_path / "a" / "lost").symlink_to(tmp_path / "nowhere")

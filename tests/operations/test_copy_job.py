@@ -79,6 +79,26 @@ def test_partition_that_failed_fails_the_run_and_one_that_is_held_back_does_not(
     assert "1 partition failed" in told.err
 
 
+def test_log_directory_that_is_away_is_told_and_keeps_no_other_from_being_copied(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = tmp_path / "away"
+    two = ["--set", f"copy.log_directories={tmp_path / 'logs'},{away}"]
+    assert run([*arguments, *two]) == 1
+    told = capsys.readouterr()
+    assert "2 segments copied" in told.err
+    assert f"log directory {away} cannot be listed" in told.err
+    assert run([*arguments, "--set", f"copy.log_directories={away}"]) == 2
+    assert f"log directory {away} cannot be listed" in capsys.readouterr().err
+
+
+def test_run_that_finds_no_partition_says_where_it_looked(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*arguments, "--set", "copy.topics=ordesr"]) == 0
+    assert capsys.readouterr().out == f"no partition of copy.topics = ordesr lies in {tmp_path / 'logs'}\n"
+
+
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
@@ -115,13 +135,37 @@ def test_schedule_that_was_begun_is_kept_to_from_then_on_unless_times_are_to_be_
     assert run([*arguments, "--set", "tier.scheduled=true"]) == 0
     assert "2 segments copied" in capsys.readouterr().err
     assert run(arguments) == 0
-    assert "1 partition not due" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "1 partition not due" in told.err
+    assert told.out == "no partition is due, or other runs hold those that are; --all ignores the times\n"
     assert run([*arguments, "--all"]) == 0
     assert "not due" not in capsys.readouterr().err
     elsewhere = ["--set", f"warehouse.uri={tmp_path / 'elsewhere'}"]
     assert run([*arguments, *elsewhere]) == 0
     assert "not due" not in capsys.readouterr().err
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_runs_with_schedules_of_two_warehouses_do_not_meet_on_one_log(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their leases would keep nobody away, and each would copy everything."""
+    arguments += ["--set", "tier.scheduled=true"]
+    elsewhere = [*arguments, "--set", f"warehouse.uri={tmp_path / 'elsewhere'}"]
+    met: list[int] = []
+
+    class Meeting(VirtualClock):
+        def now_ms(self) -> int:
+            if not met:
+                met.append(-1)
+                met[:] = [run(elsewhere, VirtualClock()), run([*arguments, "--all"], VirtualClock())]
+            return VirtualClock.now_ms(self)
+
+    assert run(arguments, Meeting()) == 0
+    assert met == [2, 0]
+    told = capsys.readouterr().err
+    assert f"keep to the schedule in {tmp_path / 'warehouse'}" in told
+    assert run(elsewhere) == 0
 
 
 def test_copy_without_a_schedule_and_others_do_not_meet_on_one_log(
@@ -225,6 +269,7 @@ def test_every_bound_of_the_settings_is_that_of_the_copy(tmp_path: Path) -> None
         "copy.topics": "orders, pay*",
         "copy.fairness": "true",
         "copy.assume_committed": "true",
+        "copy.allow_gaps": "true",
         "remote.log.manager.copier.thread.pool.size": "3",
         "remote.log.manager.copy.max.bytes.per.second": "10MiB",
         "remote.log.manager.copy.quota.window.num": "13",
@@ -244,6 +289,7 @@ def test_every_bound_of_the_settings_is_that_of_the_copy(tmp_path: Path) -> None
         threads=3,
         is_fair=True,
         assumes_committed=True,
+        allows_gaps=True,
         bytes_per_second_in_segment=5 << 20,
         window_bytes=2 << 20,
     )

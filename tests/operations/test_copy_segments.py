@@ -258,6 +258,28 @@ def test_segment_that_kafka_would_not_tier_holds_its_partition_back_and_no_other
     assert (tier.finished(), tier.segments().get(ORDERS, ())) == ([], ())
 
 
+def test_topic_whose_directory_in_the_archive_has_too_long_a_name_is_held_back_and_nothing_announced(
+    tier: Tier,
+) -> None:
+    """Kafka's names may be 249 long; the archive's have partition and topic id behind them."""
+    topic = "x" * 249
+    write_partition(tier.logs, topic, 0, [segment(0), segment(10)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 30, (topic, 0): 20})
+    orders, long = tier.copy().partitions
+    assert (orders.copied_count, long.outcome) == (2, CopyOutcome.HELD_BACK)
+    assert "would have a name of 274 characters" in long.why
+    assert set(tier.segments()) == {ORDERS}
+
+
+def test_partition_whose_topic_id_is_no_kafka_uuid_is_held_back(tier: Tier) -> None:
+    """22 characters hold more than 16 bytes: its events would name another topic than its objects."""
+    (tier.logs / "orders-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {'A' * 21}B\n")
+    held = only(tier.copy())
+    assert (held.outcome, held.copied_count) == (CopyOutcome.HELD_BACK, 0)
+    assert "no topic id" in held.why
+    assert (tier.segments(), tier.objects()) == ({}, {})
+
+
 def test_log_that_is_shorter_than_its_index_says_is_held_back(tier: Tier) -> None:
     """Cut where a batch ends, as a mirror that is not done may be: no checksum tells."""
     log = tier.logs / "orders-0" / f"{0:020d}.log"
@@ -269,6 +291,48 @@ def test_log_that_is_shorter_than_its_index_says_is_held_back(tier: Tier) -> Non
     assert not tier.segments()
     log.write_bytes(whole)
     assert only(tier.copy()).copied_count == 2
+
+
+def test_segment_that_lacks_between_two_others_is_waited_for_and_copied_when_it_is_there(tier: Tier) -> None:
+    """A mirror that is not done: announced with its offsets, the segment before it would keep it from being copied."""
+    log = tier.logs / "orders-0" / f"{10:020d}.log"
+    content = log.read_bytes()
+    log.unlink()
+    lacking = only(tier.copy())
+    assert (lacking.outcome, lacking.copied_count) == (CopyOutcome.HELD_BACK, 0)
+    assert "offsets 10 to 19 lack behind it" in lacking.why
+    log.write_bytes(content)
+    assert only(tier.copy()).copied_count == 2
+    assert tier.finished() == [(0, 9), (10, 19)]
+
+
+def test_log_that_was_cut_behind_its_last_index_entry_is_held_back(tier: Tier) -> None:
+    """No checksum and no index tells of a batch that is gone there."""
+    folder = tier.logs / "orders-0"
+    log, index = folder / f"{0:020d}.log", folder / f"{0:020d}.index"
+    whole = log.read_bytes()
+    log.write_bytes(whole[: len(build_batch(segment(0, aborts=True).batches[0]))])
+    index.write_bytes(b"")
+    cut = only(tier.copy())
+    assert (cut.outcome, cut.copied_count) == (CopyOutcome.HELD_BACK, 0)
+    assert "offset 9 lacks behind it" in cut.why
+    log.write_bytes(whole)
+    assert only(tier.copy()).copied_count == 2
+    tier.require_sound()
+
+
+def test_gaps_of_a_log_that_once_was_compacted_are_copied_by_whoever_says_so(tmp_path: Path) -> None:
+    tier = Tier(root=tmp_path)
+    compacted = replace(
+        segment(0), batches=(replace(segment(0).batches[0], records=segment(0).batches[0].records[:7]),)
+    )
+    write_partition(tier.logs, "orders", 0, [compacted, segment(10), segment(20)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 30})
+    held = only(tier.copy())
+    assert (held.outcome, held.copied_count) == (CopyOutcome.HELD_BACK, 0)
+    assert "copy.allow_gaps=true" in held.why
+    assert only(tier.copy(allows_gaps=True)).copied_count == 2
+    assert tier.finished() == [(0, 9), (10, 19)]
 
 
 def test_what_the_broker_has_let_go_of_is_still_the_tiers(spark: SparkSession, tier: Tier) -> None:

@@ -84,6 +84,11 @@ def test_plan_is_printed_then_done_and_the_next_run_finds_nothing(
     assert logs_of(tmp_path) == [20]
     assert run(arguments) == 0
     assert capsys.readouterr().out == "nothing has expired\n"
+    arguments.remove("--all")
+    assert run([*arguments, "--set", "retention.ms=0"]) == 0
+    nothing_due = "no partition is due, or other runs hold those that are; --all ignores the times\n"
+    assert capsys.readouterr().out == nothing_due
+    assert logs_of(tmp_path) == [20]
 
 
 @pytest.mark.parametrize("option", [[], ["--dry-run"]])
@@ -100,6 +105,18 @@ def test_archive_that_is_not_mounted_is_not_made_and_nothing_of_it_is_announced_
     assert run(arguments) == 0
     assert "2 segments deleted" in capsys.readouterr().err
     assert logs_of(tmp_path) == [20]
+
+
+def test_topic_of_the_retention_file_that_the_tier_does_not_have_is_told(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    retentions = tmp_path / "retentions.csv"
+    retentions.write_text("topic,retention_ms,retention_bytes\nordesr,-1,-1\n")
+    own = ["--set", f"expire.retentions={retentions}", "--set", f"retention.ms={3 * DAY}"]
+    assert run([*arguments, *own, "--dry-run"]) == 0
+    told = capsys.readouterr().err
+    assert "2 segments would be deleted" in told
+    assert "expire.retentions names topics of which nothing is in the tier: ordesr" in told
 
 
 def test_retention_of_a_topic_is_taken_from_the_file(arguments: list[str], tmp_path: Path) -> None:

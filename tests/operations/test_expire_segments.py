@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -322,6 +323,26 @@ def test_archive_that_is_an_empty_mount_point_is_neither_copied_to_nor_expired(t
     assert (len(tier.objects()), len(tier.finished())) == (4, 4)
 
 
+@pytest.mark.parametrize("task", ["copy", "expire"])
+def test_archive_of_other_partitions_is_neither_copied_to_nor_expired(tier: Tier, task: str) -> None:
+    """Of a wrong archive.uri, say: a part of the log would lie in each."""
+    grow(tier)
+    (tier.root / "other" / ROOT_DIRECTORY / f"payments-0-{'C' * 21}A").mkdir(parents=True)
+    before, tier.uri = tier.segments(), str(tier.root / "other")
+    if task == "copy":
+        (copied,) = tier.copy().partitions
+        assert (copied.outcome, copied.copied_count) == (CopyOutcome.RETRIABLE, 0)
+        assert "holds nothing of orders-0-" in copied.why
+        assert "is archive.uri right?" in copied.why
+    else:
+        expired = only(tier.expire(HOUR, sources={"directories": [str(tier.logs)]}))
+        assert (expired.outcome, expired.deleted_count) == (ExpiryOutcome.RETRIABLE, 0)
+    assert tier.segments() == before
+    assert len(list((tier.root / "other" / ROOT_DIRECTORY).iterdir())) == 1
+    tier.uri = ""
+    assert tier.copy().copied_count == 1
+
+
 def test_archive_that_was_lost_is_gone_on_with_by_whoever_says_so(tier: Tier) -> None:
     grow(tier)
     tree = tier.archive / ROOT_DIRECTORY
@@ -525,6 +546,20 @@ def test_orphans_stay_where_events_may_have_been_lost(tier: Tier, monkeypatch: p
     monkeypatch.setattr("coldlog.operations.event_logs.DirectoryEventReader.is_complete", False)
     assert only(tier.expire(2 * DAY)).waiting_orphan_count == 1
     assert orphan.exists()
+
+
+def test_archive_of_another_log_of_events_loses_nothing(tier: Tier, tmp_path: Path) -> None:
+    """archive.uri is that of the brokers, say, which hold the same topic; its segments are orphans to our events."""
+    other = Tier(root=tmp_path / "other")
+    shutil.copytree(tier.logs, other.logs)
+    other.copy()
+    held = other.objects()
+    for path in other.archive.rglob("*.*"):
+        os.utime(path, (0, 0))
+    tier.uri = str(other.archive)
+    found = only(tier.expire(2 * HOUR + 30 * 60_000, sources={"directories": [str(tier.logs)]}))
+    assert (found.removed_object_count, found.waiting_orphan_count) == (0, 20)
+    assert other.objects() == held
 
 
 # By whom.

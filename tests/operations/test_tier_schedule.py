@@ -76,6 +76,20 @@ def test_run_takes_what_is_due_and_the_next_one_nothing_until_its_time_has_come(
     assert tier.schedule("two", retry_interval_ms=1).take_due(COPY, {A, B}).partitions == (A, B)
 
 
+def test_clock_that_was_ahead_keeps_no_partition_from_being_processed_when_it_is_right_again(tier: Tier) -> None:
+    """Its times lie farther off than any interval, the lease of who was killed farther than any lease."""
+    now_ms = tier.clock.now_ms()
+    tier.clock.time_ms += 30 * 86_400_000
+    leases = tier.schedule().take_due(COPY, {A, B})
+    leases.end(A, None)
+    leases.end(B, "no answer")
+    leases.close()
+    tier.schedule("killed").take_due(EXPIRE, {A})
+    tier.clock.time_ms = now_ms
+    assert tier.schedule("two").take_due(COPY, {A, B}).partitions == (A, B)
+    assert tier.schedule("two").take_due(EXPIRE, {A}).partitions == (A,)
+
+
 def test_run_takes_some_at_a_time_and_more_when_half_of_them_are_done_but_nothing_twice(tier: Tier) -> None:
     for partition in (C, B):
         tier.schedule().take_due(COPY, {partition}).close()

@@ -39,7 +39,8 @@ PARTITION_METADATA = "partition.metadata"
 
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
 _FILE = re.compile(r"(?P<offset>[0-9]{20})(?P<suffix>\.(?:log|index|timeindex|txnindex|snapshot))")
-_TOPIC_ID = re.compile(rb"^topic_id: ([a-zA-Z0-9_-]{22})$", re.MULTILINE)
+# The last of 22 characters carries two bits.
+_TOPIC_ID = re.compile(rb"^topic_id: ([a-zA-Z0-9_-]{21}[AQgw])$", re.MULTILINE)
 _KINDS = {
     ".log": SegmentFileKind.LOG,
     ".index": SegmentFileKind.OFFSET_INDEX,

@@ -14,6 +14,7 @@ Any number of processes of one machine append. Each takes a lock (`flock`) on th
 which the system takes back when the process ends, and finds the log's end again where another one has appended since.
 
     <directory>/coldlog-metadata-log.jobs   a lock that jobs hold as long as they run, where they must run alone
+    <directory>/coldlog-metadata-log.schedule   one that jobs share which keep to the schedule that it names
 
 Refused (`UsageError`): a directory with partitions of the topic that are not ours (a broker's own log must not be
 written to), one that may not be written. Who waits for the lock too long gets a `RetriableError`.
@@ -40,9 +41,11 @@ from coldlog.formats.record_batch_writer import write_record_batch
 
 MARKER = "coldlog-metadata-log"
 JOBS_LOCK = f"{MARKER}.jobs"
+SCHEDULE_LOCK = f"{MARKER}.schedule"
 _COUNT = re.compile(rb"partitions=([1-9][0-9]{0,8})\n")
 _SEGMENT_BYTES = 64 << 20
 _WINDOW_BYTES = 4 << 20
+_LONGEST_PLACE_BYTES = 1 << 16
 _LOCK_WAIT_S, _LOCK_TICK_S = 30.0, 0.002
 _LIMITS = DecodeLimits(max_batch_bytes=1 << 27, max_decompressed_bytes=1 << 27)
 
@@ -210,6 +213,31 @@ def holding_jobs_lock(directory: str, *, is_shared: bool) -> Iterator[None]:
                 f"another job copies with the metadata log in {directory}; run one at a time, or all of them with "
                 "tier.scheduled=true"
             ) from held
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def holding_schedule_lock(directory: str, schedule: str) -> Iterator[None]:
+    """While a job runs whose leases are in that schedule: those of another one keep nobody away from what it does."""
+    with _told(directory):
+        make_directories(directory)
+        descriptor = os.open(os.path.join(directory, SCHEDULE_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        with _told(directory), suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Nobody runs.
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, os.fsencode(schedule), 0)
+        # Whoever writes does nothing else meanwhile.
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        held = os.fsdecode(os.pread(descriptor, _LONGEST_PLACE_BYTES, 0))
+        if held != schedule:
+            raise UsageError(
+                f"jobs that run now on the metadata log in {directory} keep to the schedule in {held}, this one to "
+                f"that in {schedule}, and would do the same again; give all of them one warehouse.uri"
+            )
         yield
     finally:
         os.close(descriptor)

@@ -18,6 +18,7 @@ from coldlog.operations.copy_partition import CopyOutcome
 from coldlog.operations.copy_segments import CopyOptions, CopySummary, copy_segments
 from coldlog.operations.system_clock import SystemClock
 from coldlog.operations.tier_settings import (
+    NOTHING_DUE,
     decode_limits,
     listed,
     open_schedule,
@@ -38,13 +39,13 @@ def copy(job: PlainJob, clock: Clock | None = None) -> int:
     archive = open_tier_archive(settings)
     alone = schedule is None
     with (
-        opened_events(settings, archive, runs_alone=alone, job="copy_segments") as events,
+        opened_events(settings, archive, runs_alone=alone, job="copy_segments", schedule=schedule) as events,
         job.console.stage("copy") as stage,
     ):
         summary = copy_segments(directories, archive, events, options, clock, schedule)
         _tell(summary, stage)
     _show(job, summary)
-    return int(any(each.outcome.is_failure for each in summary.partitions))
+    return int(bool(summary.unlisted) or any(each.outcome.is_failure for each in summary.partitions))
 
 
 def add_copy_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -64,8 +65,8 @@ def copy_options(settings: Settings) -> CopyOptions:
         raise UsageError(f"archive.layout = {settings.archive.layout}: copy_segments writes local_tiered_storage alone")
     if own.broker_id < 0:
         raise UsageError(
-            "broker.id is not set: give --set broker.id=N, the number under which this copier announces segments; no "
-            "other copier, and no broker that tiers by itself, may have it"
+            "broker.id is not set: give --set broker.id=N, the number under which segments are announced; no copier of "
+            "another broker's directories, and no broker that tiers by itself, may have it"
         )
     return CopyOptions(
         broker_id=own.broker_id,
@@ -80,6 +81,7 @@ def copy_options(settings: Settings) -> CopyOptions:
         threads=own.threads,
         is_fair=own.fairness,
         assumes_committed=own.assume_committed,
+        allows_gaps=own.allow_gaps,
         bytes_per_second_in_segment=own.upload_bytes_per_second or None,
         window_bytes=index.window_bytes,
     )
@@ -109,6 +111,8 @@ def _tell(summary: CopySummary, stage: Stage) -> None:
     failed = sum(each.outcome.is_failure for each in summary.partitions)
     if failed:
         stage.add(f"{counted(failed, 'partition')} failed")
+    if summary.unlisted:
+        stage.add(f"{len(summary.unlisted)} log directories cannot be listed")
 
 
 def _show(job: PlainJob, summary: CopySummary) -> None:
@@ -129,4 +133,16 @@ def _show(job: PlainJob, summary: CopySummary) -> None:
     if rows:
         job.console.table(["topic", "partition", "copied", "bytes", "waiting", "outcome", "why"], rows)
     else:
-        job.console.result("nothing to copy")
+        job.console.result(_why_nothing(job.settings, summary))
+    for directory in summary.unlisted:
+        job.console.note(f"log directory {directory} cannot be listed: is it mounted? nothing of it is copied")
+
+
+def _why_nothing(settings: Settings, summary: CopySummary) -> str:
+    own = settings.copy
+    if not summary.partitions:
+        led = "" if settings.tier.assignments is None else " that tier.assignments lets this host lead"
+        return f"no partition of copy.topics = {own.topics}{led} lies in {own.log_directories}"
+    if all(each.outcome is CopyOutcome.NOT_DUE for each in summary.partitions):
+        return NOTHING_DUE
+    return "nothing to copy"

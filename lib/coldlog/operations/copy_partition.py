@@ -13,11 +13,12 @@ it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from coldlog.archive.local_store import LocalStore
+from coldlog.archive.local_tiered_storage import name_directory
 from coldlog.archive.log_directory import (
     HIGH_WATERMARK_CHECKPOINT,
     LocalPartition,
@@ -26,6 +27,7 @@ from coldlog.archive.log_directory import (
     read_lineage,
     read_topic_id,
 )
+from coldlog.archive.s3_location import is_s3_uri
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError
 from coldlog.formats.leader_epoch_checkpoint import LeaderEpochEntry
 from coldlog.formats.limits import DecodeLimits
@@ -43,6 +45,7 @@ from coldlog.tier.source_segment import NotCopiableError, SegmentReader
 _STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+_LONGEST_FILE_NAME = 255
 _CHANGED = frozenset({Reason.OBJECT_MISSING, Reason.LOG_SIZE_DIFFERS})
 """A broker deletes and truncates segments while they are read."""
 
@@ -87,7 +90,8 @@ class PartitionCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCopier:
-    """What the copies of all partitions share; for all threads of a process."""
+    """What the copies of all partitions share; for all threads of a process. `absent` are partitions that lack in this
+    archive though they should be there, and why."""
 
     copier: SegmentCopier
     events: KnownEventLog
@@ -96,8 +100,10 @@ class PartitionCopier:
     window_bytes: int
     is_fair: bool
     assumes_committed: bool
+    allows_gaps: bool
     stopping: threading.Event
     keep_leases: Callable[[], None]
+    absent: Mapping[TopicIdPartition, str]
 
     def run(self, work: PartitionCopy) -> None:
         """Copies until nothing is left, or until it has to end; the work says what came of it."""
@@ -121,6 +127,7 @@ class PartitionCopier:
         if found is None:
             return CopyOutcome.DONE
         partition = identify(store, found)
+        self._require_place(partition)
         work.cleaned_count += self._clean_up(partition)
         lineage = read_lineage(store, found)
         finished = [each for each in self.events.segments_of(partition) if each.state is _FINISHED]
@@ -131,6 +138,7 @@ class PartitionCopier:
             archived_lineage=join_lineage([(each.leader_epoch, each.start_offset) for each in lineage], finished),
             limits=self.limits,
             window_bytes=self.window_bytes,
+            allows_gaps=self.allows_gaps,
         )
         segments = {segment.base_offset: segment for segment in found.segments}
         eligible = self._plan(work, store, found, partition, lineage)
@@ -153,6 +161,17 @@ class PartitionCopier:
             work.copied_bytes += source.size_bytes
         work.waiting_count = 0
         return CopyOutcome.DONE
+
+    def _require_place(self, partition: TopicIdPartition) -> None:
+        """For its segments in the archive; before anything of them is announced."""
+        if partition in self.absent:
+            raise RetriableError(self.absent[partition])
+        length = len(name_directory(partition))
+        if length > _LONGEST_FILE_NAME and not is_s3_uri(self.copier.archive.uri):
+            raise NotCopiableError(
+                f"the directory of {partition.topic}-{partition.partition} in the archive would have a name of "
+                f"{length} characters, {_LONGEST_FILE_NAME} are possible; use a bucket, or leave it out of copy.topics"
+            )
 
     def _require_finished(self, copied: RemoteLogSegmentId) -> None:
         """What another run began to delete meanwhile is not finished by our event."""
@@ -212,7 +231,7 @@ def identify(store: LocalStore, found: LocalPartition) -> TopicIdPartition:
     topic_id = read_topic_id(store, found)
     if topic_id is None:
         raise NotCopiableError(
-            f"{found.name} has no topic id: its partition.metadata is missing or of a broker before 2.8"
+            f"{found.name} has no topic id: its partition.metadata is missing, damaged, or of a broker before 2.8"
         )
     return TopicIdPartition(topic=found.topic, partition=found.partition, topic_id=topic_id)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.model.ids import TopicIdPartition, uuid_text
 from coldlog.operations.copy_partition import CopyOutcome, PartitionCopier, PartitionCopy, identify
 from coldlog.operations.event_logs import KnownEventLog, ReadableEventLog
-from coldlog.operations.present_archive import present_archive
+from coldlog.operations.present_archive import find_absent, present_archive
 from coldlog.operations.shared_quota import SharedQuota
 from coldlog.operations.tier_assignments import LEADER_OF_ALL, Assignments
 from coldlog.operations.tier_schedule import TAKEN_PER_THREAD, RunLeases, TierSchedule, TierTask
@@ -64,16 +64,19 @@ class CopyOptions:
     threads: int = 10
     is_fair: bool = False
     assumes_committed: bool = False
+    allows_gaps: bool = False
     bytes_per_second_in_segment: int | None = None
     window_bytes: int = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySummary:
-    """What a run did: a row a partition that there is, by topic and number, and what the quota held up."""
+    """What a run did: a row a partition that there is, by topic and number, and what the quota held up. `unlisted` are
+    log directories that could not be listed: those on a disk that has failed, say, which harms no other."""
 
     partitions: tuple[PartitionCopy, ...]
     throttle: ThrottleReport
+    unlisted: tuple[str, ...] = ()
 
     @property
     def copied_count(self) -> int:
@@ -96,20 +99,19 @@ def copy_segments(
 ) -> CopySummary:
     """Copies what is eligible in these log directories, which are one broker's: of all partitions or, by a schedule,
     of those that are due."""
-    work = [
-        each
-        for each in _list_work(directories, options.topics)
-        if options.assignments.is_leader(each.topic, each.partition)
-    ]
+    listed, unlisted = _list_work(directories, options.topics)
+    work = [each for each in listed if options.assignments.is_leader(each.topic, each.partition)]
     leases = None if schedule is None else _take_leases(schedule, work, options.threads)
     limit = options.bytes_per_second_in_segment
     quota, stopping = CopyQuota(options.quota, clock, _shared_quota(options, clock, schedule)), threading.Event()
     try:
         # Behind the leases: what the run before announced of these partitions.
         known = KnownEventLog(events)
+        archive = present_archive(archive, known, options.broker_id)
         copier = PartitionCopier(
+            absent=find_absent(archive, known, options.broker_id),
             copier=SegmentCopier(
-                archive=present_archive(archive, known, options.broker_id),
+                archive=archive,
                 events=known,
                 clock=clock,
                 new_id=random_uuid,
@@ -123,6 +125,7 @@ def copy_segments(
             window_bytes=options.window_bytes,
             is_fair=options.is_fair,
             assumes_committed=options.assumes_committed,
+            allows_gaps=options.allows_gaps,
             stopping=stopping,
             keep_leases=_no_leases if leases is None else leases.keep,
         )
@@ -135,7 +138,7 @@ def copy_segments(
     finally:
         if leases is not None:
             leases.close()
-    return CopySummary(partitions=tuple(work), throttle=quota.report())
+    return CopySummary(partitions=tuple(work), throttle=quota.report(), unlisted=unlisted)
 
 
 def _shared_quota(options: CopyOptions, clock: Clock, schedule: TierSchedule | None) -> SharedQuota | None:
@@ -181,27 +184,35 @@ def random_uuid() -> str:
             return text
 
 
-def _list_work(directories: Sequence[str], topics: Sequence[str]) -> list[PartitionCopy]:
+def _list_work(directories: Sequence[str], topics: Sequence[str]) -> tuple[list[PartitionCopy], tuple[str, ...]]:
+    """The partitions, and the directories that cannot be listed; `UsageError` where none can."""
     found: dict[tuple[str, int], str] = {}
-    for directory, place in _iter_places(directories):
-        if place[0] in INTERNAL_TOPICS or not any(fnmatchcase(place[0], pattern) for pattern in topics):
+    unlisted: dict[str, ColdlogError] = {}
+    for directory in directories:
+        try:
+            places = list_partitions(LocalStore(root=directory, uri=directory))
+        except ColdlogError as failed:
+            unlisted[directory] = failed
             continue
-        if place in found:
-            raise UsageError(
-                f"{place[0]}-{place[1]} lies in {found[place]} and in {directory}: log directories of one broker hold "
-                "a partition once; copy each broker's by itself"
-            )
-        found[place] = directory
-    return [
+        for place in places:
+            if place[0] in INTERNAL_TOPICS or not any(fnmatchcase(place[0], pattern) for pattern in topics):
+                continue
+            if place in found:
+                raise UsageError(
+                    f"{place[0]}-{place[1]} lies in {found[place]} and in {directory}: log directories of one broker "
+                    "hold a partition once; copy each broker's by itself"
+                )
+            found[place] = directory
+    if len(unlisted) == len(directories):
+        away, why = next(iter(unlisted.items()))
+        raise UsageError(
+            f"log directory {away} cannot be listed: is it mounted, is copy.log_directories right?"
+        ) from why
+    work = [
         PartitionCopy(directory=directory, topic=topic, partition=partition)
         for (topic, partition), directory in sorted(found.items())
     ]
-
-
-def _iter_places(directories: Sequence[str]) -> Iterator[tuple[str, tuple[str, int]]]:
-    for directory in directories:
-        for place in list_partitions(LocalStore(root=directory, uri=directory)):
-            yield directory, place
+    return work, tuple(unlisted)
 
 
 def _run_all(

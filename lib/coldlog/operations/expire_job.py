@@ -28,6 +28,7 @@ from coldlog.operations.system_clock import SystemClock
 from coldlog.operations.tier_assignments import read_csv
 from coldlog.operations.tier_partitions import TierPartitions
 from coldlog.operations.tier_settings import (
+    NOTHING_DUE,
     decode_limits,
     listed,
     open_schedule,
@@ -49,8 +50,9 @@ def expire(job: PlainJob) -> int:
     schedule = open_schedule(settings, clock, ignores_times=job.arguments.all, is_required=True)
     assert schedule is not None
     archive = open_tier_archive(settings, may_begin=False)
+    leased = None if options.rules.is_dry_run else schedule
     with (
-        opened_events(settings, archive, runs_alone=None, job="expire_segments") as events,
+        opened_events(settings, archive, runs_alone=None, job="expire_segments", schedule=leased) as events,
         job.console.stage("expire") as stage,
     ):
         sources = LogSources(
@@ -183,8 +185,14 @@ def _show(job: PlainJob, summary: ExpirySummary, rules: ExpiryRules) -> None:
     if rows:
         headers = ["topic", "partition", "segments", "bytes", "reason", "log start", "outcome", "why"]
         job.console.table(headers, rows)
+    elif summary.partitions and all(each.outcome is ExpiryOutcome.NOT_DUE for each in summary.partitions):
+        job.console.result(NOTHING_DUE)
     else:
         job.console.result("nothing would be deleted" if rules.is_dry_run else "nothing has expired")
+    unknown = rules.retentions.keys() - {each.partition.topic for each in summary.partitions}
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        job.console.note(f"expire.retentions names topics of which nothing is in the tier: {names}")
     unexplained = [*(summary.unexplained or ()), *(name for each in summary.partitions for name in each.unexplained)]
     if unexplained:
         names = ", ".join(unexplained[:_SHOWN]) + (", ..." if len(unexplained) > _SHOWN else "")

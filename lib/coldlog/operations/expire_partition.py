@@ -112,7 +112,7 @@ class ExpiryRules:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionExpirer:
     """What the expiry of all partitions shares; for all threads of a process. `find_copy` gives a partition's entry in
-    the schedule of copies as it is now."""
+    the schedule of copies as it is now; `absent` partitions are not in this archive though they should be."""
 
     archive: WritableStore
     events: KnownEventLog
@@ -123,10 +123,13 @@ class PartitionExpirer:
     clock: Clock
     log_starts: Mapping[TopicIdPartition, int]
     find_copy: Callable[[TopicIdPartition], ScheduledPartition | None]
+    absent: Mapping[TopicIdPartition, str]
 
     def run(self, work: PartitionExpiry) -> None:
         """Deletes what is expired; the work says what came of it."""
         try:
+            if work.partition in self.absent:
+                raise RetriableError(self.absent[work.partition])
             work.outcome = self._expire(work)
         except RetriableError as failed:
             work.outcome, work.why = ExpiryOutcome.RETRIABLE, _told(failed)
@@ -253,12 +256,13 @@ class PartitionExpirer:
             known = {each.segment_id.segment_id for each in self.events.segments_of(partition) if not each.is_deleted}
             foreign = replace(foreign, orphans=tuple(each for each in foreign.orphans if not _belongs(each, known)))
         retention, now_ms = rules.retention_of(partition.topic), self.clock.now_ms()
+        explains_orphans = self.events.is_complete and not foreign.lacks_finished
         due = tuple(
             each
             for each in foreign.orphans
             if each.is_due(retention, now_ms=now_ms, min_age_ms=rules.orphan_min_age_ms)
             and each.segment_id not in being_copied
-            and (self.events.is_complete or each.kind is not OrphanKind.ORPHAN)
+            and (explains_orphans or each.kind is not OrphanKind.ORPHAN)
         )
         work.orphans, work.unexplained = due, foreign.unexplained
         work.waiting_orphan_count = len(foreign.orphans) - len(due)

@@ -21,7 +21,7 @@ from coldlog.model.ids import TopicIdPartition
 from coldlog.operations.event_logs import KnownEventLog, ReadableEventLog
 from coldlog.operations.expire_partition import ExpiryOutcome, ExpiryRules, PartitionExpirer, PartitionExpiry
 from coldlog.operations.expiry_state import LogSources
-from coldlog.operations.present_archive import present_archive
+from coldlog.operations.present_archive import find_absent, present_archive
 from coldlog.operations.tier_assignments import LEADER_OF_ALL, Assignments
 from coldlog.operations.tier_partitions import RemoteOffsets, TierPartitions
 from coldlog.operations.tier_schedule import TAKEN_PER_THREAD, RunLeases, TierSchedule, TierTask
@@ -104,6 +104,7 @@ def _expirer(tier: Tier, known: KnownEventLog, options: ExpireOptions, leases: R
     known.refresh()
     return PartitionExpirer(
         archive=tier.archive,
+        absent=find_absent(tier.archive, known, options.broker_id),
         events=known,
         copier=SegmentCopier(
             archive=tier.archive,

@@ -8,7 +8,8 @@ What belongs to a segment that is there, is being copied or deleted is none of t
 this layout does not write or a segment id under two offsets, cannot be explained: it is counted and never touched.
 
 All of them go `min_age_ms` after they were modified, and not before the retention: an orphan without a retention, and
-a partition whose events may have been lost (`is_complete` of the log), keep theirs.
+a partition whose events may have been lost (`is_complete` of the log), keep theirs. So does one of which a finished
+segment's log is not there (`lacks_finished`): the archive may be that of another log of events, and live there.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from coldlog.tier.expiry import Retention
 from coldlog.tier.remote_segments import RemoteSegment
 
 _TEMPORARY = re.compile(r"(?P<object>.+)\.[0-9a-f]{8}\.tmp")
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 
@@ -62,11 +64,13 @@ class ForeignObjects:
 
     orphans: tuple[Orphan, ...]
     unexplained: tuple[str, ...]
+    lacks_finished: bool
 
 
 def find_orphans(store: ObjectStore, partition: TopicIdPartition, known: Iterable[RemoteSegment]) -> ForeignObjects:
     """One look at the partition's directory; `known` is what the events say behind it."""
     states = {each.segment_id.segment_id: each.state for each in known}
+    lacking = {segment_id for segment_id, state in states.items() if state is _FINISHED}
     directory = PartitionDirectory(
         name=name_directory(partition),
         topic=partition.topic,
@@ -77,6 +81,8 @@ def find_orphans(store: ObjectStore, partition: TopicIdPartition, known: Iterabl
     orphans: list[Orphan] = []
     for segment in listing.segments:
         state = states.get(segment.segment_id)
+        if segment.find_object(SegmentFileKind.LOG) is not None:
+            lacking.discard(segment.segment_id)
         kind = OrphanKind.ORPHAN if state is None else OrphanKind.LEFTOVER
         if state is None or state is _DELETED:
             orphans += [
@@ -92,7 +98,7 @@ def find_orphans(store: ObjectStore, partition: TopicIdPartition, known: Iterabl
     temporary = [] if not listing.unrecognized else _list_temporary(store, partition)
     names = {each.name for each in temporary}
     unexplained = tuple(each.name for each in listing.unrecognized if each.name not in names)
-    return ForeignObjects(orphans=(*orphans, *temporary), unexplained=unexplained)
+    return ForeignObjects(orphans=(*orphans, *temporary), unexplained=unexplained, lacks_finished=bool(lacking))
 
 
 def _list_temporary(store: ObjectStore, partition: TopicIdPartition) -> list[Orphan]:

@@ -4,11 +4,14 @@ A mount point without its disk is an empty directory, and a wrong prefix of a bu
 would part the archive in two; to expire it would announce deletions of objects that are still there. So where finished
 segments of a broker were announced and not one partition lies in its archive, the archive is one that cannot be reached
 now. Usually one listing tells: that of one such partition.
+
+The archive of others has partitions, but not ours. So a partition of which finished segments were announced, and which
+has no directory, is left alone (`find_absent`; one look at the root).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from coldlog.archive.local_tiered_storage import find_partition_directory, name_directory
 from coldlog.archive.object_writer import WritableStore
@@ -39,6 +42,22 @@ def present_archive(archive: WritableStore, known: KnownEventLog, broker_id: int
         f"mounted, is archive.uri right? if what it held is lost, make a directory {name} in it to go on"
     )
     return UnreachableStore(uri=archive.uri, why=why)
+
+
+def find_absent(archive: WritableStore, known: KnownEventLog, broker_id: int) -> Mapping[TopicIdPartition, str]:
+    """Partitions that must not be worked on in this archive, and why."""
+    finished = tuple(_iter_finished(known, broker_id))
+    try:
+        names = set(archive.list_directories("")) if finished else set()
+    except RetriableError:
+        # Each partition says why.
+        return {}
+    return {
+        each: f"the archive at {archive.uri} holds nothing of {name_directory(each)}, and finished segments of it were "
+        "announced: is archive.uri right? if what it held is lost, make a directory of that name in it to go on"
+        for each in finished
+        if name_directory(each) not in names
+    }
 
 
 def _iter_finished(known: KnownEventLog, broker_id: int) -> Iterator[TopicIdPartition]:

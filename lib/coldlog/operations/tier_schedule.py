@@ -32,6 +32,7 @@ from coldlog.tier.schedule import (
     end_failed,
     end_processed,
     longest_due_first,
+    mend_time,
     take,
 )
 
@@ -101,9 +102,11 @@ class TierSchedule:
             is_own = [each.assigned_by == options.broker_id or each.partition in assigned for each in entries]
             others = [each for each, own in zip(entries, is_own, strict=True) if not own]
             own = assign((each for each, own in zip(entries, is_own, strict=True) if own), assigned, now_ms=now_ms)
+            longest_ms = max(options.process_interval_ms, options.retry_interval_ms)
             for each in own:
                 is_open = each.partition in assigned and each.partition not in passed
                 due = replace(each, next_processing_ms=0) if options.ignores_times else each
+                due = mend_time(due, now_ms=now_ms, longest_interval_ms=longest_ms)
                 held = take(due, options.holder, now_ms=now_ms, lease_ms=options.lease_ms) if is_open else None
                 if held is not None:
                     due_now.append(
@@ -222,8 +225,11 @@ class RunLeases:
 
         entries = {each.partition: each for each in self._schedule._change(self._task, change)}
         self._ended.clear()
+        now_ms = clock.now_ms()
         held = {
-            partition: entries[partition].lease for partition in self._until_ms if is_renewal and partition in entries
+            partition: entry.lease
+            for partition in self._until_ms
+            if is_renewal and (entry := entries.get(partition)) is not None and entry.is_held(now_ms)
         }
         self._until_ms = {
             partition: lease.expires_ms

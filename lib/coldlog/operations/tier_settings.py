@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from coldlog.archive.local_tiered_storage import find_partition_directory
-from coldlog.archive.metadata_log_writer import MARKER, has_marker, holding_jobs_lock
+from coldlog.archive.metadata_log_writer import MARKER, has_marker, holding_jobs_lock, holding_schedule_lock
 from coldlog.archive.object_writer import WritableStore
 from coldlog.archive.open_archive import directory_of, open_archive_for_writing
 from coldlog.archive.s3_location import is_s3_uri
@@ -30,13 +30,21 @@ from coldlog.settings_sources import REPOSITORY
 from coldlog.tables.locations import spark_uri
 from coldlog.tier.clock import Clock
 
+NOTHING_DUE = "no partition is due, or other runs hold those that are; --all ignores the times"
+"""What a run tells that took none."""
+
 
 @contextmanager
 def opened_events(
-    settings: Settings, archive: WritableStore, *, runs_alone: bool | None, job: str
+    settings: Settings,
+    archive: WritableStore,
+    *,
+    runs_alone: bool | None,
+    job: str,
+    schedule: TierSchedule | None = None,
 ) -> Iterator[ReadableEventLog]:
     """The log of events that the settings name, of this archive; `runs_alone`: no other job copies with it meanwhile;
-    None: any may."""
+    None: any may. With a `schedule` none that keeps to another one runs meanwhile."""
     own = settings.metadata
     if own.source is MetadataSource.TOPIC:
         if own.bootstrap_servers is None:
@@ -57,8 +65,14 @@ def opened_events(
             directory, topic=own.topic, partition_count=own.partitions, limits=decode_limits(settings)
         ) as log,
         nullcontext() if runs_alone is None else holding_jobs_lock(directory, is_shared=not runs_alone),
+        nullcontext() if schedule is None else holding_schedule_lock(directory, _place_of(schedule)),
     ):
         yield log
+
+
+def _place_of(schedule: TierSchedule) -> str:
+    uri = schedule.table.uri
+    return uri if is_s3_uri(uri) or uri.startswith("s3a://") else os.path.realpath(uri)
 
 
 def _require_begun(directory: str, archive: WritableStore) -> None:

@@ -9,7 +9,9 @@ due            its time has come, nobody holds it, it is not marked deleted; the
 processed      next: now + rlm.process.interval.ms, the error is forgotten
 failed         next: now + rlm.retry.interval.ms, the error is kept
 
-Who comes back after its lease has ended and somebody else took the partition changes nothing.
+Who comes back after its lease has ended and somebody else took the partition changes nothing. A time that lies farther
+off than the interval, and a lease that ends later than any may, were written by a clock that was ahead: the one has
+come, the other has ended. A shorter interval counts at once, too.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from coldlog.model.ids import TopicIdPartition
+
+LONGEST_LEASE_MS = 86_400_000
+"""Of what `tier.lease_ms` may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +48,7 @@ class ScheduledPartition:
 
     def is_held(self, now_ms: int) -> bool:
         """Somebody processes it."""
-        return self.lease is not None and now_ms < self.lease.expires_ms
+        return self.lease is not None and now_ms < self.lease.expires_ms <= now_ms + LONGEST_LEASE_MS
 
     def is_due(self, now_ms: int) -> bool:
         """It may be taken."""
@@ -62,6 +67,12 @@ def assign(
     ]
     new = [ScheduledPartition(partition=each) for each in set(assigned) - known.keys()]
     return sorted(kept + new, key=lambda each: each.partition)
+
+
+def mend_time(entry: ScheduledPartition, *, now_ms: int, longest_interval_ms: int) -> ScheduledPartition:
+    """The entry, due now where its time lies farther off than a run of now would have set it."""
+    is_beyond = entry.next_processing_ms > now_ms + longest_interval_ms
+    return replace(entry, next_processing_ms=now_ms) if is_beyond else entry
 
 
 def longest_due_first(entries: Iterable[ScheduledPartition]) -> list[ScheduledPartition]:

@@ -12,8 +12,10 @@ Zeros behind the entries of an index, which a broker that was killed leaves, are
 Refused (`ArchiveError`): a log with a bad batch or of another size than listed, batches behind the next segment's
 start, indexes that cannot be read, epochs of batches that the lineage does not have at their offsets. Refused
 (`NotCopiableError`): what Kafka does not tier either: a segment without an offset index, a time index or a producer
-snapshot (brokers before 2.8), a log without leader epochs. And one that its index says is longer: a mirror that is not
-done, or was cut at the end of a batch, where no checksum tells.
+snapshot (brokers before 2.8), a log without leader epochs. And one that its index says is longer, or whose records end
+before the next segment begins: a mirror that is not done, or a log that was cut at the end of a batch, where no
+checksum tells. It would be announced with offsets that it does not hold, and they would never be copied. Only logs that
+once were compacted have such gaps rightly (`allows_gaps`); Kafka tiers no compacted ones.
 """
 
 from __future__ import annotations
@@ -88,6 +90,7 @@ class SegmentReader:
     archived_lineage: Sequence[EpochStart]
     limits: DecodeLimits
     window_bytes: int
+    allows_gaps: bool = False
 
     def read(self, segment: LocalSegment) -> SourceSegment:
         """Everything but the log's bytes, which are read again when they are put."""
@@ -98,6 +101,8 @@ class SegmentReader:
         facts = self._verify_log(segment, segment.end_offset)
         files = {SegmentFileKind.LOG: self._log_content(segment), **dict(self._iter_small_files(segment))}
         _require_indexed_batches(segment, files[SegmentFileKind.OFFSET_INDEX])
+        if not self.allows_gaps:
+            _require_last_records(segment, facts.next_offset)
         return SourceSegment(
             partition=self.partition,
             start_offset=segment.base_offset,
@@ -204,11 +209,26 @@ def _require_indexed_batches(segment: LocalSegment, index: Content) -> None:
         )
 
 
+def _require_last_records(segment: LocalSegment, next_offset: int) -> None:
+    last_offset = (segment.end_offset or 0) - 1
+    if next_offset > last_offset:
+        return
+    lacking = (
+        f"offset {last_offset} lacks" if next_offset == last_offset else f"offsets {next_offset} to {last_offset} lack"
+    )
+    raise NotCopiableError(
+        f"{segment.log.name} ends with offset {next_offset - 1}, and the next segment begins at "
+        f"{segment.end_offset}: {lacking} behind it; the log was cut, or its mirror is not done: mirror it whole, or "
+        "set copy.allow_gaps=true if the topic once was compacted"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LogFacts:
-    """Of the batches read so far."""
+    """Of the batches read so far; `next_offset` is behind the last one."""
 
     max_timestamp_ms: int = -1
+    next_offset: int = 0
     crc: int = 0
 
     def behind(self, window: LogWindow) -> _LogFacts:
@@ -216,7 +236,9 @@ class _LogFacts:
         end = int(window.headers.position[-1]) + int(window.headers.size_bytes[-1]) - window.position
         largest = int(window.headers.max_timestamp_ms.max())
         return _LogFacts(
-            max_timestamp_ms=max(self.max_timestamp_ms, largest), crc=crc32c(window.content[:end], self.crc)
+            max_timestamp_ms=max(self.max_timestamp_ms, largest),
+            next_offset=int(window.headers.last_offset[-1]) + 1,
+            crc=crc32c(window.content[:end], self.crc),
         )
 
 
