@@ -317,7 +317,7 @@ def test_segment_that_is_counted_anew_answers_from_its_older_build_until_the_new
     def read_offsets(location: Path) -> list[int | None]:
         with OffsetReader(location, options) as reader:
             found = [reader.offset_for_timestamp("t", 0, time) for time in times]
-        return [each and each.offset for each in found]
+        return [None if each is None else each.offset for each in found]
 
     def ask_spark() -> list[object]:
         in_bulk = find_offsets_for_timestamps(
