@@ -253,6 +253,12 @@ def test_what_lies_behind_an_open_transaction_is_lost_to_readers_of_committed_re
     with pytest.raises(UsageError, match=f"{stop} to 899 lie behind a transaction that is open where the archive ends"):
         read(golden, golden_archive, **committed)
     assert read(golden, golden_archive, **committed, failOnDataLoss=False).offsets()[-1] < stop
+    started = {**committed, "endingOffsets": "latest", "startingOffsets": '{"payments":{"1":900}}'}
+    told = (
+        f"starting offset 900 of payments-1 lies behind the ending offset {stop}; offsets 0 to {stop - 1} can be read"
+    )
+    with pytest.raises(UsageError, match=f"{told}, then comes a transaction that is open"):
+        read(golden, golden_archive, **started)
 
 
 def test_an_unarchived_topic_that_the_archive_remembers_is_empty(golden: Warehouse, golden_archive: Path) -> None:
