@@ -6,7 +6,7 @@
     python3.11 environment.py cluster        a server of S3 that checks signatures, to test a cluster with (needs Go)
 
 `.venv` holds the packages of setup.cfg at the versions of constraints.txt, `.jars` the jars of conf/jars/pom.xml and
-one with the class of lib/java, made by the compiler that Spark brings (no JDK needed). Each has a stamp with the hash
+one with the classes of lib/java, made by the compiler that Spark brings (no JDK needed). Each has a stamp with the hash
 of what it was made from; a stamp that fits means that nothing is done (and nothing needs a network). Only one process
 installs at a time, the others wait. An installation that was killed leaves a mark, and the next start makes `.venv`
 anew; jars appear all at once or not at all. Only the standard library is used: this runs first.
@@ -330,10 +330,10 @@ def resolve_jars_with_ivy(directory: Path, lock: int) -> None:
 
 
 def compile_own_jar(directory: Path, lock: int) -> None:
-    """The class that lib/java holds, against the jars in `directory`, by the compiler of Spark's generated code."""
+    """The classes of lib/java, against Spark and the jars in `directory`, by the compiler of Spark's generated code."""
     spark_jars = next(VENV.glob("lib/python*/site-packages/pyspark")) / "jars"
     compiler = [str(each) for name in ("janino", "commons-compiler") for each in spark_jars.glob(f"{name}-*.jar")]
-    needed = [*spark_jars.glob("hadoop-client-api-*.jar"), *directory.glob("*delta-storage-*.jar")]
+    needed = [*spark_jars.glob("*.jar"), *directory.glob("*delta-storage-*.jar")]
     sources = [str(each) for each in sorted(JAVA_SOURCES.rglob("*.java"))]
     classes = directory / "classes"
     program = [find_java(), "-cp", os.pathsep.join(compiler), "org.codehaus.commons.compiler.samples.CompilerDemo"]

@@ -122,6 +122,11 @@ TOPICS = {
             )
         ),
     ],
+    "undecided": [
+        Segment(batches=(*batches(0, 5), transactional(5, 3, 7), *batches(8, 13))),
+        Segment(batches=(marker(abort_marker, 13, 7), *batches(14, 19))),
+        Segment(batches=(transactional(19, 1, 7), marker(commit_marker, 20, 7))),
+    ],
 }  # fmt: skip
 
 
@@ -140,6 +145,7 @@ def written(archive: Path) -> dict[str, list[WrittenSegment]]:
     lineage = successor.with_name(successor.name + ".leader_epoch_checkpoint")
     lineage.write_bytes(build_leader_epoch_checkpoint([(0, 0), (1, 50)]))
     remove(found["gap"][1])
+    remove(found["undecided"][1])
     damage(found["bad"][1])
     damage(found["bad-end"][2])
     return found
@@ -254,6 +260,20 @@ def test_aborted_records_are_left_out_wherever_their_marker_lies_and_wherever_a_
     everything = fetch_all(fetcher, "transactions", 0, 0, max_bytes)
     assert [each.offset for each in everything.records] == [o for o in range(18) if o not in (9, 11, 14, 15)]
     assert everything.answers[0].ends.last_stable_offset == 17
+
+
+@pytest.mark.parametrize("max_bytes", [1, 1 << 20])
+def test_records_of_a_transaction_whose_end_is_lost_are_not_taken_for_committed(
+    fetcher: RecordFetcher, max_bytes: int
+) -> None:
+    committed = {"isolation_level": COMMITTED, "max_bytes": max_bytes}
+    assert offsets(fetcher, "undecided", 0, **committed) == ([*range(5)], 5)
+    for offset in (5, 9, 12):
+        refused = refusal(fetcher, "undecided", offset, **committed)
+        assert (refused.error, refused.resume_offset) == (FetchErrorCode.OFFSET_OUT_OF_RANGE, 19)
+        assert refused.message.endswith("; records from 5 on may belong to a transaction that was aborted there")
+    assert offsets(fetcher, "undecided", 19, **committed) == ([19], 21 if max_bytes > 1 else 20)
+    assert offsets(fetcher, "undecided", 0) == ([*range(13)], 13)
 
 
 def test_offsets_of_a_quarantined_segment_are_corrupt_and_say_why(

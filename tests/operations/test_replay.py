@@ -80,10 +80,15 @@ WAITING: tuple[Logs, ...] = (
         ("wait", 1): [*wavering(10, 2), START_MS + 900],
     },
 )
+QUIET = [START_MS, -1, START_MS + 5, START_MS + 6]
+"""A record a stage."""
 STAGES: tuple[Logs, ...] = tuple(
-    {**FUTURE, **NEGATIVE, **TASKS, **(FIRST if stage == 0 else SECOND), **waiting}
+    {
+        **FUTURE, **NEGATIVE, **TASKS, **(FIRST if stage == 0 else SECOND), **waiting,
+        ("quiet", 0): QUIET[: stage + 1],
+    }
     for stage, waiting in enumerate(WAITING)
-)
+)  # fmt: skip
 """What is archived, one time after another."""
 
 
@@ -312,6 +317,23 @@ def test_a_run_that_was_killed_is_done_again_from_its_plan_and_nothing_is_twice(
     second = replayed.run()
     assert (second.run, second.is_repeated) == (2, False)
     assert replayed.rows() == begun + numbered(order_behind_the_first(), first=len(begun))
+
+
+def test_a_run_does_not_go_on_in_a_table_that_was_deleted_meanwhile(replayed: Replayed) -> None:
+    replayed.topics = "quiet"
+    for stage in range(3):
+        replayed.come_to(stage)
+        replayed.run(negative_timestamps=NegativeTimestamps.DROP)
+    assert replayed.rows() == numbered([("quiet", 0, 0), ("quiet", 0, 2)]), "a run without records is one"
+    own = Path(replayed.sink.uri)
+    kept = own.rename(own.with_name("kept"))
+    replayed.come_to(3)
+    with pytest.raises(UsageError, match="sink does not have what this replay wrote before: run 3 is not in it; put"):
+        replayed.run(negative_timestamps=NegativeTimestamps.DROP)
+    assert not own.exists()
+    kept.rename(own)
+    assert replayed.run(negative_timestamps=NegativeTimestamps.DROP).run == 4, "what was refused was not planned"
+    assert [row[-1] for row in replayed.rows()] == [0, 2, 3]
 
 
 def test_two_runs_at_once_do_not_both_count(replayed: Replayed) -> None:

@@ -253,6 +253,12 @@ def test_what_lies_behind_an_open_transaction_is_lost_to_readers_of_committed_re
     with pytest.raises(UsageError, match=f"{stop} to 899 lie behind a transaction that is open where the archive ends"):
         read(golden, golden_archive, **committed)
     assert read(golden, golden_archive, **committed, failOnDataLoss=False).offsets()[-1] < stop
+    started = {**committed, "endingOffsets": "latest", "startingOffsets": '{"payments":{"1":900}}'}
+    told = (
+        f"starting offset 900 of payments-1 lies behind the ending offset {stop}; offsets 0 to {stop - 1} can be read"
+    )
+    with pytest.raises(UsageError, match=f"{told}, then comes a transaction that is open"):
+        read(golden, golden_archive, **started)
 
 
 def test_an_unarchived_topic_that_the_archive_remembers_is_empty(golden: Warehouse, golden_archive: Path) -> None:
@@ -298,6 +304,17 @@ def test_spark_reads_filters_and_counts(golden: Warehouse, golden_archive: Path)
         for partition in range(3)
     }
     assert counts == {partition: count for partition, count in true.items() if count}
+
+
+def test_scans_of_one_dataframe_do_not_share_their_filters(golden: Warehouse, golden_archive: Path) -> None:
+    register_source(golden.spark, {"warehouse.uri": golden.uri, "archive.uri": str(golden_archive)})
+    reading = golden.spark.read.format("coldlog").option("subscribe", "payments").option("columns", "partition,offset")
+    records = reading.load()
+    first, second = records.where("partition = 0 AND offset < 3"), records.where("partition = 2 AND offset < 2")
+    together = sorted((row["partition"], row["offset"]) for row in first.union(second).collect())
+    assert together == [(0, 0), (0, 1), (0, 2), (2, 0), (2, 1)]
+    assert (first.count(), records.count()) == (3, 3_415), "a query without a filter does not have that before it"
+    assert records.join(second, ["partition", "offset"], "left_anti").count() == 3_413
 
 
 def test_spark_tells_what_is_wrong_with_a_call(golden: Warehouse, golden_archive: Path) -> None:

@@ -194,6 +194,17 @@ def test_an_archive_that_ends_before_the_stream_is_told(followed: Followed) -> N
     assert plan_micro_batch(patient, further, further) == []
 
 
+def test_partitions_that_the_options_no_longer_name_are_not_said_to_have_ended(followed: Followed) -> None:
+    followed.grow(2)
+    begun: Position = {"orders": {"0": 15}, "payments": {"0": 5}}
+    with pytest.raises(UsageError, match="partitions that its options name no longer, .*: payments-0; begin with"):
+        latest_position(followed.options(), begun)
+    patient = followed.options(failOnDataLoss="false")
+    reached = latest_position(patient, begun)
+    assert reached == {"orders": {"0": 20}, "payments": {"0": 5}}
+    assert len(plan_micro_batch(patient, begun, reached)) == 1
+
+
 def test_a_stream_has_no_end(followed: Followed) -> None:
     for name, value in (("endingOffsets", "latest"), ("endingTimestamp", 5), ("endingOffsetsByTimestamp", "{}")):
         with pytest.raises(UsageError, match=f"{name} makes no sense for a stream"):

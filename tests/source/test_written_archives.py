@@ -105,6 +105,11 @@ TRANSACTIONS = [
         )
     ),
 ]
+UNDECIDED = [
+    Segment(batches=(*batches(0, 5), transactional(5, 3, 7), *batches(8, 13))),
+    Segment(batches=(marker(abort_marker, 13, 7), *batches(14, 19))),
+    Segment(batches=(transactional(19, 1, 7), marker(commit_marker, 20, 7))),
+]
 COMMITTED = [3, 4, 7, 8, 12, 13, 16]
 """Of producer 7 the second transaction, of 8 the first; 9's is open where the archive ends."""
 
@@ -118,7 +123,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def written(archive: Path) -> dict[str, list[WrittenSegment]]:
     topics = {
         "overlap": OVERLAPPING, "gap": THREE, "hurt": THREE, "short": THREE, "holes": HOLES, "names": NAMES,
-        "transactions": TRANSACTIONS,
+        "transactions": TRANSACTIONS, "undecided": UNDECIDED,
     }  # fmt: skip
     found: dict[str, list[WrittenSegment]] = {}
     for each in write_archive(archive, {TopicPartition(topic=name, partition=0): own for name, own in topics.items()}):
@@ -126,9 +131,9 @@ def written(archive: Path) -> dict[str, list[WrittenSegment]]:
     successor = found["overlap"][1].stem
     lineage = successor.with_name(successor.name + ".leader_epoch_checkpoint")
     lineage.write_bytes(build_leader_epoch_checkpoint([(0, 0), (1, 50)]))
-    missing = found["gap"][1].stem
-    for path in missing.parent.glob(f"{missing.name}*"):
-        path.unlink()
+    for missing in (found["gap"][1].stem, found["undecided"][1].stem):
+        for path in missing.parent.glob(f"{missing.name}*"):
+            path.unlink()
     return found
 
 
@@ -201,6 +206,23 @@ def test_aborted_records_are_left_out_wherever_their_marker_lies(indexed: Wareho
         assert read(indexed, archive, **committed, **at).offsets() == [each for each in COMMITTED if each >= start]
     everything = read(indexed, archive, subscribe="transactions").offsets()
     assert everything == [each for each in range(18) if each not in (9, 11, 14, 15)]
+
+
+def test_records_of_a_transaction_whose_end_is_lost_are_not_taken_for_committed(
+    indexed: Warehouse, archive: Path
+) -> None:
+    committed = {"subscribe": "undecided", "kafka_isolation_level": "read_committed"}
+    assert read(indexed, archive, **committed, endingOffsets='{"undecided":{"0":5}}').offsets() == [*range(5)]
+    told = "5 to 12 may belong to a transaction that was aborted in offsets which are in no served segment"
+    with pytest.raises(UsageError, match=f"undecided-0 that are asked for lack: {told}"):
+        read(indexed, archive, **committed, endingOffsets='{"undecided":{"0":13}}')
+    with pytest.raises(UsageError, match=f"{told}; 13 to 18 are in no served segment"):
+        read(indexed, archive, **committed)
+    for task_bytes in (1, 1 << 20):
+        tolerant = read(indexed, archive, **committed, failOnDataLoss=False, maxPartitionBytes=task_bytes)
+        assert tolerant.offsets() == [*range(5), 19]
+    everything = read(indexed, archive, subscribe="undecided", endingOffsets='{"undecided":{"0":13}}')
+    assert everything.offsets() == [*range(13)]
 
 
 def test_damage_says_in_which_segment_and_where_and_only_where_it_is_read(

@@ -25,6 +25,7 @@ from coldlog.source.archived_log import (
     ServedSegment,
     SourceFiles,
     list_source_files,
+    undecided_offsets,
 )
 from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.table_files import TableFiles, list_table_files
@@ -42,7 +43,8 @@ _QUARANTINE_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedPartition:
-    """A partition's current incarnation; `from_offsets` are those of its served segments, which ascend."""
+    """A partition's current incarnation; `from_offsets` are those of its served segments, which ascend; `undecided`
+    are offsets, inclusive, whose transactions may have been aborted in a gap behind them."""
 
     topic: str
     partition: int
@@ -50,6 +52,7 @@ class ArchivedPartition:
     ends: PartitionEnds
     segments: tuple[ServedSegment, ...]
     from_offsets: Int64s
+    undecided: tuple[tuple[int, int], ...]
 
     def find_number(self, offset: int) -> int:
         """The number of the last segment that begins at or before the offset; -1: none does."""
@@ -175,6 +178,7 @@ class ArchiveTables:
             ends=partition_ends(facts),
             segments=segments,
             from_offsets=np.array([each.from_offset for each in segments], dtype=np.int64),
+            undecided=tuple(undecided_offsets(segments)),
         )
 
 

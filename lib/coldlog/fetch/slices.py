@@ -3,7 +3,7 @@
 By Kafka's rules for a read of the remote tier: from the first batch on that ends at or behind the offset, whole batches
 of one segment up to `max_bytes`, the first one however large it is. The offset may lie inside that batch, or in none
 (compaction). Behind a segment's last batch the next segment goes on. Readers of committed records get nothing from the
-last stable offset on.
+last stable offset on, and an error from the first offset of a transaction on that may have been aborted in a gap.
 
 Offsets below the log start, behind the end, and in no served segment are OFFSET_OUT_OF_RANGE; those that a quarantined
 segment holds are CORRUPT_MESSAGE, and so is the end of the archive where a quarantined segment begins there.
@@ -61,6 +61,11 @@ def plan_slice(tables: ArchiveTables, request: FetchRequest) -> LogSlice | Fetch
     if not ends.log_start_offset <= offset < ends.end_offset:
         return _outside(tables, own, request)
     until = ends.readable_end(is_committed=request.is_committed)
+    undecided = own.undecided if request.is_committed else ()
+    for begin, end in undecided:
+        if begin <= offset <= end and offset < until:
+            return _undecided(tables, own, request, begin, end)
+    until = min([until, *(begin for begin, _ in undecided if offset < begin)])
     number = own.find_number(offset)
     while offset < until:
         if number < 0 or own.segments[number].to_offset < offset:
@@ -131,6 +136,15 @@ def _outside(tables: ArchiveTables, own: ArchivedPartition, request: FetchReques
         message=f"{request}: {range_text(ends)}",
         ends=ends,
     )
+
+
+def _undecided(
+    tables: ArchiveTables, own: ArchivedPartition, request: FetchRequest, begin: int, end: int
+) -> FetchFailure:
+    """Of an offset before a gap, for readers of committed records."""
+    gap = _unserved(tables, own, request, end + 1, own.find_number(end))
+    told = f"{gap.message}; records from {begin} on may belong to a transaction that was aborted there"
+    return replace(gap, message=told)
 
 
 def _unserved(

@@ -40,19 +40,27 @@ class DeltaSink:
         return f"table {spark_uri(self.uri)}"
 
     def require_ready(self, run: SinkRun) -> None:
+        """Of a later run it needs to have the one before: a table that was deleted does not begin in the midst."""
         if run.is_first and DeltaTable.isDeltaTable(self.spark, spark_uri(self.uri)):
             raise UsageError(
                 f"{self.uri} is a table already, which no run of this replay has written; name another place"
             )
+        if not run.is_first and self._last_run(run) < run.number - 1:
+            raise UsageError(
+                f"{self.uri} does not have what this replay wrote before: run {run.number - 1} is not in it; put the "
+                "table back, or begin another replay, with another name"
+            )
 
     def written(self, run: SinkRun) -> DataFrame | None:
+        return None if self._last_run(run) < run.number else self.spark.read.format("delta").load(spark_uri(self.uri))
+
+    def _last_run(self, run: SinkRun) -> int:
+        """Of the same replay, that the table has; 0: none."""
         place = spark_uri(self.uri)
         if not DeltaTable.isDeltaTable(self.spark, place):
-            return None
-        version = deltalake.DeltaTable(place, storage_options=delta_storage_options(place)).transaction_version(
-            _application(run)
-        )
-        return None if version is None or version < run.number else self.spark.read.format("delta").load(place)
+            return 0
+        table = deltalake.DeltaTable(place, storage_options=delta_storage_options(place))
+        return table.transaction_version(_application(run)) or 0
 
     def write(self, run: SinkRun, records: DataFrame) -> None:
         writer = records.write.format("delta").mode("append")

@@ -7,7 +7,8 @@ question reads the row groups that may hold its answer. One version of the table
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,7 @@ _KEEP_BYTES = 64 << 20
 _SEGMENT_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "start_offset", "end_offset", "min_timestamp_ms",
     "max_timestamp_ms", "size_bytes", "objects", "served_build_number", "served_from_offset", "served_to_offset",
+    "open_from_offset",
 )  # fmt: skip
 _BATCH_COLUMNS = (
     "segment_id", "build_number", "base_offset", "last_offset", "position", "size_bytes", "max_timestamp_ms",
@@ -43,7 +45,8 @@ _ABORTED_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedSegment:
-    """A segment and the offsets, inclusive, that it answers for; None is what is not known."""
+    """A segment and the offsets, inclusive, that it answers for; None is what is not known. `open_from_offset`: the
+    first of the oldest transaction that is open at its end; None: there is none."""
 
     segment: ListedSegment
     build_number: int
@@ -53,6 +56,7 @@ class ServedSegment:
     size_bytes: int | None
     min_timestamp_ms: int | None
     max_timestamp_ms: int | None
+    open_from_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,8 +238,31 @@ class ArchivedLogs:
             reader.close()
 
 
+def undecided_offsets(segments: Sequence[ServedSegment]) -> list[tuple[int, int]]:
+    """Of the served segments of a partition in order, the offsets, inclusive, whose transactions may have ended in a
+    gap behind them: nobody can tell whether they were aborted."""
+    return [
+        (before.open_from_offset, before.to_offset)
+        for before, after in pairwise(segments)
+        if after.from_offset > before.to_offset + 1
+        and before.open_from_offset is not None
+        and before.open_from_offset <= before.to_offset
+    ]
+
+
+def without_offsets(segments: Sequence[ServedSegment], lost: Sequence[tuple[int, int]]) -> list[ServedSegment]:
+    """The segments without these offsets, each of which ends where a segment ends."""
+    left = []
+    for each in segments:
+        first = min((begin for begin, end in lost if begin <= each.to_offset <= end), default=each.to_offset + 1)
+        if first > each.from_offset:
+            left.append(replace(each, to_offset=first - 1))
+    return left
+
+
 def _served_segment(row: Mapping[str, object]) -> ServedSegment:
-    numbers = {name: row[name] for name in ("end_offset", "size_bytes", "min_timestamp_ms", "max_timestamp_ms")}
+    known = ("end_offset", "size_bytes", "min_timestamp_ms", "max_timestamp_ms", "open_from_offset")
+    numbers = {name: row[name] for name in known}
     return ServedSegment(
         segment=listed_segment(row),
         build_number=row["served_build_number"],  # type: ignore[arg-type]  # the columns' types are those of the table

@@ -7,13 +7,18 @@
 A Python data source of Spark: options reach it as texts, a process beside the driver plans the tasks from the tables,
 and each task yields Arrow batches. coldlog's own sessions have it registered. Filters are pushed down, which Spark does
 only with `spark.sql.python.filterPushdown.enabled`: registering sets it. docs/records.md is for who uses it.
+
+Spark 4.2 keeps what it planned for pushed filters with the DataFrame that `load` gave, and takes it for every other
+scan of that DataFrame too. The rule of lib/java gives each scan its own; where it is not there, nothing is pushed down.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from py4j.java_gateway import JavaClass
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -44,7 +49,24 @@ def register_source(
     as with every accumulator of Spark, a task that ran twice counts twice.
     """
     spark.conf.set(_PUSHDOWN, "true")
-    spark.dataSource.register(_source_class(dict(defaults or {}), bytes_read))
+    reader = ColdlogReader if _separates_scans(spark) else UnfilteredReader
+    spark.dataSource.register(_source_class(dict(defaults or {}), bytes_read, reader))
+
+
+def _separates_scans(spark: SparkSession) -> bool:
+    """Whether each scan has its own filters from now on."""
+    gateway = spark._jvm
+    assert gateway is not None
+    rule = gateway.coldlog.SeparateScans
+    if not isinstance(rule, JavaClass):
+        warnings.warn(
+            "records are read without pushing filters down: the jar of coldlog (.jars/coldlog-log-store.jar of its "
+            "checkout) is not in the session; name it in spark.jars before the session is made",
+            stacklevel=3,
+        )
+        return False
+    rule.install(spark._jsparkSession.extensions())
+    return True
 
 
 def source_defaults(settings: Settings) -> dict[str, str]:
@@ -53,7 +75,9 @@ def source_defaults(settings: Settings) -> dict[str, str]:
     return {key: str(value) for key, value in told.items()}
 
 
-def _source_class(defaults: Mapping[str, str], bytes_read: Accumulator[int] | None) -> type[DataSource]:
+def _source_class(
+    defaults: Mapping[str, str], bytes_read: Accumulator[int] | None, reader_class: type[UnfilteredReader]
+) -> type[DataSource]:
     class ColdlogDataSource(DataSource):
         """Made for one session, so that it travels with that session's defaults."""
 
@@ -64,10 +88,10 @@ def _source_class(defaults: Mapping[str, str], bytes_read: Accumulator[int] | No
         def schema(self) -> StructType:
             return spark_schema(read_columns(self._options()))
 
-        def reader(self, schema: StructType) -> ColdlogReader:
+        def reader(self, schema: StructType) -> UnfilteredReader:
             options = read_options(self._options())
             _require_schema(schema, options)
-            return ColdlogReader(options, bytes_read)
+            return reader_class(options, bytes_read)
 
         def streamReader(self, schema: StructType) -> ColdlogStreamReader:  # noqa: N802  # Spark's name
             options = read_options(self._options(), is_stream=True)
@@ -86,8 +110,8 @@ def _require_schema(schema: StructType, options: SourceOptions) -> None:
         raise UsageError(f"archived records have a fixed schema, {fixed}; the option columns leaves some out")
 
 
-class ColdlogReader(DataSourceReader):
-    """One reading: `pushFilters` and `partitions` run beside the driver, `read` in tasks."""
+class UnfilteredReader(DataSourceReader):
+    """One reading: `partitions` runs beside the driver, `read` in tasks."""
 
     def __init__(self, options: SourceOptions, bytes_read: Accumulator[int] | None) -> None:
         from coldlog.source.filters import RecordFilter
@@ -95,10 +119,6 @@ class ColdlogReader(DataSourceReader):
         self._options = options
         self._bytes_read = bytes_read
         self._filter = RecordFilter()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Takes filters on topic, partition, offset and timestamp."""
-        return self._filter.push(filters)
 
     def partitions(self) -> list[InputPartition]:
         """A partition of Spark a task, in order of topics, partitions and offsets."""
@@ -110,6 +130,14 @@ class ColdlogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
         yield from _rows(self._options, partition, self._bytes_read)
+
+
+class ColdlogReader(UnfilteredReader):
+    """The same, of what filters leave."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Takes filters on topic, partition, offset and timestamp."""
+        return self._filter.push(filters)
 
 
 class ColdlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -20,11 +20,13 @@ from coldlog.lookups.list_offsets import ListOffsets
 from coldlog.lookups.served_index import PartitionFacts, ServedIndex
 from coldlog.model.list_offsets import ErrorCode
 from coldlog.model.states import IsolationLevel
-from coldlog.source.archived_log import ArchivedLogs, ServedSegment
+from coldlog.source.archived_log import ArchivedLogs, ServedSegment, undecided_offsets, without_offsets
 from coldlog.source.filters import RecordFilter
 from coldlog.source.options import EARLIEST, LATEST, Limit, SourceOptions, Strategy, Subscription, TopicPartition
 
 _SHOWN = 5
+_UNSERVED = "are in no served segment; see coldlog.archive_problems"
+_UNDECIDED = "may belong to a transaction that was aborted in offsets which are in no served segment"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,15 @@ class _Ends:
     first: int
     end: int
     is_open: bool
+
+    @property
+    def told(self) -> str:
+        """For people."""
+        if self.end <= self.first:
+            return f"no offset can be read, the next one is {self.first}"
+        if self.is_open:
+            return f"offsets {self.first} to {self.end - 1} can be read, then comes a transaction that is open"
+        return f"the archive has offsets {self.first} to {self.end - 1}"
 
 
 class OffsetResolver:
@@ -141,18 +152,18 @@ class OffsetResolver:
         if start > until:
             raise UsageError(
                 f"the starting offset {start} of {place[0]}-{place[1]} lies behind the ending offset {until}; "
-                f"the archive has offsets {ends.first} to {ends.end - 1}"
+                f"{ends.told}"
             )
         start, until = max(start, bounds.from_offset), min(until, bounds.to_offset + 1)
         if start >= until:
             return None
+        served = self._logs.served_segments(*place, facts.topic_id)
+        undecided = undecided_offsets(served) if self._is_committed else []
         segments = [
-            each
-            for each in self._logs.served_segments(*place, facts.topic_id)
-            if each.to_offset >= start and each.from_offset < until
+            each for each in without_offsets(served, undecided) if each.to_offset >= start and each.from_offset < until
         ]
         if self._options.fails_on_data_loss:
-            _require_all(place, start, until, segments, ends)
+            _require_all(place, start, until, segments, ends, undecided)
         elif not segments:
             return None
         return OffsetRange(
@@ -199,27 +210,44 @@ class OffsetResolver:
         return ends.end
 
 
-def _require_all(place: TopicPartition, start: int, until: int, segments: Sequence[ServedSegment], ends: _Ends) -> None:
-    """Every offset is served."""
+def _require_all(
+    place: TopicPartition,
+    start: int,
+    until: int,
+    segments: Sequence[ServedSegment],
+    ends: _Ends,
+    undecided: Sequence[tuple[int, int]],
+) -> None:
+    """Every offset is served, and of readers of committed records decided."""
     lost: list[tuple[int, int, str]] = []
     behind = "lie behind a transaction that is open where the archive ends" if ends.is_open else "are not archived"
     if start < ends.first:
         lost.append((start, min(until, ends.first), "lie below the log start"))
     at = max(start, ends.first)
     for each in segments:
-        if each.from_offset > at:
-            lost.append((at, each.from_offset, "are in no served segment; see coldlog.archive_problems"))
+        lost += _why_lost(at, each.from_offset, undecided)
         at = max(at, each.to_offset + 1)
-    if at < min(until, ends.end):
-        lost.append((at, min(until, ends.end), "are in no served segment; see coldlog.archive_problems"))
+    lost += _why_lost(at, min(until, ends.end), undecided)
     if until > max(start, ends.end):
         lost.append((max(start, ends.end), until, behind))
     if lost:
         told = "; ".join(f"{first} to {end - 1} {why}" for first, end, why in lost[:_SHOWN])
         raise UsageError(
-            f"offsets of {place[0]}-{place[1]} that are asked for lack: {told}; the archive has {ends.first} to "
-            f"{ends.end - 1}; failOnDataLoss=false reads what there is"
+            f"offsets of {place[0]}-{place[1]} that are asked for lack: {told}; {ends.told}; failOnDataLoss=false "
+            "reads what there is"
         )
+
+
+def _why_lost(start: int, until: int, undecided: Sequence[tuple[int, int]]) -> list[tuple[int, int, str]]:
+    """Of offsets that no served segment gives."""
+    lost = []
+    for begin, end in undecided:
+        first, behind = max(start, begin), min(until, end + 1)
+        if first < behind:
+            lost += [(start, first, _UNSERVED), (first, behind, _UNDECIDED)]
+            start = behind
+    lost.append((start, until, _UNSERVED))
+    return [each for each in lost if each[0] < each[1]]
 
 
 def _listed(places: Sequence[TopicPartition]) -> str:

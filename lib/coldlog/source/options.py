@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import Enum
 
 from coldlog.errors import UsageError
@@ -154,9 +155,11 @@ def _read_settings(options: Mapping[str, str]) -> Settings:
         if name.partition(".")[0] in _SETTING_GROUPS and "." in name:
             own[name] = value
         elif name not in FOR_RECORDS and name not in _FOR_CONSUMERS and not name.startswith("kafka."):
+            nearest = get_close_matches(name, sorted(FOR_RECORDS), n=1)
+            meant = f", did you mean {nearest[0]}?" if nearest else ""
             raise UsageError(
-                f"unknown option {name}: docs/records.md has all of them; they are those of Spark's Kafka source, "
-                "coldlog's settings warehouse.uri, archive.uri and so on, and columns"
+                f"unknown option {name}{meant}: docs/records.md has all of them; they are those of Spark's Kafka "
+                "source, coldlog's settings warehouse.uri, archive.uri and so on, and columns"
             )
     settings = settings_of(own, "option")
     _required(settings.archive.uri, "archive.uri")
@@ -252,7 +255,8 @@ def _require_batch_limits(start: Limit, end: Limit) -> None:
 
 
 def _by_partition(name: str, text: str, *, lowest: int) -> Mapping[TopicPartition, int]:
-    expected = '{"topicA":{"0":23,"1":-2},"topicB":{"0":-1}}' if lowest < 0 else '{"topicA":{"0":1700000000000}}'
+    by_offset = 'earliest, latest or {"topicA":{"0":23,"1":-2},"topicB":{"0":-1}}'
+    expected = by_offset if lowest < 0 else '{"topicA":{"0":1700000000000}}'
     found: dict[TopicPartition, int] = {}
     for topic, numbers in _read_json(name, text, expected).items():
         if not isinstance(numbers, dict):
@@ -268,7 +272,7 @@ def _by_partition(name: str, text: str, *, lowest: int) -> Mapping[TopicPartitio
 def _read_json(name: str, text: str, expected: str) -> dict[str, object]:
     try:
         read = json.loads(text)
-    except json.JSONDecodeError as wrong:
+    except ValueError as wrong:
         raise _not_as_expected(name, text, expected) from wrong
     if not isinstance(read, dict):
         raise _not_as_expected(name, text, expected)

@@ -36,16 +36,23 @@ def latest_position(
     begun = _offsets(start)
     # A partition that the stream has met goes on where it stands; one that is new is read from its first offset.
     spans = find_spans(replace(options, start=Limit(offset=EARLIEST)))
+    gone = sorted(begun.keys() - spans.keys())
+    if gone and options.fails_on_data_loss:
+        told = ", ".join(f"{topic}-{partition}" for topic, partition in gone[:_SHOWN])
+        raise UsageError(
+            f"the stream has read partitions that its options name no longer, or the archive has no longer: {told}; "
+            "begin with another checkpoint, or let failOnDataLoss=false go on without them"
+        )
     ends = {place: (span.start, span.until) for place, span in spans.items()}
     if target is not None:
         wanted = _offsets(target)
         ends = {place: (first, min(end, wanted[place])) for place, (first, end) in ends.items() if place in wanted}
     until = {place: end for place, (_, end) in ends.items()}
     begun = {place: begun.get(place, first) for place, (first, _) in ends.items()} | begun
-    behind = sorted(place for place in begun if until.get(place, 0) < begun[place])
+    behind = sorted(place for place, offset in begun.items() if until.get(place, offset) < offset)
     if behind and options.fails_on_data_loss:
         told = ", ".join(
-            f"{topic}-{partition}, which ends at {until.get((topic, partition), 0)}, from {begun[topic, partition]} on"
+            f"{topic}-{partition}, which ends at {until[topic, partition]}, from {begun[topic, partition]} on"
             for topic, partition in behind[:_SHOWN]
         )
         raise UsageError(
