@@ -33,7 +33,7 @@ def full_sizes(large_gb: float) -> Sizes:
         large=LogShape(log_bytes=round(large_gb * 1_000_000_000)),
         stairs=stairs_shape(10_000_000),
         tables=TablesShape(partition_count=10_000, segments=10, batches=10, stairs=10),
-        record_count=5_000_000,
+        record_count=10_000_000,
         replayed_count=50_000_000,
         turns=5,
     )
