@@ -89,6 +89,8 @@ def test_bytes_are_written_with_or_without_a_unit(repository: Path) -> None:
         ("build.max_quarantined_share=1.01", ["number from 0 to 1"]),
         ("build.max_quarantined_share=nan", ["number from 0 to 1"]),
         ("build.retry_quarantined=yes", ["true or false"]),
+        # Running jobs and questions about the past read old files.
+        ("maintenance.vacuum_after_hours=167", ["whole number", "168"]),
         ("build.retry_quarantined", ["expected key=value"]),
         ("=x", ["expected key=value"]),
     ],

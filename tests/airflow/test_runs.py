@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,19 @@ def test_a_failing_task_is_tried_again_then_fails_its_run_and_those_behind_it_do
     assert {each.state for each in tries if each.task != "scan_segments"} == {"upstream_failed"}
     changed = {table for table, version in versions(warehouse).items() if before.get(table) != version}
     assert changed <= {"job_runs"}
+
+
+def test_maintenance_runs_through_and_what_the_warehouse_answers_stays(airflow: AirflowHome, warehouse: Path) -> None:
+    before = versions(warehouse)
+    asked = [each for each in golden_queries() if (each["topic"], each["partition"]) not in WITHOUT_SEGMENTS][::50]
+    answers = [answer_of(OffsetReader(str(warehouse)), query) for query in asked]
+    ended = airflow.test_dag("coldlog_maintenance")
+    assert ended.exit_code == 0, ended.log
+    assert airflow.last_run("coldlog_maintenance") == ("success", successes("maintain_tables"))
+    assert re.search(r"[0-9]+ files became [0-9]+", ended.log.replace(",", "")), ended.log
+    changed = {table for table, version in versions(warehouse).items() if before.get(table) != version}
+    assert "segments" in changed, "several files became one"
+    assert [answer_of(OffsetReader(str(warehouse)), query) for query in asked] == answers
 
 
 def test_settings_that_are_wrong_whenever_they_are_tried_are_not_tried_again(

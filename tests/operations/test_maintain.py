@@ -21,6 +21,7 @@ from kafka_sample import KAFKA_SAMPLE
 from table_contents import BUILD_NUMBERS, table_contents
 
 _WEEK_MS = 7 * 24 * 3_600_000
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 SETTINGS = MaintenanceSettings(deleted_after_hours=168, vacuum_after_hours=168)
 TOPICS = ("late.events-2", "records-deleted-2", "payments-1")
 
@@ -86,6 +87,32 @@ def test_files_older_than_the_retention_go_and_are_told(spark: SparkSession, arc
     assert maintained.removed_bytes > 1000
     assert left in files
     assert built.read(OFFSET_INDEX).count() == before
+
+
+def test_a_vacuum_takes_no_more_tasks_than_there_are_cores_to_list_a_folder(
+    spark: SparkSession, archive: Path, warehouse: Path
+) -> None:
+    built = run_pipeline(spark, archive, warehouse)
+    before = spark.conf.get(_LISTING_TASKS)
+    # Spark's own is 10,000.
+    spark.conf.set(_LISTING_TASKS, "300")
+    context, tracker = spark.sparkContext, spark.sparkContext.statusTracker()
+    context.setJobGroup("maintenance", "a vacuum")
+    try:
+        maintain_table(built, OFFSET_INDEX, SETTINGS)
+        stages = [
+            tracker.getStageInfo(stage)
+            for job in map(tracker.getJobInfo, tracker.getJobIdsForGroup("maintenance"))
+            if job is not None
+            for stage in job.stageIds
+        ]
+        assert spark.conf.get(_LISTING_TASKS) == "300"
+    finally:
+        context.setJobGroup("", "")
+        spark.conf.set(_LISTING_TASKS, str(before))
+    task_counts = [stage.numTasks for stage in stages if stage is not None]
+    assert task_counts
+    assert max(task_counts) < 50
 
 
 def test_index_rows_of_segments_that_are_gone_long_ago_are_dropped(

@@ -37,6 +37,7 @@ from coldlog.tables.warehouse import Warehouse
 
 _HOUR_MS = 3_600_000
 _VACUUM_LOGGING = "spark.databricks.delta.vacuum.logging.enabled"
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: Maint
     files_before, bytes_before = _size(_log(warehouse, table))
     if files_before > 1:
         spark.sql(f"OPTIMIZE {name}")
-    with _vacuum_logging(warehouse):
+    with _vacuum_options(warehouse):
         spark.sql(f"VACUUM {name} RETAIN {int(settings.vacuum_after_hours)} HOURS")
     log = _log(warehouse, table)
     removed_files, removed_bytes = _vacuumed(log)
@@ -147,13 +148,18 @@ def _size(log: DeltaTable) -> tuple[int, int]:
 
 
 @contextmanager
-def _vacuum_logging(warehouse: Warehouse) -> Iterator[None]:
-    """Delta notes in a table's history what a VACUUM removed, where that is wanted."""
-    warehouse.spark.conf.set(_VACUUM_LOGGING, "true")
+def _vacuum_options(warehouse: Warehouse) -> Iterator[None]:
+    """Delta notes in a table's history what a VACUUM removed, where that is wanted; and it lists a folder, be it empty,
+    in as many tasks as Spark may for any source, 10,000 by default: a table's few folders need a task a core."""
+    session = warehouse.spark
+    listing_tasks = str(session.conf.get(_LISTING_TASKS))
+    session.conf.set(_VACUUM_LOGGING, "true")
+    session.conf.set(_LISTING_TASKS, str(min(int(listing_tasks), session.sparkContext.defaultParallelism)))
     try:
         yield
     finally:
-        warehouse.spark.conf.unset(_VACUUM_LOGGING)
+        session.conf.set(_LISTING_TASKS, listing_tasks)
+        session.conf.unset(_VACUUM_LOGGING)
 
 
 def _vacuumed(log: DeltaTable) -> tuple[int, int]:
