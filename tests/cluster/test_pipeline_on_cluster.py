@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -14,15 +16,24 @@ from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.validation_results import VALIDATION_RESULTS
 from s3_server import SECRET_KEY, Bucket
 
+# The interpreter of these tests has the packages that tasks need.
+HAVING_PACKAGES = ("cluster.ship_packages=false", f"cluster.python={sys.executable}")
+
 
 def _on_cluster(
-    cluster: StandaloneCluster, bucket: Bucket, warehouse: str, folder: Path, s3: dict[str, str]
+    cluster: StandaloneCluster,
+    bucket: Bucket,
+    warehouse: str,
+    folder: Path,
+    s3: dict[str, str],
+    *packages: str,
 ) -> Submission:
+    """`packages` are settings that say where workers have Python's packages from."""
     settings = (
         f"archive.uri={bucket.uri('archive')}",
         f"metadata.uri={bucket.uri('rlmm')}",
         f"warehouse.uri={bucket.uri(warehouse)}",
-        f"cluster.python={workers_python()}",
+        *packages,
         "spark.driver.memory=1g",
         "spark.executor.memory=1g",
         "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
@@ -42,8 +53,10 @@ def test_a_cluster_and_a_bucket_give_the_tables_and_answers_of_one_machine(
 ) -> None:
     local, expected = on_this_machine
     with running_cluster(tmp_path, reaching_s3) as cluster:
-        submission = _on_cluster(cluster, golden_bucket, "warehouse", tmp_path, reaching_s3)
-        told = submission.run("run_pipeline", "--env", "cluster")
+        bare = f"cluster.python={workers_python()}"
+        shipping = _on_cluster(cluster, golden_bucket, "warehouse", tmp_path, reaching_s3, bare)
+        told = shipping.run("run_pipeline", "--env", "cluster")
+        submission = dataclasses.replace(shipping, settings=(*shipping.settings, *HAVING_PACKAGES))
         told += submission.run(
             "lookup_offsets",
             "--env",
@@ -70,7 +83,8 @@ def test_a_cluster_and_a_bucket_give_the_tables_and_answers_of_one_machine(
     answers = (tmp_path / "cluster.jsonl").read_bytes()
     assert answers == (tmp_path / "local.jsonl").read_bytes()
     assert answers.count(b"\n") > 9_000
-    logs = b"".join(each.read_bytes() for each in tmp_path.rglob("*") if each.is_file() and each.suffix != ".jar")
+    logs = b"".join(each.read_bytes() for name in ("*.log", "stdout", "stderr") for each in tmp_path.rglob(name))
+    assert b"Executor" in logs
     assert SECRET_KEY not in told
     assert SECRET_KEY.encode() not in logs
 
@@ -83,7 +97,7 @@ def test_a_worker_that_goes_in_the_middle_takes_nothing_with_it(
     tmp_path: Path,
 ) -> None:
     with running_cluster(tmp_path, reaching_s3) as cluster:
-        submission = _on_cluster(cluster, golden_bucket, "survivor", tmp_path, reaching_s3)
+        submission = _on_cluster(cluster, golden_bucket, "survivor", tmp_path, reaching_s3, *HAVING_PACKAGES)
         with submission.start("run_pipeline", "--env", "cluster") as run:
             # The table is made, and the scan has written to it: segments are being read.
             end = time.monotonic() + PATIENCE_S

@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 from cluster.jobs_on_s3 import PATIENCE_S, Submission, commit_count, contents
 from coldlog.tables.definition import TableDefinition
 from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.segment_events import SEGMENT_EVENTS
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.table_storage import delta_storage_options
 from s3_server import Bucket
@@ -54,7 +53,6 @@ def test_two_drivers_append_and_merge_200_times_against_each_other(
 @pytest.mark.parametrize(
     ("table", "commits"),
     [
-        pytest.param(SEGMENT_EVENTS, 1, id="before events are read"),
         pytest.param(SEGMENTS, 2, id="while segments are indexed"),
         pytest.param(OFFSET_INDEX, 2, id="between the index tables"),
     ],

@@ -83,8 +83,9 @@ class BuildSettings:
 
 @dataclass(slots=True)
 class BuildSummary:
-    """What a run indexed; added to commit by commit."""
+    """What a run indexed; added to commit by commit. `last_build_number` is that of the newest build published."""
 
+    last_build_number: int = 0
     indexed_count: int = 0
     recounted_count: int = 0
     quarantined_count: int = 0
@@ -109,8 +110,8 @@ def build_indexes(
     there is more than one and their share is above `max_quarantined_share`, and (`RetriableError`) when the store
     could not be read for some.
     """
-    _remove_leftovers(warehouse)
-    summary = BuildSummary()
+    published = _remove_leftovers(warehouse)
+    summary = BuildSummary(last_build_number=published)
     pending = _pending_work(warehouse, settings, is_mirror=layout.is_mirror)
     _run_commits(warehouse, layout, settings, pending, summary, report)
     indexed_count = summary.indexed_count
@@ -128,14 +129,16 @@ def last_build_number(warehouse: Warehouse) -> int:
     return (row[0] if row else None) or 0
 
 
-def _remove_leftovers(warehouse: Warehouse) -> None:
-    """Rows of builds that were never published, and of builds that a later one has replaced."""
+def _remove_leftovers(warehouse: Warehouse) -> int:
+    """Rows of builds that were never published, and of builds that a later one has replaced; returns the number of the
+    last that was."""
     published = last_build_number(warehouse)
     with ThreadPoolExecutor(len(INDEX_TABLES) + 1) as looks:  # each is a short job that mostly waits
         superseded = looks.submit(remove_superseded, warehouse)
         for removed in [looks.submit(warehouse.delete_build_after, table, published) for table in INDEX_TABLES]:
             removed.result()
         superseded.result()
+    return published
 
 
 def _pending_work(warehouse: Warehouse, settings: BuildSettings, *, is_mirror: bool) -> list[SegmentWork]:
@@ -225,7 +228,7 @@ def _run_commit(
     spark = warehouse.spark
     task_count = spark.sparkContext.defaultParallelism * settings.tasks_per_core
     tasks = plan_tasks(commit, task_count)
-    number = last_build_number(warehouse) + 1
+    number = summary.last_build_number + 1
     shipped = spark.sparkContext.broadcast((layout, tasks, settings.options))
 
     def build_tasks(batches):  # type: ignore[no-untyped-def]  # pyspark pickles it; its signature is Spark's
@@ -245,7 +248,9 @@ def _run_commit(
             if len(good) < len(outcomes):
                 rows = rows.where(F.col("segment_id").isin(sorted(good)))
             warehouse.append(table, decode_pieces(rows, table, number))
-        _publish(warehouse, outcomes, number)
+        if good:
+            _publish(warehouse, outcomes, number)
+            summary.last_build_number = number
         _note_quarantine(warehouse, outcomes)
     finally:
         encoded.unpersist()
@@ -273,10 +278,9 @@ def _publish(warehouse: Warehouse, outcomes: list[dict[str, object]], number: in
         if row["outcome"] == OutcomeKind.INDEXED.value:
             status = {"index_status": IndexStatus.INDEXED.value, "build_number": number}
             rows.append({**row, **status, "superseded_build_numbers": row["replaces_build_numbers"] or None})
-    if rows:
-        schema = pa.schema([SEGMENTS.arrow_schema.field(name) for name in (*SEGMENTS.key, *PUBLISHED_COLUMNS)])
-        published = warehouse.spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
-        warehouse.merge(SEGMENTS, published, update=PUBLISHED_COLUMNS)
+    schema = pa.schema([SEGMENTS.arrow_schema.field(name) for name in (*SEGMENTS.key, *PUBLISHED_COLUMNS)])
+    published = warehouse.spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
+    warehouse.merge(SEGMENTS, published, update=PUBLISHED_COLUMNS)
 
 
 def _note_quarantine(warehouse: Warehouse, outcomes: list[dict[str, object]]) -> None:

@@ -19,5 +19,6 @@ def file_count_if_known(spark: SparkSession, location: str, *, is_just_loaded: b
         snapshot = log.unsafeVolatileSnapshot()
     else:
         snapshot = log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
-    known = snapshot.numOfFilesIfKnown()
-    return int(known.get()) if snapshot.version() >= 0 and known.isDefined() else None
+    # Not `numOfFilesIfKnown`, which begins a query to know it.
+    checksum = snapshot.checksumOpt()
+    return int(checksum.get().numFiles()) if snapshot.version() >= 0 and checksum.isDefined() else None
