@@ -21,7 +21,7 @@ from airflow.sdk import DAG, chain
 from coldlog_jobs import DEPLOYMENT, START_DATE, ColdlogJob
 
 WRITTEN_TABLES = {
-    "scan_segments": ("segments", "segment_events", "log_start_offsets", "unrecognized_objects"),
+    "scan_segments": ("segments", "segment_events", "log_start_offsets", "unrecognized_objects", "quarantine"),
     "build_indexes": ("segments", "offset_index", "time_index", "txn_index", "quarantine"),
     "materialize_metadata": ("segments", "partition_metadata", "txn_segments"),
     "validate_tables": ("validation_results",),

@@ -48,7 +48,7 @@ def package_zip(directory: Path = DIRECTORY) -> Path:
 
 
 def packages_archive(directory: Path = DIRECTORY) -> Path:
-    """The packages that tasks import, as `--archives` takes them; some 150 MB."""
+    """The packages that tasks import, as `--archives` takes them; some 260 MB."""
     found = list_shipped_packages()
     versions = "\n".join(sorted(f"{each.name}=={each.version}" for each in found)) + sys.version
     digest = hashlib.sha256(versions.encode()).hexdigest()[:16]

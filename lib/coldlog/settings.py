@@ -369,10 +369,16 @@ class MaintenanceSettings:
     """How long maintain_tables keeps what is no longer needed."""
 
     deleted_after_hours: int = setting(
-        168, "index rows of segments that are gone for so long are dropped; the segments' own rows stay", at_least=1
+        168,
+        "index rows of segments that are gone for so long are dropped; the segments' own rows stay",
+        at_least=1,
+        at_most=720,
     )
     vacuum_after_hours: int = setting(
-        168, "files of older versions are removed; running jobs and warehouse.as_of reach back no further", at_least=168
+        168,
+        "files of older versions are removed; running jobs and warehouse.as_of reach back no further",
+        at_least=168,
+        at_most=720,
     )
 
 

@@ -30,6 +30,8 @@ REQUIRED_OPTIONS: dict[str, str] = {
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
     "spark.databricks.delta.properties.defaults.columnMapping.mode": "none",
     "spark.databricks.delta.properties.defaults.checkpointPolicy": "classic",
+    # Delta refuses a version whose commit is older than a week, be it that of yesterday; a vacuum keeps its files.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
     "spark.ui.showConsoleProgress": "false",
     **LOG_STORE,
 }

@@ -44,8 +44,8 @@ def test_a_file_that_does_not_import_is_seen(airflow: AirflowHome, tmp_path: Pat
     ("dag_id", "schedule"),
     [
         ("coldlog_pipeline", "@hourly"),
-        ("coldlog_maintenance", "@daily"),
-        ("coldlog_expiry", "@daily"),
+        ("coldlog_maintenance", "30 0 * * *"),
+        ("coldlog_expiry", "45 0 * * *"),
         ("coldlog_lookup", "None"),
     ],
 )

@@ -30,6 +30,7 @@ from coldlog.archive.memory_store import MemoryStore
 from coldlog.archive.open_archive import open_archive
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.functions import register_functions
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import IndexDepth
 from coldlog.operations.build import build_indexes
@@ -191,6 +192,9 @@ def test_segments_without_a_key_wait_in_quarantine_and_are_indexed_when_it_comes
     }
     assert all(row["object_name"].endswith(".rsm-manifest") for row in rows)
     assert (len(rows), set(segments_of(warehouse))) == (23, set(true_segments(variant)))
+    assert advice(warehouse) == {
+        "name the file of this key in COLDLOG_DECRYPTION_KEYS; the next run reads the segment again"
+    }
 
     # A second key that is no key of this archive: its segments say so, the others are indexed without being asked for.
     with keys_named(spark, f"key1={first_key},key2={first_key}"):
@@ -199,6 +203,9 @@ def test_segments_without_a_key_wait_in_quarantine_and_are_indexed_when_it_comes
         assert build(warehouse, variant).quarantined_count == 0, "a wrong key is not tried again and again"
     rows = warehouse.read(QUARANTINE).collect()
     assert {(row["reason"], row["attempt_count"]) for row in rows} == {("decryption_failed", 2)}
+    assert advice(warehouse) == {
+        "name the right key, or restore the object; then run with build.retry_quarantined=true"
+    }
 
     with keys_named(spark, keys_setting(variant)):
         assert build(warehouse, variant, retry_quarantined=True).indexed_count == 9
@@ -216,6 +223,14 @@ def test_segments_without_a_key_wait_in_quarantine_and_are_indexed_when_it_comes
 def build(warehouse: Warehouse, variant: str, *, retry_quarantined: bool = False):  # type: ignore[no-untyped-def]
     settings = build_settings(decryption_key_ids=list_key_ids(), retry_quarantined=retry_quarantined)
     return build_indexes(warehouse, open_variant(variant), settings)
+
+
+def advice(warehouse: Warehouse) -> set[str]:
+    """What `archive_problems` says is to be done."""
+    warehouse.register()
+    register_functions(warehouse.spark)
+    problems = warehouse.spark.table("coldlog.archive_problems")
+    return {row["advice"] for row in problems.where("severity = 'error'").collect()}
 
 
 def require_no_secret(location: Path, variant: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from coldlog.errors import UsageError
 from coldlog.operations.maintain import drop_deleted, maintain_table, maintain_tables
 from coldlog.settings import MaintenanceSettings
 from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
@@ -70,23 +73,46 @@ def test_small_files_become_few_and_every_row_stays(spark: SparkSession, archive
     assert table_contents(built) == before
 
 
+def _age(spark: SparkSession, table: Path, days: int) -> None:
+    """As if everything of the table had been written, and taken out of it, so long ago."""
+    earlier_ms = days * 24 * 3_600_000
+
+    def earlier(told: re.Match[str]) -> str:
+        return f"{told[1]}{int(told[2]) - earlier_ms}"
+
+    for path in table.rglob("*"):
+        if path.suffix == ".json":
+            text = path.read_text(encoding="utf-8")
+            path.write_text(re.sub(r'("deletionTimestamp":|"timestamp":)(\d+)', earlier, text), encoding="utf-8")
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    for path in table.rglob("*"):
+        then = path.stat().st_mtime - earlier_ms / 1000
+        os.utime(path, (then, then))
+    jvm = spark._jvm
+    assert jvm is not None
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
 def test_files_older_than_the_retention_go_and_are_told(spark: SparkSession, archive: Path, warehouse: Path) -> None:
     built = run_pipeline(spark, archive, warehouse, settings=build_settings(max_bytes_per_commit=200 << 10))
     before = built.read(OFFSET_INDEX).count()
-    maintain_table(built, OFFSET_INDEX, SETTINGS)
+    spark.sql(f"OPTIMIZE {built.identifier(OFFSET_INDEX)}")
     files = list((warehouse / OFFSET_INDEX.name).glob("*.parquet"))
-    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    try:
-        # As if a week had gone by.
-        week_later = MaintenanceSettings(deleted_after_hours=168, vacuum_after_hours=0)
-        maintained = maintain_table(built, OFFSET_INDEX, week_later)
-    finally:
-        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    _age(spark, warehouse / OFFSET_INDEX.name, days=10)
+    longer = MaintenanceSettings(deleted_after_hours=168, vacuum_after_hours=14 * 24)
+    assert maintain_table(built, OFFSET_INDEX, longer).removed_files == 0
+    maintained = maintain_table(built, OFFSET_INDEX, SETTINGS)
     (left,) = (warehouse / OFFSET_INDEX.name).glob("*.parquet")
     assert maintained.removed_files == len(files) - 1 > 1
     assert maintained.removed_bytes > 1000
     assert left in files
     assert built.read(OFFSET_INDEX).count() == before
+
+
+def test_rows_may_not_be_dropped_by_a_past_that_is_not_kept(spark: SparkSession, warehouse: Path) -> None:
+    settings = MaintenanceSettings(deleted_after_hours=200, vacuum_after_hours=199)
+    with pytest.raises(UsageError, match="deleted_after_hours=200 reaches back behind .*vacuum_after_hours=199"):
+        maintain_tables(Warehouse(spark=spark, uri=str(warehouse)), settings)
 
 
 def test_a_vacuum_takes_no_more_tasks_than_there_are_cores_to_list_a_folder(
@@ -126,16 +152,21 @@ def test_index_rows_of_segments_that_are_gone_long_ago_are_dropped(
     now_ms = time.time_ns() // 1_000_000
     assert drop_deleted(built, now_ms - _WEEK_MS) == 0
     assert _segments_of(built, segment_id)
-    assert drop_deleted(built, now_ms) == 1
+    # The version of a week ago is older than that, as versions are.
+    _age(spark, warehouse / SEGMENTS.name, days=8)
+    also, another = _delete_first_segment(archive)
+    run_pipeline(spark, archive, warehouse)
+    assert drop_deleted(built, now_ms - _WEEK_MS) == 1
     assert not _segments_of(built, segment_id)
-    assert drop_deleted(built, now_ms) == 0
+    assert _segments_of(built, another), "it has only just gone"
+    assert drop_deleted(built, now_ms - _WEEK_MS) == 0
     gone = built.read(SEGMENTS).where(f"segment_id = '{segment_id}'").collect()
     assert [(row["index_status"], row["build_number"]) for row in gone] == [("gone", None)]
     # A run finds nothing to do; and should the segment come back, it is indexed again.
     unchanged = table_contents(built)
     run_pipeline(spark, archive, warehouse)
     assert table_contents(built) == unchanged
-    for path, content in files.items():
+    for path, content in (files | also).items():
         path.write_bytes(content)
     run_pipeline(spark, archive, warehouse)
     back = table_contents(built, without=(*BUILD_NUMBERS, "log_modified_ms"))

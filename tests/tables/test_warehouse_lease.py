@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.errors import RetriableError, UsageError
+from coldlog.operations.maintain import maintain_table
+from coldlog.settings import MaintenanceSettings
 from coldlog.tables.job_runs import JOB_RUNS
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.warehouse import Warehouse
@@ -64,6 +66,27 @@ def test_a_writer_that_was_paused_for_longer_than_its_lease_goes_no_further(buck
     lease.require()
     clock[0] += 2
     with pytest.raises(LeaseLostError, match="not renewed for 60 s"):
+        lease.require()
+
+
+def test_a_renewal_that_the_store_refuses_is_tried_again_and_told_where_none_succeeds(
+    bucket: Bucket, s3_proxy: S3Proxy
+) -> None:
+    clock = [100.0]
+    lease = _take(bucket, monotonic=lambda: clock[0])
+    s3_proxy.strikes = lambda request: request.method == "PUT"
+    s3_proxy.faults = [Fault(status=403, code="AccessDenied")]
+    clock[0] += 50
+    lease.renew()
+    lease.require()
+    # The next turn is in time.
+    lease.renew()
+    clock[0] += 50
+    lease.require()
+    s3_proxy.faults = [Fault(status=400, code="ExpiredToken")]
+    lease.renew()
+    clock[0] += 11
+    with pytest.raises(LeaseLostError, match=r"not renewed for 60 s \(.*have expired .ExpiredToken."):
         lease.require()
 
 
@@ -141,6 +164,20 @@ def test_a_store_that_is_down_may_be_tried_again(bucket: Bucket, monkeypatch: py
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(RetriableError, match="got no answer"):
         _take(bucket)
+
+
+def test_maintenance_whose_lease_has_ended_stops_before_the_next_table(
+    spark: SparkSession, bucket: Bucket, tmp_path: Path
+) -> None:
+    clock = [0.0]
+    warehouse = _open(spark, tmp_path, _take(bucket, monotonic=lambda: clock[0]))
+    settings = MaintenanceSettings()
+    maintain_table(warehouse, JOB_RUNS, settings)
+    clock[0] += 61
+    before = len(list((tmp_path / LOG_START_OFFSETS.name / "_delta_log").iterdir()))
+    with pytest.raises(LeaseLostError, match="not renewed for 60 s"):
+        maintain_table(warehouse, LOG_START_OFFSETS, settings)
+    assert len(list((tmp_path / LOG_START_OFFSETS.name / "_delta_log").iterdir())) == before
 
 
 def _open(spark: SparkSession, location: Path, lease: WarehouseLease) -> Warehouse:

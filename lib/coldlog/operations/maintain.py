@@ -37,6 +37,7 @@ from coldlog.tables.warehouse import Warehouse
 
 _HOUR_MS = 3_600_000
 _VACUUM_LOGGING = "spark.databricks.delta.vacuum.logging.enabled"
+_RETENTION, _DELTAS_RETENTION_HOURS = "delta.deletedFileRetentionDuration", 168
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 
 
@@ -64,7 +65,15 @@ class MaintenanceSummary:
 def maintain_tables(
     warehouse: Warehouse, settings: MaintenanceSettings, *, now_ms: int | None = None
 ) -> MaintenanceSummary:
-    """Drops, compacts, vacuums and checkpoints, table by table; cut anywhere, the next run goes on."""
+    """Drops, compacts, vacuums and checkpoints, table by table; cut anywhere, the next run goes on.
+
+    A `UsageError` where what was gone long enough ago could not be asked, because VACUUM has removed it.
+    """
+    if settings.deleted_after_hours > settings.vacuum_after_hours:
+        raise UsageError(
+            f"maintenance.deleted_after_hours={settings.deleted_after_hours} reaches back behind what "
+            f"maintenance.vacuum_after_hours={settings.vacuum_after_hours} keeps; make it no larger"
+        )
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     dropped = drop_deleted(warehouse, now - settings.deleted_after_hours * _HOUR_MS)
     tables = tuple(maintain_table(warehouse, table, settings) for table in ALL_TABLES)
@@ -115,11 +124,14 @@ def _read_past(warehouse: Warehouse, moment_ms: int) -> Warehouse | None:
 def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: MaintenanceSettings) -> TableMaintenance:
     """Compacts, vacuums and checkpoints one table."""
     spark, name = warehouse.spark, warehouse.identifier(table)
-    files_before, bytes_before = _size(_log(warehouse, table))
+    log = _log(warehouse, table)
+    files_before, bytes_before = _size(log)
+    _keep_files(warehouse, table, log, settings.vacuum_after_hours)
     if files_before > 1:
-        spark.sql(f"OPTIMIZE {name}")
-    with _vacuum_options(warehouse):
-        spark.sql(f"VACUUM {name} RETAIN {int(settings.vacuum_after_hours)} HOURS")
+        with warehouse.commits():
+            spark.sql(f"OPTIMIZE {name}")
+    with warehouse.commits(), _vacuum_options(warehouse):
+        spark.sql(f"VACUUM {name}")
     log = _log(warehouse, table)
     removed_files, removed_bytes = _vacuumed(log)
     log.create_checkpoint()
@@ -134,6 +146,18 @@ def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: Maint
         removed_files=removed_files,
         removed_bytes=removed_bytes,
     )
+
+
+def _keep_files(warehouse: Warehouse, table: TableDefinition, log: DeltaTable, hours: int) -> None:
+    """Says in the table itself how long files of older versions stay: VACUUM goes by that, whatever it is told, and so
+    does who writes checkpoints, which forget by then which files these are."""
+    kept = log.metadata().configuration.get(_RETENTION, f"interval {_DELTAS_RETENTION_HOURS} hours")
+    wanted = f"interval {int(hours)} hours"
+    if kept != wanted:
+        with warehouse.commits():
+            warehouse.spark.sql(
+                f"ALTER TABLE {warehouse.identifier(table)} SET TBLPROPERTIES ('{_RETENTION}' = '{wanted}')"
+            )
 
 
 def _log(warehouse: Warehouse, table: TableDefinition) -> DeltaTable:

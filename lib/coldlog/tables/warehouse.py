@@ -55,7 +55,7 @@ class Warehouse:
     uri: str
     as_of: str | None = None
     lease: WarehouseLease | None = None
-    _commits: RLock = field(default_factory=RLock, init=False, repr=False, compare=False)
+    _lock: RLock = field(default_factory=RLock, init=False, repr=False, compare=False)
     _versions: dict[str, int | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _moments: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -84,7 +84,7 @@ class Warehouse:
             raise UsageError(f"a warehouse as of {self.as_of} is only read; unset warehouse.as_of to write to it")
 
     @contextmanager
-    def _committing(self) -> Iterator[None]:
+    def commits(self) -> Iterator[None]:
         """Around one commit: it is this lease's, or it is not made."""
         self._refuse_writing()
         lease = self.lease
@@ -92,7 +92,7 @@ class Warehouse:
             yield
             return
         # The identifier is the session's while the commit is made, so that commits are made one by one.
-        with self._commits:
+        with self._lock:
             lease.require()
             identifier = {"txnAppId": APPLICATION, "txnVersion": str(lease.next_version())}
             for key, value in identifier.items():
@@ -199,7 +199,7 @@ class Warehouse:
         return self.spark.createDataFrame(arrow)
 
     def append(self, table: TableDefinition, rows: DataFrame) -> None:
-        with self._committing(), self._encodings(table):
+        with self.commits(), self._encodings(table):
             rows.select(*table.column_names).write.format("delta").mode("append").save(self.location(table))
 
     @contextmanager
@@ -234,7 +234,7 @@ class Warehouse:
         changes = ", ".join(f"t.{name} = s.{name}" for name in names if name not in table.key)
         delete = f"WHEN MATCHED AND s.{remove} THEN DELETE" if remove else ""
         insert = "" if update else "WHEN NOT MATCHED THEN INSERT *"
-        with self._committing():
+        with self.commits():
             self.spark.sql(
                 f"MERGE INTO {self.identifier(table)} t USING {source} s ON {on} {delete} "
                 f"WHEN MATCHED THEN UPDATE SET {changes} {insert}"
@@ -248,7 +248,7 @@ class Warehouse:
         for name, value in key.items():
             is_row = is_row & (F.col(name) == F.lit(value))
         changes: dict[str, str | Column] = {name: F.lit(value).cast(types[name]) for name, value in values.items()}
-        with self._committing():
+        with self.commits():
             DeltaTable.forPath(self.spark, self.location(table)).update(is_row, changes)
 
     def delete_keys(self, table: TableDefinition, keys: DataFrame) -> None:
@@ -263,7 +263,7 @@ class Warehouse:
         source = f"coldlog_stale_{table.name}"
         rows.createOrReplaceTempView(source)
         on = " AND ".join(f"t.{name} = s.{name}" for name in rows.columns)
-        with self._committing():
+        with self.commits():
             self.spark.sql(f"MERGE INTO {self.identifier(table)} t USING {source} s ON {on} WHEN MATCHED THEN DELETE")
         self.spark.catalog.dropTempView(source)
 
@@ -274,7 +274,7 @@ class Warehouse:
         """
         left = self.read(table).where(F.col("build_number") > F.lit(build_number))
         if left.head(1):
-            with self._committing():
+            with self.commits():
                 self.spark.sql(f"DELETE FROM {self.identifier(table)} WHERE build_number > {int(build_number)}")
 
     def register(self) -> None:

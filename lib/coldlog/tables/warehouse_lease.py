@@ -79,6 +79,7 @@ class WarehouseLease:
     _monotonic: Callable[[], float]
     _renewed_s: float
     _commits: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _refusal: ColdlogError | None = None
 
     @property
     def first_version(self) -> int:
@@ -92,7 +93,8 @@ class WarehouseLease:
     def require(self) -> None:
         """Refuses to go on when the lease may have ended by now."""
         if self._monotonic() - self._renewed_s > self.ttl_s:
-            raise self._lost(f"its lease {self.number} was not renewed for {self.ttl_s:.0f} s")
+            why = "" if self._refusal is None else f" ({self._refusal})"
+            raise self._lost(f"its lease {self.number} was not renewed for {self.ttl_s:.0f} s{why}")
 
     def confirm(self) -> None:
         """Asks the store whether this lease is still the newest."""
@@ -101,10 +103,17 @@ class WarehouseLease:
             raise self._lost(f"its lease {self.number} was taken over by lease {newest.number if newest else 'none'}")
 
     def renew(self) -> None:
-        """Puts the lease's object again; to be called more often than every `ttl_s`."""
+        """Puts the lease's object again; to be called more often than every `ttl_s`. What the store says to a turn that
+        fails is told by `require`, if none succeeds in time."""
         asked_s = self._monotonic()
-        self._store.put(self.number, _HELD)
-        self._renewed_s = asked_s
+        try:
+            self._store.put(self.number, _HELD)
+        except ColdlogError as failed:
+            self._refusal = failed
+            # Credentials may have been put in place of those that ended.
+            self._store.open_anew()
+            return
+        self._renewed_s, self._refusal = asked_s, None
 
     def release(self, *, is_finished: bool) -> None:
         """Lets others write at once; `is_finished`: no commit is on its way."""
@@ -122,11 +131,7 @@ def holding_lease(uri: str, bucket: str, prefix: str, *, ttl_s: float = DEFAULT_
 
     def renew() -> None:
         while not ended.wait(ttl_s / 4):
-            try:
-                lease.renew()
-            except RetriableError:
-                # The next turn tries again; when none succeeds in time, `require` refuses the next write.
-                continue
+            lease.renew()
 
     thread = threading.Thread(target=renew, name="coldlog-lease", daemon=True)
     thread.start()
@@ -138,7 +143,7 @@ def holding_lease(uri: str, bucket: str, prefix: str, *, ttl_s: float = DEFAULT_
         ended.set()
         thread.join()
         # What is done is done: a lease that cannot be released now ends by itself.
-        with suppress(RetriableError):
+        with suppress(ColdlogError):
             lease.release(is_finished=is_finished)
 
 
@@ -181,6 +186,11 @@ class _LeaseStore:
         self._bucket, self._folder, self._uri = bucket, folder, uri
         self._holder = f"{socket.gethostname()}, process {os.getpid()}, {uuid.uuid4().hex[:8]}"
         self._client = create_s3_client()
+
+    def open_anew(self) -> None:
+        """With the credentials that there are now."""
+        with suppress(ColdlogError):
+            self._client = create_s3_client()
 
     def find_newest(self) -> _Newest | None:
         """The lease with the highest number."""

@@ -32,7 +32,16 @@ FROM (
          if(q.expected = '', 'bytes as their format promises', q.expected),
          concat(q.message, ' in ', q.object_name, if(q.position < 0, '', concat(' at byte ', q.position)),
                 if(q.found = '', '', concat(': ', q.found))),
-         'restore the object; the next run reads it again',
+         CASE
+           WHEN q.topic = '__remote_log_metadata' THEN 'restore the object; the next run reads it again'
+           WHEN q.reason = 'object_unreadable'
+             THEN 'permit reading the object, or bring it back from cold storage; then run with build.retry_quarantined=true'
+           WHEN q.reason = 'decryption_key_missing'
+             THEN 'name the file of this key in COLDLOG_DECRYPTION_KEYS; the next run reads the segment again'
+           WHEN q.reason = 'decryption_failed'
+             THEN 'name the right key, or restore the object; then run with build.retry_quarantined=true'
+           ELSE 'restore the object; a log that was written anew is read again by the next run, anything with build.retry_quarantined=true'
+         END,
          q.first_seen_ms
   FROM coldlog.quarantine q
   LEFT JOIN (
