@@ -45,8 +45,8 @@ def noted_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]:
         raise
     finally:
         ended = {"finished_ms": _now_ms(), "outcome": outcome.value, "error": error or None}
-        told = ended | {"summary": json.dumps(summary, sort_keys=True)}
-        warehouse.update_row(JOB_RUNS, {"run_id": row["run_id"]}, told)
+        complete = row | ended | {"summary": json.dumps(summary, sort_keys=True)}
+        warehouse.merge(JOB_RUNS, warehouse.local(JOB_RUNS, [complete]))
 
 
 def mark_killed_runs(warehouse: Warehouse) -> int:

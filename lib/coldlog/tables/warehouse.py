@@ -11,7 +11,7 @@ whose lease was taken over is not made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from threading import RLock
 import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
@@ -240,16 +240,6 @@ class Warehouse:
                 f"WHEN MATCHED THEN UPDATE SET {changes} {insert}"
             )
         self.spark.catalog.dropTempView(source)
-
-    def update_row(self, table: TableDefinition, key: Mapping[str, object], values: Mapping[str, object]) -> None:
-        """Sets columns of the row with this key; a merge of one row does the same and takes twice as long."""
-        types = table.column_types
-        is_row = F.lit(True)
-        for name, value in key.items():
-            is_row = is_row & (F.col(name) == F.lit(value))
-        changes: dict[str, str | Column] = {name: F.lit(value).cast(types[name]) for name, value in values.items()}
-        with self.commits():
-            DeltaTable.forPath(self.spark, self.location(table)).update(is_row, changes)
 
     def delete_keys(self, table: TableDefinition, keys: DataFrame) -> None:
         """Removes the rows whose key is in `keys`."""
