@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 import environment
 
-_INHERITED = ("PATH", "HOME", "JAVA_HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH")
+_INHERITED = ("PATH", "HOME", "JAVA_HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "SPARK_SUBMIT_OPTS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
