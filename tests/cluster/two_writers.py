@@ -19,9 +19,10 @@ from coldlog.settings_sources import load_settings
 
 
 def main(table: str, name: str, rounds: int) -> None:
-    settings = load_settings(
-        "local", [f"warehouse.uri={table}", "spark.driver.memory=1g", "spark.sql.shuffle.partitions=1"]
-    )
+    # See tests/planning.py: of a hundred small statements most of the time goes into planning again and compiling.
+    planning = ("adaptive.enabled=false", "codegen.wholeStage=false", "codegen.factoryMode=NO_CODEGEN")
+    options = ("driver.memory=1g", "sql.shuffle.partitions=1", *(f"sql.{each}" for each in planning))
+    settings = load_settings("local", [f"warehouse.uri={table}", *(f"spark.{each}" for each in options)])
     spark = spark_session(settings, app_name=name)
     location = table.replace("s3://", "s3a://")
     met = 0
