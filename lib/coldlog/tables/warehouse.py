@@ -85,7 +85,10 @@ class Warehouse:
 
     @contextmanager
     def commits(self) -> Iterator[None]:
-        """Around one commit: it is this lease's, or it is not made."""
+        """Around one commit: it is this lease's, or it is not made.
+
+        Of OPTIMIZE and VACUUM, which carry no identifier, the lease is looked at before and behind them.
+        """
         self._refuse_writing()
         lease = self.lease
         if lease is None:
