@@ -28,7 +28,7 @@ from coldlog.model.states import IndexStatus
 from coldlog.operations.build_plan import SegmentWork, plan_commits, plan_tasks
 from coldlog.operations.encoded_rows import ENCODED_DDL, OUTCOME, decode_pieces, read_payloads
 from coldlog.operations.segment_build import OUTCOME_SCHEMA, BuildOptions, OutcomeKind, build_segments
-from coldlog.operations.serving_plan import plan_serving, segment_rows
+from coldlog.operations.serving_plan import ServingPlan
 from coldlog.operations.superseded_builds import remove_superseded
 from coldlog.tables.catalog import INDEX_TABLES
 from coldlog.tables.definition import TableDefinition
@@ -103,19 +103,24 @@ def build_indexes(
     layout: ArchiveLayout,
     settings: BuildSettings,
     report: Callable[[str], None] = lambda _: None,
+    plan: ServingPlan | None = None,
 ) -> BuildSummary:
-    """Indexes every pending segment, then counts anew those that a log start offset cuts.
+    """Indexes every pending segment, then counts anew those that a log start offset cuts. `plan` holds at the end.
 
     Segments whose bytes are wrong go to `quarantine` and the run goes on; it fails at its end (`ColdlogError`) when
     there is more than one and their share is above `max_quarantined_share`, and (`RetriableError`) when the store
     could not be read for some.
     """
-    published = _remove_leftovers(warehouse)
-    summary = BuildSummary(last_build_number=published)
-    pending = _pending_work(warehouse, settings, is_mirror=layout.is_mirror)
+    if plan is None:
+        with ServingPlan(warehouse) as plan:
+            return build_indexes(warehouse, layout, settings, report, plan)
+    found = _survey(warehouse)
+    _remove_leftovers(warehouse, found)
+    summary = BuildSummary(last_build_number=found.last_build_number)
+    pending = _pending_work(warehouse, settings, found, is_mirror=layout.is_mirror)
     _run_commits(warehouse, layout, settings, pending, summary, report)
     indexed_count = summary.indexed_count
-    recounted = _recount_work(warehouse, is_mirror=layout.is_mirror)
+    recounted = _recount_work(warehouse, plan, is_mirror=layout.is_mirror)
     _run_commits(warehouse, layout, settings, recounted, summary, report)
     summary.recounted_count = summary.indexed_count - indexed_count
     summary.indexed_count = indexed_count
@@ -125,24 +130,48 @@ def build_indexes(
 
 def last_build_number(warehouse: Warehouse) -> int:
     """The number of the last build that was published; 0 before the first."""
-    row = warehouse.read(SEGMENTS).agg(F.max("build_number")).head()
-    return (row[0] if row else None) or 0
+    return _survey(warehouse).last_build_number
 
 
-def _remove_leftovers(warehouse: Warehouse) -> int:
-    """Rows of builds that were never published, and of builds that a later one has replaced; returns the number of the
-    last that was."""
-    published = last_build_number(warehouse)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Survey:
+    """What `segments` asks of a build, in one look."""
+
+    last_build_number: int
+    pending_count: int
+    quarantined_count: int
+    superseded_count: int
+
+
+def _survey(warehouse: Warehouse) -> _Survey:
+    counts = warehouse.read(SEGMENTS).agg(
+        F.coalesce(F.max("build_number"), F.lit(0)).alias("last_build_number"),
+        F.count_if(F.col("index_status") == IndexStatus.PENDING.value).alias("pending_count"),
+        F.count_if(F.col("index_status") == IndexStatus.QUARANTINED.value).alias("quarantined_count"),
+        F.count("superseded_build_numbers").alias("superseded_count"),
+    )
+    return _Survey(**counts.collect()[0].asDict())
+
+
+def _remove_leftovers(warehouse: Warehouse, found: _Survey) -> None:
+    """Rows of builds that were never published, and of builds that a later one has replaced."""
     with ThreadPoolExecutor(len(INDEX_TABLES) + 1) as looks:  # each is a short job that mostly waits
-        superseded = looks.submit(remove_superseded, warehouse)
-        for removed in [looks.submit(warehouse.delete_build_after, table, published) for table in INDEX_TABLES]:
+        removals = [
+            looks.submit(warehouse.delete_build_after, table, found.last_build_number) for table in INDEX_TABLES
+        ]
+        if found.superseded_count:
+            removals.append(looks.submit(remove_superseded, warehouse))
+        for removed in removals:
             removed.result()
-        superseded.result()
-    return published
 
 
-def _pending_work(warehouse: Warehouse, settings: BuildSettings, *, is_mirror: bool) -> list[SegmentWork]:
+def _pending_work(
+    warehouse: Warehouse, settings: BuildSettings, found: _Survey, *, is_mirror: bool
+) -> list[SegmentWork]:
     """Segments to index, counted from the log start offset where their names say that it lies inside them."""
+    tries_quarantined = settings.retry_quarantined or settings.decryption_key_ids
+    if not (found.pending_count or (tries_quarantined and found.quarantined_count)):
+        return []
     is_wanted = F.col("index_status") == IndexStatus.PENDING.value
     is_quarantined = F.col("index_status") == IndexStatus.QUARANTINED.value
     segments = warehouse.read(SEGMENTS)
@@ -151,8 +180,6 @@ def _pending_work(warehouse: Warehouse, settings: BuildSettings, *, is_mirror: b
     elif settings.decryption_key_ids:
         segments = segments.join(_unlocked(warehouse, settings.decryption_key_ids), list(SEGMENTS.key), "left")
         is_wanted = is_wanted | (is_quarantined & F.col("is_unlocked").isNotNull())
-    if not segments.where(is_wanted).head(1):
-        return []
     segments = segments.withColumn("is_last", _is_last() if is_mirror else F.lit(False))
     in_order = Window.partitionBy("topic", "partition", "topic_id").orderBy("start_offset", "segment_id")
     next_start = F.lead("start_offset").over(in_order)
@@ -172,18 +199,18 @@ def _unlocked(warehouse: Warehouse, key_ids: frozenset[str]) -> DataFrame:
     return locked.select(*SEGMENTS.key, F.lit(True).alias("is_unlocked"))
 
 
-def _recount_work(warehouse: Warehouse, *, is_mirror: bool) -> list[SegmentWork]:
-    """Indexed segments that serve from another offset than the one they were counted from."""
-    plan = plan_serving(warehouse)
-    try:
-        uncounted = segment_rows(plan).where(F.col("must_count_from").isNotNull())
-        if not uncounted.head(1):
-            return []
-        from_offsets = uncounted.select(*SEGMENTS.key, F.col("must_count_from").alias("count_from_offset"))
-        segments = warehouse.read(SEGMENTS).withColumn("is_last", _is_last() if is_mirror else F.lit(False))
-        return _work_of(segments.join(from_offsets, list(SEGMENTS.key), "inner"))
-    finally:
-        plan.unpersist()
+def _recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: bool) -> list[SegmentWork]:
+    """Indexed segments that serve from another offset than the one they were counted from; `plan` is forgotten if there
+    are any."""
+    plan.forget()
+    if not plan.totals.uncounted_segment_count:
+        return []
+    uncounted = plan.segments.where(F.col("must_count_from").isNotNull())
+    from_offsets = uncounted.select(*SEGMENTS.key, F.col("must_count_from").alias("count_from_offset"))
+    segments = warehouse.read(SEGMENTS).withColumn("is_last", _is_last() if is_mirror else F.lit(False))
+    work = _work_of(segments.join(from_offsets, list(SEGMENTS.key), "inner"))
+    plan.forget()
+    return work
 
 
 def _is_last() -> Column:
@@ -199,8 +226,8 @@ def _work_of(segments: DataFrame) -> list[SegmentWork]:
         *SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "superseded_build_numbers",
         "count_from_offset", "announced_size_bytes", "announced_end_offset", "is_last",
     )  # fmt: skip
-    ordered = segments.select(*columns).orderBy(*SEGMENTS.key)
-    return [SegmentWork.from_row(row) for row in ordered.toArrow().to_pylist()]
+    ordered = segments.select(*columns).toArrow().sort_by([(name, "ascending") for name in SEGMENTS.key])
+    return [SegmentWork.from_row(row) for row in ordered.to_pylist()]
 
 
 def _run_commits(

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from coldlog.errors import UsageError
-from coldlog.operations.serving_plan import SERVED_COLUMNS, partition_rows, plan_serving, segment_rows
+from coldlog.operations.serving_plan import SERVED_COLUMNS, ServingPlan
 from coldlog.operations.superseded_builds import remove_superseded
 from coldlog.operations.txn_segments import publish_txn_segments
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.txn_segments import TXN_SEGMENTS
 from coldlog.tables.warehouse import Warehouse
 
 
@@ -34,46 +32,46 @@ class MaterializeSummary:
     gap_count: int
 
 
-def materialize_metadata(warehouse: Warehouse) -> MaterializeSummary:
-    """Brings the served ranges and `partition_metadata` to what the indexed segments and log start offsets say.
+def materialize_metadata(warehouse: Warehouse, plan: ServingPlan | None = None) -> MaterializeSummary:
+    """Brings the served ranges and `partition_metadata` to what the indexed segments and log start offsets say: to
+    `plan`, if one was made since they changed.
 
     A segment that must be counted anew from a log start offset first is a `UsageError`: build_indexes does that.
     """
-    plan = plan_serving(warehouse)
-    try:
-        changes = segment_rows(plan)
-        uncounted_count, changed_segment_count = changes.agg(
-            F.count("must_count_from"), F.count_if(F.col("is_changed"))
-        ).collect()[0]
-        if uncounted_count:
-            raise UsageError(
-                f"{uncounted_count} segments hold a log start offset that their index was not counted from; "
-                "run build_indexes first"
-            )
-        if changed_segment_count:
-            warehouse.merge(SEGMENTS, changes.where("is_changed"), update=SERVED_COLUMNS)
+    if plan is None:
+        with ServingPlan(warehouse) as plan:
+            return materialize_metadata(warehouse, plan)
+    totals = plan.totals
+    if totals.uncounted_segment_count:
+        raise UsageError(
+            f"{totals.uncounted_segment_count} segments hold a log start offset that their index was not counted from; "
+            "run build_indexes first"
+        )
+    if totals.changed_segment_count:
+        warehouse.merge(SEGMENTS, plan.segments.where("is_changed"), update=SERVED_COLUMNS)
+    if totals.may_hold_aborts or not warehouse.is_known_empty(TXN_SEGMENTS):
         publish_txn_segments(warehouse)
-        summary = _publish_partitions(warehouse, partition_rows(plan), changed_segment_count)
-        if changed_segment_count:
-            remove_superseded(warehouse)
-        return summary
-    finally:
-        plan.unpersist()
+    changed_partition_count = _publish_partitions(warehouse, plan)
+    if totals.changed_segment_count and totals.superseded_segment_count:
+        remove_superseded(warehouse)
+    return MaterializeSummary(
+        changed_segment_count=totals.changed_segment_count,
+        changed_partition_count=changed_partition_count,
+        partition_count=totals.partition_count,
+        served_segment_count=totals.served_segment_count,
+        gap_count=totals.gap_count,
+    )
 
 
-def _publish_partitions(warehouse: Warehouse, wanted: DataFrame, changed_segment_count: int) -> MaterializeSummary:
-    changed = wanted.subtract(warehouse.read(PARTITION_METADATA)).persist()
+def _publish_partitions(warehouse: Warehouse, plan: ServingPlan) -> int:
+    """How many rows changed."""
+    if warehouse.is_known_empty(PARTITION_METADATA):
+        if plan.totals.partition_count:
+            warehouse.append(PARTITION_METADATA, plan.partitions)
+        return plan.totals.partition_count
+    changed = plan.partitions.subtract(warehouse.read(PARTITION_METADATA)).persist()
     changed_count = changed.count()
     if changed_count:
         warehouse.merge(PARTITION_METADATA, changed)
     changed.unpersist()
-    partition_count, served_count, gap_count = wanted.agg(
-        F.count("*"), F.coalesce(F.sum("served_segment_count"), F.lit(0)), F.coalesce(F.sum("gap_count"), F.lit(0))
-    ).collect()[0]
-    return MaterializeSummary(
-        changed_segment_count=changed_segment_count,
-        changed_partition_count=changed_count,
-        partition_count=partition_count,
-        served_segment_count=served_count,
-        gap_count=gap_count,
-    )
+    return changed_count

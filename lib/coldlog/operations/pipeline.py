@@ -37,6 +37,7 @@ from coldlog.operations.reconcile import ReconcileSummary, reconcile
 from coldlog.operations.run_log import noted_run
 from coldlog.operations.scan import scan_segments
 from coldlog.operations.segment_build import BuildOptions
+from coldlog.operations.serving_plan import ServingPlan
 from coldlog.operations.show import (
     show_errors,
     show_lookups,
@@ -67,14 +68,14 @@ def scan(job: Job) -> None:
 
 def build(job: Job) -> None:
     """build_indexes: index what is pending."""
-    with _writing(job, "build_indexes") as (warehouse, run):
-        run.update(_build(job, warehouse, layout_opener(job.settings)()))
+    with _writing(job, "build_indexes") as (warehouse, run), ServingPlan(warehouse) as plan:
+        run.update(_build(job, warehouse, layout_opener(job.settings)(), plan))
 
 
 def materialize(job: Job) -> None:
     """materialize_metadata: publish."""
-    with _writing(job, "materialize_metadata") as (warehouse, run):
-        run.update(_materialize(job, warehouse))
+    with _writing(job, "materialize_metadata") as (warehouse, run), ServingPlan(warehouse) as plan:
+        run.update(_materialize(job, warehouse, plan))
 
 
 def reconcile_archive(job: Job) -> int:
@@ -114,11 +115,12 @@ def run_pipeline(job: Job) -> None:
         run["metadata"] = _read_metadata(job, warehouse)
         run["scan"] = _scan(job, warehouse, layout)
         failure = None
-        try:
-            run["build"] = _build(job, warehouse, layout)
-        except ColdlogError as failed:  # what was indexed before it failed is published all the same
-            failure = failed
-        run["materialize"] = _materialize(job, warehouse)
+        with ServingPlan(warehouse) as plan:
+            try:
+                run["build"] = _build(job, warehouse, layout, plan)
+            except ColdlogError as failed:  # what was indexed before it failed is published all the same
+                failure = failed
+            run["materialize"] = _materialize(job, warehouse, plan)
         discrepancies = _reconcile(job, warehouse)
         run["reconcile"] = dataclasses.asdict(discrepancies)
         show_partitions(job, warehouse)
@@ -262,9 +264,9 @@ def build_settings(job: Job) -> BuildSettings:
     )
 
 
-def _build(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, object]:
+def _build(job: Job, warehouse: Warehouse, layout: ArchiveLayout, plan: ServingPlan) -> dict[str, object]:
     with job.console.stage("build") as stage:
-        summary = build_indexes(warehouse, layout, build_settings(job), job.console.note)
+        summary = build_indexes(warehouse, layout, build_settings(job), job.console.note, plan)
         for fact in _build_facts(summary):
             stage.add(fact)
     return dataclasses.asdict(summary)
@@ -284,9 +286,9 @@ def _build_facts(summary: BuildSummary) -> Iterator[str]:
         yield f"{summary.quarantined_count} quarantined ({reasons})"
 
 
-def _materialize(job: Job, warehouse: Warehouse) -> dict[str, object]:
+def _materialize(job: Job, warehouse: Warehouse, plan: ServingPlan) -> dict[str, object]:
     with job.console.stage("materialize") as stage:
-        summary = materialize_metadata(warehouse)
+        summary = materialize_metadata(warehouse, plan)
         stage.add(counted(summary.partition_count, "partition"), f"{summary.served_segment_count:,} segments served")
         stage.add(
             f"{summary.changed_segment_count} segment rows and {summary.changed_partition_count} partition rows changed"

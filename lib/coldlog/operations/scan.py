@@ -59,10 +59,12 @@ def scan_segments(warehouse: Warehouse, layout: ArchiveLayout, *, accept_replace
         expected = _expected(listed_segments, announced_segments(warehouse))
         differences = _differences(expected, warehouse.read(SEGMENTS), is_mirror=layout.is_mirror).persist()
         counts = {row["change"]: row["count"] for row in differences.groupBy("change").count().collect()}
-        totals = listed_segments.agg(
-            F.count("*").alias("segments"),
-            F.sum(F.expr(_LOG_OBJECT_BYTES)).alias("bytes"),
-            F.count_if(F.size("missing_kinds") > 0).alias("incomplete"),
+        is_segment = F.col("unrecognized_name").isNull()
+        totals = listed.agg(
+            F.count_if(is_segment).alias("segments"),
+            F.sum(F.when(is_segment, F.expr(_LOG_OBJECT_BYTES))).alias("bytes"),
+            F.count_if(is_segment & (F.size("missing_kinds") > 0)).alias("incomplete"),
+            F.count("unrecognized_name").alias("unrecognized"),
         ).collect()[0]
         if not totals["segments"]:
             _refuse_emptied(warehouse, layout, differences)
@@ -70,7 +72,9 @@ def scan_segments(warehouse: Warehouse, layout: ArchiveLayout, *, accept_replace
             _refuse_replaced(warehouse, layout, listed_segments)
         _write_differences(warehouse, differences, counts)
         differences.unpersist()
-        unrecognized_count = _write_unrecognized(warehouse, listed, directories.unrecognized)
+        unrecognized_count = 0
+        if totals["unrecognized"] or directories.unrecognized or not warehouse.is_known_empty(UNRECOGNIZED_OBJECTS):
+            unrecognized_count = _write_unrecognized(warehouse, listed, directories.unrecognized)
     finally:
         listed.unpersist()
     return ScanSummary(

@@ -2,10 +2,14 @@
 
 Brings `index.partition_plan` to all partitions at once, a group a topic-partition. The plan has a row a segment whose
 served columns are to change or that must be counted anew, and a row a partition. The build asks it for segments to
-count anew from a log start offset, materialize for what to publish.
+count anew from a log start offset, materialize for what to publish; where one follows the other and nothing changed
+in between, both ask the same plan.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -44,6 +48,7 @@ _PLANNED_SCHEMA = pa.schema(
         ("is_changed", pa.bool_()),
         ("is_cut_at_end", pa.bool_()),
         ("must_count_from", pa.int64()),
+        ("superseded_segment_count", pa.int64()),
         *(
             field.with_nullable(True)
             for field in PARTITION_METADATA.arrow_schema
@@ -57,33 +62,94 @@ _READ_COLUMNS = (
     "metadata_max_timestamp_ms",
     "log_modified_ms", "size_bytes", "record_count", "txn_index_empty", "segment_leader_epochs", "was_copied",
     "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs", "event_timestamp_ms",
-    "open_transaction_count", "open_from_offset", *SERVED_COLUMNS,
+    "open_transaction_count", "open_from_offset", "superseded_build_numbers", *SERVED_COLUMNS,
 )  # fmt: skip
 
 
-def plan_serving(warehouse: Warehouse) -> DataFrame:
-    """The plan; a row with a `segment_id` is a segment's, one without a partition's."""
-    planned = _plan(warehouse, {}).persist()
-    cut = planned.where("is_cut_at_end")
-    if not cut.head(1):
-        return planned
-    maxima = _cut_maxima(warehouse, cut)
-    planned.unpersist()
-    return _plan(warehouse, maxima).persist()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTotals:
+    """What a plan comes to, over all partitions."""
+
+    changed_segment_count: int
+    cut_segment_count: int
+    uncounted_segment_count: int
+    partition_count: int
+    served_segment_count: int
+    gap_count: int
+    superseded_segment_count: int
+    may_hold_aborts: bool
+    """A segment is served whose transaction index is not known to be empty."""
 
 
-def segment_rows(plan: DataFrame) -> DataFrame:
-    """The rows of segments."""
-    return plan.where(F.col("segment_id").isNotNull())
+class ServingPlan:
+    """The plan of a warehouse: made when it is first asked for, kept on the executors until `forget` or the end of the
+    `with` block."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+        self._made: tuple[DataFrame, PlanTotals] | None = None
+
+    def __enter__(self) -> ServingPlan:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops the plan: `segments` or `log_start_offsets` are to change."""
+        if self._made is not None:
+            self._made[0].unpersist()
+            self._made = None
+
+    @property
+    def totals(self) -> PlanTotals:
+        return self._make()[1]
+
+    @property
+    def segments(self) -> DataFrame:
+        """The rows of segments."""
+        return self._make()[0].where(F.col("segment_id").isNotNull())
+
+    @property
+    def partitions(self) -> DataFrame:
+        """The rows of partitions, in the columns of `partition_metadata`."""
+        return self._make()[0].where(F.col("segment_id").isNull()).select(*PARTITION_METADATA.column_names)
+
+    def _make(self) -> tuple[DataFrame, PlanTotals]:
+        if self._made is None:
+            planned = _plan(self._warehouse, {}).persist()
+            totals = _totals(planned)
+            if totals.cut_segment_count:
+                maxima = _cut_maxima(self._warehouse, planned.where("is_cut_at_end"))
+                planned.unpersist()
+                planned = _plan(self._warehouse, maxima).persist()
+                totals = _totals(planned)
+            self._made = planned, totals
+        return self._made
 
 
-def partition_rows(plan: DataFrame) -> DataFrame:
-    """The rows of partitions, in the columns of `partition_metadata`."""
-    return plan.where(F.col("segment_id").isNull()).select(*PARTITION_METADATA.column_names)
+def _totals(planned: DataFrame) -> PlanTotals:
+    is_partition = F.col("segment_id").isNull()
+    counts = planned.agg(
+        F.count_if("is_changed").alias("changed_segment_count"),
+        F.count_if("is_cut_at_end").alias("cut_segment_count"),
+        F.count("must_count_from").alias("uncounted_segment_count"),
+        F.count_if(is_partition).alias("partition_count"),
+        *(
+            F.coalesce(F.sum(name), F.lit(0)).alias(name)
+            for name in ("served_segment_count", "gap_count", "superseded_segment_count")
+        ),
+        F.coalesce(F.bool_or(is_partition & ~F.col("txn_index_empty")), F.lit(False)).alias("may_hold_aborts"),
+    )
+    return PlanTotals(**counts.collect()[0].asDict())
 
 
 def _plan(warehouse: Warehouse, cut_maxima: CutMaxima) -> DataFrame:
-    segments = warehouse.read(SEGMENTS).repartition("topic", "partition")
+    # Of one version: what is kept of a table as it is now, Spark makes anew behind every merge into it.
+    stored = warehouse.read(SEGMENTS, warehouse.newest_version(SEGMENTS))
+    segments = stored.repartition("topic", "partition")
     incarnation = Window.partitionBy("topic", "partition", "topic_id")
     segments = segments.select(
         *_READ_COLUMNS,
@@ -92,6 +158,7 @@ def _plan(warehouse: Warehouse, cut_maxima: CutMaxima) -> DataFrame:
     log_starts = F.broadcast(warehouse.read(LOG_START_OFFSETS))
     types = SEGMENTS.column_types | PARTITION_METADATA.column_types
     types |= {"is_changed": "BOOLEAN", "is_cut_at_end": "BOOLEAN", "must_count_from": "BIGINT"}
+    types["superseded_segment_count"] = "BIGINT"
     ddl = ", ".join(f"{name} {types[name]}" for name in _PLANNED_SCHEMA.names)
 
     def plan_group(rows: pa.Table) -> pa.Table:
@@ -216,6 +283,7 @@ def _partition_row(plan: IncarnationPlan, by_id: dict[str, dict[str, object]]) -
         "size_bytes": sum(_count(row["size_bytes"]) for row in served),
         "record_count": sum(_count(row["record_count"]) for row in served),
         "gap_count": plan.gap_count,
+        "superseded_segment_count": sum(row["superseded_build_numbers"] is not None for row in stored),
         **_stable_offset(plan, by_id),
     }
 

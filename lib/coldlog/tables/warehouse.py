@@ -27,7 +27,7 @@ from coldlog.errors import UsageError
 from coldlog.tables.as_of import find_moment, find_version, list_commits
 from coldlog.tables.catalog import ALL_TABLES
 from coldlog.tables.definition import TableDefinition
-from coldlog.tables.delta_log import file_count_if_known
+from coldlog.tables.delta_log import file_count_if_known, newest_version
 from coldlog.tables.locations import spark_uri
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
@@ -78,6 +78,10 @@ class Warehouse:
             commits = list_commits(self.spark, self.location(table))
             self._versions[table.name] = find_version(commits, moment_ms, table.name)
         return self._versions[table.name]
+
+    def newest_version(self, table: TableDefinition) -> int:
+        """The table's version now."""
+        return newest_version(self.spark, self.location(table))
 
     def _refuse_writing(self) -> None:
         if self.as_of is not None:
@@ -167,7 +171,7 @@ class Warehouse:
         `UsageError`. Of a table without rows the frame stays without, whatever is written behind this call."""
         rows = self._load(table, version)
         is_of_now = version is None and self.as_of is None
-        return rows.where(F.lit(False)) if is_of_now and self._is_empty(table, is_just_loaded=True) else rows
+        return rows.where(F.lit(False)) if is_of_now and self.is_known_empty(table, is_just_loaded=True) else rows
 
     def _load(self, table: TableDefinition, version: int | None) -> DataFrame:
         reader = self.spark.read.format("delta")
@@ -186,7 +190,7 @@ class Warehouse:
                 "run the pipeline into this warehouse first, or correct warehouse.uri"
             ) from missing
 
-    def _is_empty(self, table: TableDefinition, *, is_just_loaded: bool = False) -> bool:
+    def is_known_empty(self, table: TableDefinition, *, is_just_loaded: bool = False) -> bool:
         """It has no files, as far as Delta knows without looking for them."""
         return file_count_if_known(self.spark, self.location(table), is_just_loaded=is_just_loaded) == 0
 
@@ -226,7 +230,7 @@ class Warehouse:
         inserted. `remove` names a boolean column of `rows`: where it is true, the stored row goes, in the same commit.
         """
         self._refuse_writing()
-        if self._is_empty(table):
+        if self.is_known_empty(table):
             if not update:
                 self.append(table, rows.where(~F.col(remove)) if remove else rows)
             return
@@ -251,7 +255,7 @@ class Warehouse:
     def delete_matching(self, table: TableDefinition, rows: DataFrame) -> None:
         """Removes every row that equals a row of `rows` in all columns of `rows`; those may not repeat."""
         self._refuse_writing()
-        if self._is_empty(table):
+        if self.is_known_empty(table):
             return
         source = f"coldlog_stale_{table.name}"
         rows.createOrReplaceTempView(source)
