@@ -15,18 +15,18 @@ from coldlog.tables.catalog import ALL_TABLES
 from coldlog.tables.warehouse import Warehouse
 
 
-def copying_empty_tables(create_missing: Callable[[Warehouse], None], template: Path) -> Callable[[Warehouse], None]:
+def copying_empty_tables(create_missing: Callable[[Warehouse], int], template: Path) -> Callable[[Warehouse], int]:
     """`create_missing`, by copies of the tables that it once created in `template`."""
 
-    def copy_or_create(warehouse: Warehouse) -> None:
+    def copy_or_create(warehouse: Warehouse) -> int:
         target = Path(warehouse.uri)
         has_tables = any((target / table.name).exists() for table in ALL_TABLES)
         if "://" in warehouse.uri or has_tables or warehouse.as_of is not None:
-            create_missing(warehouse)
-            return
+            return create_missing(warehouse)
         if not template.exists():
             create_missing(Warehouse(spark=warehouse.spark, uri=str(template)))
         # New times: Delta takes those of the files of its log for those of the commits.
         shutil.copytree(template, target, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        return len(ALL_TABLES)
 
     return copy_or_create

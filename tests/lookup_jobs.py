@@ -1,9 +1,12 @@
-"""The job list_offsets, run in the session of the tests."""
+"""The jobs list_offsets and lookup_offsets, run in the session of the tests."""
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -11,20 +14,42 @@ from pyspark.sql import SparkSession
 from coldlog.console import Console
 from coldlog.entry_point import job_argument_parser
 from coldlog.job import Job
-from coldlog.operations.lookup import add_lookup_options, prepare_list_offsets
+from coldlog.operations.lookup import add_lookup_options, prepare_list_offsets, prepare_lookup_offsets
+from coldlog.settings import Settings
 from coldlog.settings_sources import load_settings
 
 
-def run_list_offsets(spark: SparkSession, asked: list[str], *settings: str) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a job wrote to stdout and to stderr."""
+
+    results: str
+    progress: str
+
+
+def run_list_offsets(spark: SparkSession, asked: Sequence[str], *settings: str) -> str:
     """What it tells on the way; `asked` are options of the command line."""
-    parser = job_argument_parser("list_offsets: which?")
+    return _run(prepare_list_offsets, spark, asked, settings).progress
+
+
+def run_lookup_offsets(spark: SparkSession, asked: Sequence[str], *settings: str) -> Told:
+    """The same of the other job, and what it answers."""
+    return _run(prepare_lookup_offsets, spark, asked, settings)
+
+
+def _run(
+    prepare: Callable[[Settings, argparse.Namespace], Callable[[Job], None]],
+    spark: SparkSession,
+    asked: Sequence[str],
+    settings: Sequence[str],
+) -> Told:
+    parser = job_argument_parser("lookup: which?")
     add_lookup_options(parser)
     loaded, arguments = load_settings("local", settings), parser.parse_args(asked)
-    progress = io.StringIO()
-    console = Console(progress=progress, results=io.StringIO())
-    run = prepare_list_offsets(loaded, arguments)
-    run(Job(spark=spark, settings=loaded, arguments=arguments, console=console))
-    return progress.getvalue()
+    results, progress = io.StringIO(), io.StringIO()
+    run = prepare(loaded, arguments)
+    run(Job(spark=spark, settings=loaded, arguments=arguments, console=Console(progress=progress, results=results)))
+    return Told(results=results.getvalue(), progress=progress.getvalue())
 
 
 def read_answers(output: Path) -> list[dict[str, object]]:

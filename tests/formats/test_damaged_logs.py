@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.message_sets import Magic, build_message_set
+from builders.message_sets import Magic, build_compressed_message_set, build_message_set
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, build_batch, build_batch_around, build_segment, varint
 from coldlog.errors import ArchiveError, Reason
@@ -31,10 +31,10 @@ def read(log: bytes, depth: IndexDepth = IndexDepth.RECORD) -> SegmentSummary:
     return indexer.finish()
 
 
-def read_or_refusal(log: bytes) -> SegmentSummary | ArchiveError:
+def read_or_refusal(log: bytes, depth: IndexDepth = IndexDepth.RECORD) -> SegmentSummary | ArchiveError:
     """The summary, or why there is none; anything but an ArchiveError fails the test."""
     try:
-        return read(log)
+        return read(log, depth)
     except ArchiveError as refused:
         return refused
 
@@ -54,14 +54,15 @@ for one in _segment():
     BORDERS.append(BORDERS[-1] + len(build_batch(one)))
 
 
-def test_every_flipped_byte_is_found_or_lies_outside_the_checksum() -> None:
-    whole = read(LOG)
+@pytest.mark.parametrize("depth", list(IndexDepth))
+def test_every_flipped_byte_is_found_or_lies_outside_the_checksum(depth: IndexDepth) -> None:
+    whole = read(LOG, depth)
     found = 0
     for at in range(len(LOG)):
         damaged = bytearray(LOG)
         damaged[at] ^= 0x40
         begin = max(border for border in BORDERS if border <= at)
-        outcome = read_or_refusal(bytes(damaged))
+        outcome = read_or_refusal(bytes(damaged), depth)
         if isinstance(outcome, ArchiveError):
             # A base offset that was made smaller or larger shows at this batch or at the next.
             assert outcome.position in (begin, min((b for b in BORDERS if b > at), default=begin)), at
@@ -105,7 +106,7 @@ def test_any_bytes_parse_or_raise_archive_error(log: bytes) -> None:
 def test_any_records_behind_a_true_checksum_parse_or_raise_archive_error(
     codec: Codec, payload: bytes, count: int
 ) -> None:
-    batch = Batch(base_offset=5, codec=codec, last_offset_delta=2**31 - 1)
+    batch = Batch(base_offset=5, codec=codec, last_offset_delta=2**31 - 6)
     _parses_or_refuses(build_batch_around(batch, payload, records_count=count))
 
 
@@ -212,6 +213,60 @@ def test_message_sets_of_old_brokers_are_refused_by_name(magic: Magic) -> None:
         read(build_message_set(magic, 0, [Record(timestamp_ms=1, value=b"x" * 80)]))
     assert caught.value.reason is Reason.UNSUPPORTED_MAGIC
     assert caught.value.found == f"magic {magic}"
+
+
+@pytest.mark.parametrize("depth", list(IndexDepth))
+@pytest.mark.parametrize("codec", [None, Codec.GZIP, Codec.SNAPPY_XERIAL, Codec.LZ4])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_message_sets_of_old_brokers_are_refused_where_they_begin(
+    magic: Magic, codec: Codec | None, depth: IndexDepth
+) -> None:
+    """Alone, and behind batches of a broker that was upgraded and went back; a wrapper as what it wraps."""
+    records = [Record(timestamp_ms=time, key=b"k", value=b"x" * 30) for time in range(3)]
+    for before in ([], _segment()):
+        good = build_segment(before)
+        offset = before[-1].last_offset + 1 if before else 0
+        if codec is None:
+            old = build_message_set(magic, offset, records)
+        else:
+            old = build_compressed_message_set(magic, offset, records, codec)
+        for behind in (b"", LOG):
+            with pytest.raises(ArchiveError) as caught:
+                read(good + old + behind, depth)
+            assert caught.value.reason is Reason.UNSUPPORTED_MAGIC
+            assert caught.value.message == "message set of a broker before 0.11, which is not read"
+            assert caught.value.position == len(good)
+            assert (caught.value.expected, caught.value.found) == ("magic 2", f"magic {magic}")
+
+
+@pytest.mark.parametrize(
+    ("batch", "records_count", "expected", "found"),
+    [
+        (Batch(base_offset=-7, last_offset_delta=9), 0, "0 or more", "-7"),
+        (Batch(base_offset=9, last_offset_delta=-2), 0, "9 or more", "7"),
+        (Batch(base_offset=9, last_offset_delta=3), -1, "0 or more", "-1"),
+        (Batch(base_offset=9, last_offset_delta=3), 5, "4 at most", "5"),
+        (Batch(base_offset=4, last_offset_delta=3), 0, "5 or more", "4"),
+        (
+            Batch(base_offset=9, last_offset_delta=3, leader_epoch=-2),
+            0,
+            "epochs of -1 or more that do not fall",
+            "epoch -2",
+        ),
+        (Batch(base_offset=9, last_offset_delta=2**31 - 9), 0, f"offset {2**31 - 1} at most", f"offset {2**31}"),
+    ],
+)
+@pytest.mark.parametrize("depth", list(IndexDepth))
+def test_fields_that_cannot_be_are_told_with_what_they_may_be(
+    batch: Batch, records_count: int, expected: str, found: str, depth: IndexDepth
+) -> None:
+    """The checksum is true: it does not cover all of them, and a broker may be wrong."""
+    good = build_batch(Batch(base_offset=0, last_offset_delta=4, leader_epoch=-1))
+    own = b"" if batch.leader_epoch < -1 else good
+    with pytest.raises(ArchiveError) as caught:
+        read(own + build_batch_around(batch, b"", records_count=records_count), depth)
+    assert caught.value.position == len(own)
+    assert (caught.value.expected, caught.value.found) == (expected, found)
 
 
 @pytest.mark.parametrize("length", [-1, 0, 13, 48, 2**31 - 1])

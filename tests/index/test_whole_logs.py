@@ -143,8 +143,17 @@ def test_stairs_and_running_maxima_are_those_of_a_scan_whatever_the_windows(
             max(times, default=None),
             min(times, default=None),
         )
+        assert summary.max_timestamp_offset == _first_offset_of_the_largest(segment, 0)
+        assert summary.counted_max_timestamp_offset == _first_offset_of_the_largest(segment, counted_from)
         assert summary.record_count == len(times)
         assert summary.last_offset == last
+
+
+def _first_offset_of_the_largest(segment: Segment, from_offset: int) -> int | None:
+    """The lowest offset that has the largest timestamp, found by looking at every record."""
+    records = [record for record in segment.placed_records if record.offset >= from_offset]
+    largest = max((record.timestamp_ms for record in records), default=None)
+    return min((record.offset for record in records if record.timestamp_ms == largest), default=None)
 
 
 @given(segments=partitions(), window_bytes=st.integers(1, 5000), data=st.data())
@@ -154,13 +163,14 @@ def test_batch_depth_names_the_batch_that_holds_the_first_record_at_or_after_a_t
     for segment in segments:
         log = build_segment(segment.batches)
         counted_from = data.draw(st.integers(segment.start_offset, segment.batches[-1].last_offset))
-        chunks, _ = walk(
+        chunks, summary = walk(
             log,
             start_offset=segment.start_offset,
             counted_from=counted_from,
             depth=IndexDepth.BATCH,
             window_bytes=window_bytes,
         )
+        assert (summary.max_timestamp_offset, summary.counted_max_timestamp_offset) == (None, None)
         rows = [(chunk, at) for chunk in chunks for at in range(len(chunk.headers))]
         for (chunk, at), batch in zip(rows, segment.batches, strict=True):
             is_known = bool(chunk.headers.is_log_append_time[at]) and bool(batch.placed_records)

@@ -1,25 +1,34 @@
 """Runs of the pipeline whose processes are really killed (`kill -9`), at moments told by what the warehouse holds.
 
 Of a run the driver is killed, or its JVM; nothing that it started may stay behind. A moment is a number of commits of
-one table, so a slow machine is killed at the same place as a fast one. However often a warehouse was cut, a run that
-comes to its end leaves the tables of an undisturbed one.
+one table, or files that were written and not committed, so a slow machine is killed at the same place as a fast one.
+However often a warehouse was cut, a run that comes to its end leaves the tables of an undisturbed one.
+
+Some moments are cheaper: the JVM is stopped (SIGSTOP), the warehouse is copied, and it goes on. The copy is what a kill
+at that moment leaves: nothing else writes tables, and what a process has written is the kernel's.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from coldlog.tables.catalog import ALL_TABLES
 from coldlog.tables.definition import TableDefinition
 from coldlog.tables.job_runs import JOB_RUNS
 from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.time_index import TIME_INDEX
@@ -27,7 +36,7 @@ from coldlog.tables.txn_index import TXN_INDEX
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
 from kafka_sample import KAFKA_SAMPLE
-from killed_jobs import PATIENCE_S, find_jvm, find_processes, start_job, wait_until
+from killed_jobs import PATIENCE_S, find_jvm, find_processes, kill_session, start_job, wait_until
 from table_contents import BUILD_NUMBERS, table_contents
 
 MAX_BYTES_PER_COMMIT = 350 << 10
@@ -90,8 +99,56 @@ class Pipeline:
             wait_until(lambda: not find_processes(run.pid), within_s=60, every_s=0.1)
         return code
 
+    def kill_amid(self, table: TableDefinition, copies: Sequence[Path] = (), file_counts: Sequence[int] = ()) -> None:
+        """Starts a run and kills all of it at once when a file of `table` is written and not committed. Before that,
+        each of `copies` is made amid a commit too, when the warehouse has as many files as `file_counts` say."""
+        noted = max(1, self.commit_count(JOB_RUNS))
+        with self.start() as run:
+            wait_until(lambda: self.commit_count(JOB_RUNS) > noted or run.poll() is not None, every_s=0.005)
+            jvm = find_jvm(run.pid)
+            for copy, count in zip(copies, file_counts, strict=True):
+                self._stop(run, jvm, partial(self._is_amid_any_commit, count))
+                shutil.copytree(self.warehouse, copy)
+                os.kill(jvm, signal.SIGCONT)
+            self._stop(run, jvm, partial(self.has_uncommitted, table))
+            kill_session(run)
+
+    def _stop(self, run: subprocess.Popen[bytes], jvm: int, is_so: Callable[[], bool]) -> None:
+        """Stops the JVM, which alone writes tables, at a moment when it is so."""
+        while True:
+            wait_until(lambda: is_so() or run.poll() is not None, every_s=0.001)
+            assert run.poll() is None, f"it ended before that moment\n{self.stderr}"
+            os.kill(jvm, signal.SIGSTOP)
+            if is_so():
+                return
+            os.kill(jvm, signal.SIGCONT)  # the commit was faster
+
+    def _is_amid_any_commit(self, file_count: int) -> bool:
+        return self.file_count >= file_count and any(map(self.has_uncommitted, ALL_TABLES))
+
+    @property
+    def file_count(self) -> int:
+        """Of data, committed or not."""
+        return len(list(self.warehouse.glob("*/*.parquet")))
+
+    def has_uncommitted(self, table: TableDefinition) -> bool:
+        """A file of it is there, perhaps half of it, that its log does not name."""
+        location = self.warehouse / table.name
+        files = {path.name for path in location.glob("*.parquet")}
+        return bool(files - _committed(location)) if files else False
+
     def commit_count(self, table: TableDefinition) -> int:
         return len(list((self.warehouse / table.name / "_delta_log").glob("*.json")))
+
+
+def _committed(location: Path) -> set[str]:
+    """Files that ever were named in the log, as far as it is written."""
+    names = set()
+    for log in (location / "_delta_log").glob("*.json"):
+        for line in log.read_text(encoding="utf-8").splitlines():
+            action = json.loads(line)
+            names |= {action[kind]["path"] for kind in ("add", "remove") if kind in action}
+    return names
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +185,8 @@ def pipeline(archive: Path, tmp_path: Path) -> Pipeline:
     return Pipeline(folder=tmp_path, archive=archive, log_starts=write_log_start_offsets(tmp_path / "log_starts.csv"))
 
 
-def _contents(spark: SparkSession, pipeline: Pipeline) -> dict[str, list[str]]:
-    contents = table_contents(Warehouse(spark=spark, uri=str(pipeline.warehouse)), without=BUILD_NUMBERS)
+def _contents(spark: SparkSession, location: Path) -> dict[str, list[str]]:
+    contents = table_contents(Warehouse(spark=spark, uri=str(location)), without=BUILD_NUMBERS)
     # A kill between the row and its mark in `segments` makes the next run try the segment once more.
     contents[QUARANTINE.name] = [
         row.replace("'attempt_count': 2", "'attempt_count': 1") for row in contents[QUARANTINE.name]
@@ -159,6 +216,29 @@ def test_warehouse_whose_runs_were_killed_again_and_again_ends_as_an_undisturbed
     # Between a publication and what follows it.
     assert pipeline.kill(Kill(table=SEGMENTS, commit_count=2)) == -signal.SIGKILL
     pipeline.finish()
-    assert _contents(spark, pipeline) == undisturbed
+    assert _contents(spark, pipeline.warehouse) == undisturbed
     # The first was killed before there was a table to note it in.
     assert _outcomes(spark, pipeline) == ["killed"] * 3 + ["succeeded"]
+
+
+@pytest.mark.timeout(900)
+def test_run_that_was_killed_amid_any_commit_ends_as_an_undisturbed_one(
+    spark: SparkSession, pipeline: Pipeline, undisturbed: dict[str, list[str]]
+) -> None:
+    # In the scan: what it found is written, and not committed.
+    pipeline.kill_amid(SEGMENTS)
+    assert pipeline.commit_count(SEGMENTS) == 1
+    # From the next scan to the middle of materialize: a file for each index table and commit of the build comes, and
+    # one of `segments`.
+    moments = sorted(random.Random(20261123).sample(range(pipeline.file_count + 1, pipeline.file_count + 12), 2))
+    copies = [pipeline.folder / f"copy-{moment}" for moment in moments]
+    pipeline.kill_amid(PARTITION_METADATA, copies, moments)
+    for cut in (*copies, pipeline.warehouse):
+        run_pipeline(
+            spark,
+            pipeline.archive,
+            cut,
+            log_start_offsets=pipeline.log_starts,
+            settings=build_settings(max_bytes_per_commit=MAX_BYTES_PER_COMMIT),
+        )
+        assert _contents(spark, cut) == undisturbed, cut.name

@@ -1,78 +1,162 @@
-"""A segment of a gibibyte is indexed in the memory of a window, at both depths and with the worst of codecs."""
+"""A segment of a gibibyte is indexed in the memory that README promises, inside a worker of Spark: at both depths, and
+with the worst of codecs and batches."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import resource
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from crc32c import crc32c
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from builders.archive_writer import TopicPartition, write_archive
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, Segment, build_batch
-
-GIB = 1 << 30
-ROOT = Path(__file__).parents[2]
-
-_WORKER = """
-import resource, sys
+from coldlog.archive.layout import ArchiveLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.states import IndexDepth
 from coldlog.operations.build_plan import SegmentWork
-from coldlog.operations.encoded_rows import read_payloads
-from coldlog.settings import IndexSettings
+from coldlog.operations.encoded_rows import ENCODED_DDL, OUTCOME, read_payloads
 from coldlog.operations.segment_build import OUTCOME_SCHEMA, BuildOptions, build_segments
+from coldlog.settings import IndexSettings
+from coldlog.tables.time_index import TIME_INDEX
 
-def index(archive, depth):
-    layout = open_archive(archive, "local_tiered_storage")
-    listing = layout.list_segments(layout.list_partition_directories().directories[0])
-    work = [SegmentWork(segment=each, log_modified_ms=0, count_from_offset=0, replaces_build_numbers=())
-            for each in listing.segments]
-    limits = DecodeLimits(max_batch_bytes=128 << 20, max_decompressed_bytes=128 << 20)
-    options = BuildOptions(depth=depth, limits=limits, window_bytes=IndexSettings().window_bytes)
-    pieces = 0
-    for piece in build_segments(layout, work, options):
-        pieces += 1
-    outcome = read_payloads(OUTCOME_SCHEMA, piece.column("payload").to_pylist()).to_pylist()[0]
-    return pieces, outcome["outcome"], outcome["record_count"]
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+TOPIC = TopicPartition(topic="large", partition=0)
+WINDOW_BYTES = IndexSettings().window_bytes
+SLACK_BYTES = 16 * MIB
+"""For what Spark's worker and Arrow do beside: batches on their way, pools that grow."""
 
-small, large, allowance = sys.argv[1], sys.argv[2], int(sys.argv[3])
-for depth in IndexDepth:
-    index(small, depth)  # compiles and imports what it needs
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + allowance, used + allowance))
-for depth in IndexDepth:
-    print(*index(large, depth))
-"""
+Batches = Iterator[pa.RecordBatch]
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_gibibyte_is_indexed_within_192_mib(tmp_path: Path, codec: Codec) -> None:
-    records = tuple(Record(timestamp_ms=1_000 + i, value=os.urandom(900)) for i in range(64))
-    batch = Batch(base_offset=0, records=records, codec=codec)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """One batch again and again, its timestamps later each time."""
+
+    codec: Codec
+    record_count: int
+    value_bytes: int
+    size_bytes: int
+    max_bytes: int
+    """index.max_batch_bytes and index.max_decompressed_bytes."""
+
+    def write(self, path: Path, batch: bytes) -> int:
+        """How often."""
+        count = self.size_bytes // len(batch) + 1
+        base_ms, max_ms = struct.unpack_from(">qq", batch, 27)
+        with path.open("wb") as log:
+            for number in range(count):
+                later = number * self.record_count
+                again = bytearray(batch)
+                struct.pack_into(">q", again, 0, later)
+                struct.pack_into(">qq", again, 27, base_ms + later, max_ms + later)
+                struct.pack_into(">I", again, 17, crc32c(memoryview(again)[21:]))
+                log.write(again)
+        return count
+
+    def needed_bytes(self, batch_bytes: int) -> int:
+        """What README promises of a task."""
+        windows = 2 * max(WINDOW_BYTES, batch_bytes)
+        rows = 100 * self.record_count * max(1, WINDOW_BYTES // batch_bytes)
+        if self.codec is Codec.NONE:
+            return windows + rows
+        buffer = max(2 * MIB, min(self.max_bytes, 4 * (self.value_bytes + 100) * self.record_count))
+        if self.codec in (Codec.GZIP, Codec.LZ4):
+            return windows + rows + 2 * buffer + batch_bytes
+        return windows + rows + buffer * 5 // 4
+
+
+SMALL_BATCHES = {"record_count": 64, "value_bytes": 900, "size_bytes": GIB, "max_bytes": 128 * MIB}
+LARGE_BATCHES = {"record_count": 40, "value_bytes": MIB, "size_bytes": 120 * MIB, "max_bytes": 64 * MIB}
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        Log(codec=Codec.NONE, **SMALL_BATCHES),
+        Log(codec=Codec.ZSTD, **SMALL_BATCHES),
+        Log(codec=Codec.LZ4, **LARGE_BATCHES),
+    ],
+    ids=["gibibyte-none", "gibibyte-zstd", "large-batches-lz4"],
+)
+def test_task_takes_the_memory_of_a_window_whatever_the_segment(spark: SparkSession, tmp_path: Path, log: Log) -> None:
+    records = [Record(timestamp_ms=1_000 + at, value=os.urandom(log.value_bytes)) for at in range(log.record_count)]
+    batch = Batch(base_offset=0, records=tuple(records), codec=log.codec)
     once = build_batch(batch)
-    topic = TopicPartition(topic="large", partition=0)
-    small, large = tmp_path / "small", tmp_path / "large"
-    write_archive(small, {topic: [Segment(batches=(batch,))]})
-    [written] = write_archive(large, {topic: [Segment(batches=(batch,), index_interval_bytes=1 << 30)]})
-    count = GIB // len(once) + 1
-    with written.log.open("wb") as log:
-        for number in range(count):
-            # The base offset is outside the checksum.
-            log.write((64 * number).to_bytes(8, "big") + once[8:])
-    assert written.log.stat().st_size >= GIB
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "lib")}
-    done = subprocess.run(
-        [sys.executable, "-c", _WORKER, str(small), str(large), str(192 << 20)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines()]
-    assert [(outcome, int(records)) for _, outcome, records in lines] == [("indexed", 64 * count)] * 2
-    written.log.unlink()
+    few = Batch(base_offset=0, records=(Record(timestamp_ms=1_000, value=b"v"),), codec=log.codec)
+    write_archive(tmp_path / "small", {TOPIC: [Segment(batches=(few,))]})
+    [written] = write_archive(tmp_path / "large", {TOPIC: [Segment(batches=(batch,), index_interval_bytes=GIB)]})
+    count = log.write(written.log, once)
+    assert written.log.stat().st_size >= log.size_bytes
+    needed = log.needed_bytes(len(once))
+    if log.size_bytes == GIB:
+        assert needed < 32 * MIB
+    task = _bounded_task(tmp_path / "small", tmp_path / "large", log, needed + SLACK_BYTES)
+    encoded = spark.range(0, 1, 1, 1).mapInArrow(task, schema=ENCODED_DDL).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        payloads = encoded.where(F.col("table_name") == OUTCOME).select("payload").toArrow().column(0).to_pylist()
+        outcomes = read_payloads(OUTCOME_SCHEMA, payloads).to_pylist()
+        assert [row["outcome"] for row in outcomes] == ["indexed"] * 2, outcomes
+        assert [row["record_count"] for row in outcomes] == [log.record_count * count] * 2
+        stairs = encoded.where(F.col("table_name") == TIME_INDEX.name)
+        _require_small_batches(spark, stairs, row_count=log.record_count * count)
+    finally:
+        encoded.unpersist()
+        written.log.unlink()
+
+
+def _bounded_task(small: Path, large: Path, log: Log, allowance_bytes: int) -> Callable[[Batches], Batches]:
+    """The build's task over the large archive, in as much more address space than the worker has when it has imported
+    and compiled what it needs."""
+    limits = DecodeLimits(max_batch_bytes=log.max_bytes, max_decompressed_bytes=log.max_bytes)
+    first, second = (open_archive(str(archive), "local_tiered_storage") for archive in (small, large))
+
+    # Inside, so that Spark sends it as it is: the worker has no module of this name.
+    def index(layout: ArchiveLayout, depth: IndexDepth) -> Batches:
+        listing = layout.list_segments(layout.list_partition_directories().directories[0])
+        work = [
+            SegmentWork(segment=each, log_modified_ms=0, count_from_offset=0, replaces_build_numbers=())
+            for each in listing.segments
+        ]
+        return build_segments(layout, work, BuildOptions(depth=depth, limits=limits, window_bytes=WINDOW_BYTES))
+
+    def run(batches: Batches) -> Batches:
+        assert sum(batch.num_rows for batch in batches) == 1
+        for depth in IndexDepth:
+            for _ in index(first, depth):
+                pass
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (used + allowance_bytes, before[1]))
+        try:
+            for depth in IndexDepth:
+                yield from index(second, depth)
+        finally:
+            # Spark uses the worker again.
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
+    return run
+
+
+def _require_small_batches(spark: SparkSession, pieces: DataFrame, *, row_count: int) -> None:
+    """What reads the pieces, to append them to a table, is given some of them at a time."""
+    most = int(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") or 0)
+
+    def measure(batches: Batches) -> Batches:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"batch_bytes": [batch.nbytes], "piece_count": [batch.num_rows]})
+
+    measured = pieces.mapInArrow(measure, schema="batch_bytes BIGINT, piece_count BIGINT").collect()
+    largest_piece = pieces.agg(F.max(F.octet_length("payload"))).collect()[0][0]
+    assert max(row["batch_bytes"] for row in measured) <= most + largest_piece + KIB
+    assert sum(row["batch_bytes"] for row in measured) > 32 * row_count, "each record is a stair"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -40,6 +39,7 @@ from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse
+from cut_runs import copies_behind_each_write, copies_in_order
 from golden_warehouse import build_settings, run_pipeline
 from table_contents import table_contents
 
@@ -69,6 +69,16 @@ def _versions(warehouse: Warehouse) -> dict[str, int]:
 def _ask(warehouse: Warehouse, topic: str, partition: int, timestamp_ms: int) -> object:
     requests = requests_from_rows([(topic, partition, timestamp_ms)])
     return find_offsets_for_timestamps(warehouse, requests).to_pylist()[0]["offset"]
+
+
+def _answers(location: Path, topic: str, partition: int, times: Iterable[int]) -> list[int | None] | None:
+    """Of a reader without Spark; None where it knows no such partition."""
+    with OffsetReader(location) as reader:
+        try:
+            found = [reader.offset_for_timestamp(topic, partition, time) for time in times]
+        except UsageError:
+            return None
+    return [None if each is None else each.offset for each in found]
 
 
 def _status(warehouse: Warehouse) -> dict[tuple[str, int, int], str]:
@@ -275,30 +285,6 @@ def test_of_overlapping_uploads_each_offset_is_answered_once(spark: SparkSession
     assert (cut["served_to_offset"], cut["running_max_timestamp_ms"]) == (7, 1007)
 
 
-@contextmanager
-def _copies_behind_each_write(location: Path, copies: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a run that is killed behind its n-th write to a table leaves: a copy of the warehouse, named n."""
-    numbers = itertools.count()
-
-    def copy() -> None:
-        shutil.copytree(location, copies / str(next(numbers)))
-
-    def wrapped(name: str) -> Callable[..., object]:
-        original = getattr(Warehouse, name)
-
-        def write(self: Warehouse, *arguments: object, **named: object) -> object:
-            result = original(self, *arguments, **named)
-            copy()
-            return result
-
-        return write
-
-    with monkeypatch.context() as patch:
-        for name in ("create_missing", "append", "merge", "delete_matching"):
-            patch.setattr(Warehouse, name, wrapped(name))
-        yield
-
-
 @pytest.mark.parametrize("depth", IndexDepth)
 def test_segment_that_is_counted_anew_answers_from_its_older_build_until_the_newer_is_published(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: IndexDepth
@@ -334,7 +320,7 @@ def test_segment_that_is_counted_anew_answers_from_its_older_build_until_the_new
     log_starts = tmp_path / "log_starts.csv"
     log_starts.write_text("topic,partition,log_start_offset\nt,0,2\n")
     merge_log_start_offsets(warehouse, read_log_start_offsets(str(log_starts)))
-    with _copies_behind_each_write(location, copies, monkeypatch):
+    with copies_behind_each_write(location, copies, monkeypatch):
         assert build_indexes(warehouse, layout, settings).recounted_count == 1
     for copy in copies.iterdir():
         assert read_offsets(copy) == before, copy.name
@@ -364,12 +350,15 @@ def test_run_that_was_cut_behind_any_write_ends_the_same_when_run_again(
             spark, archive, location, log_start_offsets=log_starts, settings=build_settings(max_bytes_per_commit=200)
         )
 
-    with _copies_behind_each_write(tmp_path / "undisturbed", tmp_path / "cut", monkeypatch):
+    with copies_behind_each_write(tmp_path / "undisturbed", tmp_path / "cut", monkeypatch):
         undisturbed = table_contents(run(tmp_path / "undisturbed"))
     assert len(undisturbed[OFFSET_INDEX.name]) == 8
     assert {table.name for table in INDEX_TABLES} <= set(undisturbed)
-    copies = sorted((tmp_path / "cut").iterdir(), key=lambda path: int(path.name))
+    copies = copies_in_order(tmp_path / "cut")
     assert len(copies) >= 10
+    # A reader of what was left behind a write finds nothing of the partition yet, or all of it.
+    answers = [_answers(copy, "orders", 0, range(999, 1_017)) for copy in copies]
+    assert [each for each, _ in groupby(answers)] == [None, [*[3] * 5, *range(4, 16), None]]
     for copy in copies:
         contents = table_contents(run(copy))
         # A kill between the row and its mark in `segments` makes the next run try the segment once more.

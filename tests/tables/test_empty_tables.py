@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from coldlog.errors import UsageError
+from coldlog.tables.catalog import ALL_TABLES
 from coldlog.tables.discrepancies import DISCREPANCIES
+from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse
 
 GROUP = "looks at empty tables"
@@ -72,3 +76,20 @@ def test_rows_of_a_writer_that_leaves_no_checksum_are_seen(spark: SparkSession, 
     finally:
         spark.conf.unset(key)
     assert advice_in(empty) == {"a": "look"}
+
+
+@pytest.mark.parametrize("name", ["offset_index", "time_index", "txn_index", "segment_events"])
+def test_a_table_that_cannot_be_made_again_is_not_made_anew_without_its_rows(
+    empty: Warehouse, spark: SparkSession, name: str
+) -> None:
+    shutil.rmtree(Path(empty.uri) / name)
+    assert empty.create_missing() == 1, "nothing is indexed yet"
+    row = {"topic": "t", "partition": 0, "topic_id": "A" * 22, "segment_id": "B" * 22, "start_offset": 0}
+    state = {"is_listed": True, "state": "COPY_SEGMENT_FINISHED", "state_source": "listing", "index_status": "indexed"}
+    empty.append(
+        SEGMENTS, empty.local(SEGMENTS, [{**row, **state, "objects": [], "missing_kinds": [], "build_number": 1}])
+    )
+    shutil.rmtree(Path(empty.uri) / name)
+    with pytest.raises(UsageError, match=f"^{name} of the warehouse .* is gone.*indexed.*restore it.*new place"):
+        Warehouse(spark=spark, uri=empty.uri).create_missing()
+    assert not empty.has(next(table for table in ALL_TABLES if table.name == name))

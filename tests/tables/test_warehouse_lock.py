@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.errors import UsageError
+from coldlog.errors import RetriableError, UsageError
 from coldlog.tables.warehouse_lock import writing
 
 _HOLDER = """
@@ -35,7 +35,7 @@ def _hold(folder: Path) -> subprocess.Popen[str]:
 def test_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) -> None:
     with _hold(tmp_path) as holder:
         try:
-            with pytest.raises(UsageError, match=f"process {holder.pid}.*one at a time"), writing(str(tmp_path)):
+            with pytest.raises(RetriableError, match=f"process {holder.pid}.*one at a time"), writing(str(tmp_path)):
                 pass
         finally:
             holder.kill()

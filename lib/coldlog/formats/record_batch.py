@@ -259,43 +259,68 @@ def _require_fields(headers: BatchHeaders, next_offset: int) -> None:
         headers.base_offset, headers.last_offset, headers.record_count, headers.attributes, np.int64(next_offset)
     ):
         return
-    delta = headers.last_offset - headers.base_offset
-    allowed_from = np.concatenate(([np.int64(next_offset)], headers.last_offset[:-1] + 1)) if len(headers) else delta
-    codec = headers.codec
-    checks = (
-        (
-            (headers.base_offset < 0) | (headers.last_offset < 0) | (delta < 0),
-            "last offset below its base offset",
-            delta,
-        ),
-        (headers.record_count < 0, "negative record count", headers.record_count),
-        (headers.record_count > delta + 1, "more records than offsets", headers.record_count),
+    base_offset, last_offset, count, codec = (
+        column.astype(np.int64)
+        for column in (headers.base_offset, headers.last_offset, headers.record_count, headers.codec)
     )
-    bad = [
-        (int(np.argmax(is_bad)), Reason.HEADER_INVALID, text, found) for is_bad, text, found in checks if is_bad.any()
-    ]
-    if (codec >= len(CODEC_NAMES)).any():
-        bad.append(
-            (int(np.argmax(codec >= len(CODEC_NAMES))), Reason.UNSUPPORTED_CODEC, "codec that does not exist", codec)
-        )
-    is_behind = headers.base_offset < allowed_from
-    if is_behind.any():
-        bad.append(
-            (int(np.argmax(is_behind)), Reason.OFFSETS_NOT_ASCENDING, "base offset not behind", headers.base_offset)
-        )
+    delta = last_offset - base_offset
+    allowed_from = np.concatenate(([np.int64(next_offset)], last_offset[:-1] + 1))
+    none, last_codec = np.zeros_like(delta), np.full_like(delta, len(CODEC_NAMES) - 1)
+    is_below = (last_offset < 0) | (delta < 0)
+    checks = (
+        _FieldCheck(Reason.HEADER_INVALID, "has a negative base offset", base_offset < 0, base_offset, "or more", none),
+        _FieldCheck(
+            Reason.HEADER_INVALID,
+            "has a last offset below its base offset",
+            is_below,
+            last_offset,
+            "or more",
+            base_offset,
+        ),
+        _FieldCheck(Reason.HEADER_INVALID, "has a negative record count", count < 0, count, "or more", none),
+        _FieldCheck(
+            Reason.HEADER_INVALID, "has more records than offsets", count > delta + 1, count, "at most", delta + 1
+        ),
+        _FieldCheck(
+            Reason.UNSUPPORTED_CODEC,
+            "has a codec that does not exist",
+            codec > last_codec,
+            codec,
+            "at most",
+            last_codec,
+        ),
+        _FieldCheck(
+            Reason.OFFSETS_NOT_ASCENDING,
+            "begins before the offsets already met",
+            base_offset < allowed_from,
+            base_offset,
+            "or more",
+            allowed_from,
+        ),
+    )
+    bad = [(int(np.argmax(check.is_bad)), check) for check in checks if check.is_bad.any()]
     if not bad:
         return
-    first, reason, text, found = min(bad, key=lambda each: each[0])
-    expected = f"{int(allowed_from[first])} or more" if reason is Reason.OFFSETS_NOT_ASCENDING else ""
+    first, check = min(bad, key=lambda each: each[0])
     raise ArchiveError(
-        reason,
-        f"batch has a {text}"
-        if reason is not Reason.OFFSETS_NOT_ASCENDING
-        else "batch begins before the offsets already met",
+        check.reason,
+        f"batch {check.complaint}",
         position=int(headers.position[first]),
-        expected=expected,
-        found=str(int(found[first])),
+        expected=f"{int(check.bound[first])} {check.side}",
+        found=str(int(check.found[first])),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _FieldCheck:
+    """What may be wrong with a field of some batches; the value has to be `bound` or on that side of it."""
+
+    reason: Reason
+    complaint: str
+    is_bad: npt.NDArray[np.bool_]
+    found: Int64Column
+    side: str
+    bound: Int64Column
 
 
 @numba.njit(cache=True, nogil=True)

@@ -100,8 +100,9 @@ class SectionReader:
         room = len(self.scratch) - used
         if used and room < 16 * len(section):
             return -1
+        stop = used + self.limits.max_decompressed_bytes
         try:
-            return decompress_into(codec, section, memoryview(self.scratch.data)[used:])
+            return decompress_into(codec, section, memoryview(self.scratch.data)[used:stop])
         except ArchiveError as wrong:
             if wrong.reason is Reason.DECOMPRESSION_LIMIT:
                 return -1

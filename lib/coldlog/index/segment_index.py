@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.control_record import ControlRecordType, read_control_record_type
+from coldlog.formats.index_entries import INT32_MAX
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.record_batch import CODEC_NAMES, CONTROL, TRANSACTIONAL, BatchHeaders, read_batch_headers
 from coldlog.formats.sections import RecordSections, SectionReader
@@ -30,6 +31,7 @@ Int64Column = npt.NDArray[np.int64]
 BoolColumn = npt.NDArray[np.bool_]
 _Scalar = TypeVar("_Scalar", np.int64, np.bool_)
 _LOWEST = np.iinfo(np.int64).min
+_NO_LEADER_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,8 @@ class SegmentSummary:
 
     `counted_*` are over records at or behind the offset that was counted from; `largest_batch_timestamp_ms` is over
     headers; `open_transactions` are first offsets by producer id, as far as this log shows them, `ended_producers`
-    those that have a marker in it.
+    those that have a marker in it. `last_position` is that of the last batch, `last_producer_id` who wrote it: -1 if
+    nobody has said, or if it is a marker.
     """
 
     batch_count: int
@@ -77,6 +80,8 @@ class SegmentSummary:
     codecs: tuple[str, ...]
     open_transactions: Mapping[int, int]
     ended_producers: frozenset[int]
+    last_position: int
+    last_producer_id: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,6 +132,7 @@ class SegmentIndexer:
             running, has_running = self._run_over_headers(window, headers, position)
         abort_offsets = self._count_markers(window, headers, position)
         if len(headers):
+            _require_reach(headers, self.start_offset)
             self._next_offset = int(headers.last_offset[-1]) + 1
             self._totals.add(headers, times, stairs)
         return IndexChunk(
@@ -204,6 +210,8 @@ class _Totals:
     commit_marker_count: int = 0
     base_offset: int = -1
     last_offset: int = -1
+    last_position: int = -1
+    last_producer_id: int = -1
     stair_count: int = 0
     leader_epochs: list[tuple[int, int]] = field(default_factory=list)
     codecs: set[int] = field(default_factory=set)
@@ -222,6 +230,8 @@ class _Totals:
             self.open_transactions.add(headers)
         self.record_count += int(headers.record_count.sum(dtype=np.int64))
         self.last_offset = int(headers.last_offset[-1])
+        self.last_position = int(headers.position[-1])
+        self.last_producer_id = -1 if headers.is_control[-1] else int(headers.producer_id[-1])
         self.codecs.update(headers.codec.tolist())
         self.largest_batch_ms = max(self.largest_batch_ms, int(headers.max_timestamp_ms.max()))
         self._add_epochs(headers)
@@ -236,14 +246,14 @@ class _Totals:
             return
         changes = np.flatnonzero(np.diff(headers.leader_epoch)) + 1
         falls = np.flatnonzero(np.diff(headers.leader_epoch) < 0) + 1
-        if before is not None and int(headers.leader_epoch[0]) < before:
+        if int(headers.leader_epoch[0]) < (_NO_LEADER_EPOCH if before is None else before):
             falls = np.array([0])
         if len(falls):
             raise ArchiveError(
                 Reason.HEADER_INVALID,
                 "leader epoch of a batch is lower than the one before",
                 position=int(headers.position[falls[0]]),
-                expected="epochs that do not fall",
+                expected=f"epochs of {_NO_LEADER_EPOCH} or more that do not fall",
                 found=f"epoch {int(headers.leader_epoch[falls[0]])}",
             )
         for at in ([] if before == int(headers.leader_epoch[0]) else [0]) + changes.tolist():
@@ -286,6 +296,23 @@ class _Totals:
             codecs=tuple(CODEC_NAMES[codec] for codec in sorted(self.codecs)),
             open_transactions=dict(self.open_transactions.first_offsets),
             ended_producers=frozenset(self.open_transactions.ended),
+            last_position=self.last_position,
+            last_producer_id=self.last_producer_id,
+        )
+
+
+def _require_reach(headers: BatchHeaders, start_offset: int) -> None:
+    """Kafka rolls a log before an offset is further from its start than its indexes can say (an int32)."""
+    furthest = start_offset + INT32_MAX
+    if int(headers.last_offset[-1]) > furthest:
+        # They ascend.
+        at = int(np.searchsorted(headers.last_offset, furthest, side="right"))
+        raise ArchiveError(
+            Reason.HEADER_INVALID,
+            "batch lies further behind the segment's start than a segment reaches",
+            position=int(headers.position[at]),
+            expected=f"offset {furthest} at most",
+            found=f"offset {int(headers.last_offset[at])}",
         )
 
 

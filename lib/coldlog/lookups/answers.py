@@ -60,8 +60,9 @@ def write_starting_offsets(answers: pa.Table, path: str) -> None:
 
 
 def write_table(answers: pa.Table, location: str, spark: SparkSession) -> None:
-    """Replaces the Delta table at `location`."""
-    spark.createDataFrame(answers).write.format("delta").mode("overwrite").save(location)
+    """Replaces the Delta table at `location`, its columns too: the other job's answers have more."""
+    rows = spark.createDataFrame(answers).write.format("delta").mode("overwrite")
+    rows.option("overwriteSchema", "true").save(location)
 
 
 def _write_whole(path: str, text: str) -> None:

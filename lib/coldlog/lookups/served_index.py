@@ -214,7 +214,7 @@ class ServedIndex:
         A run is (number of a segment, first, last + 1) of `timestamps_ms`, which ascend within it; runs ascend by
         segment. Only row groups are read that may hold an answer.
         """
-        sought = _SoughtStairs(segments, runs, timestamps_ms)
+        sought = _SoughtStairs(place, segments, runs, timestamps_ms)
         near = _partition_range(*place)
         for known, part in self._stairs.iter_parts(near, "offset", sought.further, sought.is_left_in):
             sought.look_into(known, part)
@@ -226,7 +226,7 @@ class ServedIndex:
         near = _partition_range(segment.topic, segment.partition)
         offsets = segment.from_offset, segment.end_offset
         further = {"last_offset": offsets, "running_max_timestamp_ms": (timestamp_ms, _END)}
-        key = (segment.segment_id, segment.build_number)
+        key = (segment.topic, segment.partition, segment.segment_id, segment.build_number)
         for known, part in self._batches.iter_parts(near, "base_offset", further):
             if best is not None and known.least("base_offset") > best[0]:
                 break
@@ -245,7 +245,8 @@ class ServedIndex:
         """Its row of `segments`, as far as reading its log needs it."""
         within = _partition_range(segment.topic, segment.partition)
         for _, rows in self._segment_rows.iter_parts(within, "start_offset"):
-            chosen = rows.filter(pc.equal(rows["segment_id"], segment.segment_id))
+            is_of_it = pc.and_(pc.equal(rows["topic"], segment.topic), pc.equal(rows["partition"], segment.partition))
+            chosen = rows.filter(pc.and_(is_of_it, pc.equal(rows["segment_id"], segment.segment_id)))
             if chosen.num_rows:
                 row: dict[str, object] = chosen.to_pylist()[0]
                 return row
@@ -290,13 +291,19 @@ def _partition_range(topic: str, partition: int) -> dict[str, tuple[object, obje
 class _SoughtStairs:
     """Timestamps that are sought in the stairs of segments, and what was found of them so far."""
 
-    def __init__(self, segments: ServedSegments, runs: Sequence[tuple[int, int, int]], timestamps_ms: Int64s) -> None:
+    def __init__(
+        self,
+        place: tuple[str, int],
+        segments: ServedSegments,
+        runs: Sequence[tuple[int, int, int]],
+        timestamps_ms: Int64s,
+    ) -> None:
         self.found = _no_stairs(len(timestamps_ms))
         self._runs = runs
         self._timestamps_ms = timestamps_ms
         self._numbers = [number for number, _, _ in runs]
         self._keys = [
-            (segments.segment_ids[at], build)
+            (*place, segments.segment_ids[at], build)
             for at, build in zip(self._numbers, segments.build_numbers[self._numbers].tolist(), strict=True)
         ]
         self._from_offsets = segments.from_offsets[self._numbers].tolist()
@@ -436,15 +443,18 @@ def _decode_segments(rows: pa.Table) -> tuple[_SegmentRows, int]:
     return decoded, served.nbytes * 4
 
 
-_STAIR_COLUMNS = ("segment_id", "build_number", "offset", "timestamp_ms", "leader_epoch")
-_BATCH_COLUMNS = ("segment_id", "build_number", "base_offset", "running_max_timestamp_ms", "position", "size_bytes")
+# A segment id is one upload's, unless somebody has copied a partition's directory.
+_RUN_COLUMNS = ("topic", "partition", "segment_id", "build_number")
+_STAIR_COLUMNS = (*_RUN_COLUMNS, "offset", "timestamp_ms", "leader_epoch")
+_BATCH_COLUMNS = (*_RUN_COLUMNS, "base_offset", "running_max_timestamp_ms", "position", "size_bytes")
+_Run = tuple[str, int, str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _IndexRows:
-    """Rows of an index table: by segment and build the runs in which `offsets` and `keys` ascend."""
+    """Rows of an index table: by `_RUN_COLUMNS` the runs in which `offsets` and `keys` ascend."""
 
-    runs: dict[tuple[str, int], list[tuple[int, int]]]
+    runs: dict[_Run, list[tuple[int, int]]]
     keys: Int64s
     offsets: Int64s
     columns: dict[str, Int64s]
@@ -459,22 +469,25 @@ def _decode_batches(rows: pa.Table) -> tuple[_IndexRows, int]:
 
 
 def _decode_index(rows: pa.Table, key: str, offset: str, others: tuple[str, ...]) -> tuple[_IndexRows, int]:
-    segments = rows["segment_id"].combine_chunks().dictionary_encode()
-    codes = segments.indices.to_numpy()
-    columns = {name: _numbers(rows[name]) for name in ("build_number", key, offset, *others)}
-    is_same = (codes[1:] == codes[:-1]) & (columns["build_number"][1:] == columns["build_number"][:-1])
+    topics, segments = (rows[name].combine_chunks().dictionary_encode() for name in ("topic", "segment_id"))
+    columns = {name: _numbers(rows[name]) for name in ("partition", "build_number", key, offset, *others)}
+    columns |= {"topic": topics.indices.to_numpy(), "segment_id": segments.indices.to_numpy()}
+    is_same = np.ones(max(0, len(columns[offset]) - 1), dtype=np.bool_)
+    for name in _RUN_COLUMNS:
+        is_same &= columns[name][1:] == columns[name][:-1]
     if np.any(is_same & (columns[offset][1:] <= columns[offset][:-1])):
         # Files that were rewritten need not keep the order of a segment's rows.
-        order = np.lexsort((columns[offset], columns["build_number"], codes))
-        codes, columns = codes[order], {name: column[order] for name, column in columns.items()}
-    names, builds = segments.dictionary.to_pylist(), columns["build_number"]
-    runs: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for start, stop in _iter_runs(codes, builds):
-        runs.setdefault((names[codes[start]], int(builds[start])), []).append((start, stop))
+        order = np.lexsort((columns[offset], *(columns[name] for name in reversed(_RUN_COLUMNS))))
+        columns = {name: column[order] for name, column in columns.items()}
+    topic_names, segment_ids = topics.dictionary.to_pylist(), segments.dictionary.to_pylist()
+    runs: dict[_Run, list[tuple[int, int]]] = {}
+    for start, stop in _iter_runs(*(columns[name] for name in _RUN_COLUMNS)):
+        topic, partition, segment, build = (int(columns[name][start]) for name in _RUN_COLUMNS)
+        runs.setdefault((topic_names[topic], partition, segment_ids[segment], build), []).append((start, stop))
     decoded = _IndexRows(
         runs=runs, keys=columns[key], offsets=columns[offset], columns={name: columns[name] for name in others}
     )
-    return decoded, 8 * len(codes) * len(columns) + 200 * len(runs)
+    return decoded, 8 * len(decoded.keys) * (2 + len(others)) + 200 * len(runs)
 
 
 def _iter_runs(*columns: npt.NDArray[np.generic]) -> Iterator[tuple[int, int]]:

@@ -68,6 +68,10 @@ PUBLISHED_COLUMNS = (
 )
 
 
+_Written = dict[tuple[object, ...], tuple[int, int, int]]
+"""Batches, records and stairs, by the key of their segment."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSettings:
     """What a build needs to know; see the settings of the same names. `decryption_key_ids`: private keys that are
@@ -118,12 +122,15 @@ def build_indexes(
     _remove_leftovers(warehouse, found)
     summary = BuildSummary(last_build_number=found.last_build_number)
     pending = _pending_work(warehouse, settings, found, is_mirror=layout.is_mirror)
-    _run_commits(warehouse, layout, settings, pending, summary, report)
-    indexed_count = summary.indexed_count
-    recounted = _recount_work(warehouse, plan, is_mirror=layout.is_mirror)
-    _run_commits(warehouse, layout, settings, recounted, summary, report)
-    summary.recounted_count = summary.indexed_count - indexed_count
-    summary.indexed_count = indexed_count
+    indexed = _run_commits(warehouse, layout, settings, pending, summary, report)
+    recount = _recount_work(warehouse, plan, is_mirror=layout.is_mirror)
+    recounted = _run_commits(warehouse, layout, settings, recount, summary, report)
+    summary.indexed_count, summary.recounted_count = len(indexed), len(recounted)
+    # Of a segment that was counted anew, the rows of the first count are gone.
+    written = (indexed | recounted).values()
+    summary.batch_count, summary.record_count, summary.stair_count = (
+        sum(counts[at] for counts in written) for at in range(3)
+    )
     _fail_if_too_bad(summary, len(pending), settings.max_quarantined_share)
     return summary
 
@@ -237,12 +244,15 @@ def _run_commits(
     work: list[SegmentWork],
     summary: BuildSummary,
     report: Callable[[str], None],
-) -> None:
+) -> _Written:
+    """What was indexed, by segment."""
+    written: _Written = {}
     commits = plan_commits(work, settings.max_bytes_per_commit)
     for number, commit in enumerate(commits, start=1):
         if len(commits) > 1:
             report(f"commit {number} of {len(commits)}: {len(commit)} segments")
-        _run_commit(warehouse, layout, settings, commit, summary)
+        written |= _run_commit(warehouse, layout, settings, commit, summary)
+    return written
 
 
 def _run_commit(
@@ -251,7 +261,7 @@ def _run_commit(
     settings: BuildSettings,
     commit: list[SegmentWork],
     summary: BuildSummary,
-) -> None:
+) -> _Written:
     spark = warehouse.spark
     task_count = spark.sparkContext.defaultParallelism * settings.tasks_per_core
     tasks = plan_tasks(commit, task_count)
@@ -284,7 +294,7 @@ def _run_commit(
         shipped.unpersist()
     if any(row["replaces_build_numbers"] for row in outcomes):
         remove_superseded(warehouse)
-    _add_to(summary, outcomes)
+    return _add_to(summary, outcomes)
 
 
 def _tables_to_fill(outcomes: list[dict[str, object]]) -> list[TableDefinition]:
@@ -347,13 +357,14 @@ def _quarantine_row(row: dict[str, object], now_ms: int) -> dict[str, object]:
     return {name: row[name] for name in (*facts, *places)} | seen
 
 
-def _add_to(summary: BuildSummary, outcomes: list[dict[str, object]]) -> None:
+def _add_to(summary: BuildSummary, outcomes: list[dict[str, object]]) -> _Written:
+    written: _Written = {}
     for row in outcomes:
         kind = OutcomeKind(str(row["outcome"]))
         if kind is OutcomeKind.INDEXED:
-            summary.indexed_count += 1
-            for name in ("log_bytes", "batch_count", "record_count", "stair_count"):
-                setattr(summary, name, getattr(summary, name) + row[name])
+            summary.log_bytes += row["log_bytes"]  # type: ignore[operator]  # a row of `OUTCOME_SCHEMA`
+            counts = (row["batch_count"], row["record_count"], row["stair_count"])
+            written[tuple(row[name] for name in SEGMENTS.key)] = counts  # type: ignore[assignment]
         elif kind is OutcomeKind.QUARANTINED:
             summary.quarantined_count += 1
             reason = str(row["reason"])
@@ -361,6 +372,7 @@ def _add_to(summary: BuildSummary, outcomes: list[dict[str, object]]) -> None:
         else:
             summary.unreadable_count += 1
             summary.first_error = summary.first_error or str(row["message"])
+    return written
 
 
 def _fail_if_too_bad(summary: BuildSummary, tried_count: int, max_quarantined_share: float) -> None:

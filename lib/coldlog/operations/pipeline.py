@@ -49,6 +49,7 @@ from coldlog.operations.show import (
 from coldlog.operations.supplied_log_starts import LiveLogStarts, LogStarts, read_log_start_offsets
 from coldlog.operations.validation_report import validate_and_show
 from coldlog.settings import MetadataSource, Settings
+from coldlog.tables.catalog import ALL_TABLES
 from coldlog.tables.discrepancies import Severity
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.segment_events import SEGMENT_EVENTS
@@ -150,8 +151,8 @@ def open_warehouse(job: Job, lease: WarehouseLease | None = None) -> Warehouse:
     own = job.settings.warehouse
     warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=own.as_of, lease=lease)
     with job.console.stage("warehouse") as stage:
-        warehouse.create_missing()
-        if lease is not None and lease.was_abandoned:
+        is_new = warehouse.create_missing() == len(ALL_TABLES)
+        if lease is not None and lease.was_abandoned and not is_new:
             stage.add("its last writer was cut off, and is shut out")
             warehouse.fence()
         warehouse.register()

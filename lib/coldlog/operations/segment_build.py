@@ -5,8 +5,7 @@ it goes, and ends with one outcome piece: indexed, quarantined (the bytes are wr
 store did not answer; to be tried again). Whatever is wrong with a segment becomes its outcome; the next one follows.
 
 A segment is held to its own side files: the offset index may not point behind the log or beside its batches, the time
-index may not promise what the records do not hold, the transaction index may not list more aborts than there are
-markers.
+index may not promise offsets that the log does not hold, the transaction index must list the aborts that the log shows.
 
 The last segment of a mirror counts as far as it is whole: a batch that is cut or zeros at its end are no damage, unless
 a whole batch follows (archive.log_windows has the rule). Its log is therefore walked twice.
@@ -132,7 +131,7 @@ def _index_one(
     )
     size_bytes = _find_end(layout, segment, options) if is_open_ended else layout.log_size_bytes(segment)
     for chunk in _iter_chunks(layout, segment, indexer, size_bytes, options.window_bytes):
-        side_files.offset_index_check.add(chunk)
+        side_files.add(chunk)
         if aborted is not None:
             aborted.add(chunk.headers, chunk.abort_offsets)
         if len(chunk.headers):

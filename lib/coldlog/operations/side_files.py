@@ -1,13 +1,13 @@
 """side_files: do a segment's small files agree with its log?
 
-They are read before the log and held against it while it is walked: an offset index must point to the beginning of a
-batch and name its last offset; no entry of it or of the time index may lie behind the log's end; a transaction index
-may not list more aborts than the log has abort markers; the producer snapshot may know no record behind the log's end,
-and the leader epoch checkpoint must know the log's epochs. Such a disagreement means that one of the files is of
-another segment or was cut. A log that was cut between two batches shows by nothing else in the archive, and where none
-of these files reaches into its last batch (an index has an entry every few kilobytes) not at all; the time index nearly
-always does, for its last entry names the last batch that raised the largest timestamp. A time index or checkpoint that
-was emptied is refused; an empty offset index is what a short segment has.
+They are read before the log and held against it while it is walked: the entries of the indexes must name what the log
+holds (`index_checks` has the rules), and none may lie behind the log's end; the producer snapshot may know no record
+behind the log's end, and must know the log's last batch, if it knows its producer, by its last offset; the leader epoch
+checkpoint must know the log's epochs. Such a disagreement means that one of the files is of another segment or was cut,
+or that an offset in the log is wrong. A log that was cut between two batches shows by nothing else in the archive, and
+where none of these files reaches into its last batch (an index has an entry every few kilobytes) not at all; the time
+index nearly always does, for its last entry names the last batch that raised the largest timestamp. A time index or
+checkpoint that was emptied is refused; an empty offset index is what a short segment has.
 
 A mirror's files are copied one by one, and any but the log may be missing; what is missing is not held against the log.
 Indexes of the last segment of a mirror are not read: the log may have been copied before or after them. The checkpoint
@@ -20,7 +20,7 @@ wrote), and what they begin in earlier segments as `preceding_segments` finds it
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -28,57 +28,15 @@ import numpy as np
 from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.leader_epoch_checkpoint import LeaderEpochCheckpoint, read_leader_epoch_checkpoint
-from coldlog.formats.offset_index import OffsetIndex, read_offset_index
+from coldlog.formats.offset_index import read_offset_index
 from coldlog.formats.producer_snapshot import ProducerSnapshot, read_producer_snapshot
 from coldlog.formats.time_index import TimeIndex, read_time_index
 from coldlog.formats.txn_index import TxnIndex, read_txn_index
 from coldlog.index.segment_index import IndexChunk, SegmentSummary
+from coldlog.operations.index_checks import OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck
 
 _OFFSET_AND_TIME_INDEX = frozenset({SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX})
 _NOBODY: Mapping[int, int] = MappingProxyType({})
-
-
-@dataclass(slots=True, kw_only=True)
-class OffsetIndexCheck:
-    """Holds the entries of an offset index against the batches as they come."""
-
-    index: OffsetIndex
-    object_name: str
-    _next_entry: int = field(default=0, init=False)
-
-    def add(self, chunk: IndexChunk) -> None:
-        """Every entry up to the end of the chunk names a batch of it."""
-        headers = chunk.headers
-        if not len(headers):
-            return
-        end = int(headers.position[-1]) + int(headers.size_bytes[-1])
-        stop = int(np.searchsorted(self.index.positions, end))
-        positions = self.index.positions[self._next_entry : stop]
-        offsets = self.index.offsets[self._next_entry : stop]
-        batch = np.minimum(np.searchsorted(headers.position, positions), len(headers) - 1)
-        is_wrong = (headers.position[batch] != positions) | (headers.last_offset[batch] != offsets)
-        if is_wrong.any():
-            entry = int(np.argmax(is_wrong))
-            raise self._refusal(
-                self._next_entry + entry,
-                f"last offset {int(headers.last_offset[batch[entry]])} at byte {int(headers.position[batch[entry]])}",
-            )
-        self._next_entry = stop
-
-    def finish(self, summary: SegmentSummary) -> None:
-        """No entry is left."""
-        if self._next_entry < self.index.entry_count:
-            raise self._refusal(self._next_entry, f"nothing behind offset {summary.last_offset}, where the log ends")
-
-    def _refusal(self, entry: int, expected: str) -> ArchiveError:
-        return ArchiveError(
-            Reason.OFFSET_INDEX_INVALID,
-            f"offset index does not agree with the log in entry {entry}",
-            object_name=self.object_name,
-            position=entry * 8,
-            expected=expected,
-            found=f"last offset {int(self.index.offsets[entry])} at byte {int(self.index.positions[entry])}",
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +44,21 @@ class SideFiles:
     """The small files of a segment, read."""
 
     offset_index_check: OffsetIndexCheck
+    time_index_check: TimeIndexCheck
+    txn_index_check: TxnIndexCheck
     time_index: TimeIndex
     txn_index: TxnIndex
     producer_snapshot: ProducerSnapshot
     leader_epoch_checkpoint: LeaderEpochCheckpoint
     names: dict[SegmentFileKind, str]
     is_mirror: bool = False
+
+    def add(self, chunk: IndexChunk) -> None:
+        """Holds the next batches of the log against the indexes. A mirror's may be of another moment, or compacted."""
+        self.offset_index_check.add(chunk)
+        if not self.is_mirror:
+            self.time_index_check.add(chunk)
+            self.txn_index_check.add(chunk)
 
     def up_to(self, last_offset: int) -> SideFiles:
         """Without aborts behind that offset, for a log that was copied before its transaction index."""
@@ -167,6 +134,8 @@ class SideFiles:
                 expected=f"{summary.abort_marker_count} at most",
                 found=str(self.txn_index.entry_count),
             )
+        if not self.is_mirror:
+            self.txn_index_check.finish()
 
     def _require_contents(self, summary: SegmentSummary) -> None:
         """Kafka adds the largest timestamp to the time index when it closes a segment (unless all are -1), and the
@@ -190,7 +159,8 @@ class SideFiles:
             )
 
     def _require_producers(self, summary: SegmentSummary) -> None:
-        last_offset = max((entry.last_offset for entry in self.producer_snapshot.entries), default=-1)
+        last_offsets = {entry.producer_id: entry.last_offset for entry in self.producer_snapshot.entries}
+        last_offset = max(last_offsets.values(), default=-1)
         if last_offset > summary.last_offset:
             raise ArchiveError(
                 Reason.LOG_TRUNCATED,
@@ -198,6 +168,16 @@ class SideFiles:
                 object_name=self.names[SegmentFileKind.LOG],
                 expected=f"offset {last_offset} at least",
                 found=f"offset {summary.last_offset}",
+            )
+        known = last_offsets.get(summary.last_producer_id, summary.last_offset)
+        if known != summary.last_offset and not self.is_mirror:
+            raise ArchiveError(
+                Reason.HEADER_INVALID,
+                "producer snapshot of the segment's end knows the last batch by another offset",
+                object_name=self.names[SegmentFileKind.LOG],
+                position=summary.last_position,
+                expected=f"last offset {known}",
+                found=f"last offset {summary.last_offset}",
             )
 
     def _require_leader_epochs(self, summary: SegmentSummary) -> None:
@@ -253,6 +233,10 @@ def read_side_files(layout: ArchiveLayout, segment: ListedSegment, *, is_open_en
     return SideFiles(
         offset_index_check=OffsetIndexCheck(
             index=offset_index, object_name=names.get(SegmentFileKind.OFFSET_INDEX, "")
+        ),
+        time_index_check=TimeIndexCheck(index=time_index, object_name=names.get(SegmentFileKind.TIME_INDEX, "")),
+        txn_index_check=TxnIndexCheck(
+            index=txn_index, object_name=names.get(SegmentFileKind.TXN_INDEX, ""), start_offset=base_offset
         ),
         time_index=time_index,
         txn_index=txn_index,

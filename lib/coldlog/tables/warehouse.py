@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import RLock
 
@@ -23,17 +23,20 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from coldlog.errors import UsageError
+from coldlog.errors import ColdlogError, UsageError
 from coldlog.tables.as_of import find_moment, find_version, list_commits
-from coldlog.tables.catalog import ALL_TABLES
+from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
 from coldlog.tables.definition import TableDefinition
 from coldlog.tables.delta_log import file_count_if_known, newest_version
 from coldlog.tables.locations import spark_uri
 from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
+from coldlog.tables.segment_events import SEGMENT_EVENTS
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.warehouse_lease import APPLICATION, FOLDER, LeaseLostError, WarehouseLease
 
 DATABASE = "coldlog"
 _IDEMPOTENT_WRITE = "spark.databricks.delta.write"
+_NOT_MADE_AGAIN = (*INDEX_TABLES, SEGMENT_EVENTS)
 _TABLES_AT_ONCE = 8
 """Each is some requests to the store, one after another."""
 
@@ -128,12 +131,26 @@ class Warehouse:
         def shut(table: TableDefinition) -> None:
             nothing = self.local(table, [])
             writer = nothing.write.format("delta").mode("append").option("txnAppId", APPLICATION)
-            writer.option("txnVersion", str(lease.first_version)).save(self.location(table))
+            with self._requiring_a_commit(table, lease):
+                writer.option("txnVersion", str(lease.first_version)).save(self.location(table))
 
         with ThreadPoolExecutor(_TABLES_AT_ONCE) as commits:
             for made in [commits.submit(shut, table) for table in tables]:
                 made.result()
         lease.confirm()
+
+    @contextmanager
+    def _requiring_a_commit(self, table: TableDefinition, lease: WarehouseLease) -> Iterator[None]:
+        """Delta leaves a commit out without a word whose lease is not above the last one that the table knows."""
+        before = self.newest_version(table)
+        yield
+        if self.newest_version(table) == before:
+            lease.confirm()
+            raise ColdlogError(
+                f"a commit to {self.location(table)} was left out: the table knows a later writer than lease "
+                f"{lease.number}, so leases below {self.uri}/{FOLDER} are gone; when no job writes this warehouse, "
+                "delete all that is below that folder, and run again: leases go on above all that were"
+            )
 
     def location(self, table: TableDefinition) -> str:
         return f"{spark_uri(self.uri)}/{table.name}"
@@ -142,17 +159,30 @@ class Warehouse:
         """The table's name in statements: by path, whatever the catalog holds."""
         return "delta.`" + self.location(table).replace("`", "``") + "`"
 
-    def create_missing(self) -> None:
-        """Creates every table that is not there yet; changes none that is."""
+    def create_missing(self) -> int:
+        """Creates every table that is not there yet, changes none that is; returns how many it made. A table whose rows
+        could not be made again from what `segments` says is a `UsageError`."""
         self._refuse_writing()
+        with ThreadPoolExecutor(_TABLES_AT_ONCE) as looks:
+            are_there = list(looks.map(self.has, ALL_TABLES))
+        missing = [table for table, is_there in zip(ALL_TABLES, are_there, strict=True) if not is_there]
+        lost = [table.name for table in missing if table in _NOT_MADE_AGAIN]
+        if lost and SEGMENTS not in missing and self._has_index():
+            raise UsageError(
+                f"{', '.join(lost)} of the warehouse {self.uri} is gone, though segments are indexed in it; restore it "
+                "from a copy, or set warehouse.uri to a new place and run the pipeline"
+            )
 
         def create(table: TableDefinition) -> None:
-            if not self.has(table):
-                self.spark.sql(table.create_statement(self.identifier(table), self.location(table)))
+            self.spark.sql(table.create_statement(self.identifier(table), self.location(table)))
 
         with ThreadPoolExecutor(_TABLES_AT_ONCE) as creations:
-            for made in [creations.submit(create, table) for table in ALL_TABLES]:
+            for made in [creations.submit(create, table) for table in missing]:
                 made.result()
+        return len(missing)
+
+    def _has_index(self) -> bool:
+        return bool(self.read(SEGMENTS).where("build_number IS NOT NULL").head(1))
 
     def require_tables(self) -> None:
         """A `UsageError` names the tables that are missing."""
@@ -206,7 +236,8 @@ class Warehouse:
         return self.spark.createDataFrame(arrow)
 
     def append(self, table: TableDefinition, rows: DataFrame) -> None:
-        with self.commits(), self._encodings(table):
+        checked = nullcontext() if self.lease is None else self._requiring_a_commit(table, self.lease)
+        with self.commits(), checked, self._encodings(table):
             rows.select(*table.column_names).write.format("delta").mode("append").save(self.location(table))
 
     @contextmanager

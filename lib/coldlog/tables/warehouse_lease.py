@@ -11,6 +11,10 @@ lease's number, and whoever follows a lease that was not released at a good end 
 before it reads any (`Warehouse.fence`). Delta makes no commit whose version is not above the newest one in the table,
 and none that has met another one of the same application on its way; the late writer is told so by `confirm`.
 
+Numbers must not fall, though the objects may get lost, by a lifecycle rule or a copy of the warehouse without them: a
+commit under a number that was there before would be left out without a word. So where there is no lease a first one is
+put, as number 0, that tells from the store's clock where to go on, far above all that were; it counts as left.
+
 A store that does not honour the condition is refused with `UsageError`: it is asked, by putting the same object twice.
 Errors: `LeaseHeldError` while another job writes, `LeaseLostError` when this one has lost the warehouse,
 `RetriableError` when the store does not answer.
@@ -21,6 +25,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -28,6 +33,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -46,9 +52,15 @@ _COMMITS_PER_LEASE = 1 << 32
 _HELD, _LEFT, _RELEASED = "held", "left", "released"
 """A lease is left where its job failed: others may write at once, but a commit of its JVM may be on its way."""
 _KEPT_LEASES = 8
+_FIRST = 0
+_SECONDS_PER_NUMBER = 4
+"""No job is that short: what is counted from the clock is above what was counted by leases."""
+_MOST_NUMBERS = 1 << 31
+"""What is named higher is no lease: its `txnVersion` would be no 64-bit integer."""
+_NAME = re.compile(r"[0-9]{20}")
 
 
-class LeaseHeldError(UsageError):
+class LeaseHeldError(RetriableError):
     """Another job is writing the warehouse."""
 
 
@@ -59,6 +71,7 @@ class LeaseLostError(RetriableError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Newest:
     number: int
+    following_number: int
     holder: str
     state: str
     age_s: float
@@ -99,8 +112,9 @@ class WarehouseLease:
     def confirm(self) -> None:
         """Asks the store whether this lease is still the newest."""
         newest = self._store.find_newest()
-        if newest is None or newest.number != self.number:
-            raise self._lost(f"its lease {self.number} was taken over by lease {newest.number if newest else 'none'}")
+        if newest is None or (newest.number, newest.holder) != (self.number, self._store.holder):
+            by = "none" if newest is None else f"lease {newest.number} ({newest.holder})"
+            raise self._lost(f"its lease {self.number} was taken over by {by}")
 
     def renew(self) -> None:
         """Puts the lease's object again; to be called more often than every `ttl_s`. What the store says to a turn that
@@ -152,13 +166,13 @@ def take_lease(
 ) -> WarehouseLease:
     """The next lease, if the newest one has ended."""
     store = _LeaseStore(bucket, f"{prefix}/{FOLDER}/" if prefix else f"{FOLDER}/", uri)
-    newest = store.find_newest()
-    if newest is not None and newest.state == _HELD and newest.age_s <= ttl_s:
+    newest = store.find_newest() or store.begin()
+    if newest.state == _HELD and newest.age_s <= ttl_s:
         raise LeaseHeldError(
             f"another job ({newest.holder}) is writing the warehouse {uri}; run one at a time. If it was killed, its "
             f"lease ends in {max(1, round(ttl_s - newest.age_s))} s"
         )
-    number = 1 if newest is None else newest.number + 1
+    number = newest.following_number
     asked_s = monotonic()
     if not store.create(number):
         raise LeaseHeldError(f"another job has just begun to write the warehouse {uri}; run one at a time")
@@ -171,7 +185,7 @@ def take_lease(
     return WarehouseLease(
         uri=uri,
         number=number,
-        was_abandoned=newest is not None and newest.state != _RELEASED,
+        was_abandoned=newest.state != _RELEASED,
         ttl_s=ttl_s,
         _store=store,
         _monotonic=monotonic,
@@ -179,12 +193,41 @@ def take_lease(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Content:
+    """What a lease's object says."""
+
+    holder: str
+    state: str
+    counted_from: int
+
+
+def _read_content(content: bytes) -> _Content:
+    """Of an object that says nothing to be understood, somebody is taken for its holder, until it is too old."""
+    try:
+        told = json.loads(content)
+    except (ValueError, RecursionError):
+        told = None
+    told = told if isinstance(told, dict) else {}
+    holder, state, counted_from = (told.get(name) for name in ("holder", "state", "counted_from"))
+    return _Content(
+        holder=holder if isinstance(holder, str) else "unknown: its lease cannot be read",
+        state=state if state in (_LEFT, _RELEASED) else _HELD,
+        counted_from=counted_from if isinstance(counted_from, int) and 0 < counted_from < _MOST_NUMBERS else 0,
+    )
+
+
+def _time_of(answer: Mapping[str, Any]) -> datetime:
+    """The store's time when it answered."""
+    return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+
+
 class _LeaseStore:
     """The lease objects below `folder` of a bucket."""
 
     def __init__(self, bucket: str, folder: str, uri: str) -> None:
         self._bucket, self._folder, self._uri = bucket, folder, uri
-        self._holder = f"{socket.gethostname()}, process {os.getpid()}, {uuid.uuid4().hex[:8]}"
+        self.holder = f"{socket.gethostname()}, process {os.getpid()}, {uuid.uuid4().hex[:8]}"
         self._client = create_s3_client()
 
     def open_anew(self) -> None:
@@ -197,20 +240,31 @@ class _LeaseStore:
         numbers = self._list_numbers()
         if not numbers:
             return None
-        answer = self._call("get_object", Key=self._key(max(numbers)))
-        told = json.loads(answer["Body"].read())
-        now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+        number = max(numbers)
+        answer = self._call("get_object", Key=self._key(number))
+        told = _read_content(answer["Body"].read())
         return _Newest(
-            number=max(numbers),
-            holder=told["holder"],
-            state=told["state"],
-            age_s=(now - answer["LastModified"]).total_seconds(),
+            number=number,
+            following_number=max(number, told.counted_from) + 1,
+            holder=told.holder,
+            state=told.state,
+            age_s=(_time_of(answer) - answer["LastModified"]).total_seconds(),
         )
 
-    def create(self, number: int) -> bool:
+    def begin(self) -> _Newest:
+        """Where there is no lease: puts the first, unless another job does, and reads what was put."""
+        asked = self._call("list_objects_v2", Prefix=self._folder, MaxKeys=1)
+        counted_from = round(_time_of(asked).timestamp()) // _SECONDS_PER_NUMBER
+        self.create(_FIRST, _LEFT, counted_from=counted_from)
+        newest = self.find_newest()
+        if newest is None:
+            raise RetriableError(f"the lease that was just put into the warehouse {self._uri} is gone; run it again")
+        return newest
+
+    def create(self, number: int, state: str = _HELD, **more: int) -> bool:
         """Puts the lease if there is none of that number; returns whether it did."""
         try:
-            self._ask("put_object", Key=self._key(number), Body=self._content(_HELD), IfNoneMatch="*")
+            self._ask("put_object", Key=self._key(number), Body=self._content(state, **more), IfNoneMatch="*")
         except (BotoCoreError, ClientError) as failed:
             # 409: another put of the same name is under way.
             if status_of(failed) in (409, 412):
@@ -235,14 +289,15 @@ class _LeaseStore:
             page = self._call("list_objects_v2", Prefix=self._folder, **further)
             names += [each["Key"].removeprefix(self._folder) for each in page.get("Contents", ())]
             if not page.get("IsTruncated"):
-                return [int(name) for name in names if name.isdecimal()]
+                numbers = [int(name) for name in names if _NAME.fullmatch(name)]
+                return [number for number in numbers if number < _MOST_NUMBERS]
             further = {"ContinuationToken": page["NextContinuationToken"]}
 
     def _key(self, number: int) -> str:
         return f"{self._folder}{number:020d}"
 
-    def _content(self, state: str) -> bytes:
-        return json.dumps({"holder": self._holder, "state": state}).encode()
+    def _content(self, state: str, **more: int) -> bytes:
+        return json.dumps({"holder": self.holder, "state": state, **more}).encode()
 
     def _call(self, operation: str, **arguments: object) -> Mapping[str, Any]:
         try:

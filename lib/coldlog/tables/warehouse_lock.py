@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
 
-from coldlog.errors import UsageError
+from coldlog.errors import RetriableError, UsageError
 from coldlog.tables.locations import bucket_and_prefix
 from coldlog.tables.warehouse_lease import DEFAULT_TTL_S, WarehouseLease, holding_lease
 
@@ -23,7 +23,8 @@ LOCK_NAME = ".coldlog-writer"
 
 @contextmanager
 def writing(uri: str, *, lease_s: float = DEFAULT_TTL_S) -> Iterator[WarehouseLease | None]:
-    """Holds the warehouse at `uri` for writing, on S3 by the lease it yields; `UsageError` while another job does."""
+    """Holds the warehouse at `uri` for writing, on S3 by the lease it yields; `RetriableError`
+    while another job does."""
     place = bucket_and_prefix(uri)
     if place is not None:
         with holding_lease(uri, *place, ttl_s=lease_s) as lease:
@@ -45,7 +46,7 @@ def writing(uri: str, *, lease_s: float = DEFAULT_TTL_S) -> Iterator[WarehouseLe
     except BlockingIOError as held:
         holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
         os.close(descriptor)
-        raise UsageError(
+        raise RetriableError(
             f"another job (process {holder or 'unknown'}) is writing the warehouse {uri}; run one at a time"
         ) from held
     try:

@@ -1,0 +1,203 @@
+"""Of overlapping uploads one answers for each offset, and it is the one that the rule names."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from coldlog.index.partition_plan import SegmentFacts, plan_partition
+from coldlog.index.served_ranges import NO_LEADER_EPOCH, Candidate, NotServedReason, ServedRange, plan_served_ranges
+
+LAST = 60
+DUPLICATE, OLDER, BELOW = (
+    NotServedReason.DUPLICATE,
+    NotServedReason.OLDER_LEADER_EPOCH,
+    NotServedReason.BELOW_LOG_START,
+)
+
+
+def copy_of(name: str, start: int, end: int, *epochs: int) -> Candidate:
+    """A whole copy of the offsets `start` to `end`; of no epoch, of one, or of a first and a last one."""
+    known = epochs or (NO_LEADER_EPOCH,)
+    return Candidate(
+        segment_id=name,
+        start_offset=start,
+        end_offset=end,
+        first_leader_epoch=known[0],
+        last_leader_epoch=known[-1],
+    )
+
+
+def told(copies: list[Candidate], log_start: int | None = None) -> dict[str, tuple[int, int] | NotServedReason]:
+    """What each copy answers for, or why it answers nothing."""
+    return {
+        each.segment.segment_id: each.reason or (each.from_offset, each.to_offset)
+        for each in plan_served_ranges(copies, log_start)
+    }
+
+
+@pytest.mark.parametrize(
+    ("winner", "loser"),
+    [
+        (copy_of("A", 0, 9, 3), copy_of("B", 0, 99, 2)),
+        (copy_of("A", 0, 9, 1, 3), copy_of("B", 0, 99, 2, 2)),
+        (copy_of("A", 0, 9, 0), copy_of("B", 0, 99)),
+        (copy_of("A", 0, 99, 3), copy_of("B", 0, 98, 3)),
+        (copy_of("A", 0, 99, 1, 3), copy_of("B", 0, 98, 2, 3)),
+        (copy_of("A", 0, 99), copy_of("B", 0, 98)),
+        (copy_of("B", 0, 99, 3), copy_of("A", 0, 99, 3)),
+        (copy_of("a", 0, 99), copy_of("B", 0, 99)),
+    ],
+    ids=[
+        "higher epoch before longer",
+        "the last epoch counts, not the first",
+        "an epoch before none",
+        "longer before greater id",
+        "longer before greater id, whatever the first epoch",
+        "longer, of no epoch",
+        "greater id",
+        "greater id, as its characters are numbered",
+    ],
+)
+def test_of_two_whole_copies_from_one_offset_one_wins_in_whatever_order_they_were_listed(
+    winner: Candidate, loser: Candidate
+) -> None:
+    expected = {winner.segment_id: (winner.start_offset, winner.end_offset), loser.segment_id: DUPLICATE}
+    assert told([winner, loser]) == told([loser, winner]) == expected
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "expected"),
+    [
+        (copy_of("A", 0, 99, 2), copy_of("Z", 10, 90, 2), {"A": (0, 99), "Z": DUPLICATE}),
+        (copy_of("A", 0, 99, 2), copy_of("Z", 10, 99, 1), {"A": (0, 99), "Z": DUPLICATE}),
+        (copy_of("A", 0, 99), copy_of("Z", 10, 99), {"A": (0, 99), "Z": DUPLICATE}),
+        (copy_of("A", 0, 99, 2), copy_of("Z", 10, 90, 3), {"A": (0, 9), "Z": (10, 90)}),
+        (copy_of("A", 0, 99, 2), copy_of("Z", 10, 100, 2), {"A": (0, 9), "Z": (10, 100)}),
+        (copy_of("A", 0, 99, 2), copy_of("Z", 10, 100, 1, 2), {"A": (0, 9), "Z": (10, 100)}),
+        (copy_of("A", 0, 99, 2), copy_of("Z", 10, 100, 1), {"A": (0, 99), "Z": OLDER}),
+        (copy_of("A", 0, 99, 2), copy_of("Z", 100, 120, 1), {"A": (0, 99), "Z": OLDER}),
+        (copy_of("A", 0, 99, 2), copy_of("Z", 100, 120), {"A": (0, 99), "Z": (100, 120)}),
+    ],
+    ids=[
+        "within, of the same epoch",
+        "within, of an earlier epoch",
+        "within, of no epoch",
+        "within, of a later epoch: the log was cut there",
+        "begins inside and goes further",
+        "begins inside in an earlier epoch and goes on as long",
+        "begins inside and is of a deposed leader",
+        "follows and is of a deposed leader",
+        "follows, of no epoch",
+    ],
+)
+def test_copy_that_begins_later_is_taken_where_its_leader_was_no_earlier_one(
+    earlier: Candidate, later: Candidate, expected: dict[str, object]
+) -> None:
+    assert told([earlier, later]) == told([later, earlier]) == expected
+
+
+def test_partition_answers_from_the_copy_that_wins_and_with_its_times() -> None:
+    """As the pipeline asks: the loser's offsets and timestamps count for nothing, the later they may be."""
+    winner, longer, other = (facts("A", 9, 3, 500), facts("B", 99, 2, 9_000), facts("C", 9, 3, 8_000))
+    (plan,) = plan_partition([longer, winner], None, {}, {})
+    assert [(each.segment.segment_id, each.reason) for each in plan.segments] == [("A", None), ("B", DUPLICATE)]
+    assert (plan.earliest_offset, plan.latest_tiered_offset, plan.max_timestamp_ms) == (0, 9, 500)
+    (plan,) = plan_partition([winner, longer, other], None, {}, {})
+    assert [each.segment.segment_id for each in plan.segments if each.reason is None] == ["C"]
+    assert plan.max_timestamp_ms == 8_000
+
+
+def facts(segment_id: str, end_offset: int, leader_epoch: int, max_timestamp_ms: int) -> SegmentFacts:
+    """A usable segment from offset 0 on."""
+    return SegmentFacts(
+        topic_id="T",
+        segment_id=segment_id,
+        start_offset=0,
+        written_ms=1,
+        is_usable=True,
+        end_offset=end_offset,
+        leader_epochs=((leader_epoch, 0),),
+        counted_from_offset=0,
+        counted_max_timestamp_ms=max_timestamp_ms,
+        counted_max_timestamp_offset=end_offset,
+    )
+
+
+@st.composite
+def copies(draw: st.DrawFn, *, epochs: st.SearchStrategy[int]) -> list[Candidate]:
+    """Copies of any ranges, in any order, of whatever epochs, with ids of their own."""
+    ids = draw(st.lists(st.text("ABab01_-", min_size=4, max_size=4), unique=True, max_size=7))
+    drawn = []
+    for segment_id in ids:
+        start = draw(st.integers(0, LAST))
+        first, last = sorted((draw(epochs), draw(epochs)))
+        drawn.append(copy_of(segment_id, start, draw(st.integers(start, LAST)), first, last))
+    return drawn
+
+
+KNOWN = st.integers(0, 3)
+ANY = st.integers(NO_LEADER_EPOCH, 3)
+LOG_STARTS = st.one_of(st.none(), st.integers(0, LAST + 2))
+
+
+def owners(ranges: list[ServedRange], offset: int) -> list[Candidate]:
+    return [each.segment for each in ranges if each.reason is None and each.from_offset <= offset <= each.to_offset]
+
+
+@given(drawn=copies(epochs=ANY), log_start=LOG_STARTS, chance=st.randoms(use_true_random=False))
+def test_every_offset_has_one_owner_at_the_most_and_the_owner_holds_it(
+    drawn: list[Candidate], log_start: int | None, chance: random.Random
+) -> None:
+    ranges = plan_served_ranges(drawn, log_start)
+    for offset in range(LAST + 1):
+        holding = owners(ranges, offset)
+        assert len(holding) <= 1
+        assert all(each.start_offset <= offset <= each.end_offset for each in holding)
+        assert not holding or log_start is None or offset >= log_start
+    assert sorted(each.segment.segment_id for each in ranges) == sorted(each.segment_id for each in drawn)
+    assert plan_served_ranges(chance.sample(drawn, len(drawn)), log_start) == ranges, "the order of a listing"
+
+
+@given(drawn=copies(epochs=ANY), log_start=st.integers(0, LAST + 2))
+def test_log_start_takes_offsets_below_it_and_gives_none_to_another_copy(
+    drawn: list[Candidate], log_start: int
+) -> None:
+    whole, cut = plan_served_ranges(drawn, None), plan_served_ranges(drawn, log_start)
+    for offset in range(LAST + 1):
+        assert owners(cut, offset) == (owners(whole, offset) if offset >= log_start else [])
+    below = {each.segment.segment_id for each in cut if each.reason is BELOW}
+    served = [each for each in whole if each.reason is None]
+    assert below == {each.segment.segment_id for each in served if each.to_offset < log_start}
+
+
+@given(epoch=st.one_of(st.just(NO_LEADER_EPOCH), KNOWN), data=st.data())
+def test_copies_of_one_leader_answer_for_all_that_any_of_them_holds(epoch: int, data: st.DataObject) -> None:
+    drawn = data.draw(copies(epochs=st.just(epoch)))
+    ranges = plan_served_ranges(drawn, None)
+    for offset in range(LAST + 1):
+        is_held = any(each.start_offset <= offset <= each.end_offset for each in drawn)
+        assert bool(owners(ranges, offset)) == is_held
+
+
+@given(drawn=copies(epochs=KNOWN))
+@example([copy_of("long", 0, 50, 1), copy_of("shor", 20, 30, 2)])
+def test_offset_that_a_copy_holds_is_unanswered_only_behind_the_start_of_a_later_leader(drawn: list[Candidate]) -> None:
+    """Such a leader's log replaced all from there on; what earlier ones wrote behind it was never part of the log."""
+    ranges = plan_served_ranges(drawn, None)
+    taken = [each.segment for each in ranges if each.reason is None]
+    for copy in drawn:
+        for offset in range(copy.start_offset, copy.end_offset + 1):
+            is_replaced = any(
+                other.start_offset <= offset and other.last_leader_epoch > copy.first_leader_epoch for other in taken
+            )
+            assert owners(ranges, offset) or is_replaced
+
+
+@given(drawn=copies(epochs=KNOWN))
+def test_leader_epochs_never_fall_along_what_is_served(drawn: list[Candidate]) -> None:
+    served = [each.segment.last_leader_epoch for each in plan_served_ranges(drawn, None) if each.reason is None]
+    assert served == sorted(served)

@@ -1,0 +1,108 @@
+"""Every segment is read once, by tasks that end about together, and published in commits that a run can lose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coldlog.archive.layout import ListedSegment, SegmentFileKind, SegmentObject
+from coldlog.operations.build_plan import SegmentWork, plan_commits, plan_tasks
+
+MIB = 1 << 20
+OPENING_BYTES = MIB
+"""Small segments are not free: each counts as if it had so much more to read."""
+
+
+def work_of(sizes: Sequence[int | None]) -> list[SegmentWork]:
+    """A segment a size, in their order; None has no log at all."""
+    return [
+        SegmentWork(
+            segment=ListedSegment(
+                topic="orders",
+                topic_id="A" * 22,
+                partition=0,
+                start_offset=number,
+                segment_id=f"{number:022d}",
+                objects=() if size is None else (log_of(number, size),),
+                missing_kinds=(),
+            ),
+            log_modified_ms=0,
+            count_from_offset=number,
+            replaces_build_numbers=(),
+        )
+        for number, size in enumerate(sizes)
+    ]
+
+
+def log_of(number: int, size_bytes: int) -> SegmentObject:
+    return SegmentObject(kind=SegmentFileKind.LOG, name=f"{number}.log", size_bytes=size_bytes, modified_ms=0)
+
+
+def flat(runs: list[list[SegmentWork]]) -> list[SegmentWork]:
+    return [each for run in runs for each in run]
+
+
+def bytes_of(run: Sequence[SegmentWork]) -> int:
+    return sum(each.log_bytes for each in run)
+
+
+def cost_of(run: Sequence[SegmentWork]) -> int:
+    return bytes_of(run) + OPENING_BYTES * len(run)
+
+
+# Nothing, next to nothing, what a topic is set to, and one that is far larger than all others.
+SIZES = st.lists(
+    st.one_of(st.none(), st.integers(0, 3), st.integers(0, 8 * MIB), st.just(1 << 30), st.integers(0, 1 << 40)),
+    max_size=40,
+)
+
+
+@given(sizes=SIZES, task_count=st.integers(1, 64))
+def test_tasks_hold_each_segment_once_in_its_order_and_none_is_idle(sizes: list[int | None], task_count: int) -> None:
+    work = work_of(sizes)
+    tasks = plan_tasks(work, task_count)
+    assert flat(tasks) == work
+    assert all(tasks)
+    assert len(tasks) <= task_count
+
+
+@given(sizes=SIZES, task_count=st.integers(1, 64))
+def test_no_task_has_more_than_its_share_and_one_segment(sizes: list[int | None], task_count: int) -> None:
+    work = work_of(sizes)
+    largest = max((cost_of([each]) for each in work), default=0)
+    for task in plan_tasks(work, task_count):
+        assert cost_of(task) * task_count <= cost_of(work) + largest * task_count
+
+
+@given(size=st.integers(0, 1 << 40), count=st.integers(1, 200), task_count=st.integers(1, 64))
+def test_segments_of_one_size_keep_every_core_busy(size: int, count: int, task_count: int) -> None:
+    lengths = [len(task) for task in plan_tasks(work_of([size] * count), task_count)]
+    assert len(lengths) == min(count, task_count)
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_many_small_segments_are_shared_though_one_large_one_has_nearly_all_bytes() -> None:
+    tasks = plan_tasks(work_of([*[1] * 1000, 100 * MIB]), 2)
+    assert [len(task) for task in tasks] == [551, 450]
+
+
+@given(sizes=SIZES, max_bytes=st.one_of(st.integers(1, 10), st.integers(1, 1 << 41)))
+def test_commits_hold_each_segment_once_in_its_order_within_their_bytes(
+    sizes: list[int | None], max_bytes: int
+) -> None:
+    work = work_of(sizes)
+    commits = plan_commits(work, max_bytes)
+    assert flat(commits) == work
+    assert all(commits)
+    for commit in commits:
+        assert bytes_of(commit) <= max_bytes or len(commit) == 1
+    for commit, following in pairwise(commits):
+        assert bytes_of(commit) + following[0].log_bytes > max_bytes, "a commit that could hold more costs a run time"
+
+
+def test_segment_larger_than_a_commit_is_published_alone_between_its_neighbours() -> None:
+    commits = plan_commits(work_of([4, 6, 11, 0, 10, 1]), 10)
+    assert [[each.log_bytes for each in commit] for commit in commits] == [[4, 6], [11], [0, 10], [1]]
