@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 from pathlib import Path
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from golden_warehouse import golden_queries, write_log_start_offsets
 from kafka_sample import KAFKA_SAMPLE
@@ -47,6 +51,9 @@ def test_pipeline_then_lookups_from_files_answer_as_the_broker(tmp_path: Path) -
     )
     assert piped.returncode == 0, piped.stderr
     assert "281 segments indexed" in piped.stderr
+    indexed = DeltaTable(tmp_path / "ware house" / "segments").to_pyarrow_table(columns=["record_count"])
+    records = pc.sum(indexed["record_count"]).as_py()
+    assert re.search(rf"{records:,} records?\b", piped.stderr), "also of segments that were counted twice"
     assert "LATER_THAN_ARCHIVE" in piped.stdout
     assert "WARN" not in piped.stderr
     assert len(piped.stderr.splitlines()) < 12, "a user sees a line a stage and no noise"
