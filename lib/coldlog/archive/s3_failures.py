@@ -3,6 +3,7 @@
 | what came | what it is |
 |---|---|
 | 429, 500, 502, 503, 504, a code of throttling, a lost connection, a time-out, a body cut short | RetriableError |
+| an answer that is damaged, of another server, or to another question | RetriableError |
 | 404, the bucket is there | ArchiveError, OBJECT_MISSING |
 | 403 for an object; one that has to be restored first | ArchiveError, OBJECT_UNREADABLE |
 | 403 or another refusal of a write | UsageError |
@@ -10,14 +11,15 @@
 | 403 for a listing, no bucket; credentials expired, wrong or none; another region; a wrong profile | UsageError |
 
 What S3 or botocore say in words is never repeated: their messages and fields may hold key ids, signatures and signed
-addresses. Of an answer only its status and its code, a short identifier, are shown. For the same reason the errors
-made here are raised without their cause.
+addresses. Of an answer only its status and its code, a short identifier, are shown, and of the endpoint that was asked
+host and port. For the same reason the errors made here are raised without their cause.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import traceback
 from dataclasses import dataclass
 
 import aiohttp
@@ -25,6 +27,7 @@ from botocore import exceptions as botocore_exceptions
 from botocore.parsers import ResponseParserError
 
 from coldlog.archive.object_names import printable_name
+from coldlog.archive.s3_environment import endpoint_address, endpoint_setting, shown_address
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 
 _RETRIABLE_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -93,6 +96,10 @@ class BodyCutError(Exception):
     """An answer's body ended before the bytes that it promised."""
 
 
+class DamagedAnswerError(Exception):
+    """What came in place of an answer, in coldlog's words: nothing of it is believed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What was asked: of which archive, and of which object, relative to its root; a listing is of none. `is_write`:
@@ -116,6 +123,9 @@ def error_for(failure: Exception, asked: Asked) -> ColdlogError:
         return failure
     if isinstance(failure, botocore_exceptions.ClientError):
         return _error_for_answer(failure, asked)
+    damage = _damage_of(failure)
+    if damage:
+        return _retriable(asked, f"was answered with {damage}{_from_whom(failure)}")
     if not isinstance(failure, (BodyCutError, botocore_exceptions.BotoCoreError, ValueError, *_NO_ANSWER)):
         raise failure
     return _error_for_exception(failure, asked)
@@ -165,7 +175,7 @@ def _error_for_answer(failure: botocore_exceptions.ClientError, asked: Asked) ->
     if credentials is not None:
         return credentials
     if code == "NoSuchBucket":
-        return UsageError(f"no bucket {asked.bucket}: correct {asked.uri}, or the endpoint (AWS_ENDPOINT_URL_S3)")
+        return _no_bucket(asked)
     if not asked.object_name:
         return _listing_error(failure, asked)
     if asked.is_write:
@@ -191,7 +201,7 @@ def _credentials_error(failure: botocore_exceptions.ClientError, asked: Asked) -
         where = f" ({region})" if region else ""
         return UsageError(
             f"the bucket {asked.bucket} is in another region{where}; set AWS_REGION, or the endpoint "
-            f"(AWS_ENDPOINT_URL_S3) of that region [{_shown(failure)}]"
+            f"({endpoint_setting()}) of that region [{_shown(failure)}]"
         )
     return None
 
@@ -203,8 +213,12 @@ def _listing_error(failure: botocore_exceptions.ClientError, asked: Asked) -> Co
             f"the principal of {_WHERE_CREDENTIALS_ARE}"
         )
     if status_of(failure) == 404 and _code_of(failure) in _MISSING_CODES:
-        return UsageError(f"no bucket {asked.bucket}: correct {asked.uri}, or the endpoint (AWS_ENDPOINT_URL_S3)")
+        return _no_bucket(asked)
     return UsageError(f"{asked.uri} cannot be listed: S3 answers {_shown(failure)}")
+
+
+def _no_bucket(asked: Asked) -> UsageError:
+    return UsageError(f"no bucket {asked.bucket}: correct {asked.uri}, or the endpoint ({endpoint_setting()})")
 
 
 def _write_error(failure: botocore_exceptions.ClientError, asked: Asked) -> UsageError:
@@ -250,7 +264,7 @@ def _error_for_exception(failure: Exception, asked: Asked) -> ColdlogError:
     if isinstance(failure, BodyCutError):
         return _retriable(asked, "was answered with a body cut short")
     if isinstance(failure, _NO_ANSWER):
-        return _retriable(asked, f"got no answer ({kind})")
+        return _retriable(asked, f"got no answer ({kind}){_from_whom(failure)}")
     if isinstance(failure, _NOT_FETCHED):
         return _retriable(asked, f"needs credentials that could not be fetched ({kind})")
     return UsageError(
@@ -260,6 +274,26 @@ def _error_for_exception(failure: Exception, asked: Asked) -> ColdlogError:
 
 def _retriable(asked: Asked, what: str) -> RetriableError:
     return RetriableError(f"the request for {asked.what} {what}; it may succeed when tried again")
+
+
+def _damage_of(failure: Exception) -> str:
+    """What is wrong with an answer that came whole; empty where none came, or nothing is wrong with it."""
+    if isinstance(failure, DamagedAnswerError):
+        return str(failure)
+    if isinstance(failure, botocore_exceptions.FlexibleChecksumError):
+        return "a body that does not match its checksum"
+    # botocore's parser raises what int, datetime and its own code do; a ValueError of a setting is met outside of it.
+    modules = (frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(failure.__traceback__))
+    return f"what cannot be read as S3's ({type(failure).__name__})" if "botocore.parsers" in modules else ""
+
+
+def _from_whom(failure: Exception) -> str:
+    """Who was asked: a wrong endpoint looks like one that is down."""
+    if isinstance(failure, botocore_exceptions.ProxyConnectionError):
+        return ""
+    url = getattr(failure, "kwargs", {}).get("endpoint_url", "")
+    address = shown_address(str(url)) if url else endpoint_address()
+    return f" from {address}; if that is not the S3 meant, correct {endpoint_setting()}" if address else ""
 
 
 def _code_of(failure: Exception) -> str:
