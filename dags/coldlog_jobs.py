@@ -11,18 +11,23 @@ What differs between deployments is in no DAG file:
   of the same names in capitals, or else the checkout in which this file lies and its conf/local.toml;
 - when a DAG file is parsed, environment variables alone (`Deployment`).
 
+Refused when a DAG file is parsed, with `ValueError`: an environment variable that is empty, no number where one is
+meant, or out of range, and a warehouse whose address holds a secret, which would be that of assets; it is not shown.
 Refused without a retry: settings that coldlog refuses. Everything else is tried again.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import unquote
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, Context, Variable
@@ -32,6 +37,9 @@ START_DATE = datetime(2026, 1, 1, tzinfo=UTC)
 """Runs of the past are not made up for (catchup is off): any day before the first run will do."""
 
 _EXIT_USAGE = 2
+_A_YEAR = timedelta(days=365)
+_URI = re.compile(r"[a-z][a-z0-9+.-]+://(?P<authority>[^/]*)(?P<path>.*)", re.IGNORECASE)
+_FILE = re.compile(r"file:(?://(?:localhost)?)?(?P<path>/(?!/).*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +60,15 @@ class Deployment:
     def of(cls, environment: Mapping[str, str]) -> Deployment:
         """The deployment that environment variables describe."""
         return cls(
-            conn_id=environment.get("COLDLOG_CONN_ID", "spark_default"),
+            conn_id=_text(environment, "COLDLOG_CONN_ID", "spark_default"),
             warehouse=_warehouse(environment.get("COLDLOG_WAREHOUSE", "")),
-            pool=environment.get("COLDLOG_POOL", "default_pool"),
-            pipeline_schedule=environment.get("COLDLOG_PIPELINE_SCHEDULE", "@hourly"),
-            maintenance_schedule=environment.get("COLDLOG_MAINTENANCE_SCHEDULE", "30 0 * * *"),
-            expiry_schedule=environment.get("COLDLOG_EXPIRY_SCHEDULE", "45 0 * * *"),
-            retries=int(environment.get("COLDLOG_RETRIES", "3")),
-            retry_delay=timedelta(seconds=float(environment.get("COLDLOG_RETRY_DELAY_SECONDS", "300"))),
-            timeout=timedelta(minutes=float(environment.get("COLDLOG_TIMEOUT_MINUTES", "720"))),
+            pool=_text(environment, "COLDLOG_POOL", "default_pool"),
+            pipeline_schedule=_text(environment, "COLDLOG_PIPELINE_SCHEDULE", "@hourly"),
+            maintenance_schedule=_text(environment, "COLDLOG_MAINTENANCE_SCHEDULE", "30 0 * * *"),
+            expiry_schedule=_text(environment, "COLDLOG_EXPIRY_SCHEDULE", "45 0 * * *"),
+            retries=_count(environment, "COLDLOG_RETRIES", 3),
+            retry_delay=_duration(environment, "COLDLOG_RETRY_DELAY_SECONDS", 300, timedelta(seconds=1), at_least=0),
+            timeout=_duration(environment, "COLDLOG_TIMEOUT_MINUTES", 720, timedelta(minutes=1), at_least=1),
         )
 
     @property
@@ -86,11 +94,61 @@ class Deployment:
         return [self.table(name) for name in names]
 
 
+def _text(environment: Mapping[str, str], name: str, default: str) -> str:
+    value = environment.get(name, default).strip()
+    if not value:
+        raise ValueError(f"{name} is empty: name something, or drop the variable ({default} is the default)")
+    return value
+
+
+def _count(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, str(default)).strip()
+    if not re.fullmatch("[0-9]{1,6}", text):
+        raise ValueError(f"{name} = {text!r}: expected a whole number from 0 to 999999")
+    return int(text)
+
+
+def _duration(environment: Mapping[str, str], name: str, default: int, unit: timedelta, *, at_least: int) -> timedelta:
+    text, at_most = environment.get(name, str(default)).strip(), _A_YEAR // unit
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not at_least <= number <= at_most:  # so that nan is outside
+        raise ValueError(f"{name} = {text!r}: expected a number from {at_least} to {at_most}")
+    return number * unit
+
+
 def _warehouse(text: str) -> str | None:
-    """None where nothing was said."""
-    if text and not text.startswith("/") and "://" not in text:
-        raise ValueError(f"COLDLOG_WAREHOUSE={text}: expected an absolute path or a URI")
-    return text.rstrip("/") or None
+    """None where nothing was said; of a file uri the path. What is refused is not shown: it may hold a secret."""
+    text = text.strip()
+    if not text:
+        return None
+    uri = _URI.fullmatch(text)
+    file = _FILE.fullmatch(text)
+    if file is None and uri is not None and _holds_a_secret(text, uri):
+        raise ValueError(
+            "COLDLOG_WAREHOUSE holds a user, a password or a signature (it is not shown): take them out, and what "
+            "stands behind a ? or #; credentials come from the environment of the jobs"
+        )
+    place = (unquote(file["path"]) if file is not None else text).rstrip("/")
+    is_elsewhere = uri is not None and not text.lower().startswith("file:") and not place.endswith(":")
+    if not place.startswith("/") and not is_elsewhere:
+        raise ValueError(
+            "COLDLOG_WAREHOUSE (it is not shown): expected an absolute path or a URI: /folder, file:///folder or "
+            "s3://bucket/prefix"
+        )
+    return place
+
+
+def _holds_a_secret(text: str, uri: re.Match[str]) -> bool:
+    """As `coldlog.settings_sources` has it, which refuses it too: too late for what assets are named by."""
+    authority = uri["authority"]
+    while (decoded := unquote(authority)) != authority:
+        authority = decoded
+    # A secret key may hold a "/": then only the ":" before it tells, which no bucket has.
+    is_user = "@" in authority or (text.lower().startswith("s3") and ":" in authority)
+    return is_user or any(sign in text for sign in ("?", "#", "X-Amz-"))
 
 
 DEPLOYMENT = Deployment.of(os.environ)
@@ -181,13 +239,25 @@ def _told(name: str) -> str | None:
 def _settings(text: str, warehouse: str | None) -> dict[str, str]:
     try:
         content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise AirflowFailException(f"coldlog_settings is not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise AirflowFailException(f"coldlog_settings is not JSON that can be read: {error}") from error
     if not isinstance(content, dict):
         raise AirflowFailException('coldlog_settings is not a JSON object such as {"archive.uri": "/mnt/tiered"}')
-    settings = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in content.items()}
+    settings = {key: _setting(key, value) for key, value in content.items()}
     if warehouse is None:
         return settings
     if "warehouse.uri" in settings:
         raise AirflowFailException("warehouse.uri is in coldlog_settings, and COLDLOG_WAREHOUSE is set too: drop one")
     return {**settings, "warehouse.uri": warehouse}
+
+
+def _setting(key: str, value: object) -> str:
+    """As it is written after `--set`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    found = {type(None): "null", list: "a list", dict: "an object"}[type(value)]
+    raise AirflowFailException(
+        f"coldlog_settings: {key} is {found}; expected a text, a number, true or false, under the setting's full name"
+    )

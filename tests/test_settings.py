@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from coldlog.archive.open_archive import directory_of
 from coldlog.errors import UsageError
 from coldlog.model.states import IndexDepth
 from coldlog.settings import ArchiveLayout, Settings
@@ -54,11 +55,49 @@ def test_a_relative_path_is_relative_to_the_repository_in_a_file_and_to_the_user
         ("s3://bucket/a/", "s3://bucket/a"),
         ("file:///archive/a=b", "/archive/a=b"),
         ("/archive/with a space", "/archive/with a space"),
+        ("/archive/a?b#c@d%20e", "/archive/a?b#c@d%20e"),
+        ("hdfs://name:8020/archive", "hdfs://name:8020/archive"),
     ],
 )
 def test_absolute_uris_are_kept(repository: Path, text: str, uri: str) -> None:
     settings = load_settings("near", [f"archive.uri={text}"], repository=repository)
     assert settings.archive_uri == uri
+
+
+@pytest.mark.parametrize("begin", ["file:", "file://", "file://localhost", "FILE://localhost", "file:///"])
+def test_a_file_uri_means_the_path_that_an_archive_is_opened_by(repository: Path, begin: str) -> None:
+    settings = load_settings(
+        "near", [f"warehouse.uri={begin}/tmp/a%20b/", "archive.uri=/tmp/a b"], repository=repository
+    )
+    assert settings.warehouse_uri == settings.archive_uri == "/tmp/a b"
+    if begin != "file:///":
+        assert directory_of(f"{begin}/tmp/a%20b/") == settings.warehouse_uri
+
+
+@pytest.mark.parametrize("sign", ["?", "@", "#", "%41", "%"])
+def test_signs_of_uris_are_signs_of_a_name_in_a_file_uri(repository: Path, sign: str) -> None:
+    settings = load_settings("near", [f"warehouse.uri=file:///tmp/x{sign}y"], repository=repository)
+    assert settings.warehouse_uri == f"/tmp/x{sign.replace('%41', 'A')}y"
+
+
+@pytest.mark.parametrize(
+    ("uri", "told"),
+    [
+        ("file://host/tmp/x", "warehouse.uri \\(--set\\): .* no host"),
+        ("file://abc123@host/tmp/x", "no host"),
+        ("file:tmp/x", "file:///directory"),
+        ("file:", "file:///directory"),
+        ("file://localhost", "file:///directory"),
+        ("file:///tmp/%ff", "not UTF-8"),
+        ("file:///tmp/%00", "a path or a URI"),
+        ("/tmp/\0", "a path or a URI"),
+        ("~no-such-user/x", "warehouse.uri \\(--set\\) = '~no-such-user/x'.*home"),
+    ],
+)
+def test_a_uri_that_means_no_path_of_this_machine_makes_none(repository: Path, uri: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told) as caught:
+        load_settings("near", [f"warehouse.uri={uri}"], repository=repository)
+    assert "abc123" not in str(caught.value)
 
 
 def test_spark_keys_are_handed_on_as_texts(repository: Path) -> None:
@@ -112,12 +151,40 @@ def test_a_wrong_assignment_is_refused_with_what_would_be_right(
         "archive.password=abc123",
         "aws.session_token=abc123",
         "archive.uri=s3://name:abc123@bucket/a",
+        "archive.uri=s3://abc123@bucket/a",
+        "archive.uri=s3://name%3Aabc123%40bucket/a",
+        "archive.uri=s3://name%253Aabc123%2540bucket/a",
+        "archive.uri=s3://name:abc/123@bucket/abc123",
+        "warehouse.uri=s3://bucket/a?AWSAccessKeyId=AK&Signature=abc123",
+        "warehouse.uri=S3A://bucket/a?abc123",
+        "warehouse.uri=s3://bucket/a#abc123",
+        "warehouse.uri=https://account.blob.core.windows.net/x?sv=1&sig=abc123",
+        "warehouse.uri=https:/account.blob.core.windows.net/x?sv=1&sig=abc123",
+        "warehouse.uri=abfss://account.dfs.core.windows.net/x?sig=abc123",
+        "warehouse.uri=file://name:abc123@host/x",
+        "archive.layout=https://host/x?sig=abc123",
+        "spark.jars=/a.jar,https://name:abc123@host/b.jar",
+        "spark.archives=https://host/b.tar.gz?sig=abc123#environment",
+        "s3://name:abc123@bucket/a",
     ],
 )
 def test_what_looks_like_a_credential_is_refused_and_not_repeated(repository: Path, assignment: str) -> None:
     with pytest.raises(UsageError, match="credential") as caught:
         load_settings("near", [assignment], repository=repository)
     assert "abc123" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.archives", "s3a://bucket/environment.tar.gz#environment"),
+        ("spark.mongodb.connection.uri", "mongodb://host/events?retryWrites=true"),
+        ("spark.jars.packages", "g:a:1?transitive=false"),
+        ("spark.proxies", "http://one:80/,http://two:80/ mail@host"),
+    ],
+)
+def test_what_holds_no_secret_is_no_credential(repository: Path, key: str, value: str) -> None:
+    assert load_settings("near", [f"{key}={value}"], repository=repository).spark[key] == value
 
 
 def test_a_provider_of_credentials_may_be_named(repository: Path) -> None:
@@ -131,6 +198,33 @@ def test_an_error_in_a_file_names_the_file(repository: Path) -> None:
         load_settings("near", repository=repository)
     (repository / "conf" / "near.toml").write_text("[index\n")
     with pytest.raises(UsageError, match="conf/near.toml is not TOML"):
+        load_settings("near", repository=repository)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"\xef\xbb\xbfbuild.tasks_per_core = 4\n", "begins with a byte order mark"),
+        ("build.tasks_per_core = 4\n".encode("utf-16"), "is not TOML: .*utf-8"),
+        (b"build.tasks_per_core = " + b"9" * 5_000, "is not TOML: .*digits"),
+        (b"build.tasks_per_core = [0x" + b"9" * 5_000 + b"]", "is not TOML: .*digits"),
+        (b"index.window_bytes = '" + b"9" * 5_000 + b"'", "expected bytes"),
+        (b"index.window_bytes = '9999999999 TiB'", "expected bytes"),
+        (b"a = " + b"[" * 5_000 + b"]" * 5_000, "is nested too deeply"),
+        (b"a = " + b"{a = " * 900 + b"1" + b"}" * 900, "is nested too deeply|unknown setting"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused_by_its_name(repository: Path, content: bytes, told: str) -> None:
+    (repository / "conf" / "near.toml").write_bytes(content)
+    with pytest.raises(UsageError, match=told) as caught:
+        load_settings("near", repository=repository)
+    assert "conf/near.toml" in str(caught.value)
+
+
+def test_a_directory_is_no_file_of_settings(repository: Path) -> None:
+    (repository / "conf" / "base.toml").unlink()
+    (repository / "conf" / "base.toml").mkdir()
+    with pytest.raises(UsageError, match="conf/base.toml cannot be read: Is a directory"):
         load_settings("near", repository=repository)
 
 

@@ -4,8 +4,11 @@ Order: the default, conf/base.toml, conf/<env>.toml, `--set key=value`; the last
 file is relative to the repository (so that conf/local.toml can name the sample archive), after `--set` to the directory
 the user is in.
 
-Refused with `UsageError`: unknown keys (naming the nearest), values of the wrong type or out of range, anything that
-looks like a credential (credentials belong to the platform: instance roles, provider chains, the environment).
+A uri of the scheme `file` becomes the path it means, without percent escapes; every other one stays as it is written.
+
+Refused with `UsageError`: files that cannot be read, unknown keys (naming the nearest), values of the wrong type or out
+of range, another host's files, anything that looks like a credential (credentials belong to the platform: instance
+roles, provider chains, the environment). What looks like one is not repeated.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from urllib.parse import unquote
 
 from coldlog.errors import UsageError
 from coldlog.settings import GIB, KIB, MIB, SETTING_GROUPS, ByteCount, Settings, Uri, key_of
@@ -37,11 +41,18 @@ REPOSITORY = _find_repository()
 _SECRET = re.compile(
     r"secret|passw|token|passphrase|private[._-]?key|access[._-]?key|api[._-]?key|credentials?$", re.IGNORECASE
 )
-_URI_WITH_PASSWORD = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@]*:[^/@]*@", re.IGNORECASE)
+_URI_WITH_PASSWORD = re.compile(r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]*@", re.IGNORECASE)
+_STORE = r"(?:s3[an]?|gs|abfss?|wasbs?|adl|oss|obs|cosn?|swift|https?):/+"
+"""Where links are signed: the signature stands behind a `?`. A slash is soon forgotten."""
+_SIGNED_URI = re.compile(rf"(?<![a-z0-9+.-]){_STORE}[^\s,]*(?:\?|X-Amz-)", re.IGNORECASE)
+_URI_WITH_QUERY = re.compile(rf"{_STORE}.*[?#]", re.IGNORECASE | re.DOTALL)
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_FILE = re.compile(r"file:(?://(?P<host>[^/]*))?(?P<path>.*)", re.IGNORECASE | re.DOTALL)
 _ENV_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _BYTES = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|TiB)?", re.IGNORECASE)
 _BYTE_UNITS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
+_MOST_BYTES = 2**63 - 1
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,14 +158,27 @@ def _conf_of(env: str, repository: Path) -> Path:
 
 def _iter_conf(path: Path, repository: Path) -> Iterator[_Assignment]:
     origin = f"conf/{path.name}"
+    for key, value in _read_conf(path, origin):
+        yield _Assignment(key=key, value=value, origin=origin, directory=repository)
+
+
+def _read_conf(path: Path, origin: str) -> list[tuple[str, object]]:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if text.startswith(_BYTE_ORDER_MARK):
+            raise UsageError(f"{origin} begins with a byte order mark, which TOML does not know: save it without one")
+        found = list(_iter_flat(tomllib.loads(text), ""))
+        # Hexadecimal numbers of any length are read, but only those of some thousand digits can be shown.
+        str(found)
     except FileNotFoundError as error:
         raise UsageError(f"{path} is missing: run from a checkout of the repository") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"{origin} cannot be read: {error.strerror}") from error
+    except RecursionError as error:
+        raise UsageError(f"{origin} is nested too deeply: a setting is group.key = value") from error
+    except ValueError as error:  # not TOML, not UTF-8, or a number of too many digits
         raise UsageError(f"{origin} is not TOML: {error}") from error
-    for key, value in _iter_flat(content, ""):
-        yield _Assignment(key=key, value=value, origin=origin, directory=repository)
+    return found
 
 
 def _iter_flat(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
@@ -168,16 +192,22 @@ def _iter_flat(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, 
 def _read_assignment(text: str, directory: Path) -> _Assignment:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise UsageError(f"--set {text}: expected key=value")
+        shown = "--set (what looks like a credential is not shown)" if _names_a_secret(text) else f"--set {text}"
+        raise UsageError(f"{shown}: expected key=value")
     return _Assignment(key=key.strip(), value=value.strip(), origin="--set", directory=directory)
 
 
 def _refuse_secret(assignment: _Assignment) -> None:
-    if _SECRET.search(assignment.key) or _URI_WITH_PASSWORD.match(str(assignment.value)):
+    if _SECRET.search(assignment.key) or _names_a_secret(str(assignment.value)):
         raise UsageError(
             f"{assignment.key} ({assignment.origin}) looks like a credential: settings are printed and stored; "
             "use the platform's credential chain or environment instead"
         )
+
+
+def _names_a_secret(text: str) -> bool:
+    """Whether a text of any kind, a list of uris too, names a user with a password, or a signed link."""
+    return any(_URI_WITH_PASSWORD.search(each) or _SIGNED_URI.search(each) for each in (text, _decoded(text)))
 
 
 def _unknown_key(assignment: _Assignment, keys: list[str]) -> UsageError:
@@ -220,7 +250,8 @@ _NOT_UNDERSTOOD = object()
 def _convert(annotation: object, assignment: _Assignment) -> object:
     value = assignment.value
     if _is_uri(annotation):
-        return _absolute_uri(value, assignment.directory) if isinstance(value, str) and value else _NOT_UNDERSTOOD
+        uri = _absolute_uri(value, assignment) if isinstance(value, str) and value else "\0"
+        return uri if "\0" not in uri else _NOT_UNDERSTOOD
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return next((each for each in annotation if each == value), _NOT_UNDERSTOOD)
     if annotation is bool:
@@ -243,27 +274,59 @@ def _number(annotation: object, value: object) -> object:
 
 def _byte_count(value: object) -> object:
     match = _BYTES.fullmatch(str(value))
-    return ByteCount(int(match[1]) * _BYTE_UNITS[(match[2] or "").lower()]) if match else _NOT_UNDERSTOOD
+    number = _number(int, match[1]) if match else _NOT_UNDERSTOOD
+    if match is None or not isinstance(number, int):
+        return _NOT_UNDERSTOOD
+    count = number * _BYTE_UNITS[(match[2] or "").lower()]
+    return ByteCount(count) if count <= _MOST_BYTES else _NOT_UNDERSTOOD
 
 
-def _absolute_uri(text: str, directory: Path) -> Uri:
-    if text.startswith("file://"):
-        text = text.removeprefix("file://")
+def _absolute_uri(text: str, assignment: _Assignment) -> Uri:
+    named = f"{assignment.key} ({assignment.origin})"
+    file = _FILE.fullmatch(text)
+    if file is not None:
+        return Uri(_path_of_file_uri(file["host"] or "", file["path"], named))
     if _SCHEME.match(text):
         if _holds_a_secret(text):
             raise UsageError(
-                "a uri in the settings holds a user, a password or a signature (this one is not shown): take them out; "
-                "credentials come from the environment or the AWS profile"
+                f"{named}: the uri holds a user, a password or a signature (it is not shown): take them out, and "
+                "what stands behind a ? or #; credentials come from the environment or the AWS profile"
             )
         return Uri(text.rstrip("/"))
-    return Uri(str((directory / Path(text).expanduser()).absolute()))
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"{named} = {text!r}: there is no such user's home; give an absolute path") from error
+    return Uri(str((assignment.directory / path).absolute()))
+
+
+def _path_of_file_uri(host: str, path: str, named: str) -> str:
+    """As `coldlog.archive.open_archive` reads it; that a path may hold `?` and `#` is more than it takes."""
+    if host.lower() not in ("", "localhost") or not path.startswith("/"):
+        raise UsageError(
+            f"{named}: a uri of the scheme file names a path of this machine, and no host (it is not shown): give "
+            "file:///directory, or the path alone"
+        )
+    try:
+        decoded = unquote(path, errors="strict")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{named}: the percent escapes of the uri are not UTF-8; give the path alone") from error
+    return str(Path("/" + decoded.lstrip("/")))
 
 
 def _holds_a_secret(uri: str) -> bool:
     """A secret key may hold a `/`, so that what is before the first one is not all of it; a bucket has no port."""
     scheme, _, rest = uri.partition("://")
-    authority = rest.partition("/")[0]
-    return "@" in authority or (scheme.lower().startswith("s3") and ":" in authority) or "X-Amz-" in uri
+    authority = _decoded(rest.partition("/")[0])
+    is_user = "@" in authority or (scheme.lower().startswith("s3") and ":" in authority)
+    return is_user or "X-Amz-" in uri or _URI_WITH_QUERY.match(uri) is not None
+
+
+def _decoded(text: str) -> str:
+    """Without percent escapes, however often they were escaped themselves."""
+    while (decoded := unquote(text)) != text:
+        text = decoded
+    return text
 
 
 def _is_uri(annotation: object) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import io
 import json
-from collections.abc import Iterable
+import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -215,6 +216,14 @@ def test_validation_costs_what_changed_and_does_not_forget_what_was_wrong(spark:
     assert _failed(validate_tables(warehouse, [SUITES["offset_index"]])) == set()
     assert _looked_at(validate_tables(warehouse, [SUITES["offset_index"]])) == {"offset_index": None}
 
+    index, batch = warehouse.read(OFFSET_INDEX), "base_offset = 2"
+    warehouse.append(OFFSET_INDEX, index.where(batch))
+    repeated = validate_tables(warehouse, [SUITES["offset_index"]])
+    assert _looked_at(repeated) == {"offset_index": (13, -1)}, (
+        "rows added to an old build are looked at, and all others"
+    )
+    assert "offset_index.key_is_unique" in _failed(repeated)
+
 
 @pytest.fixture
 def job(spark: SparkSession, tmp_path: Path) -> Job:
@@ -301,7 +310,8 @@ def test_pages_go_to_folders_and_buckets_alone() -> None:
 
 
 def _suite_files(folder: Path, text: str) -> Path:
-    (folder / "sql").mkdir(parents=True)
+    """Every suite there is, but of `segments` the one in `text`."""
+    shutil.copytree(EXPECTATIONS, folder)
     (folder / "sql" / "rows.sql").write_text("SELECT * FROM IDENTIFIER(:segments)", encoding="utf-8")
     (folder / "segments.json").write_text(text, encoding="utf-8")
     return folder
@@ -317,6 +327,15 @@ def _suite_files(folder: Path, text: str) -> Path:
         ('"rows": {', '"columns": {', "columns.sql is missing"),
         ('"id": "x"', '"id": "x", "holds": ["a", "is", "b"]', "compares two columns"),
         ('"id": "x"', '"id": "x", "holds": ["a", "=", "b"]', "its kwargs are then"),
+        ('"id": "x"', '"id": ["x"]', "id and view of an expectation are texts"),
+        ('"view": "rows"', '"view": ["rows"]', "id and view of an expectation are texts"),
+        ('{"rows": {"where": ["topic"]}}', "[]", "meta.views is no object"),
+        ('{"rows": {"where": ["topic"]}}', '"rows"', "meta.views is no object"),
+        ('{"where": ["topic"]}', "null", "meta.views.rows is no object"),
+        ('["topic"]', "[1]", "where of rows is no list of columns"),
+        ('"rows": {', '"../sql/rows": {', "no name of a query"),
+        ('{"name"', "[" * 100_000 + '{"name"', "nested too deeply"),
+        ('{"name"', '\ufeff{"name"', "BOM"),
     ],
 )
 def test_suite_that_names_what_is_not_there_is_refused(tmp_path: Path, before: str, after: str, told: str) -> None:
@@ -335,23 +354,67 @@ def test_suite_that_names_what_is_not_there_is_refused(tmp_path: Path, before: s
             ],
         }
     )
-    assert load_suites(_suite_files(tmp_path / "good", text))[0].expectations[0].id == "x"
+    assert load_suites(_suite_files(tmp_path / "good", text))[0].expectations[0].id == "x", "segments is the first"
     assert before in text
     with pytest.raises(UsageError, match=told):
         load_suites(_suite_files(tmp_path / "bad", text.replace(before, after)))
 
 
 def test_changed_query_is_another_suite(tmp_path: Path) -> None:
-    text = (EXPECTATIONS / "log_start_offsets.json").read_text(encoding="utf-8")
     digests = set()
     for number, end in enumerate(("", " -- another")):
         folder = tmp_path / str(number)
-        (folder / "sql").mkdir(parents=True)
-        (folder / "log_start_offsets.json").write_text(text, encoding="utf-8")
-        query = (EXPECTATIONS / "sql" / "log_start_offsets_rows.sql").read_text(encoding="utf-8")
-        (folder / "sql" / "log_start_offsets_rows.sql").write_text(query + end, encoding="utf-8")
-        digests.add(load_suites(folder)[0].digest)
+        shutil.copytree(EXPECTATIONS, folder)
+        with (folder / "sql" / "log_start_offsets_rows.sql").open("a", encoding="utf-8") as query:
+            query.write(end)
+        digests.add(tuple(suite.digest for suite in load_suites(folder) if suite.table == "log_start_offsets"))
     assert len(digests) == 2
+
+
+def _replace_by_bytes(path: Path) -> None:
+    path.write_bytes(b"\xff\xfe{")
+
+
+def _replace_by_directory(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def _remove_suites(folder: Path) -> None:
+    for path in folder.glob("*.json"):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "name", "told"),
+    [
+        (_replace_by_bytes, "quarantine.json", "quarantine.json is not UTF-8"),
+        (_replace_by_bytes, "sql/quarantine_rows.sql", "quarantine_rows.sql is not UTF-8"),
+        (_replace_by_directory, "quarantine.json", "quarantine.json cannot be read: Is a directory"),
+        (_replace_by_directory, "sql/quarantine_rows.sql", "quarantine_rows.sql cannot be read: Is a directory"),
+        (_replace_by_directory, "x.json", "x.json: there is no such table"),
+        (Path.unlink, "quarantine.json", 'lacks quarantine.json: restore .*"expectations": \\[\\]'),
+        (_remove_suites, ".", "holds no suite of expectations: nothing would be validated"),
+        (shutil.rmtree, ".", "holds no suite of expectations: nothing would be validated"),
+    ],
+)
+def test_suites_that_cannot_be_read_are_refused_by_file_and_cause(
+    tmp_path: Path, damage: Callable[[Path], None], name: str, told: str
+) -> None:
+    folder = tmp_path / "expectations"
+    shutil.copytree(EXPECTATIONS, folder)
+    damage(folder / name)
+    with pytest.raises(UsageError, match=told):
+        load_suites(folder)
+
+
+def test_a_table_that_is_not_to_be_validated_has_a_suite_that_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    nothing = json.dumps({"name": "segments", "meta": {"views": {}}, "expectations": []})
+    suite = load_suites(_suite_files(tmp_path / "expectations", nothing))[0]
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
+    warehouse.create_missing()
+    summary = validate_tables(warehouse, [suite])
+    assert [(table.table, table.scope is None, table.verdicts) for table in summary.tables] == [("segments", False, ())]
 
 
 def test_expectation_that_cannot_be_evaluated_is_not_met_and_says_why(spark: SparkSession) -> None:

@@ -11,7 +11,11 @@ becomes a column of the view, named by the expectation's id, that is NULL where 
 expectation is that it is NULL. Great Expectations counts all of these in one pass over the view, but pairs in one each.
 A comparison with a missing value holds, unless it is made with `<=>`.
 
-Refused with `UsageError`: a suite that cannot be read, of no known table, or that names what it does not have.
+Every table of the catalog has a suite, so that a file that is lost fails, and passes nothing unseen. A table of which
+nothing must be true has one with neither views nor expectations, and is shown with 0 of them.
+
+Refused with `UsageError`: a suite that is missing, that cannot be read, of no known table, or that names what it does
+not have.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -88,30 +92,60 @@ class Suite:
 
 
 def load_suites(folder: Path = EXPECTATIONS) -> tuple[Suite, ...]:
-    """The suite of every table that has one, in the order of the catalog."""
-    suites = {path.stem: _load_suite(path) for path in sorted(folder.glob("*.json"))}
+    """The suite of every table, in the order of the catalog."""
+    paths = {path.stem: path for path in sorted(folder.glob("*.json"))}
     tables = [table.name for table in ALL_TABLES]
-    strangers = sorted(set(suites) - set(tables))
+    strangers = [path for name, path in paths.items() if name not in tables]
     if strangers:
-        raise UsageError(f"{folder / strangers[0]}.json: there is no such table; tables are {', '.join(tables)}")
-    return tuple(suites[name] for name in tables if name in suites)
+        raise UsageError(f"{strangers[0]}: there is no such table; tables are {', '.join(tables)}")
+    if not paths:
+        raise UsageError(f"{folder} holds no suite of expectations: nothing would be validated; restore it")
+    missing = [f"{name}.json" for name in tables if name not in paths]
+    if missing:
+        raise UsageError(
+            f"{folder} lacks {', '.join(missing)}: restore what is missing; the suite of a table that is not to be "
+            f"validated is {_suite_of_nothing(missing[0])}"
+        )
+    return tuple(_load_suite(paths[name]) for name in tables)
+
+
+def _suite_of_nothing(file_name: str) -> str:
+    return json.dumps({"name": file_name.removesuffix(".json"), "meta": {"views": {}}, "expectations": []})
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as wrong:
+        raise UsageError(f"{path} is not UTF-8: {wrong}") from wrong
+    except FileNotFoundError as missing:
+        raise UsageError(f"{path} is missing: a suite names it as a view") from missing
+    except OSError as refused:
+        raise UsageError(f"{path} cannot be read: {refused.strerror}") from refused
 
 
 def _load_suite(path: Path) -> Suite:
-    text = path.read_text(encoding="utf-8")
+    text = _read_text(path)
     try:
         content = json.loads(text)
-        views = tuple(
-            _load_view(path.parent / "sql" / f"{name}.sql", own) for name, own in content["meta"]["views"].items()
-        )
+        views = tuple(_load_view(path.parent / "sql", name, own) for name, own in _views(content["meta"]))
         expectations = tuple(_expectation(each) for each in content["expectations"])
         name = content["name"]
     except (KeyError, TypeError, ValueError) as wrong:
         raise UsageError(f"{path} is no suite of expectations: {type(wrong).__name__}: {wrong}") from wrong
+    except RecursionError as wrong:
+        raise UsageError(f"{path} is no suite of expectations: it is nested too deeply") from wrong
     _require_whole(path, name, views, expectations)
     views = tuple(_with_comparisons(view, expectations) for view in views)
     digest = hashlib.sha256("\0".join([text, *(view.query for view in views)]).encode()).hexdigest()[:16]
     return Suite(table=path.stem, views=views, expectations=expectations, digest=digest)
+
+
+def _views(meta: Mapping[str, object]) -> Iterable[tuple[str, object]]:
+    views = meta["views"]
+    if not isinstance(views, dict):
+        raise TypeError("meta.views is no object of views by name")
+    return views.items()
 
 
 def _require_whole(path: Path, name: str, views: tuple[View, ...], expectations: tuple[Expectation, ...]) -> None:
@@ -134,21 +168,23 @@ def _require_whole(path: Path, name: str, views: tuple[View, ...], expectations:
         raise UsageError(f"{path}: no expectation is about the view {unused[0]!r}")
 
 
-def _load_view(path: Path, own: Mapping[str, object]) -> View:
-    try:
-        query = path.read_text(encoding="utf-8")
-    except FileNotFoundError as missing:
-        raise UsageError(f"{path} is missing: a suite names it as a view") from missing
+def _load_view(folder: Path, name: str, own: object) -> View:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"a view is named {name!r}, which is no name of a query")
+    path = folder / f"{name}.sql"
+    query = _read_text(path)
     parameters = set(_PARAMETER.findall(_COMMENT.sub("", query)))
     reads = parameters - {AFTER_BUILD}
     strangers = sorted(reads - {table.name for table in ALL_TABLES})
     if strangers:
         raise UsageError(f"{path}: :{strangers[0]} is no table; a query reads tables and knows :{AFTER_BUILD}")
+    if not isinstance(own, dict):
+        raise TypeError(f"meta.views.{name} is no object with `where`")
     where, rows = own["where"], own.get("rows")
-    if not isinstance(where, list) or not isinstance(rows, str | None):
-        raise TypeError(f"where and rows of {path.stem}")
+    if not isinstance(where, list) or not _are_texts(*where) or not isinstance(rows, str | None):
+        raise TypeError(f"where of {name} is no list of columns, or rows no column")
     return View(
-        name=path.stem,
+        name=name,
         query=query,
         reads=tuple(sorted(reads)),
         is_by_build=AFTER_BUILD in parameters,
@@ -171,11 +207,15 @@ def _with_comparisons(view: View, expectations: tuple[Expectation, ...]) -> View
     return replace(view, query=query)
 
 
+def _are_texts(*values: object) -> bool:
+    return all(isinstance(each, str) for each in values)
+
+
 def _holds(meta: Mapping[str, object]) -> tuple[str, str, str] | None:
     holds = meta.get("holds")
     if holds is None:
         return None
-    if not isinstance(holds, list) or len(holds) != 3 or not all(isinstance(each, str) for each in holds):
+    if not isinstance(holds, list) or len(holds) != 3 or not _are_texts(*holds):
         raise TypeError(f"holds of {meta['id']} is no [column, operator, column]")
     left, operator, right = holds
     if operator not in _OPERATORS or not all(_NAME.fullmatch(each) for each in (left, right, str(meta["id"]))):
@@ -186,7 +226,9 @@ def _holds(meta: Mapping[str, object]) -> tuple[str, str, str] | None:
 def _expectation(content: Mapping[str, object]) -> Expectation:
     meta = content["meta"]
     if not isinstance(meta, dict) or not isinstance(content["kwargs"], dict):
-        raise TypeError("meta and kwargs of an expectation")
+        raise TypeError("meta and kwargs of an expectation are objects")
+    if not _are_texts(meta["id"], meta["view"]):
+        raise TypeError("id and view of an expectation are texts")
     return Expectation(
         id=meta["id"],
         view=meta["view"],

@@ -3,9 +3,9 @@
 Asks the suites (`expectation_suites`) of every table that has changed, or that reads one that has, since it was last
 validated; `validation_results` remembers which versions that were. Tables are read in the versions they have when the
 validation begins. The index tables, which grow with the archive, are looked at from the build on that follows the last
-one validated, unless rows of theirs have been changed in place; all other tables whole. `is_full` forgets what was
-validated. A run whose critical expectations failed has validated nothing: the next one looks again at what it looked
-at. So does a change of a suite.
+one validated, unless rows of theirs have been changed in place or added to older builds; all other tables whole.
+`is_full` forgets what was validated. A run whose critical expectations failed has validated nothing: the next one looks
+again at what it looked at. So does a change of a suite.
 
 A view of an index table is a row a segment: its rows are walked once, in windows and groups of one segment, and what is
 checked by Great Expectations (`checkpoint`) is small and kept while it is.
@@ -135,14 +135,15 @@ def plan_scope(
         return None
     if any(version < known.versions.get(name, 0) for name, version in read.items()):
         return whole  # a table was made anew
+    # Rows of builds that were not validated are looked at anyway.
+    after_build = min(known.until_build if known.is_sound else known.after_build, until_build)
     for table in INDEX_TABLES:
-        since = known.versions.get(table.name)
-        if since is None or table.name not in read or since == read[table.name]:
+        since, until = known.versions.get(table.name), read.get(table.name)
+        if since is None or until is None or since == until:
             continue
-        if are_rows_changed(warehouse.spark, warehouse.location(table), since, read[table.name]):
+        if are_rows_changed(warehouse.spark, warehouse.location(table), since, until, until_build=after_build):
             return whole
-    after_build = known.until_build if known.is_sound else known.after_build
-    return TableScope(versions=read, after_build=min(after_build, until_build), until_build=until_build)
+    return TableScope(versions=read, after_build=after_build, until_build=until_build)
 
 
 def _read_known(warehouse: Warehouse) -> dict[str, _Known]:

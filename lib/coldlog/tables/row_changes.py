@@ -1,10 +1,15 @@
-"""row_changes: have rows that a table held at a version been changed since?
+"""row_changes: have rows of an index table that it held at a version been changed since?
 
-Told from Delta's log alone: what appends rows, removes them, or writes them anew as they are changes none. Everything
-else, and a log that no longer reaches back that far, counts as a change.
+Told from Delta's log alone: what removes rows, or writes them anew as they are, changes none. Nor does what appends
+rows of newer builds than those asked about; the smallest build number of a file is among its statistics there. Rows
+that are appended to older builds, files without statistics, everything else, and a log that no longer reaches back that
+far, count as a change.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Iterator
 
 from delta.tables import DeltaTable
 from pyspark.sql import Row, SparkSession
@@ -33,18 +38,57 @@ def newest_version(spark: SparkSession, location: str) -> int:
     return int(row["version"])
 
 
-def are_rows_changed(spark: SparkSession, location: str, since: int, until: int) -> bool:
-    """Whether a commit behind version `since`, up to `until`, may have changed rows that were there."""
+def are_rows_changed(spark: SparkSession, location: str, since: int, until: int, *, until_build: int) -> bool:
+    """Whether a commit behind version `since`, up to `until`, may have changed rows that were there, or may have added
+    some to builds up to `until_build`."""
     history = DeltaTable.forPath(spark, location).history(max(1, until - since + 1))
     commits = history.where(F.col("version").between(since + 1, until))
-    rows = commits.select("operation", "operationParameters", "operationMetrics").collect()
-    return len(rows) < until - since or not all(_is_harmless(row) for row in rows)
+    rows = commits.select("version", "operation", "operationParameters", "operationMetrics").collect()
+    if len(rows) < until - since or not all(_is_harmless(row) for row in rows):
+        return True
+    appends = sorted(int(row["version"]) for row in rows if row["operation"] == "WRITE")
+    return not all(_adds_newer_builds(spark, location, version, until_build) for version in appends)
 
 
 def _is_harmless(commit: Row) -> bool:
+    """As far as the operation tells; of what appends, the files have to be looked at too."""
     parameters, metrics = commit["operationParameters"] or {}, commit["operationMetrics"] or {}
     if commit["operation"] == "WRITE":
         return bool(parameters.get("mode") == "Append")
     if commit["operation"] == "MERGE":
         return all(metrics.get(name) == "0" for name in ("numTargetRowsUpdated", "numTargetRowsInserted"))
     return commit["operation"] in _HARMLESS
+
+
+def _adds_newer_builds(spark: SparkSession, location: str, version: int, until_build: int) -> bool:
+    """All files that a commit adds are known to hold rows of builds behind `until_build` alone."""
+    files = _iter_added(_commit_text(spark, location, version))
+    return all(_is_empty(file) or _smallest_build(file) > until_build for file in files)
+
+
+def _commit_text(spark: SparkSession, location: str, version: int) -> str:
+    """The lines of a commit, by Delta's own reader: where it lies, it is read as Delta reads it."""
+    jvm = spark._jvm
+    assert jvm is not None  # a classic session, not a client of Spark Connect
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
+    path = jvm.org.apache.spark.sql.delta.util.FileNames.unsafeDeltaFile(log.logPath(), version)
+    return str(log.store().read(path, log.newDeltaHadoopConf()).mkString("\n"))
+
+
+def _iter_added(commit: str) -> Iterator[dict[str, object]]:
+    """The statistics of each file that a commit adds."""
+    for line in commit.split("\n"):
+        action = json.loads(line)
+        if "add" in action:
+            yield json.loads(action["add"].get("stats") or "{}")
+
+
+def _is_empty(statistics: dict[str, object]) -> bool:
+    return statistics.get("numRecords") == 0
+
+
+def _smallest_build(statistics: dict[str, object]) -> int:
+    """-1 where it is not told."""
+    smallest = statistics.get("minValues")
+    number = smallest.get("build_number") if isinstance(smallest, dict) else None
+    return number if isinstance(number, int) else -1
