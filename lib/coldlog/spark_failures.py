@@ -1,7 +1,8 @@
 """spark_failures: which process of Spark ended under a job, and what can its user do?
 
 Ends that are no fault of coldlog, each told in a few lines: what, where, what to do. The JVM is gone (killed, or ended
-by itself), its heap was full, a Python worker was gone in the middle of a task, or S3 refused a table to Spark. Whether
+by itself), its heap was full, a Python worker was gone in the middle of a task, S3 refused a table to Spark, or a
+table's files are damaged or gone, which Spark and Delta say in the text of their errors alone. Whether
 the JVM is gone is asked of the system where this process started it; the many shapes in which py4j says so are only a
 hint to wait for its end. What a task raised on purpose is told as it is on the driver. Any other error is left to its
 traceback.
@@ -16,6 +17,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
@@ -30,6 +32,24 @@ _DYING_S = 5.0
 _LOST_TASK = re.compile(r"Lost (task [^()]+?) \(TID \d+\) \(([^()]+)\)")
 _RAISED_ON_PURPOSE = re.compile(r"^coldlog\.errors\.([A-Za-z]+): (.+)$", re.MULTILINE)
 _REFUSED_BY_S3 = re.compile(r"AccessDeniedException: (s3a://[^\s:]+)")
+_UNREADABLE_FILE = re.compile(
+    r"\[FAILED_READ_FILE\.(?P<hint>\w+)\] Encountered error while reading file (?P<file>.+?\.(?:json|parquet))\.\s"
+)
+_DAMAGED_LOG = re.compile(
+    r"\[DELTA_(?:VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG|LOG_FILE_NOT_FOUND|MISSING_PART_FILES"
+    r"|STATE_RECOVER_ERROR)\] ([^\n]+)"
+)
+_NO_TABLE = re.compile(
+    r"\[DELTA_(?:CREATE_EXTERNAL_TABLE_WITHOUT_TXN_LOG\] .*? from `([^`\n]+)` using"
+    r"|CANNOT_CREATE_LOG_PATH\] Cannot create (\S+)/_delta_log)"
+)
+_CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): ([^\n]+)$", re.MULTILINE)
+_SHOWN_CHARACTERS = 400
+_BRING_BACK = (
+    "bring it back from a backup or an older version of the object, or run the pipeline into a new warehouse "
+    "(another warehouse.uri): the archive and the metadata topic have all but the history of runs, log start offsets that "
+    "were supplied, and the progress of replays and of a tier"
+)
 _AGAIN = "the job may simply be started again: it goes on from what was published"
 
 
@@ -47,7 +67,7 @@ def explain_failure(error: BaseException) -> str | None:
     refused = _REFUSED_BY_S3.search(told)
     if refused is not None:
         return _s3_refuses(refused[1])
-    return _worker_has_ended(told) if "Python worker exited unexpectedly" in told else None
+    return _worker_has_ended(told) if "Python worker exited unexpectedly" in told else _table_is_damaged(told)
 
 
 def error_of_a_worker(error: BaseException) -> ColdlogError | None:
@@ -135,6 +155,34 @@ def _worker_has_ended(told: str) -> str:
         "index.max_decompressed_bytes\n"
         f"{_AGAIN}; if the worker ends again, spark.python.worker.faulthandler.enabled=true shows where"
     )
+
+
+def _table_is_damaged(told: str) -> str | None:
+    unreadable = _UNREADABLE_FILE.search(told)
+    if unreadable is not None:
+        path = _as_named(unreadable["file"])
+        whose = "the log of a table" if "/_delta_log/" in path else "a table"
+        if unreadable["hint"] == "FILE_NOT_EXIST":
+            return f"a file of {whose} is gone: {path}; {_BRING_BACK}"
+        why = "".join(f" ({kind}: {_shortened(text)})" for kind, text in _CAUSE.findall(told)[-1:])
+        return f"a file of {whose} cannot be read: {path}{why}; if it is damaged, {_BRING_BACK}"
+    log = _DAMAGED_LOG.search(told)
+    if log is not None:
+        return f"the log of a table is damaged: {_shortened(_as_named(log[1]))}; {_BRING_BACK}"
+    place = _NO_TABLE.search(told)
+    if place is not None:
+        what = _as_named(place[1] or place[2])
+        return f"{what} is no table, but a file or a folder without Delta's log; if a table was there, {_BRING_BACK}"
+    return None
+
+
+def _as_named(uri: str) -> str:
+    """As a user names it, not as Hadoop does."""
+    return unquote(re.sub(r"^file:/+", "/", uri)).replace("s3a://", "s3://", 1)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -91,6 +92,23 @@ def _age(spark: SparkSession, table: Path, days: int) -> None:
     jvm = spark._jvm
     assert jvm is not None
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+def test_delta_prints_nothing_of_a_vacuum_into_the_results_of_a_job(spark: SparkSession, warehouse: Path) -> None:
+    built = Warehouse(spark=spark, uri=str(warehouse))
+    spark.sql(OFFSET_INDEX.create_statement(built.identifier(OFFSET_INDEX), built.location(OFFSET_INDEX)))
+    jvm: Any = spark._jvm
+    console = getattr(jvm, "scala.Console$").__getattr__("MODULE$")
+    before, printed = console.out(), jvm.java.io.ByteArrayOutputStream()
+    console.setOutDirect(jvm.java.io.PrintStream(printed))
+    try:
+        maintain_table(built, OFFSET_INDEX, SETTINGS)
+        assert printed.toString() == ""
+        spark.sql(f"VACUUM {built.identifier(OFFSET_INDEX)}")
+        # And it is silent for no longer than that.
+        assert printed.toString() == "Deleted 0 files and directories in a total of 1 directories.\n"
+    finally:
+        console.setOutDirect(before)
 
 
 def test_files_older_than_the_retention_go_and_are_told(spark: SparkSession, archive: Path, warehouse: Path) -> None:

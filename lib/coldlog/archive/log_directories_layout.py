@@ -21,8 +21,9 @@ The hash bits are the first so many bits of an MD5 of cluster, topic and partiti
 Such a mirror has no ids. A segment's is made from where it lies: Kafka's text of the first 16 bytes of the SHA-256 of
 `<directory>/<base offset, 20 digits>/<topic id>`. It stands for the place, not for the content: a file that is replaced
 there (compacted, grown, cut and written on) is the same segment, changed. The topic id is that of `partition.metadata`,
-empty where there is none; a topic that was made anew has other segments, even at the same offsets. The same partition
-in two directories (two brokers' mirrors) has two segments at the same offset, as two uploads would.
+empty where there is none; a topic that was made anew has other segments, even at the same offsets. Where the file is
+there and cannot be read, no id can be made: listing the directory is an `ArchiveError`. The same partition in two
+directories (two brokers' mirrors) has two segments at the same offset, as two uploads would.
 
 The last log of a partition is the one that a broker writes to, or was. While it has no byte, its segment is listed
 without its log; otherwise it counts as far as it is whole (operations.segment_build).
@@ -67,7 +68,7 @@ from coldlog.archive.plain_objects import (
     unrecognized_directory,
     unrecognized_object,
 )
-from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
+from coldlog.errors import ArchiveError, Reason, UsageError
 from coldlog.model.ids import uuid_text
 
 LOG_DIRECTORIES = "log_directories"
@@ -142,7 +143,7 @@ class LogDirectoriesLayout:
         return DirectoryListing(directories=tuple(directories), unrecognized=tuple(unrecognized))
 
     def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
-        """One look at the directory, and one at its `partition.metadata`."""
+        """One look at the directory, and one at its `partition.metadata`; `ArchiveError` where that cannot be read."""
         unrecognized = [
             unrecognized_directory(name, "a directory below a partition")
             for name in self.store.list_directories(directory.name)
@@ -155,7 +156,8 @@ class LogDirectoriesLayout:
             for info in found.unknown
             if info.name.rpartition("/")[2] not in UPLOADER_FILES
         ]
-        topic_id = self._read_topic_id(found)
+        # Not as if there were none, be it gone since the listing: all segments would get other ids.
+        topic_id = read_topic_id(self.store, found) or ""
         segments = tuple(_listed_segment(found, segment, topic_id) for segment in found.segments)
         return SegmentListing(segments=segments, unrecognized=tuple(unrecognized))
 
@@ -218,15 +220,6 @@ class LogDirectoriesLayout:
         for info in self.store.iter_objects(above):
             if info.name.rpartition("/")[2] not in BROKER_FILES:
                 yield unrecognized_object(info, "a file beside the partitions")
-
-    def _read_topic_id(self, found: LocalPartition) -> str:
-        try:
-            return read_topic_id(self.store, found) or ""
-        except ArchiveError as wrong:
-            if wrong.reason is not Reason.OBJECT_MISSING:
-                raise
-            # Without it all segments would get other ids; the directory is being deleted, or copied anew.
-            raise RetriableError(f"{wrong.object_name} vanished while it was listed; list again") from wrong
 
 
 def _listed_segment(found: LocalPartition, segment: LocalSegment, topic_id: str) -> ListedSegment:

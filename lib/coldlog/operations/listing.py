@@ -1,8 +1,12 @@
 """listing: what does the archive list?
 
 Lists the partition directories' objects in tasks, many directories a task and several of them at once, and gives a
-row a segment and a row a stray object. No object is opened. A segment's state here is the one that a listing can tell:
-with all its required files a copy counts as COPY_SEGMENT_FINISHED, else as COPY_SEGMENT_STARTED (`incomplete`).
+row a segment and a row a stray object. No object is opened, but what tells a layout which topic a directory is of. A
+segment's state here is the one that a listing can tell: with all its required files a copy counts as
+COPY_SEGMENT_FINISHED, else as COPY_SEGMENT_STARTED (`incomplete`).
+
+A directory that cannot be listed (`ArchiveError`) ends no task: it is a row of its own, unrecognized and with the
+partition, so that it is told apart from an empty one. A store that does not answer is nobody's row: it ends the task.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from coldlog.archive.layout import ArchiveLayout, ListedSegment, PartitionDirectory, SegmentFileKind
+from coldlog.archive.plain_objects import unrecognized_directory
+from coldlog.errors import ArchiveError
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse
@@ -47,7 +53,8 @@ LISTED_SCHEMA = pa.schema(
 def list_in_tasks(
     warehouse: Warehouse, layout: ArchiveLayout, directories: tuple[PartitionDirectory, ...]
 ) -> DataFrame:
-    """Every segment and every stray object below `directories`, in the columns of `LISTED_SCHEMA`."""
+    """Every segment and every stray object below `directories`, and those of them that cannot be listed, in the columns
+    of `LISTED_SCHEMA`."""
     spark = warehouse.spark
     slots = spark.sparkContext.defaultParallelism
     size = max(1, min(_MOST_DIRECTORIES_A_TASK, math.ceil(len(directories) / slots)))
@@ -79,13 +86,29 @@ _DDL_TYPES = {column.name: column.type for column in SEGMENTS.columns} | {
 
 
 def _listing_rows(layout: ArchiveLayout, directory: PartitionDirectory) -> pa.RecordBatch:
-    listing = layout.list_segments(directory)
+    try:
+        listing = layout.list_segments(directory)
+    except ArchiveError as wrong:
+        return pa.RecordBatch.from_pylist([_unlisted_row(directory, wrong)], schema=LISTED_SCHEMA)
     rows = [_segment_row(segment) for segment in listing.segments]
     rows += [
         {"unrecognized_name": stray.name, "unrecognized_bytes": stray.size_bytes, "unrecognized_why": stray.why}
         for stray in listing.unrecognized
     ]
     return pa.RecordBatch.from_pylist(rows, schema=LISTED_SCHEMA)
+
+
+def _unlisted_row(directory: PartitionDirectory, wrong: ArchiveError) -> dict[str, object]:
+    """Unlike a stray's, with the partition."""
+    shown = unrecognized_directory(directory.name, f"cannot be listed: {wrong}")
+    return {
+        "topic": directory.topic,
+        "partition": directory.partition,
+        "topic_id": directory.topic_id,
+        "unrecognized_name": shown.name,
+        "unrecognized_bytes": shown.size_bytes,
+        "unrecognized_why": shown.why,
+    }
 
 
 def _segment_row(segment: ListedSegment) -> dict[str, object]:

@@ -18,10 +18,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
@@ -130,7 +132,7 @@ def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: Maint
     if files_before > 1:
         with warehouse.commits():
             spark.sql(f"OPTIMIZE {name}")
-    with warehouse.commits(), _vacuum_options(warehouse):
+    with warehouse.commits(), _vacuum_options(warehouse), _silent_console(spark):
         spark.sql(f"VACUUM {name}")
     log = _log(warehouse, table)
     removed_files, removed_bytes = _vacuumed(log)
@@ -184,6 +186,21 @@ def _vacuum_options(warehouse: Warehouse) -> Iterator[None]:
     finally:
         session.conf.set(_LISTING_TASKS, listing_tasks)
         session.conf.unset(_VACUUM_LOGGING)
+
+
+@contextmanager
+def _silent_console(spark: SparkSession) -> Iterator[None]:
+    """Delta prints what a VACUUM removed (`VacuumCommand.logVacuumEnd`), and nothing keeps it from that; stdout is the
+    job's, which shows it of all tables. Scala's console is a thread's own, and a thread here has one of the JVM's."""
+    jvm: Any = spark._jvm
+    # `withOut`, the public way, takes a function of Scala's.
+    console = getattr(jvm, "scala.Console$").__getattr__("MODULE$")
+    shown = console.out()
+    console.setOutDirect(jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream()))
+    try:
+        yield
+    finally:
+        console.setOutDirect(shown)
 
 
 def _vacuumed(log: DeltaTable) -> tuple[int, int]:

@@ -189,7 +189,7 @@ def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, ob
         # Read before anything is written: a wrong file stops the run.
         log_starts = {} if supplied is None else read_log_start_offsets(supplied)
         accept_replaced = job.settings.scan.accept_replaced_archive
-        summary = scan_segments(warehouse, layout, accept_replaced=accept_replaced)
+        summary = scan_segments(warehouse, layout, accept_replaced=accept_replaced, report=job.console.note)
         _merge_log_starts(job, warehouse, log_starts, stage)
         stage.add(counted(summary.partition_count, "partition"), counted(summary.segment_count, "segment") + " listed")
         stage.add(human_bytes(summary.log_bytes), f"{summary.new_count} new", f"{summary.changed_count} changed")

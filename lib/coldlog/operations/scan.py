@@ -5,6 +5,9 @@ Lists the archive (`listing`), joins what the metadata topic has announced (`ann
 state is the announced one. A partition of which no event is known is told from the listing, and a segment of it that is
 no longer listed counts as DELETE_SEGMENT_FINISHED (`gone`).
 
+A partition directory that cannot be listed is told and is a row of `unrecognized_objects`; all others are scanned. It
+is not an empty one: what is known of its partition and is not listed elsewhere stays as it was.
+
 Events are read before the listing is made, so that a segment that is uploaded meanwhile is an orphan for one run and
 never a missing one.
 
@@ -14,12 +17,14 @@ none of those they know; a wrong path must not empty a warehouse.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from coldlog.archive.layout import ArchiveLayout, UnrecognizedObject
+from coldlog.console import Console, counted
 from coldlog.errors import UsageError
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.operations.announced_segments import ANNOUNCED_COLUMNS, announced_segments
@@ -33,12 +38,16 @@ WRITTEN_COLUMNS = (
 )  # fmt: skip
 _FROM_LISTING, _FROM_EVENTS = "listing", "events"
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+_TOLD_DIRECTORIES = 5
+# Of what is not recognized, only a directory that cannot be listed comes with its partition.
+_IS_UNLISTED = "unrecognized_name IS NOT NULL AND topic IS NOT NULL"
 _LOG_OBJECT_BYTES = "aggregate(filter(objects, o -> o.kind = 'log'), 0L, (bytes, o) -> bytes + o.size_bytes)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanSummary:
-    """What one listing found and what of it was new."""
+    """What one listing found and what of it was new. `unlisted_count`: of `partition_count`, directories that could not
+    be listed; they are among the unrecognized too."""
 
     partition_count: int
     segment_count: int
@@ -48,30 +57,40 @@ class ScanSummary:
     gone_count: int
     incomplete_count: int
     unrecognized_count: int
+    unlisted_count: int = 0
 
 
-def scan_segments(warehouse: Warehouse, layout: ArchiveLayout, *, accept_replaced: bool = False) -> ScanSummary:
-    """Brings `segments` and `unrecognized_objects` to what the archive lists."""
+def scan_segments(
+    warehouse: Warehouse,
+    layout: ArchiveLayout,
+    *,
+    accept_replaced: bool = False,
+    report: Callable[[str], None] | None = None,
+) -> ScanSummary:
+    """Brings `segments` and `unrecognized_objects` to what the archive lists.
+
+    `report` is told of directories that cannot be listed; without it stderr is, for nobody may miss them.
+    """
     directories = layout.list_partition_directories()
     listed = list_in_tasks(warehouse, layout, directories.directories).persist()
     try:
         listed_segments = listed.where(F.col("unrecognized_name").isNull()).select(*LISTED_SCHEMA.names[:-3])
         expected = _expected(listed_segments, announced_segments(warehouse))
-        differences = _differences(expected, warehouse.read(SEGMENTS), is_mirror=layout.is_mirror).persist()
+        totals = _totals(listed)
+        found = _differences(expected, warehouse.read(SEGMENTS), is_mirror=layout.is_mirror).persist()
+        differences = found
+        if totals["unlisted"]:
+            unlisted = listed.where(_IS_UNLISTED)
+            # Of what is kept: to push this join into the expressions above takes the optimizer for ever.
+            differences = _without_unknown(found, unlisted)
+            _tell_unlisted(unlisted, totals["unlisted"], report or Console().note)
         counts = {row["change"]: row["count"] for row in differences.groupBy("change").count().collect()}
-        is_segment = F.col("unrecognized_name").isNull()
-        totals = listed.agg(
-            F.count_if(is_segment).alias("segments"),
-            F.sum(F.when(is_segment, F.expr(_LOG_OBJECT_BYTES))).alias("bytes"),
-            F.count_if(is_segment & (F.size("missing_kinds") > 0)).alias("incomplete"),
-            F.count("unrecognized_name").alias("unrecognized"),
-        ).collect()[0]
         if not totals["segments"]:
             _refuse_emptied(warehouse, layout, differences)
         elif counts.get("gone") and counts.get("new") and not accept_replaced:
             _refuse_replaced(warehouse, layout, listed_segments)
         _write_differences(warehouse, differences, counts)
-        differences.unpersist()
+        found.unpersist()
         unrecognized_count = 0
         if totals["unrecognized"] or directories.unrecognized or not warehouse.is_known_empty(UNRECOGNIZED_OBJECTS):
             unrecognized_count = _write_unrecognized(warehouse, listed, directories.unrecognized)
@@ -86,7 +105,20 @@ def scan_segments(warehouse: Warehouse, layout: ArchiveLayout, *, accept_replace
         gone_count=counts.get("gone", 0),
         incomplete_count=totals["incomplete"],
         unrecognized_count=unrecognized_count,
+        unlisted_count=totals["unlisted"],
     )
+
+
+def _totals(listed: DataFrame) -> Row:
+    is_segment = F.col("unrecognized_name").isNull()
+    counts = listed.agg(
+        F.count_if(is_segment).alias("segments"),
+        F.sum(F.when(is_segment, F.expr(_LOG_OBJECT_BYTES))).alias("bytes"),
+        F.count_if(is_segment & (F.size("missing_kinds") > 0)).alias("incomplete"),
+        F.count("unrecognized_name").alias("unrecognized"),
+        F.expr(f"count_if({_IS_UNLISTED})").alias("unlisted"),
+    )
+    return counts.collect()[0]
 
 
 def _expected(listed: DataFrame, announced: DataFrame) -> DataFrame:
@@ -184,6 +216,30 @@ def _wanted(both: DataFrame, *, is_mirror: bool) -> dict[str, Column]:
     deleted = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED.name
     wanted["state"] = F.when(is_expected, F.col("state")).otherwise(deleted)
     return wanted
+
+
+def _without_unknown(differences: DataFrame, unlisted: DataFrame) -> DataFrame:
+    """Without those of segments that may lie, unseen, in a directory that cannot be listed.
+
+    Where a layout knows no topic ids of directories, these are all of that topic and partition.
+    """
+    places = unlisted.select(*(F.col(name).alias(f"unlisted_{name}") for name in ("topic", "partition", "topic_id")))
+    is_there = (
+        ~F.col("is_listed")
+        & (F.col("topic") == F.col("unlisted_topic"))
+        & (F.col("partition") == F.col("unlisted_partition"))
+        & F.col("unlisted_topic_id").isin("", F.col("topic_id"))
+    )
+    return differences.join(F.broadcast(places), is_there, "left_anti")
+
+
+def _tell_unlisted(unlisted: DataFrame, count: int, report: Callable[[str], None]) -> None:
+    directories = counted(count, "partition directory", "partition directories")
+    report(f"{directories} could not be listed; what is known of their segments stays as it was:")
+    for row in unlisted.orderBy("unrecognized_name").limit(_TOLD_DIRECTORIES).collect():
+        report(f"  {row['unrecognized_name']}: {row['unrecognized_why']}")
+    if count > _TOLD_DIRECTORIES:
+        report(f"  ... and {count - _TOLD_DIRECTORIES:,} more; see unrecognized_objects")
 
 
 def _refuse_emptied(warehouse: Warehouse, layout: ArchiveLayout, differences: DataFrame) -> None:
