@@ -47,8 +47,8 @@ _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): ([^\n]+)$", re.MULTILIN
 _SHOWN_CHARACTERS = 400
 _BRING_BACK = (
     "bring it back from a backup or an older version of the object, or run the pipeline into a new warehouse "
-    "(another warehouse.uri): the archive and the metadata topic have all but the history of runs, log start offsets that "
-    "were supplied, and the progress of replays and of a tier"
+    "(another warehouse.uri): the archive and the metadata topic have all but the history of runs, log start offsets "
+    "that were supplied, and the progress of replays and of a tier"
 )
 _AGAIN = "the job may simply be started again: it goes on from what was published"
 
