@@ -23,9 +23,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from urllib.parse import unquote
 
 from coldlog.errors import UsageError
+from coldlog.setting_uris import absolute_uri, is_secret_key, names_a_secret
 from coldlog.settings import GIB, KIB, MIB, SETTING_GROUPS, ByteCount, Settings, Uri, key_of
 
 
@@ -38,16 +38,6 @@ def _find_repository() -> Path:
 
 REPOSITORY = _find_repository()
 
-_SECRET = re.compile(
-    r"secret|passw|token|passphrase|private[._-]?key|access[._-]?key|api[._-]?key|credentials?$", re.IGNORECASE
-)
-_URI_WITH_PASSWORD = re.compile(r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]*@", re.IGNORECASE)
-_STORE = r"(?:s3[an]?|gs|abfss?|wasbs?|adl|oss|obs|cosn?|swift|https?):/+"
-"""Where links are signed: the signature stands behind a `?`. A slash is soon forgotten."""
-_SIGNED_URI = re.compile(rf"(?<![a-z0-9+.-]){_STORE}[^\s,]*(?:\?|X-Amz-)", re.IGNORECASE)
-_URI_WITH_QUERY = re.compile(rf"{_STORE}.*[?#]", re.IGNORECASE | re.DOTALL)
-_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
-_FILE = re.compile(r"file:(?://(?P<host>[^/]*))?(?P<path>.*)", re.IGNORECASE | re.DOTALL)
 _ENV_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _BYTES = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|TiB)?", re.IGNORECASE)
 _BYTE_UNITS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
@@ -192,22 +182,17 @@ def _iter_flat(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, 
 def _read_assignment(text: str, directory: Path) -> _Assignment:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        shown = "--set (what looks like a credential is not shown)" if _names_a_secret(text) else f"--set {text}"
+        shown = "--set (what looks like a credential is not shown)" if names_a_secret(text) else f"--set {text}"
         raise UsageError(f"{shown}: expected key=value")
     return _Assignment(key=key.strip(), value=value.strip(), origin="--set", directory=directory)
 
 
 def _refuse_secret(assignment: _Assignment) -> None:
-    if _SECRET.search(assignment.key) or _names_a_secret(str(assignment.value)):
+    if is_secret_key(assignment.key) or names_a_secret(str(assignment.value)):
         raise UsageError(
             f"{assignment.key} ({assignment.origin}) looks like a credential: settings are printed and stored; "
             "use the platform's credential chain or environment instead"
         )
-
-
-def _names_a_secret(text: str) -> bool:
-    """Whether a text of any kind, a list of uris too, names a user with a password, or a signed link."""
-    return any(_URI_WITH_PASSWORD.search(each) or _SIGNED_URI.search(each) for each in (text, _decoded(text)))
 
 
 def _unknown_key(assignment: _Assignment, keys: list[str]) -> UsageError:
@@ -250,7 +235,8 @@ _NOT_UNDERSTOOD = object()
 def _convert(annotation: object, assignment: _Assignment) -> object:
     value = assignment.value
     if _is_uri(annotation):
-        uri = _absolute_uri(value, assignment) if isinstance(value, str) and value else "\0"
+        named = f"{assignment.key} ({assignment.origin})"
+        uri = absolute_uri(value, named, assignment.directory) if isinstance(value, str) and value else "\0"
         return uri if "\0" not in uri else _NOT_UNDERSTOOD
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return next((each for each in annotation if each == value), _NOT_UNDERSTOOD)
@@ -279,54 +265,6 @@ def _byte_count(value: object) -> object:
         return _NOT_UNDERSTOOD
     count = number * _BYTE_UNITS[(match[2] or "").lower()]
     return ByteCount(count) if count <= _MOST_BYTES else _NOT_UNDERSTOOD
-
-
-def _absolute_uri(text: str, assignment: _Assignment) -> Uri:
-    named = f"{assignment.key} ({assignment.origin})"
-    file = _FILE.fullmatch(text)
-    if file is not None:
-        return Uri(_path_of_file_uri(file["host"] or "", file["path"], named))
-    if _SCHEME.match(text):
-        if _holds_a_secret(text):
-            raise UsageError(
-                f"{named}: the uri holds a user, a password or a signature (it is not shown): take them out, and "
-                "what stands behind a ? or #; credentials come from the environment or the AWS profile"
-            )
-        return Uri(text.rstrip("/"))
-    try:
-        path = Path(text).expanduser()
-    except RuntimeError as error:
-        raise UsageError(f"{named} = {text!r}: there is no such user's home; give an absolute path") from error
-    return Uri(str((assignment.directory / path).absolute()))
-
-
-def _path_of_file_uri(host: str, path: str, named: str) -> str:
-    """As `coldlog.archive.open_archive` reads it; that a path may hold `?` and `#` is more than it takes."""
-    if host.lower() not in ("", "localhost") or not path.startswith("/"):
-        raise UsageError(
-            f"{named}: a uri of the scheme file names a path of this machine, and no host (it is not shown): give "
-            "file:///directory, or the path alone"
-        )
-    try:
-        decoded = unquote(path, errors="strict")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{named}: the percent escapes of the uri are not UTF-8; give the path alone") from error
-    return str(Path("/" + decoded.lstrip("/")))
-
-
-def _holds_a_secret(uri: str) -> bool:
-    """A secret key may hold a `/`, so that what is before the first one is not all of it; a bucket has no port."""
-    scheme, _, rest = uri.partition("://")
-    authority = _decoded(rest.partition("/")[0])
-    is_user = "@" in authority or (scheme.lower().startswith("s3") and ":" in authority)
-    return is_user or "X-Amz-" in uri or _URI_WITH_QUERY.match(uri) is not None
-
-
-def _decoded(text: str) -> str:
-    """Without percent escapes, however often they were escaped themselves."""
-    while (decoded := unquote(text)) != text:
-        text = decoded
-    return text
 
 
 def _is_uri(annotation: object) -> bool:

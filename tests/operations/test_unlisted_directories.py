@@ -17,6 +17,7 @@ from coldlog.archive.layout import SMALL_FILE_LIMIT_BYTES, PartitionDirectory, S
 from coldlog.archive.local_tiered_storage import LocalTieredStorageLayout
 from coldlog.archive.open_archive import open_archive, open_store
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError
+from coldlog.lookups.functions import register_functions
 from coldlog.operations.listing import list_directories
 from coldlog.operations.read_events import read_events
 from coldlog.operations.scan import scan_segments
@@ -90,6 +91,11 @@ def test_bad_directories_of_a_mirror_are_told_and_keep_what_is_known(
     assert (summary.new_count, summary.gone_count, summary.unlisted_count) == (1, 1, 4)
     assert _statuses(tables) == before | {("late", 0): ("pending", True), ("sound", 0): ("gone", False)}
     why = _unrecognized(tables)
+    tables.register()
+    register_functions(spark)
+    problems = spark.table("coldlog.archive_problems").where("kind = 'not_listed'").collect()
+    assert {row["severity"] for row in problems} == {"error"}
+    assert {row["found"] for row in problems} == {f"{name}-0: {why[f'{name}-0']}" for name in DAMAGES}
     assert told[0] == ("4 partition directories could not be listed; what is known of their segments stays as it was:")
     for (name, (_, cause)), line in zip(DAMAGES.items(), told[1:], strict=True):
         assert why[f"{name}-0"].startswith(f"directory: cannot be listed: {cause}")

@@ -14,9 +14,10 @@ from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.operations.maintain import maintain_table
 from coldlog.settings import MaintenanceSettings
 from coldlog.tables.job_runs import JOB_RUNS
+from coldlog.tables.lease_objects import FOLDER
 from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.warehouse import Warehouse
-from coldlog.tables.warehouse_lease import FOLDER, LeaseHeldError, LeaseLostError, WarehouseLease, take_lease
+from coldlog.tables.warehouse_lease import LeaseHeldError, LeaseLostError, WarehouseLease, take_lease
 from coldlog.tables.warehouse_lock import writing
 from s3_proxy import Fault, S3Proxy
 from s3_server import ACCESS_KEY, SECRET_KEY, Bucket

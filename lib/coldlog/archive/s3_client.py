@@ -5,13 +5,6 @@ credentials, endpoint and region as every AWS tool does, on the event loop of a 
 pickled, and a forked child never touches its parent's: clients are kept by process id. (That of the parent is never
 dropped in the child either: to close it would wake the parent's loop.)
 
-No answer is believed for its status alone: a proxy or a page of a login may have sent it. A listing is one only with
-the fields that every listing has, and with keys and a way to go on as they were asked for. A range is one only if it
-says that it is the range that was asked for, of an object of known size. A whole object in place of a range is what a
-server sends that knows no ranges: it is believed where HEAD tells the same size and ETag. Only if the server then does
-not claim to know ranges (`Accept-Ranges`) either, is a range behind the beginning refused for good (`UsageError`).
-Whatever else comes is damage, which may be gone when asked again.
-
 All retrying is done here, in one layer: botocore tries once, and s3fs's own calls, which retry too, are not used,
 because neither sees a body that is cut and the pauses of s3fs have no jitter. (aiohttp sends a request anew, once and
 at once, whose connection ends without an answer: one that was kept may have been closed by the other side.) A request
@@ -28,17 +21,17 @@ import os
 import random
 import re
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from coldlog.archive.s3_answers import ListedPage, fill, read_object_bytes, read_page, told_bytes
 from coldlog.archive.s3_environment import create_s3_file_system
 from coldlog.archive.s3_failures import (
     Asked,
-    BodyCutError,
     DamagedAnswerError,
     are_credentials_refused,
     error_for,
@@ -46,11 +39,10 @@ from coldlog.archive.s3_failures import (
     replaced,
     status_of,
 )
-from coldlog.errors import RetriableError, UsageError
+from coldlog.errors import RetriableError
 
 _Result = TypeVar("_Result")
 _CONNECTIONS = 64
-_CONTENT_RANGE = re.compile(r"bytes (?P<first>[0-9]{1,16})-(?P<last>[0-9]{1,16})/(?P<size>[0-9]{1,16})")
 _ENVIRONMENT = re.compile(r"AWS_|(https?|no|all)_proxy", re.IGNORECASE)
 
 
@@ -79,24 +71,6 @@ class FetchedRange:
     content: memoryview
     object_bytes: int
     etag: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedKey:
-    """One key of a listing."""
-
-    key: str
-    size_bytes: int
-    modified_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedPage:
-    """A page of what is right below a prefix: keys and `prefixes` (which end in `/`), and where the next one begins."""
-
-    keys: tuple[ListedKey, ...]
-    prefixes: tuple[str, ...]
-    next_token: str
 
 
 class Pause(Protocol):
@@ -144,10 +118,10 @@ class S3Client:
                     return FetchedRange(content=memoryview(b""), object_bytes=position, etag="")
                 raise
             async with answer["Body"] as body:
-                object_bytes = await _object_bytes(s3, answer, asked, key, position, length)
+                object_bytes = await read_object_bytes(s3, answer, asked, key, position, length)
                 # numpy does not fill the buffer with zeros first.
                 window = np.empty(min(length, object_bytes - position), dtype=np.uint8).data
-                await _fill(window, body, answer)
+                await fill(window, body, answer)
             return FetchedRange(content=window.toreadonly(), object_bytes=object_bytes, etag=answer.get("ETag", ""))
 
         return await self.ask(asked, attempt)
@@ -168,9 +142,9 @@ class S3Client:
                     raise replaced(asked) from None
                 raise
             async with answer["Body"] as body:
-                if await _object_bytes(s3, answer, asked, key, position, len(part)) - position < len(part):
+                if await read_object_bytes(s3, answer, asked, key, position, len(part)) - position < len(part):
                     raise replaced(asked)
-                await _fill(part, body, answer)
+                await fill(part, body, answer)
 
         await self.ask(asked, attempt)
 
@@ -179,14 +153,14 @@ class S3Client:
 
         async def attempt(s3: Any) -> int:
             try:
-                return _told_bytes(await s3.head_object(Bucket=asked.bucket, Key=key))
+                return told_bytes(await s3.head_object(Bucket=asked.bucket, Key=key))
             except Exception as failure:
                 if not is_told_by_status_alone(failure):
                     raise
             # What it was refused for is said in a body, which only GET has.
             answer = await s3.get_object(Bucket=asked.bucket, Key=key)
             async with answer["Body"]:
-                return _told_bytes(answer)
+                return told_bytes(answer)
 
         return await self.ask(asked, attempt)
 
@@ -198,7 +172,7 @@ class S3Client:
 
         async def attempt(s3: Any) -> ListedPage:
             try:
-                return _listed_page(await s3.list_objects_v2(**arguments), prefix, token)
+                return read_page(await s3.list_objects_v2(**arguments), prefix, token)
             except KeyError:
                 raise DamagedAnswerError("a listing with an entry that lacks what each has") from None
 
@@ -261,72 +235,3 @@ def _renew_lock() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_lock)
-
-
-async def _object_bytes(s3: Any, answer: Mapping[str, Any], asked: Asked, key: str, position: int, length: int) -> int:
-    """The object's size, of an answer whose body is that range or, at position 0, the whole object."""
-    status = answer["ResponseMetadata"]["HTTPStatusCode"]
-    if status == 206 or answer.get("ContentRange"):
-        return _ranged_object_bytes(answer, position, length)
-    size_bytes, etag = answer.get("ContentLength"), answer.get("ETag")
-    if status != 200 or size_bytes is None or not etag:
-        raise DamagedAnswerError(f"HTTP {status} and no object to a request for a range")
-    head = await s3.head_object(Bucket=asked.bucket, Key=key)
-    if (head.get("ContentLength"), head.get("ETag")) != (size_bytes, etag):
-        raise DamagedAnswerError("something else than the object to a request for a range")
-    if not position:
-        return int(size_bytes)
-    if "bytes" in (answer.get("AcceptRanges"), head.get("AcceptRanges")):
-        raise DamagedAnswerError("the whole object to a request for a range, as if a proxy had taken Range away")
-    raise UsageError(f"the server of {asked.uri} knows no ranges of objects; coldlog cannot read from it")
-
-
-def _ranged_object_bytes(answer: Mapping[str, Any], position: int, length: int) -> int:
-    told = _CONTENT_RANGE.fullmatch(answer.get("ContentRange") or "")
-    if told is None:
-        raise DamagedAnswerError("a range that does not say of which bytes, or of how many")
-    first, last, size_bytes = int(told["first"]), int(told["last"]), int(told["size"])
-    is_asked = first == position < size_bytes and last == min(position + length, size_bytes) - 1
-    if not is_asked or answer.get("ContentLength", last - first + 1) != last - first + 1:
-        raise DamagedAnswerError("another range than was asked for")
-    return size_bytes
-
-
-def _told_bytes(answer: Mapping[str, Any]) -> int:
-    size_bytes = answer.get("ContentLength", -1)
-    if size_bytes < 0 or not (answer.get("ETag") or answer.get("LastModified")):
-        raise DamagedAnswerError("what tells of no object")
-    return int(size_bytes)
-
-
-async def _fill(window: memoryview, body: Any, answer: Mapping[str, Any]) -> None:
-    filled = 0
-    while filled < len(window):
-        chunk = await body.read(len(window) - filled)
-        if not chunk:
-            raise BodyCutError
-        window[filled : filled + len(chunk)] = chunk
-        filled += len(chunk)
-    # A body whose length was told ends there.
-    if "ContentLength" not in answer and await body.read(1):
-        raise DamagedAnswerError("more bytes than were asked for")
-
-
-def _listed_page(answer: Mapping[str, Any], prefix: str, token: str) -> ListedPage:
-    """A page below `prefix`, behind the one that told `token`. A `KeyError` where an entry lacks what each has."""
-    # botocore makes an empty answer, and every other document, a listing without entries.
-    if "IsTruncated" not in answer or not answer.keys() & {"Name", "KeyCount"}:
-        raise DamagedAnswerError("what is no listing of S3")
-    keys = tuple(
-        ListedKey(key=each["Key"], size_bytes=each["Size"], modified_ms=round(each["LastModified"].timestamp() * 1000))
-        for each in answer.get("Contents", ())
-    )
-    prefixes = tuple(each["Prefix"] for each in answer.get("CommonPrefixes", ()))
-    if not all(each.key.startswith(prefix) and each.size_bytes >= 0 for each in keys):
-        raise DamagedAnswerError("a listing with a key of elsewhere, or of a size below 0")
-    if not all(each.startswith(prefix) and each.endswith("/") for each in prefixes):
-        raise DamagedAnswerError("a listing with a directory of elsewhere")
-    next_token = answer.get("NextContinuationToken", "") if answer["IsTruncated"] else ""
-    if answer["IsTruncated"] and next_token in ("", token):
-        raise DamagedAnswerError("a part of a listing that does not say where it goes on")
-    return ListedPage(keys=keys, prefixes=prefixes, next_token=next_token)

@@ -26,7 +26,8 @@ import numpy as np
 from coldlog.archive.object_names import is_object_name, require_object_name, require_prefix, require_range
 from coldlog.archive.object_store import ObjectInfo
 from coldlog.archive.read_ahead import WALKED_BYTES, Walk
-from coldlog.archive.s3_client import FetchedRange, ListedKey, ListedPage, S3Client, S3Options, client_of_process
+from coldlog.archive.s3_answers import ListedKey, ListedPage
+from coldlog.archive.s3_client import FetchedRange, S3Client, S3Options, client_of_process
 from coldlog.archive.s3_failures import Asked
 from coldlog.archive.s3_location import parse_s3_uri
 

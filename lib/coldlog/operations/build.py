@@ -19,20 +19,19 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from coldlog.archive.layout import ArchiveLayout
-from coldlog.errors import ColdlogError, Reason, RetriableError
+from coldlog.errors import ColdlogError, RetriableError
 from coldlog.model.states import IndexStatus
 from coldlog.operations.build_plan import SegmentWork, plan_commits, plan_tasks
+from coldlog.operations.build_work import BuildSurvey, find_pending_work, find_recount_work, survey_builds
 from coldlog.operations.encoded_rows import ENCODED_DDL, OUTCOME, decode_pieces, read_payloads
 from coldlog.operations.segment_build import OUTCOME_SCHEMA, BuildOptions, OutcomeKind, build_segments
 from coldlog.operations.serving_plan import ServingPlan
 from coldlog.operations.superseded_builds import remove_superseded
 from coldlog.tables.catalog import INDEX_TABLES
 from coldlog.tables.definition import TableDefinition
-from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.segments import SEGMENTS
@@ -118,12 +117,18 @@ def build_indexes(
     if plan is None:
         with ServingPlan(warehouse) as plan:
             return build_indexes(warehouse, layout, settings, report, plan)
-    found = _survey(warehouse)
+    found = survey_builds(warehouse)
     _remove_leftovers(warehouse, found)
     summary = BuildSummary(last_build_number=found.last_build_number)
-    pending = _pending_work(warehouse, settings, found, is_mirror=layout.is_mirror)
+    pending = find_pending_work(
+        warehouse,
+        found,
+        retry_quarantined=settings.retry_quarantined,
+        decryption_key_ids=settings.decryption_key_ids,
+        is_mirror=layout.is_mirror,
+    )
     indexed = _run_commits(warehouse, layout, settings, pending, summary, report)
-    recount = _recount_work(warehouse, plan, is_mirror=layout.is_mirror)
+    recount = find_recount_work(warehouse, plan, is_mirror=layout.is_mirror)
     recounted = _run_commits(warehouse, layout, settings, recount, summary, report)
     summary.indexed_count, summary.recounted_count = len(indexed), len(recounted)
     # Of a segment that was counted anew, the rows of the first count are gone.
@@ -135,32 +140,7 @@ def build_indexes(
     return summary
 
 
-def last_build_number(warehouse: Warehouse) -> int:
-    """The number of the last build that was published; 0 before the first."""
-    return _survey(warehouse).last_build_number
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Survey:
-    """What `segments` asks of a build, in one look."""
-
-    last_build_number: int
-    pending_count: int
-    quarantined_count: int
-    superseded_count: int
-
-
-def _survey(warehouse: Warehouse) -> _Survey:
-    counts = warehouse.read(SEGMENTS).agg(
-        F.coalesce(F.max("build_number"), F.lit(0)).alias("last_build_number"),
-        F.count_if(F.col("index_status") == IndexStatus.PENDING.value).alias("pending_count"),
-        F.count_if(F.col("index_status") == IndexStatus.QUARANTINED.value).alias("quarantined_count"),
-        F.count("superseded_build_numbers").alias("superseded_count"),
-    )
-    return _Survey(**counts.collect()[0].asDict())
-
-
-def _remove_leftovers(warehouse: Warehouse, found: _Survey) -> None:
+def _remove_leftovers(warehouse: Warehouse, found: BuildSurvey) -> None:
     """Rows of builds that were never published, and of builds that a later one has replaced."""
     with ThreadPoolExecutor(len(INDEX_TABLES) + 1) as looks:  # each is a short job that mostly waits
         removals = [
@@ -170,71 +150,6 @@ def _remove_leftovers(warehouse: Warehouse, found: _Survey) -> None:
             removals.append(looks.submit(remove_superseded, warehouse))
         for removed in removals:
             removed.result()
-
-
-def _pending_work(
-    warehouse: Warehouse, settings: BuildSettings, found: _Survey, *, is_mirror: bool
-) -> list[SegmentWork]:
-    """Segments to index, counted from the log start offset where their names say that it lies inside them."""
-    tries_quarantined = settings.retry_quarantined or settings.decryption_key_ids
-    if not (found.pending_count or (tries_quarantined and found.quarantined_count)):
-        return []
-    is_wanted = F.col("index_status") == IndexStatus.PENDING.value
-    is_quarantined = F.col("index_status") == IndexStatus.QUARANTINED.value
-    segments = warehouse.read(SEGMENTS)
-    if settings.retry_quarantined:
-        is_wanted = is_wanted | is_quarantined
-    elif settings.decryption_key_ids:
-        segments = segments.join(_unlocked(warehouse, settings.decryption_key_ids), list(SEGMENTS.key), "left")
-        is_wanted = is_wanted | (is_quarantined & F.col("is_unlocked").isNotNull())
-    segments = segments.withColumn("is_last", _is_last() if is_mirror else F.lit(False))
-    in_order = Window.partitionBy("topic", "partition", "topic_id").orderBy("start_offset", "segment_id")
-    next_start = F.lead("start_offset").over(in_order)
-    holds_log_start = (F.col("start_offset") < F.col("log_start_offset")) & (
-        next_start.isNull() | (next_start > F.col("log_start_offset"))
-    )
-    counted = segments.join(F.broadcast(warehouse.read(LOG_START_OFFSETS)), ["topic", "partition"], "left").withColumn(
-        "count_from_offset", F.when(holds_log_start, F.col("log_start_offset")).otherwise(F.col("start_offset"))
-    )
-    return _work_of(counted.where(is_wanted))
-
-
-def _unlocked(warehouse: Warehouse, key_ids: frozenset[str]) -> DataFrame:
-    """Segments in quarantine for the lack of a key that is there now; `expected` is its id."""
-    lacked_a_key = F.col("reason") == Reason.DECRYPTION_KEY_MISSING.value
-    locked = warehouse.read(QUARANTINE).where(lacked_a_key & F.col("expected").isin(sorted(key_ids)))
-    return locked.select(*SEGMENTS.key, F.lit(True).alias("is_unlocked"))
-
-
-def _recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: bool) -> list[SegmentWork]:
-    """Indexed segments that serve from another offset than the one they were counted from; `plan` is forgotten if there
-    are any."""
-    plan.forget()
-    if not plan.totals.uncounted_segment_count:
-        return []
-    uncounted = plan.segments.where(F.col("must_count_from").isNotNull())
-    from_offsets = uncounted.select(*SEGMENTS.key, F.col("must_count_from").alias("count_from_offset"))
-    segments = warehouse.read(SEGMENTS).withColumn("is_last", _is_last() if is_mirror else F.lit(False))
-    work = _work_of(segments.join(from_offsets, list(SEGMENTS.key), "inner"))
-    plan.forget()
-    return work
-
-
-def _is_last() -> Column:
-    """No listed segment of the same directory begins behind it."""
-    directory = F.regexp_replace(F.try_element_at("objects", F.lit(1))["name"], "/[^/]*$", "")
-    in_directory = Window.partitionBy("topic", "partition", "topic_id", directory)
-    last_start = F.max(F.when(F.col("is_listed"), F.col("start_offset"))).over(in_directory)
-    return F.coalesce(F.col("start_offset") == last_start, F.lit(False))
-
-
-def _work_of(segments: DataFrame) -> list[SegmentWork]:
-    columns = (
-        *SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "superseded_build_numbers",
-        "count_from_offset", "announced_size_bytes", "announced_end_offset", "is_last",
-    )  # fmt: skip
-    ordered = segments.select(*columns).toArrow().sort_by([(name, "ascending") for name in SEGMENTS.key])
-    return [SegmentWork.from_row(row) for row in ordered.to_pylist()]
 
 
 def _run_commits(

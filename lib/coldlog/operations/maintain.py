@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
 from coldlog.model.states import IndexStatus
-from coldlog.operations.build import last_build_number
+from coldlog.operations.build_work import last_build_number
 from coldlog.operations.superseded_builds import remove_superseded
 from coldlog.settings import MaintenanceSettings
 from coldlog.tables.catalog import ALL_TABLES

@@ -196,6 +196,7 @@ def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, ob
         for count, what in (
             (summary.gone_count, "gone"),
             (summary.incomplete_count, "incomplete"),
+            (summary.unlisted_count, "directories not listed"),
             (summary.unrecognized_count, "unrecognized"),
         ):
             if count:

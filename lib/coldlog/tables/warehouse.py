@@ -28,11 +28,12 @@ from coldlog.tables.as_of import find_moment, find_version, list_commits
 from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
 from coldlog.tables.definition import TableDefinition
 from coldlog.tables.delta_log import file_count_if_known, newest_version
+from coldlog.tables.lease_objects import FOLDER
 from coldlog.tables.locations import spark_uri
 from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.segment_events import SEGMENT_EVENTS
 from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.warehouse_lease import APPLICATION, FOLDER, LeaseLostError, WarehouseLease
+from coldlog.tables.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
 
 DATABASE = "coldlog"
 _IDEMPOTENT_WRITE = "spark.databricks.delta.write"

@@ -4,6 +4,7 @@
 --   discrepancies   where the announced events, the listing and the bytes of a segment do not agree; incomplete copies
 --   quarantine      segments, and partitions of the metadata topic, whose bytes are not what their format promises
 --   unreadable      records of the metadata topic that are no events; start_offset is the record's, partition the topic's
+--   not listed      partition directories that could not be listed; what is known of their segments stays as it was
 --   gaps            offsets between served segments that none of them serves; start_offset is the first of them
 --
 -- Gaps are looked for only in partitions of which partition_metadata counts some, so a sound archive costs no window.
@@ -14,12 +15,12 @@ CREATE OR REPLACE VIEW coldlog.archive_problems (
   topic COMMENT 'Topic name',
   partition COMMENT 'Partition number',
   start_offset COMMENT 'Base offset of the segment; of a gap its first offset',
-  segment_id COMMENT 'The segment; NULL: a gap',
-  kind COMMENT 'What is wrong: the kind of a discrepancy, the reason of a quarantine, or offset_gap',
+  segment_id COMMENT 'The segment; NULL: a gap, an event or a directory',
+  kind COMMENT 'What is wrong: the kind of a discrepancy, the reason of a quarantine, event_unreadable, not_listed or offset_gap',
   expected COMMENT 'What should be',
   found COMMENT 'What is there',
   advice COMMENT 'What to do about it',
-  first_seen_ms COMMENT 'When it was first found; NULL of a gap'
+  first_seen_ms COMMENT 'When it was first found, where that is kept'
 )
 COMMENT 'Everything that is wrong with the archive, the worst first'
 AS
@@ -61,6 +62,11 @@ FROM (
          'what it announced is not known; read the topic anew into a new warehouse once it is mended', NULL
   FROM coldlog.segment_events
   WHERE problem IS NOT NULL
+  UNION ALL
+  SELECT 'error', NULL, NULL, NULL, NULL, 'not_listed', 'a partition directory that can be listed', concat(name, ': ', why),
+         'permit listing it, or restore what cannot be read there; the next run lists it again', NULL
+  FROM coldlog.unrecognized_objects
+  WHERE why LIKE 'directory: cannot be listed:%'
   UNION ALL
   SELECT 'error', topic, partition, missing_from, NULL, 'offset_gap',
          concat('offsets ', missing_from, ' to ', served_from_offset - 1),
