@@ -213,6 +213,21 @@ def test_requests_that_fail_are_repeated(
     assert s3_store.read_range("orders-0/a.log", 0, len(LARGE) + 1) == LARGE
 
 
+def is_begin(request: Request) -> bool:
+    return request.method == "POST" and "uploadId" not in request.query
+
+
+@pytest.mark.parametrize("strikes", [is_begin, is_put, is_completion])
+@pytest.mark.parametrize("size_bytes", [len(LARGE), 1])
+def test_an_answer_that_is_not_of_s3_has_written_nothing(
+    s3_store: S3Writer, s3_proxy: S3Proxy, strikes: S3Strike, size_bytes: int
+) -> None:
+    s3_proxy.strikes, s3_proxy.faults = strikes, [Fault(status=200)]
+    s3_store.put("orders-0/a.log", BytesContent(LARGE[:size_bytes]))
+    assert s3_store.read_range("orders-0/a.log", 0, len(LARGE)) == LARGE[:size_bytes]
+    assert (s3_proxy.faults == []) == (size_bytes > 1 or strikes is is_put)
+
+
 def test_completion_whose_answer_was_lost_has_succeeded(s3_store: S3Writer, s3_proxy: S3Proxy) -> None:
     s3_proxy.strikes, s3_proxy.faults = is_completion, [Fault(status=500, is_done=True)]
     s3_store.put("orders-0/a.log", BytesContent(LARGE))

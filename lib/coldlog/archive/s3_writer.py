@@ -19,13 +19,21 @@ from typing import Any
 from coldlog.archive.object_names import require_object_name
 from coldlog.archive.object_writer import Content
 from coldlog.archive.s3_client import S3Options
-from coldlog.archive.s3_failures import Asked, status_of
+from coldlog.archive.s3_failures import Asked, DamagedAnswerError, status_of
 from coldlog.archive.s3_location import parse_s3_uri
 from coldlog.archive.s3_store import S3Store
 from coldlog.errors import ArchiveError, ColdlogError
 
 PART_BYTES = 16 << 20
 """S3 takes parts of 5 MiB and more, ten thousand at most; a log has 2 GiB at most."""
+
+_TOLD_BY = {
+    "put_object": "ETag",
+    "create_multipart_upload": "UploadId",
+    "upload_part": "ETag",
+    "complete_multipart_upload": "ETag",
+}
+"""Without this an answer is not S3's, whatever its status: a login page has one of 200 too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +86,14 @@ class S3Writer(S3Store):
 
         async def attempt(s3: Any) -> Any:
             try:
-                return await getattr(s3, operation)(Bucket=self.bucket, Key=key, **arguments)
+                answer = await getattr(s3, operation)(Bucket=self.bucket, Key=key, **arguments)
             except Exception as failure:
                 if operation == "abort_multipart_upload" and status_of(failure) == 404:
                     return {}
                 raise
+            if operation in _TOLD_BY and not answer.get(_TOLD_BY[operation]):
+                raise DamagedAnswerError("what does not say that anything was written")
+            return answer
 
         return client.start(client.ask(asked, attempt)).result()
 
