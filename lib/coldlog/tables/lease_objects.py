@@ -29,9 +29,10 @@ FOLDER = ".coldlog-writers"
 HELD, LEFT, RELEASED = "held", "left", "released"
 """A lease is left where its job failed: others may write at once, but a commit of its JVM may be on its way."""
 _FIRST = 0
-_SECONDS_PER_NUMBER = 4
+_NUMBERS_PER_SECOND = 100
 """No job is that short: what is counted from the clock is above what was counted by leases."""
-_MOST_NUMBERS = 1 << 31
+COMMITS_PER_LEASE = 1 << 24
+_MOST_NUMBERS = 1 << 39
 """What is named higher is no lease: its `txnVersion` would be no 64-bit integer."""
 _NAME = re.compile(r"[0-9]{20}")
 
@@ -109,7 +110,7 @@ class LeaseObjects:
     def begin(self) -> NewestLease:
         """Where there is no lease: puts the first, unless another job does, and reads what was put."""
         asked = self._call("list_objects_v2", Prefix=self._folder, MaxKeys=1)
-        counted_from = round(_time_of(asked).timestamp()) // _SECONDS_PER_NUMBER
+        counted_from = round(_time_of(asked).timestamp()) * _NUMBERS_PER_SECOND
         self.create(_FIRST, LEFT, counted_from=counted_from)
         newest = self.find_newest()
         if newest is None:

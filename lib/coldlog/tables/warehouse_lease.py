@@ -30,13 +30,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from coldlog.errors import ColdlogError, RetriableError, UsageError
-from coldlog.tables.lease_objects import HELD, LEFT, RELEASED, LeaseObjects
+from coldlog.tables.lease_objects import COMMITS_PER_LEASE, HELD, LEFT, RELEASED, LeaseObjects
 
 APPLICATION = "coldlog.writer"
 """The `txnAppId` of every commit under a lease."""
 
 DEFAULT_TTL_S = 60.0
-_COMMITS_PER_LEASE = 1 << 32
 _KEPT_LEASES = 8
 
 
@@ -68,7 +67,7 @@ class WarehouseLease:
     @property
     def first_version(self) -> int:
         """The `txnVersion` that shuts out every earlier lease."""
-        return self.number * _COMMITS_PER_LEASE
+        return self.number * COMMITS_PER_LEASE
 
     def next_version(self) -> int:
         """The `txnVersion` of the next commit."""
