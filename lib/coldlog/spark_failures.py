@@ -29,6 +29,8 @@ from coldlog.spark_gateway import jvm_exit_code
 _HEAP_FULL_EXIT_CODE = 52
 """Spark's own: SparkExitCode.OOM."""
 _DYING_S = 5.0
+_IS_ENDING = ("SparkContext was shut down", 'SparkContext.dagScheduler()" is null')
+"""Of a JVM that is about to end; the second is what Spark itself stumbles over then."""
 _LOST_TASK = re.compile(r"Lost (task [^()]+?) \(TID \d+\) \(([^()]+)\)")
 _RAISED_ON_PURPOSE = re.compile(r"^coldlog\.errors\.([A-Za-z]+): (.+)$", re.MULTILINE)
 _REFUSED_BY_S3 = re.compile(r"AccessDeniedException: (s3a://[^\s:]+)")
@@ -58,7 +60,7 @@ def explain_failure(error: BaseException) -> str | None:
     chain = list(_chain(error))
     code = jvm_exit_code(wait_s=_DYING_S if any(map(_is_hint, chain)) else 0)
     told = None if code is not None else _told_by_spark(chain)
-    if told is None or "SparkContext was shut down" in told:  # by a JVM that is about to end
+    if told is None or any(each in told for each in _IS_ENDING):
         code = jvm_exit_code(wait_s=_DYING_S)
     if code == _HEAP_FULL_EXIT_CODE or (told and "java.lang.OutOfMemoryError" in told):
         return _heap_was_full()
