@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from coldlog.tables.row_changes import are_rows_changed, newest_version
+from coldlog.tables.delta_log import newest_version
+from coldlog.tables.row_changes import are_rows_changed
 from coldlog.tables.txn_index import TXN_INDEX
 from coldlog.tables.warehouse import Warehouse
 

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from coldlog.operations.checkpoint import Checkpoints, Verdict, sample_text
 from coldlog.operations.expectation_suites import AFTER_BUILD, ExpectationSeverity, Suite, View
 from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
-from coldlog.tables.row_changes import are_rows_changed, newest_version
+from coldlog.tables.row_changes import are_rows_changed
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.validation_results import VALIDATION_RESULTS
 from coldlog.tables.warehouse import Warehouse
@@ -112,10 +112,7 @@ def validate_tables(
 def _newest_versions(warehouse: Warehouse, suites: Sequence[Suite]) -> dict[str, int]:
     """Of every table that is read; of segments first: what it has published by then is in the others."""
     others = {name for suite in suites for name in suite.reads} - {SEGMENTS.name}
-    return {
-        name: newest_version(warehouse.spark, warehouse.location(_TABLES[name]))
-        for name in (SEGMENTS.name, *sorted(others))
-    }
+    return {name: warehouse.newest_version(_TABLES[name]) for name in (SEGMENTS.name, *sorted(others))}
 
 
 def _last_build_number(warehouse: Warehouse, versions: Mapping[str, int]) -> int:

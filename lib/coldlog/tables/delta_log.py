@@ -25,10 +25,21 @@ def file_count_if_known(spark: SparkSession, location: str, *, is_just_loaded: b
     return int(checksum.get().numFiles()) if snapshot.version() >= 0 and checksum.isDefined() else None
 
 
-def _snapshot(spark: SparkSession, location: str, *, is_just_loaded: bool = False) -> Any:
-    jvm = spark._jvm
-    assert jvm is not None  # a classic session, not a client of Spark Connect
+def commit_text(spark: SparkSession, location: str, version: int) -> str:
+    """The lines of a commit, by Delta's own reader: where it lies, it is read as Delta reads it."""
+    jvm = _jvm(spark)
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
+    path = jvm.org.apache.spark.sql.delta.util.FileNames.unsafeDeltaFile(log.logPath(), version)
+    return str(log.store().read(path, log.newDeltaHadoopConf()).mkString("\n"))
+
+
+def _snapshot(spark: SparkSession, location: str, *, is_just_loaded: bool = False) -> Any:
+    log = _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
     if is_just_loaded:
         return log.unsafeVolatileSnapshot()
     return log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
+
+
+def _jvm(spark: SparkSession) -> Any:
+    assert spark._jvm is not None  # a classic session, not a client of Spark Connect
+    return spark._jvm

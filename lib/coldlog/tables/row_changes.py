@@ -15,6 +15,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
+from coldlog.tables.delta_log import commit_text
+
 _HARMLESS = frozenset(
     {
         "CREATE TABLE",
@@ -29,13 +31,6 @@ _HARMLESS = frozenset(
         "CHANGE COLUMN",
     }
 )
-
-
-def newest_version(spark: SparkSession, location: str) -> int:
-    """The table's version now."""
-    row = DeltaTable.forPath(spark, location).history(1).select("version").head()
-    assert row is not None  # a table has at least the version that made it
-    return int(row["version"])
 
 
 def are_rows_changed(spark: SparkSession, location: str, since: int, until: int, *, until_build: int) -> bool:
@@ -62,17 +57,8 @@ def _is_harmless(commit: Row) -> bool:
 
 def _adds_newer_builds(spark: SparkSession, location: str, version: int, until_build: int) -> bool:
     """All files that a commit adds are known to hold rows of builds behind `until_build` alone."""
-    files = _iter_added(_commit_text(spark, location, version))
+    files = _iter_added(commit_text(spark, location, version))
     return all(_is_empty(file) or _smallest_build(file) > until_build for file in files)
-
-
-def _commit_text(spark: SparkSession, location: str, version: int) -> str:
-    """The lines of a commit, by Delta's own reader: where it lies, it is read as Delta reads it."""
-    jvm = spark._jvm
-    assert jvm is not None  # a classic session, not a client of Spark Connect
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
-    path = jvm.org.apache.spark.sql.delta.util.FileNames.unsafeDeltaFile(log.logPath(), version)
-    return str(log.store().read(path, log.newDeltaHadoopConf()).mkString("\n"))
 
 
 def _iter_added(commit: str) -> Iterator[dict[str, object]]:
