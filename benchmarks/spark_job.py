@@ -2,12 +2,13 @@
 
 The job run_pipeline, into empty tables. Warm: in one session that has run it once before; what counts is the stages
 scan, build and materialize, each timed by the console that would show it. Cold: a process of its own, from nothing to
-its exit.
+its exit, with the archive's files on the disk alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import time
@@ -111,7 +112,8 @@ def _live_size(table: Path) -> tuple[int, int]:
 
 
 def run_in_new_process(archive: GeneratedArchive, depth: IndexDepth) -> float:
-    """Seconds of `./spark-submit.sh run_pipeline` from start to exit."""
+    """Seconds of `./spark-submit.sh run_pipeline` from start to exit, with nothing of the archive in the page cache."""
+    drop_from_page_cache(archive.directory)
     root = Path(__file__).resolve().parent.parent
     assignments = warehouse_assignments(archive, new_warehouse("cold"), depth)
     command = [str(root / "spark-submit.sh"), "run_pipeline"]
@@ -120,3 +122,12 @@ def run_in_new_process(archive: GeneratedArchive, depth: IndexDepth) -> float:
     started = time.perf_counter()
     subprocess.run(command, check=True, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.perf_counter() - started
+
+
+def drop_from_page_cache(directory: Path) -> None:
+    """The next read of these files is one of the disk; what was not written there yet is, first."""
+    os.sync()
+    for path in directory.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -162,7 +162,13 @@ def test_jobs_are_listed_with_the_question_they_answer(tmp_path: Path, capsys: p
 
 def test_every_job_of_the_repository_answers_help_without_a_session(tmp_path: Path) -> None:
     for name, question in list_jobs(REPOSITORY / "jobs").items():
-        answer = run_python(REPOSITORY / "jobs" / f"{name}.py", "--help", cwd=tmp_path)
+        answer = subprocess.run(
+            [str(REPOSITORY / "spark-submit.sh"), name, "--help"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert (answer.returncode, answer.stderr) == (0, "")
         assert answer.stdout.startswith(f"usage: spark-submit.sh {name} ")
         assert question

@@ -307,7 +307,7 @@ class BuildSettings:
         ByteCount(64 * GIB), "log bytes indexed before their rows are published", at_least=1
     )
     tasks_per_core: int = setting(
-        2, "Spark tasks for each core, each with segments of about equal bytes", at_least=1, at_most=64
+        4, "Spark tasks for each core, each with segments of about equal bytes", at_least=1, at_most=64
     )
     max_quarantined_share: float = setting(
         0.5,

@@ -11,23 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from crc32c import crc32c
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from builders.archive_writer import TopicPartition, write_archive
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, Segment, build_batch
 from coldlog.archive.layout import ArchiveLayout
 from coldlog.archive.open_archive import open_archive
+from coldlog.archive.s3_client import S3Options
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.states import IndexDepth
 from coldlog.operations.build_plan import SegmentWork
-from coldlog.operations.encoded_rows import ENCODED_DDL, OUTCOME, read_payloads
-from coldlog.operations.segment_build import OUTCOME_SCHEMA, BuildOptions, build_segments
+from coldlog.operations.index_files import ANSWER_DDL, IndexPlace, files_of, outcomes_of, write_index_files
+from coldlog.operations.segment_build import BuildOptions, build_segments
 from coldlog.settings import IndexSettings
+from coldlog.tables.catalog import INDEX_TABLES
 from coldlog.tables.time_index import TIME_INDEX
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -101,25 +102,22 @@ def test_task_takes_the_memory_of_a_window_whatever_the_segment(spark: SparkSess
     needed = log.needed_bytes(len(once))
     if log.size_bytes == GIB:
         assert needed < 32 * MIB
-    task = _bounded_task(tmp_path / "small", tmp_path / "large", log, needed + SLACK_BYTES)
-    encoded = spark.range(0, 1, 1, 1).mapInArrow(task, schema=ENCODED_DDL).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        payloads = encoded.where(F.col("table_name") == OUTCOME).select("payload").toArrow().column(0).to_pylist()
-        outcomes = read_payloads(OUTCOME_SCHEMA, payloads).to_pylist()
-        assert [row["outcome"] for row in outcomes] == ["indexed"] * 2, outcomes
-        assert [row["record_count"] for row in outcomes] == [log.record_count * count] * 2
-        stairs = encoded.where(F.col("table_name") == TIME_INDEX.name)
-        _require_small_batches(spark, stairs, row_count=log.record_count * count)
-    finally:
-        encoded.unpersist()
-        written.log.unlink()
+    task = _bounded_task(tmp_path, log, needed + SLACK_BYTES)
+    answers = spark.range(0, 1, 1, 1).mapInArrow(task, schema=ANSWER_DDL).toArrow()
+    written.log.unlink()
+    outcomes = outcomes_of(answers)
+    assert [row["outcome"] for row in outcomes] == ["indexed"] * 2, outcomes
+    assert [row["record_count"] for row in outcomes] == [log.record_count * count] * 2
+    stairs = [pq.read_metadata(tmp_path / file.path) for file in files_of(TIME_INDEX.name, answers)]
+    assert [file.num_rows for file in stairs] == [log.record_count * count], "each record is a stair"
 
 
-def _bounded_task(small: Path, large: Path, log: Log, allowance_bytes: int) -> Callable[[Batches], Batches]:
+def _bounded_task(folder: Path, log: Log, allowance_bytes: int) -> Callable[[Batches], Batches]:
     """The build's task over the large archive, in as much more address space than the worker has when it has imported
     and compiled what it needs."""
     limits = DecodeLimits(max_batch_bytes=log.max_bytes, max_decompressed_bytes=log.max_bytes)
-    first, second = (open_archive(str(archive), "local_tiered_storage") for archive in (small, large))
+    small, large = (open_archive(str(folder / name), "local_tiered_storage") for name in ("small", "large"))
+    place = IndexPlace(locations={table.name: str(folder) for table in INDEX_TABLES}, s3=S3Options(), build_number=1)
 
     # Inside, so that Spark sends it as it is: the worker has no module of this name.
     def index(layout: ArchiveLayout, depth: IndexDepth) -> Batches:
@@ -128,35 +126,22 @@ def _bounded_task(small: Path, large: Path, log: Log, allowance_bytes: int) -> C
             SegmentWork(segment=each, log_modified_ms=0, count_from_offset=0, replaces_build_numbers=())
             for each in listing.segments
         ]
-        return build_segments(layout, work, BuildOptions(depth=depth, limits=limits, window_bytes=WINDOW_BYTES))
+        options = BuildOptions(depth=depth, limits=limits, window_bytes=WINDOW_BYTES)
+        return write_index_files(build_segments(layout, work, options), place)
 
     def run(batches: Batches) -> Batches:
         assert sum(batch.num_rows for batch in batches) == 1
         for depth in IndexDepth:
-            for _ in index(first, depth):
+            for _ in index(small, depth):
                 pass
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         before = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (used + allowance_bytes, before[1]))
         try:
             for depth in IndexDepth:
-                yield from index(second, depth)
+                yield from index(large, depth)
         finally:
             # Spark uses the worker again.
             resource.setrlimit(resource.RLIMIT_AS, before)
 
     return run
-
-
-def _require_small_batches(spark: SparkSession, pieces: DataFrame, *, row_count: int) -> None:
-    """What reads the pieces, to append them to a table, is given some of them at a time."""
-    most = int(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") or 0)
-
-    def measure(batches: Batches) -> Batches:
-        for batch in batches:
-            yield pa.RecordBatch.from_pydict({"batch_bytes": [batch.nbytes], "piece_count": [batch.num_rows]})
-
-    measured = pieces.mapInArrow(measure, schema="batch_bytes BIGINT, piece_count BIGINT").collect()
-    largest_piece = pieces.agg(F.max(F.octet_length("payload"))).collect()[0][0]
-    assert max(row["batch_bytes"] for row in measured) <= most + largest_piece + KIB
-    assert sum(row["batch_bytes"] for row in measured) > 32 * row_count, "each record is a stair"

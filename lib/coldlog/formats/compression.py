@@ -94,13 +94,9 @@ def _inflate(decoder: _Inflater, data: bytes, output: memoryview) -> int:
 
 
 def _zstd(section: memoryview, output: memoryview) -> int:
-    written = 0
     with _ZSTD.stream_reader(section, read_across_frames=True) as reader:
-        while written < len(output):
-            piece = reader.readinto(output[written:])
-            if piece == 0:
-                break
-            written += piece
+        # As much as there is, or as there is room for.
+        written = int(reader.readinto(output))
         if written == len(output) and reader.read(1):
             raise _LimitError
     if not zstd_frames_end(section):

@@ -100,9 +100,8 @@ class SectionReader:
         room = len(self.scratch) - used
         if used and room < 16 * len(section):
             return -1
-        stop = used + self.limits.max_decompressed_bytes
         try:
-            return decompress_into(codec, section, memoryview(self.scratch.data)[used:stop])
+            return decompress_into(codec, section, self.scratch.data[used : used + self.limits.max_decompressed_bytes])
         except ArchiveError as wrong:
             if wrong.reason is Reason.DECOMPRESSION_LIMIT:
                 return -1
@@ -114,7 +113,7 @@ class SectionReader:
         while True:
             room = min(len(self.scratch), limit)
             try:
-                return decompress_into(codec, section, memoryview(self.scratch.data)[:room])
+                return decompress_into(codec, section, self.scratch.data[:room])
             except ArchiveError as wrong:
                 if wrong.reason is not Reason.DECOMPRESSION_LIMIT or room >= limit:
                     raise

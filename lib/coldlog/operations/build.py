@@ -1,9 +1,9 @@
 """build: how do pending segments become index rows?
 
-In commits of `build.max_bytes_per_commit`: tasks read the segments and hand back encoded rows, kept on the executors;
-the driver looks at each segment's outcome, appends the rows of the good ones to the index tables, and publishes last,
-by one merge into `segments` that gives each segment its build number. A run that was killed leaves rows of a build
-number that was never published; the next run removes them first, so the tables end the same.
+In commits of `build.max_bytes_per_commit`: tasks read the segments and write the rows of the good ones to files of the
+index tables; the driver looks at each segment's outcome, adds the files to the tables, and publishes last, by one merge
+into `segments` that gives each segment its build number. A run that was killed leaves rows of a build number that was
+never published; the next run removes them first, so the tables end the same.
 
 A segment that holds a partition's log start offset is then counted anew from there, alone, under a number of its own.
 Lookups see nothing of a build before `materialize_metadata` publishes it: where a segment answers already, the rows
@@ -18,25 +18,28 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from coldlog.archive.layout import ArchiveLayout
+from coldlog.archive.s3_client import S3Options
 from coldlog.errors import ColdlogError, RetriableError
 from coldlog.model.states import IndexStatus
 from coldlog.operations.build_plan import SegmentWork, plan_commits, plan_tasks
 from coldlog.operations.build_work import BuildSurvey, find_pending_work, find_recount_work, survey_builds
-from coldlog.operations.encoded_rows import ENCODED_DDL, OUTCOME, decode_pieces, read_payloads
-from coldlog.operations.segment_build import OUTCOME_SCHEMA, BuildOptions, OutcomeKind, build_segments
+from coldlog.operations.index_files import (
+    ANSWER_DDL,
+    IndexPlace,
+    files_of,
+    outcomes_of,
+    require_written,
+    write_index_files,
+)
+from coldlog.operations.segment_build import BuildOptions, OutcomeKind, build_segments
 from coldlog.operations.serving_plan import ServingPlan
 from coldlog.operations.superseded_builds import remove_superseded
 from coldlog.tables.catalog import INDEX_TABLES
-from coldlog.tables.definition import TableDefinition
-from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.time_index import TIME_INDEX
-from coldlog.tables.txn_index import TXN_INDEX
 from coldlog.tables.warehouse import Warehouse
 
 PUBLISHED_COLUMNS = (
@@ -82,6 +85,7 @@ class BuildSettings:
     max_quarantined_share: float
     retry_quarantined: bool
     decryption_key_ids: frozenset[str] = frozenset()
+    s3: S3Options = field(default_factory=S3Options)
 
 
 @dataclass(slots=True)
@@ -181,46 +185,36 @@ def _run_commit(
     task_count = spark.sparkContext.defaultParallelism * settings.tasks_per_core
     tasks = plan_tasks(commit, task_count)
     number = summary.last_build_number + 1
-    shipped = spark.sparkContext.broadcast((layout, tasks, settings.options))
+    place = IndexPlace(
+        locations={table.name: warehouse.data_location(table) for table in INDEX_TABLES},
+        s3=settings.s3,
+        build_number=number,
+    )
+    shipped = spark.sparkContext.broadcast((layout, tasks, settings.options, place))
 
     def build_tasks(batches):  # type: ignore[no-untyped-def]  # pyspark pickles it; its signature is Spark's
-        layout, tasks, options = shipped.value
+        layout, tasks, options, place = shipped.value
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                yield from build_segments(layout, tasks[task], options)
+                yield from write_index_files(build_segments(layout, tasks[task], options), place)
 
-    encoded = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(build_tasks, schema=ENCODED_DDL)
-    encoded = encoded.persist(StorageLevel.MEMORY_AND_DISK)
+    answered = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(build_tasks, schema=ANSWER_DDL)
     try:
-        payloads = encoded.where(F.col("table_name") == OUTCOME).select("payload").toArrow().column(0).to_pylist()
-        outcomes = read_payloads(OUTCOME_SCHEMA, payloads).to_pylist()
-        good = {row["segment_id"] for row in outcomes if row["outcome"] == OutcomeKind.INDEXED.value}
-        for table in _tables_to_fill(outcomes):
-            rows = encoded.where(F.col("table_name") == table.name)
-            if len(good) < len(outcomes):
-                rows = rows.where(F.col("segment_id").isin(sorted(good)))
-            warehouse.append(table, decode_pieces(rows, table, number))
-        if good:
-            _publish(warehouse, outcomes, number)
-            summary.last_build_number = number
-        _note_quarantine(warehouse, outcomes)
+        answers = answered.toArrow()
     finally:
-        encoded.unpersist()
         shipped.unpersist()
+    require_written(answers)
+    outcomes = outcomes_of(answers)
+    for table in INDEX_TABLES:
+        if files := files_of(table.name, answers):
+            warehouse.add_files(table, files)
+    if any(row["outcome"] == OutcomeKind.INDEXED.value for row in outcomes):
+        _publish(warehouse, outcomes, number)
+        summary.last_build_number = number
+    _note_quarantine(warehouse, outcomes)
     if any(row["replaces_build_numbers"] for row in outcomes):
         remove_superseded(warehouse)
     return _add_to(summary, outcomes)
-
-
-def _tables_to_fill(outcomes: list[dict[str, object]]) -> list[TableDefinition]:
-    """The index tables that the good segments have rows for."""
-    good = [row for row in outcomes if row["outcome"] == OutcomeKind.INDEXED.value]
-    has_rows = (
-        (OFFSET_INDEX, bool(good)),
-        (TIME_INDEX, any(row["stair_count"] for row in good)),
-        (TXN_INDEX, any(row["txn_index_empty"] is False for row in good)),
-    )
-    return [table for table, is_filled in has_rows if is_filled]
 
 
 def _publish(warehouse: Warehouse, outcomes: list[dict[str, object]], number: int) -> None:

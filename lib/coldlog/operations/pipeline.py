@@ -263,6 +263,7 @@ def build_settings(job: Job) -> BuildSettings:
         max_quarantined_share=own.max_quarantined_share,
         retry_quarantined=own.retry_quarantined,
         decryption_key_ids=list_key_ids(),
+        s3=s3_options(job.settings),
     )
 
 

@@ -11,7 +11,7 @@ whose lease was taken over is not made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -19,6 +19,7 @@ from threading import RLock
 
 import pyarrow as pa
 from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -26,8 +27,9 @@ from pyspark.sql import functions as F
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.tables.as_of import find_moment, find_version, list_commits
 from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
+from coldlog.tables.data_files import DataFile
 from coldlog.tables.definition import TableDefinition
-from coldlog.tables.delta_log import file_count_if_known, newest_version
+from coldlog.tables.delta_log import add_files, file_count_if_known, find_data_location, newest_version
 from coldlog.tables.lease_objects import FOLDER
 from coldlog.tables.locations import spark_uri
 from coldlog.tables.partition_metadata import PARTITION_METADATA
@@ -92,25 +94,27 @@ class Warehouse:
             raise UsageError(f"a warehouse as of {self.as_of} is only read; unset warehouse.as_of to write to it")
 
     @contextmanager
-    def commits(self) -> Iterator[None]:
-        """Around one commit: it is this lease's, or it is not made.
+    def commits(self) -> Iterator[tuple[str, int] | None]:
+        """Around one commit: it is this lease's, or it is not made. Gives the application and number by which it says
+        so, which Spark's own writers find in the session.
 
         Of OPTIMIZE and VACUUM, which carry no identifier, the lease is looked at before and behind them.
         """
         self._refuse_writing()
         lease = self.lease
         if lease is None:
-            yield
+            yield None
             return
         # The identifier is the session's while the commit is made, so that commits are made one by one.
         with self._lock:
             lease.require()
-            identifier = {"txnAppId": APPLICATION, "txnVersion": str(lease.next_version())}
+            number = lease.next_version()
+            identifier = {"txnAppId": APPLICATION, "txnVersion": str(number)}
             for key, value in identifier.items():
                 self.spark.conf.set(f"{_IDEMPOTENT_WRITE}.{key}", value)
             try:
-                yield
-            except PySparkException as failed:
+                yield APPLICATION, number
+            except (PySparkException, Py4JJavaError) as failed:
                 if "DELTA_CONCURRENT_TRANSACTION" in str(failed):
                     raise LeaseLostError(
                         f"a commit to {self.uri} met one of another job, which writes this warehouse now; run again"
@@ -240,6 +244,16 @@ class Warehouse:
         checked = nullcontext() if self.lease is None else self._requiring_a_commit(table, self.lease)
         with self.commits(), checked, self._encodings(table):
             rows.select(*table.column_names).write.format("delta").mode("append").save(self.location(table))
+
+    def data_location(self, table: TableDefinition) -> str:
+        """Where tasks put files of it that `add_files` is to add."""
+        return find_data_location(self.spark, self.location(table))
+
+    def add_files(self, table: TableDefinition, files: Sequence[DataFile]) -> None:
+        """Appends the rows of files that lie at the table's location already."""
+        checked = nullcontext() if self.lease is None else self._requiring_a_commit(table, self.lease)
+        with self.commits() as transaction, checked:
+            add_files(self.spark, self.location(table), files, transaction)
 
     @contextmanager
     def _encodings(self, table: TableDefinition) -> Iterator[None]:

@@ -1,0 +1,101 @@
+"""Of the segments that a task reads, the rows of the good ones are in its files and those of no other."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from builders.archive_writer import TopicPartition, write_archive
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.archive.open_archive import open_archive
+from coldlog.archive.s3_client import S3Options
+from coldlog.errors import RetriableError
+from coldlog.formats.limits import DecodeLimits
+from coldlog.model.states import IndexDepth
+from coldlog.operations import index_files
+from coldlog.operations.build_plan import SegmentWork
+from coldlog.operations.index_files import IndexPlace, files_of, outcomes_of, require_written, write_index_files
+from coldlog.operations.segment_build import BuildOptions, build_segments
+from coldlog.tables.catalog import INDEX_TABLES
+from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.time_index import TIME_INDEX
+
+LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
+# Small windows, so that pieces of a segment are there before its damage is met.
+OPTIONS = BuildOptions(depth=IndexDepth.RECORD, limits=LIMITS, window_bytes=256)
+BATCHES = tuple(
+    Batch(base_offset=2 * at, records=(Record(timestamp_ms=10 * at), Record(timestamp_ms=10 * at + 1)))
+    for at in range(20)
+)
+PARTITIONS = [TopicPartition(topic="orders", partition=partition) for partition in range(4)]
+DAMAGED = (1, 2)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """One segment a partition, all of the same id; two are damaged at their end."""
+    segment = Segment(batches=BATCHES, segment_id="x" * 21 + "A")
+    written = write_archive(tmp_path / "archive", {place: [replace(segment)] for place in PARTITIONS})
+    for at in DAMAGED:
+        log = written[at].log
+        os.truncate(log, log.stat().st_size - 1)
+    return tmp_path / "archive"
+
+
+def index(archive: Path, location: Path) -> pa.Table:
+    """All segments of the archive, by one task."""
+    layout = open_archive(str(archive), "local_tiered_storage")
+    works = [
+        SegmentWork(segment=each, log_modified_ms=0, count_from_offset=0, replaces_build_numbers=())
+        for directory in layout.list_partition_directories().directories
+        for each in layout.list_segments(directory).segments
+    ]
+    works.sort(key=lambda work: work.segment.partition)
+    locations = {table.name: str(location) for table in INDEX_TABLES}
+    place = IndexPlace(locations=locations, s3=S3Options(), build_number=7)
+    return pa.Table.from_batches(write_index_files(build_segments(layout, works, OPTIONS), place))
+
+
+def rows_of(table_name: str, answers: pa.Table, location: Path) -> list[dict[str, object]]:
+    return [row for file in files_of(table_name, answers) for row in pq.read_table(location / file.path).to_pylist()]
+
+
+def require_good_rows(answers: pa.Table, location: Path) -> None:
+    good = [place.partition for place in PARTITIONS if place.partition not in DAMAGED]
+    batches = rows_of(OFFSET_INDEX.name, answers, location)
+    assert [(row["partition"], row["base_offset"]) for row in batches] == [
+        (partition, batch.base_offset) for partition in good for batch in BATCHES
+    ]
+    assert {row["build_number"] for row in batches} == {7}
+    stairs = rows_of(TIME_INDEX.name, answers, location)
+    assert [(row["partition"], row["timestamp_ms"]) for row in stairs] == [
+        (partition, record.timestamp_ms) for partition in good for batch in BATCHES for record in batch.records
+    ]
+
+
+def test_rows_of_damaged_segments_are_in_no_file_though_others_have_their_id(archive: Path, tmp_path: Path) -> None:
+    answers = index(archive, tmp_path)
+    require_written(answers)
+    outcomes = {row["partition"]: row["outcome"] for row in outcomes_of(answers)}
+    assert outcomes == {0: "indexed", 1: "quarantined", 2: "quarantined", 3: "indexed"}
+    assert [len(files_of(table.name, answers)) for table in (OFFSET_INDEX, TIME_INDEX)] == [1, 1]
+    require_good_rows(answers, tmp_path)
+
+
+def test_full_file_is_followed_by_another(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_files, "_FILE_BYTES", 1)
+    answers = index(archive, tmp_path)
+    assert [len(files_of(table.name, answers)) for table in (OFFSET_INDEX, TIME_INDEX)] == [2, 2]
+    require_good_rows(answers, tmp_path)
+
+
+def test_folder_that_cannot_be_written_is_told_and_may_be_tried_again(archive: Path, tmp_path: Path) -> None:
+    answers = index(archive, tmp_path / "gone")
+    with pytest.raises(RetriableError, match=r"1 tasks could not write .* run again: .*gone.* No such file") as told:
+        require_written(answers)
+    assert "Traceback" not in str(told.value)

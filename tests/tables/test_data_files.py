@@ -1,0 +1,120 @@
+"""Files of a table that tasks write themselves are what Spark's own writer would have made of the same rows."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from coldlog.archive.s3_client import S3Options
+from coldlog.errors import RetriableError
+from coldlog.tables.catalog import INDEX_TABLES
+from coldlog.tables.data_files import DataFile, DataFileWriter
+from coldlog.tables.definition import TableDefinition
+from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.time_index import TIME_INDEX
+from coldlog.tables.warehouse import Warehouse
+
+_TEXTS = ("a", "orders", "ö" * 40)
+
+
+def rows_of(table: TableDefinition, count: int) -> pa.Table:
+    """Every other optional value is missing; numbers reach the ends of their types."""
+
+    def value(kind: pa.DataType, at: int) -> object:
+        if pa.types.is_string(kind):
+            return _TEXTS[at % len(_TEXTS)]
+        if pa.types.is_boolean(kind):
+            return at % 2 == 0
+        bits = {pa.int16(): 15, pa.int32(): 31, pa.int64(): 63}[kind]
+        return (-(2**bits), 2**bits - 1, 0, at)[at % 4]
+
+    return pa.table(
+        {
+            each.name: pa.array(
+                [None if each.nullable and at % 2 else value(each.type, at) for at in range(count)], each.type
+            )
+            for each in table.arrow_schema
+        },
+        schema=table.arrow_schema,
+    )
+
+
+def write_file(table: TableDefinition, rows: pa.Table, location: str, *, rows_a_piece: int) -> DataFile:
+    writer = DataFileWriter(table=table)
+    for piece in rows.to_batches(max_chunksize=rows_a_piece):
+        writer.add(dict(zip(piece.schema.names, piece.columns, strict=True)))
+    return writer.finish(location, S3Options())
+
+
+def last_commit(warehouse: Warehouse, table: TableDefinition) -> dict[str, dict[str, object]]:
+    """The actions of the newest commit; of those of one kind the last."""
+    log = max((Path(warehouse.uri) / table.name / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in log.read_text().splitlines() if line]
+    return {kind: content for action in actions for kind, content in action.items()}
+
+
+@pytest.mark.parametrize("table", INDEX_TABLES, ids=lambda table: table.name)
+def test_added_file_equals_what_spark_appends(spark: SparkSession, tmp_path: Path, table: TableDefinition) -> None:
+    ours, theirs = (Warehouse(spark=spark, uri=str(tmp_path / name)) for name in ("our own #ö", "theirs"))
+    rows = rows_of(table, 101)
+    for warehouse in (ours, theirs):
+        warehouse.create_missing()
+    ours.add_files(table, [write_file(table, rows, ours.data_location(table), rows_a_piece=7)])
+    theirs.append(table, theirs.local(table, rows).coalesce(1))
+
+    added, appended = (last_commit(warehouse, table) for warehouse in (ours, theirs))
+    assert added.keys() == appended.keys()
+    for key in ("operation", "operationParameters", "isBlindAppend"):
+        assert added["commitInfo"][key] == appended["commitInfo"][key]
+    our_statistics, their_statistics = (json.loads(str(each["add"]["stats"])) for each in (added, appended))
+    # Delta cuts long texts, and says something larger for a largest one.
+    for statistics in (our_statistics, their_statistics):
+        for end in ("minValues", "maxValues"):
+            statistics[end] = {name: value for name, value in statistics[end].items() if not isinstance(value, str)}
+    assert our_statistics == their_statistics
+    assert len(our_statistics["maxValues"]) >= 3
+
+    expected = sorted(map(str, rows.to_pylist()))
+    assert sorted(str(row.asDict()) for row in ours.read(table).collect()) == expected
+    assert sorted(map(str, DeltaTable(Path(ours.uri) / table.name).to_pyarrow_table().to_pylist())) == expected
+
+
+def test_rows_keep_their_order_across_pieces_and_row_groups(tmp_path: Path) -> None:
+    assert TIME_INDEX.row_group_rows is not None
+    rows = rows_of(TIME_INDEX, 2 * TIME_INDEX.row_group_rows + 5)
+    file = write_file(TIME_INDEX, rows, str(tmp_path), rows_a_piece=50_000)
+    content = pq.ParquetFile(tmp_path / file.path)
+    groups = [content.metadata.row_group(group).num_rows for group in range(content.metadata.num_row_groups)]
+    assert groups == [TIME_INDEX.row_group_rows] * 2 + [5]
+    assert content.read().to_pylist() == rows.to_pylist()
+    assert file.size_bytes == (tmp_path / file.path).stat().st_size
+    # A group whose texts came by several dictionaries has one of its own.
+    names = content.schema_arrow.names
+    encodings = {
+        name: set(content.metadata.row_group(0).column(names.index(name)).encodings)
+        for name in ("topic", *TIME_INDEX.delta_packed)
+    }
+    assert encodings.pop("topic") == {"PLAIN", "RLE", "RLE_DICTIONARY"}
+    assert all("DELTA_BINARY_PACKED" in each and "PLAIN" not in each for each in encodings.values())
+
+
+def test_required_value_that_is_missing_is_refused() -> None:
+    rows = rows_of(OFFSET_INDEX, 3).to_batches()[0]
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True)) | {"position": pa.array([1, None, 2], pa.int64())}
+    with (
+        closing(DataFileWriter(table=OFFSET_INDEX)) as writer,
+        pytest.raises(ValueError, match=r"offset_index\.position lacks a value"),
+    ):
+        writer.add(columns)
+
+
+def test_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RetriableError, match="cannot be written: No such file or directory; driver and workers need"):
+        write_file(OFFSET_INDEX, rows_of(OFFSET_INDEX, 3), str(tmp_path / "gone"), rows_a_piece=3)
