@@ -1,10 +1,10 @@
 """generated_logs: which archive are the benchmarks run on?
 
 One topic a codec, as LocalTieredStorage lays it out, with all side files. Two kinds of records, in batches of 16-64 KB
-before compression: a shop's orders, a key and a JSON value of 0.5-1.5 KB that zstd makes 3-5 times smaller, and its
-clicks, a key and a JSON value of 100-180 bytes. Four producers take turns batch by batch, each with a clock of its own:
-a few milliseconds pass from order to order, and some clicks come in each millisecond; batches of two producers overlap
-in time, and one record in ten is late.
+as they lie in the log (a producer's batch.size is about compressed bytes): a shop's orders, a key and a JSON value of
+0.5-1.5 KB that zstd makes 3-5 times smaller, and its clicks, a key and a JSON value of 100-180 bytes. Four producers
+take turns batch by batch, each with a clock of its own: a few milliseconds pass from order to order, and some clicks
+come in each millisecond; batches of two producers overlap in time, and one record in ten is late.
 
 A template of distinct batches is written by the tests' builder and then repeated: base offsets and timestamps move on,
 the checksum is computed anew (the base offset lies outside it, the timestamps inside). Finished archives are kept in
@@ -32,6 +32,7 @@ CACHE = Path(__file__).resolve().parent.parent / "build" / "bench"
 FIRST_TIMESTAMP_MS = 1_767_607_200_000
 MIB = 1 << 20
 _PRODUCERS = 4
+_STORED_BYTES = (16 << 10, 64 << 10)
 _STAIRS_A_BATCH, _STAIR_MS = 2_000, 8
 _CITIES = ("Amsterdam", "Berlin", "Copenhagen", "Dublin", "Edinburgh", "Florence", "Geneva", "Helsinki", "Istanbul")
 
@@ -62,7 +63,7 @@ class LogShape:
     def name(self) -> str:
         """A directory name for it."""
         sizes = f"{self.log_bytes // MIB}m-{self.segment_bytes // MIB}m-{self.template_bytes // MIB}m"
-        return f"{self.records}-{sizes}-{self.partition_count}p"
+        return f"{self.records}-{_STORED_BYTES[0] >> 10}-{_STORED_BYTES[1] >> 10}k-{sizes}-{self.partition_count}p"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,16 +120,17 @@ def write_template(shape: LogShape, codec: Codec) -> Template:
     randomness = random.Random(17)
     clocks = [FIRST_TIMESTAMP_MS + producer for producer in range(_PRODUCERS)]
     raw_batches, headers = list[bytes](), list[Batch]()
-    offset, written_bytes, number = 0, 0, 0
+    offset, written_bytes, number, ratio = 0, 0, 0, 1.0
     while written_bytes < shape.template_bytes:
         if shape.records is RecordKind.STAIRS:
             batch = _tiny_batch(offset)
         else:
-            batch = _shop_batch(shape.records, randomness, clocks, number, offset)
+            batch = _shop_batch(shape.records, randomness, clocks, number, offset, ratio)
         batch = replace(batch, codec=codec)
         raw_batches.append(build_batch(batch))
         headers.append(_without_records(batch))
         written_bytes += len(raw_batches[-1])
+        ratio = max(1.0, sum(len(record.value or b"") for record in batch.records) / len(raw_batches[-1]))
         offset, number = batch.last_offset + 1, number + 1
     last_ms = max(header.max_timestamp_ms for header in headers)
     time_span_ms = offset * _STAIR_MS if shape.records is RecordKind.STAIRS else last_ms - FIRST_TIMESTAMP_MS + 1
@@ -145,9 +147,12 @@ def _without_records(batch: Batch) -> Batch:
     )
 
 
-def _shop_batch(kind: RecordKind, randomness: random.Random, clocks: list[int], number: int, offset: int) -> Batch:
+def _shop_batch(
+    kind: RecordKind, randomness: random.Random, clocks: list[int], number: int, offset: int, ratio: float
+) -> Batch:
+    """`ratio`: how many times smaller the batch before became."""
     producer = number % _PRODUCERS
-    records, value_bytes, wanted_bytes = list[Record](), 0, randomness.randrange(16 << 10, 64 << 10)
+    records, value_bytes, wanted_bytes = list[Record](), 0, randomness.randrange(*_STORED_BYTES) * ratio
     while value_bytes < wanted_bytes:
         late_ms = randomness.randrange(1, 500) if randomness.random() < 0.1 else 0
         if kind is RecordKind.ORDERS:

@@ -32,7 +32,7 @@ def copies_behind_each_write(location: Path, copies: Path, monkeypatch: pytest.M
         return write
 
     with monkeypatch.context() as patch:
-        for name in ("create_missing", "append", "merge", "delete_matching"):
+        for name in ("create_missing", "append", "add_files", "merge", "delete_matching"):
             patch.setattr(Warehouse, name, wrapped(name))
         yield
 
