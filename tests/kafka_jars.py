@@ -5,11 +5,13 @@ The jars come from Maven into build/, once; a JDK and Maven are needed, and a te
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,12 +22,23 @@ def resolve_jars(pom: Path, name: str) -> Path:
     """The directory build/`name`, filled where it does not hold the jars of the pom."""
     jars = REPOSITORY / "build" / name
     stamp, wanted = jars / "stamp", hashlib.sha256(pom.read_bytes()).hexdigest()
-    if not stamp.is_file() or stamp.read_text() != wanted:
-        shutil.rmtree(jars, ignore_errors=True)
-        options = ["--quiet", "--batch-mode", "-Dstyle.color=never", "--file", str(pom)]
-        run_tool([find_tool("mvn"), *options, MAVEN_COPY, f"-DoutputDirectory={jars}"])
-        stamp.write_text(wanted)
+    with _only_one_maven():
+        if not stamp.is_file() or stamp.read_text() != wanted:
+            shutil.rmtree(jars, ignore_errors=True)
+            options = ["--quiet", "--batch-mode", "-Dstyle.color=never", "--file", str(pom)]
+            run_tool([find_tool("mvn"), *options, MAVEN_COPY, f"-DoutputDirectory={jars}"])
+            stamp.write_text(wanted)
     return jars
+
+
+@contextmanager
+def _only_one_maven() -> Iterator[None]:
+    """Tests run in several processes, and Maven's repository takes one writer at a time."""
+    lock_file = REPOSITORY / "build" / "maven.lock"
+    lock_file.parent.mkdir(exist_ok=True)
+    with lock_file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def find_tool(name: str) -> str:
