@@ -19,7 +19,8 @@ from builders.segment_builder import Batch, Record, build_batch, build_batch_aro
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.sections import SectionReader
-from coldlog.index.segment_index import SegmentIndexer, SegmentSummary
+from coldlog.index.segment_index import SegmentIndexer
+from coldlog.index.segment_summary import SegmentSummary
 from coldlog.model.states import IndexDepth
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 22, max_decompressed_bytes=1 << 22)

@@ -17,7 +17,8 @@ from builders.strategies import partitions
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.record_batch import CODEC_NAMES
 from coldlog.formats.sections import SectionReader
-from coldlog.index.segment_index import IndexChunk, SegmentIndexer, SegmentSummary
+from coldlog.index.segment_index import IndexChunk, SegmentIndexer
+from coldlog.index.segment_summary import SegmentSummary
 from coldlog.model.states import IndexDepth
 from kafka_sample import KAFKA_SAMPLE, TIERED_STORAGE, true_segments
 

@@ -12,7 +12,8 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.sections import SectionReader
-from coldlog.index.segment_index import SegmentIndexer, SegmentSummary
+from coldlog.index.segment_index import SegmentIndexer
+from coldlog.index.segment_summary import SegmentSummary
 from coldlog.model.states import IndexDepth
 from coldlog.operations.aborted_in_archive import TxnSegment, collect_aborted_transactions
 from coldlog.operations.side_files import SideFiles, read_side_files

@@ -58,7 +58,9 @@ Int32Column = npt.NDArray[np.int32]
 Int16Column = npt.NDArray[np.int16]
 UInt8Column = npt.NDArray[np.uint8]
 
-_COMPLETE, _CUT, _BAD_LENGTH, _OLD_MAGIC, _BAD_MAGIC, _BAD_CRC = 0, 1, 2, 3, 4, 5
+_COMPLETE, _CUT, _BAD_LENGTH, _OLD_MAGIC, _BAD_MAGIC, _BAD_CRC, _FULL = 0, 1, 2, 3, 4, 5, 6
+_WALKED_AT_ONCE = 1 << 12
+"""Batches: memory for the most that a window may hold would be as large as the window, and new for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,12 +137,9 @@ def read_batch_headers(
     says that the log ends where the window ends. Raises `ArchiveError` with the position of the first bad batch.
     """
     content = np.frombuffer(window, dtype=np.uint8)
-    # Room for the smallest batches; pages that are not written to cost nothing.
-    room = len(content) // HEADER_BYTES + 1
-    starts, raw = np.empty(room, dtype=np.int64), np.empty((room, HEADER_BYTES), dtype=np.uint8)
-    count, end, status, length = _walk(content, max_batch_bytes, starts, raw, ADDRESS)
-    headers = _gather(raw[:count], starts[:count], position)
-    bad = find_crc_mismatch(window, starts[:count], headers.size_bytes, headers.crc) if ADDRESS == 0 else None
+    starts, raw, end, status, length = _walk_whole(content, max_batch_bytes)
+    headers = _gather(raw, starts, position)
+    bad = find_crc_mismatch(window, starts, headers.size_bytes, headers.crc) if ADDRESS == 0 else None
     _require_fields(headers if bad is None else headers.slice(0, bad), next_offset)
     if bad is not None or status == _BAD_CRC:
         raise _refuse_crc(window, end if bad is None else int(starts[bad]), position)
@@ -157,16 +156,39 @@ def read_batch_headers(
     return WindowHeaders(headers=headers, consumed_bytes=end, needed_bytes=max(length, HEADER_BYTES))
 
 
+def _walk_whole(content: UInt8Column, max_batch_bytes: int) -> tuple[Int64Column, UInt8Column, int, int, int]:
+    """Where the batches start and their headers as they are, where the walk stopped, why, and the size of the batch
+    there (0: unknown)."""
+    starts, raw = np.empty(_WALKED_AT_ONCE, dtype=np.int64), np.empty((_WALKED_AT_ONCE, HEADER_BYTES), dtype=np.uint8)
+    count, end, status, length = _walk(content, 0, max_batch_bytes, starts, raw, ADDRESS)
+    if status != _FULL:
+        return starts[:count], raw[:count], end, status, length
+    pieces = [(starts, raw)]
+    while status == _FULL:
+        starts, raw = np.empty_like(starts), np.empty_like(raw)
+        count, end, status, length = _walk(content, end, max_batch_bytes, starts, raw, ADDRESS)
+        pieces.append((starts[:count], raw[:count]))
+    return (
+        np.concatenate([each[0] for each in pieces]),
+        np.concatenate([each[1] for each in pieces]),
+        end,
+        status,
+        length,
+    )
+
+
 @numba.njit(cache=True, nogil=True)
-def _walk(content, max_batch_bytes, starts, raw, address):  # type: ignore[no-untyped-def]  # noqa: C901  # numba infers it; one loop
-    """Fills `starts` and `raw`, the headers as they are; returns how many, where it stopped, why, and the size of the
-    batch there (0: unknown).
+def _walk(content, begin, max_batch_bytes, starts, raw, address):  # type: ignore[no-untyped-def]  # noqa: C901  # numba infers it; one loop
+    """From `begin` on, fills `starts` and `raw`, the headers as they are; returns how many, where it stopped, why, and
+    the size of the batch there (0: unknown).
 
     Checks the checksums on the way, unless `address` is 0: so the bytes go through the processor once, in order.
     """
-    count, at, end = 0, np.int64(0), len(content)
+    count, at, end = 0, np.int64(begin), len(content)
     data = np.int64(content.ctypes.data)
     while at < end:
+        if count == len(starts):
+            return count, at, _FULL, 0
         if at + MAGIC_POSITION + 1 > end:
             return count, at, _CUT, 0
         length = np.int64(0)

@@ -23,7 +23,8 @@ from coldlog.formats.offset_index import OFFSET_INDEX_ENTRY, OffsetIndex
 from coldlog.formats.time_index import TIME_INDEX_ENTRY, TimeIndex
 from coldlog.formats.txn_index import TXN_INDEX_ENTRY, TxnIndex
 from coldlog.index.aborted_transactions import AbortedTransactions
-from coldlog.index.segment_index import IndexChunk, SegmentSummary
+from coldlog.index.segment_index import IndexChunk
+from coldlog.index.segment_summary import SegmentSummary
 
 
 @dataclass(slots=True, kw_only=True)

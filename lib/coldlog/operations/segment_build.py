@@ -25,7 +25,8 @@ from coldlog.errors import ArchiveError, Reason, RetriableError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.sections import SectionReader
 from coldlog.index.aborted_transactions import AbortedTransactions
-from coldlog.index.segment_index import IndexChunk, SegmentIndexer, SegmentSummary
+from coldlog.index.segment_index import IndexChunk, SegmentIndexer
+from coldlog.index.segment_summary import SegmentSummary
 from coldlog.model.states import IndexDepth
 from coldlog.operations.build_plan import SegmentWork
 from coldlog.operations.encoded_rows import OUTCOME, encode_rows
@@ -223,6 +224,7 @@ def _iter_chunks(
                 found=f"{position + len(window)} bytes",
             )
         chunk = indexer.add_window(window, position, is_last=position + wanted == size_bytes)
+        del window  # so that the next one is read into the same memory, which is in the processor's cache
         yield chunk
         position += chunk.consumed_bytes
         needed = chunk.needed_bytes

@@ -32,7 +32,8 @@ from coldlog.formats.offset_index import read_offset_index
 from coldlog.formats.producer_snapshot import ProducerSnapshot, read_producer_snapshot
 from coldlog.formats.time_index import TimeIndex, read_time_index
 from coldlog.formats.txn_index import TxnIndex, read_txn_index
-from coldlog.index.segment_index import IndexChunk, SegmentSummary
+from coldlog.index.segment_index import IndexChunk
+from coldlog.index.segment_summary import SegmentSummary
 from coldlog.operations.index_checks import OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck
 
 _OFFSET_AND_TIME_INDEX = frozenset({SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX})

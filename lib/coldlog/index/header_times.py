@@ -1,0 +1,78 @@
+"""header_times: how high has the timestamp run at each batch, as far as the headers say?
+
+At depth `batch` records are not looked at: the running maximum is over the largest timestamps of the headers, of
+batches that have records and end at or behind `counted_from_offset`. A batch that this offset cuts counts with what
+the caller found in its records, since its header speaks of those before the offset too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from coldlog.formats.record_batch import BatchHeaders
+from coldlog.index.stairs import RunningMaximum
+
+Int64Column = npt.NDArray[np.int64]
+BoolColumn = npt.NDArray[np.bool_]
+_NO_BATCH = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderTimes:
+    """The running maximum before each batch and with it, an entry a batch; it means something where the flag beside it
+    says so."""
+
+    previous_running_ms: Int64Column
+    has_previous_running: BoolColumn
+    running_ms: Int64Column
+    has_running: BoolColumn
+
+
+def find_cut_batch(headers: BatchHeaders, offset: int) -> int | None:
+    """The one batch with records before and behind the beginning of `offset`; batches ascend."""
+    if not len(headers) or int(headers.base_offset[0]) >= offset:
+        return None
+    at = int(np.searchsorted(headers.last_offset, offset))
+    is_cut = at < len(headers) and int(headers.base_offset[at]) < offset and int(headers.record_count[at]) > 0
+    return at if is_cut else None
+
+
+def run_over_headers(
+    headers: BatchHeaders, running: RunningMaximum, cut: int | None = None, of_cut: RunningMaximum | None = None
+) -> HeaderTimes:
+    """The running maxima; advances `running`. `of_cut` is the maximum of the batch `cut`, of records that count."""
+    values = np.empty((2, len(headers)), dtype=np.int64)
+    is_known = np.empty((2, len(headers)), dtype=np.bool_)
+    running.timestamp_ms, running.is_known = _run(
+        headers.last_offset, headers.record_count, headers.max_timestamp_ms,
+        running.counted_from_offset, running.timestamp_ms, running.is_known,
+        _NO_BATCH if cut is None else cut,
+        0 if of_cut is None else of_cut.timestamp_ms, of_cut is not None and of_cut.is_known,
+        values, is_known,
+    )  # fmt: skip
+    return HeaderTimes(
+        previous_running_ms=values[0],
+        has_previous_running=is_known[0],
+        running_ms=values[1],
+        has_running=is_known[1],
+    )
+
+
+@numba.njit(cache=True, nogil=True)
+def _run(  # type: ignore[no-untyped-def]  # numba infers it
+    last_offsets, counts, max_timestamps, counted_from, running, is_known, cut, cut_ms, is_cut_known, values, flags
+):
+    """Fills `values` and `flags`; returns the running maximum and whether it is known."""
+    for i in range(len(last_offsets)):
+        values[0, i], flags[0, i] = running, is_known
+        timestamp, is_counted = max_timestamps[i], counts[i] > 0 and last_offsets[i] >= counted_from
+        if i == cut:
+            timestamp, is_counted = cut_ms, is_cut_known
+        if is_counted and (not is_known or timestamp > running):
+            running, is_known = timestamp, True
+        values[1, i], flags[1, i] = running, is_known
+    return running, is_known
