@@ -12,7 +12,7 @@ from builders.payload_codecs import Codec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much data: `mix` holds every codec, `large` is for batch depth, `stairs` and `tables` for
+    """How much data: `mix`, `clicks` and `large` hold every codec, `large` for batch depth, `stairs` and `tables` for
     lookups, `record_count` records of each codec for the data source, `replayed_count` about so many in one order."""
 
     mix: LogShape
@@ -26,11 +26,12 @@ class Sizes:
 
 
 def full_sizes(large_gb: float) -> Sizes:
-    """About 1 GB a codec, `large_gb` for batch depth, ten million stairs."""
+    """About 1 GB a codec, `large_gb` for the job at batch depth and for that at record depth, ten million stairs."""
+    large_bytes = round(large_gb * 1_000_000_000)
     return Sizes(
         mix=LogShape(log_bytes=3_000 * MIB),
-        clicks=LogShape(log_bytes=3_000 * MIB, records=RecordKind.CLICKS),
-        large=LogShape(log_bytes=round(large_gb * 1_000_000_000)),
+        clicks=LogShape(log_bytes=large_bytes, records=RecordKind.CLICKS),
+        large=LogShape(log_bytes=large_bytes),
         stairs=stairs_shape(10_000_000),
         tables=TablesShape(partition_count=10_000, segments=10, batches=10, stairs=10),
         record_count=10_000_000,

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="run.py", description="Measure coldlog, side by side with its peers.")
     parser.add_argument("--quick", action="store_true", help="little data, few turns: to see that everything runs")
     parser.add_argument("--only", choices=sorted(BENCHMARKS), help="one benchmark alone")
-    parser.add_argument("--gb", type=float, default=10.0, help="size of the archive for batch depth (default 10)")
+    parser.add_argument("--gb", type=float, default=10.0, help="size of the large archives (default 10)")
     asked = parser.parse_args(arguments)
     sizes = quick_sizes() if asked.quick else full_sizes(asked.gb)
     figures: list[Figure] = []

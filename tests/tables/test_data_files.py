@@ -13,10 +13,11 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from coldlog.archive.s3_client import S3Options
-from coldlog.errors import RetriableError
+from coldlog.errors import RetriableError, UsageError
 from coldlog.tables.catalog import INDEX_TABLES
 from coldlog.tables.data_files import DataFile, DataFileWriter
 from coldlog.tables.definition import TableDefinition
+from coldlog.tables.delta_log import find_data_location
 from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.warehouse import Warehouse
@@ -118,3 +119,16 @@ def test_required_value_that_is_missing_is_refused() -> None:
 def test_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(RetriableError, match="cannot be written: No such file or directory; driver and workers need"):
         write_file(OFFSET_INDEX, rows_of(OFFSET_INDEX, 3), str(tmp_path / "gone"), rows_a_piece=3)
+
+
+def test_a_warehouse_on_another_file_system_is_refused_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # Any scheme that is neither a folder nor S3; on many clusters it is HDFS's, which needs a server.
+    spark.conf.set("fs.viewfs.mounttable.cluster.link./data", tmp_path.as_uri())
+    try:
+        with pytest.raises(UsageError, match="lies on viewfs here, a warehouse in a folder .* or on S3"):
+            find_data_location(spark, "viewfs://cluster/data/offset_index")
+    finally:
+        spark.conf.unset("fs.viewfs.mounttable.cluster.link./data")
+    assert not list(tmp_path.iterdir())

@@ -31,6 +31,10 @@ FILE_SCHEMA = pa.schema(
 )
 _FAILED = "failed"
 _TABLES = {table.name: table for table in INDEX_TABLES}
+_PAYLOAD_SCHEMAS = {table.name: payload_schema(table) for table in INDEX_TABLES}
+_COMMON_FIELDS = {
+    table.name: tuple(each for each in table.arrow_schema if each.name in COMMON_COLUMNS) for table in INDEX_TABLES
+}
 _FILE_BYTES = 128 << 20
 _HELD_BYTES = 4 << 20
 
@@ -103,16 +107,13 @@ class _Files:
     writers: dict[str, DataFileWriter] = field(default_factory=dict)
 
     def add(self, table_name: str, segment: dict[str, object], payload: bytes) -> None:
-        table = _TABLES[table_name]
-        rows = pa.ipc.read_record_batch(pa.py_buffer(payload), payload_schema(table))
+        rows = pa.ipc.read_record_batch(pa.py_buffer(payload), _PAYLOAD_SCHEMAS[table_name])
         common = {**segment, "build_number": self.place.build_number}
         columns = {
-            each.name: _repeated(common[each.name], each.type, rows)
-            for each in table.arrow_schema
-            if each.name in COMMON_COLUMNS
+            each.name: _repeated(common[each.name], each.type, rows) for each in _COMMON_FIELDS[table_name]
         } | dict(zip(rows.schema.names, rows.columns, strict=True))
         if table_name not in self.writers:
-            self.writers[table_name] = DataFileWriter(table=table)
+            self.writers[table_name] = DataFileWriter(table=_TABLES[table_name])
         self.writers[table_name].add(columns)
 
     def iter_full(self) -> Iterator[pa.RecordBatch]:

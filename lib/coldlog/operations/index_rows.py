@@ -20,8 +20,8 @@ from coldlog.tables.txn_index import TXN_INDEX
 _OFFSET_INDEX_SCHEMA = payload_schema(OFFSET_INDEX)
 _TIME_INDEX_SCHEMA = payload_schema(TIME_INDEX)
 _TXN_INDEX_SCHEMA = payload_schema(TXN_INDEX)
-_CODECS = np.array(CODEC_NAMES, dtype=object)
-_TIMESTAMP_TYPES = np.array(["CreateTime", "LogAppendTime"], dtype=object)
+_CODECS = pa.array(CODEC_NAMES)
+_TIMESTAMP_TYPES = pa.array(["CreateTime", "LogAppendTime"])
 
 
 def offset_index_rows(chunk: IndexChunk) -> pa.RecordBatch:
@@ -38,8 +38,8 @@ def offset_index_rows(chunk: IndexChunk) -> pa.RecordBatch:
         "previous_running_max_timestamp_ms": _nullable(chunk.previous_running_ms, chunk.has_previous_running),
         "running_max_timestamp_ms": _nullable(chunk.running_ms, chunk.has_running),
         "record_count": headers.record_count,
-        "codec": _CODECS[headers.codec],
-        "timestamp_type": _TIMESTAMP_TYPES[headers.is_log_append_time.astype(np.int8)],
+        "codec": _CODECS.take(pa.array(headers.codec)),
+        "timestamp_type": _TIMESTAMP_TYPES.take(pa.array(headers.is_log_append_time.astype(np.int8))),
         "is_transactional": headers.is_transactional,
         "is_control": headers.is_control,
         "producer_id": headers.producer_id,

@@ -50,13 +50,15 @@ class DataFileWriter:
     _metadata: list[pq.FileMetaData] = field(default_factory=list, init=False)
     _waiting: list[pa.RecordBatch] = field(default_factory=list, init=False)
     _waiting_rows: int = field(default=0, init=False)
+    _schema: pa.Schema = field(init=False)
     _parquet: pq.ParquetWriter = field(init=False)
 
     def __post_init__(self) -> None:
+        self._schema = _file_schema(self.table)
         packed = set(self.table.delta_packed)
         self._parquet = pq.ParquetWriter(
             self._content,
-            _file_schema(self.table),
+            self._schema,
             compression="zstd",
             compression_level=_ZSTD_LEVEL,
             use_dictionary=[name for name in self.table.column_names if name not in packed],
@@ -76,12 +78,11 @@ class DataFileWriter:
         for column in self.table.columns:
             if column.required and columns[column.name].null_count:
                 raise ValueError(f"{self.table.name}.{column.name} lacks a value, and every row must have one")
-        schema = _file_schema(self.table)
         arrays = [
             columns[each.name].dictionary_encode() if columns[each.name].type == pa.string() else columns[each.name]
-            for each in schema
+            for each in self._schema
         ]
-        rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
         group_rows = self.table.row_group_rows or _ROW_GROUP_ROWS
