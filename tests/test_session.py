@@ -112,6 +112,20 @@ def test_workers_are_sent_the_package_and_told_which_s3_is_meant_but_not_who_ask
     assert executor_python(settings, "local[2]") == sys.executable
 
 
+def test_workers_are_told_the_endpoint_of_the_drivers_profile(
+    jars: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    profile = tmp_path / "config"
+    profile.write_text("[profile lake]\nendpoint_url = https://ceph:7480\nregion = eu-north-1\n", encoding="utf-8")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(profile))
+    monkeypatch.setenv("AWS_PROFILE", "lake")
+    on_s3 = ["cluster.ship_packages=false", "warehouse.uri=s3://lake/coldlog"]
+    options = spark_options(load_settings("cluster", on_s3), {"MASTER": "spark://host:7077"}, jar_directory=jars)
+    assert options["spark.hadoop.fs.s3a.endpoint"] == "https://ceph:7480"
+    assert options["spark.executorEnv.AWS_ENDPOINT_URL_S3"] == "https://ceph:7480"
+    assert options["spark.executorEnv.AWS_REGION"] == "eu-north-1"
+
+
 def test_spark_is_told_how_to_reach_a_bucket_that_is_only_written_to(
     jars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

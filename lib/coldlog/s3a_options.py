@@ -39,3 +39,10 @@ def s3a_options() -> dict[str, str]:
     if endpoint.url is not None or endpoint.region is not None:
         options["endpoint.region"] = endpoint.region or DEFAULT_REGION
     return {_PREFIX + key: value for key, value in options.items()}
+
+
+def executor_s3_place() -> dict[str, str]:
+    """Spark's options by which Python workers, which write index files, mean the S3 that S3A means."""
+    endpoint = s3_endpoint()
+    place = {"AWS_ENDPOINT_URL_S3": endpoint.url, "AWS_REGION": endpoint.region}
+    return {f"spark.executorEnv.{name}": value for name, value in place.items() if value is not None}

@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from coldlog.errors import ColdlogError, UsageError
+from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.spark_gateway import jvm_exit_code
 
 _HEAP_FULL_EXIT_CODE = 52
@@ -75,14 +75,15 @@ def explain_failure(error: BaseException) -> str | None:
 def error_of_a_worker(error: BaseException) -> ColdlogError | None:
     """What a task raised on purpose in a Python worker, which Spark hands on as the text of a traceback.
 
-    A `UsageError` where it was one, else a `ColdlogError`; None for all others.
+    A `UsageError` or `RetriableError` where it was one, else a `ColdlogError`; None for all others.
     """
     told = _told_by_spark(list(_chain(error)))
     raised = _RAISED_ON_PURPOSE.findall(told or "")
     if not raised:
         return None
     kind, message = raised[-1]
-    return UsageError(message) if kind == UsageError.__name__ else ColdlogError(message)
+    kinds: dict[str, type[ColdlogError]] = {each.__name__: each for each in (UsageError, RetriableError)}
+    return kinds.get(kind, ColdlogError)(message)
 
 
 @contextmanager

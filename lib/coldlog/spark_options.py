@@ -12,7 +12,7 @@ from pathlib import Path
 
 from coldlog.errors import UsageError
 from coldlog.executor_packages import UNPACKED_NAME, package_zip, packages_archive
-from coldlog.s3a_options import LOG_STORE, refuse_secrets, s3a_options
+from coldlog.s3a_options import LOG_STORE, executor_s3_place, refuse_secrets, s3a_options
 from coldlog.settings import Settings
 from coldlog.settings_sources import REPOSITORY
 from coldlog.tables.locations import bucket_and_prefix, spark_uri
@@ -63,7 +63,8 @@ def spark_options(
     options = {"spark.master": "local[*]", **REQUIRED_OPTIONS}
     if settings.warehouse.uri is not None:
         options["spark.sql.warehouse.dir"] = spark_uri(settings.warehouse.uri)
-    if any(bucket_and_prefix(each) is not None for each in (settings.warehouse.uri, *places) if each is not None):
+    is_on_s3 = any(bucket_and_prefix(each) for each in (settings.warehouse.uri, *places) if each is not None)
+    if is_on_s3:
         options.update(s3a_options())
     refuse_secrets(settings.spark)
     options.update(settings.spark)
@@ -76,7 +77,8 @@ def spark_options(
         options.setdefault("spark.driver.host", "127.0.0.1")
         options.setdefault("spark.driver.bindAddress", "127.0.0.1")
     else:
-        options = {**_executor_options(settings, environment), **options}
+        s3_place = executor_s3_place() if is_on_s3 else {}
+        options = {**s3_place, **_executor_options(settings, environment), **options}
     if not {"spark.jars", "spark.jars.packages"} & options.keys():
         options["spark.jars"] = ",".join(list_jars(jar_directory))
     return options

@@ -5,7 +5,7 @@ one table, or files that were written and not committed, so a slow machine is ki
 However often a warehouse was cut, a run that comes to its end leaves the tables of an undisturbed one.
 
 Some moments are cheaper: the JVM is stopped (SIGSTOP), the warehouse is copied, and it goes on. The copy is what a kill
-at that moment leaves: nothing else writes tables, and what a process has written is the kernel's.
+at that moment leaves: nothing else commits, and what a process has written is the kernel's.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Pipeline:
             kill_session(run)
 
     def _stop(self, run: subprocess.Popen[bytes], jvm: int, is_so: Callable[[], bool]) -> None:
-        """Stops the JVM, which alone writes tables, at a moment when it is so."""
+        """Stops the JVM, which alone commits, at a moment when it is so."""
         while True:
             wait_until(lambda: is_so() or run.poll() is not None, every_s=0.001)
             assert run.poll() is None, f"it ended before that moment\n{self.stderr}"

@@ -269,6 +269,24 @@ def test_segment_the_store_does_not_give_stays_pending_and_is_read_by_the_next_r
     assert _ask(warehouse, "t", 0, 1009) == 9
 
 
+def test_archive_that_is_gone_amid_a_build_is_told_as_a_wrong_call_and_costs_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    archive = tmp_path / "archive"
+    write_archive(archive, {TopicPartition(topic="t", partition=0): [_segment(0), _segment(8)]})
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path / "w"))
+    warehouse.create_missing()
+    layout = open_archive(str(archive), LAYOUT)
+    scan_segments(warehouse, layout)
+    archive.rename(tmp_path / "unmounted")
+    with pytest.raises(UsageError, match=f"^no archive at {archive}: .* is not a directory that can be reached$"):
+        build_indexes(warehouse, layout, build_settings())
+    assert set(_status(warehouse).values()) == {"pending"}
+    (tmp_path / "unmounted").rename(archive)
+    build_indexes(warehouse, layout, build_settings())
+    assert set(_status(warehouse).values()) == {"indexed"}
+
+
 def test_of_overlapping_uploads_each_offset_is_answered_once(spark: SparkSession, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     retry = Segment(batches=_segment(0).batches, index_interval_bytes=0, segment_id="AAAAAAAAAAAAAAAAAAAAAA")

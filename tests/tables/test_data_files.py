@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
+from tempfile import gettempdir
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +22,6 @@ from coldlog.errors import RetriableError, UsageError
 from coldlog.tables.catalog import INDEX_TABLES
 from coldlog.tables.data_files import DataFile, DataFileWriter
 from coldlog.tables.definition import TableDefinition
-from coldlog.tables.delta_log import find_data_location
 from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.time_index import TIME_INDEX
 from coldlog.tables.warehouse import Warehouse
@@ -48,10 +52,10 @@ def rows_of(table: TableDefinition, count: int) -> pa.Table:
 
 
 def write_file(table: TableDefinition, rows: pa.Table, location: str, *, rows_a_piece: int) -> DataFile:
-    writer = DataFileWriter(table=table)
-    for piece in rows.to_batches(max_chunksize=rows_a_piece):
-        writer.add(dict(zip(piece.schema.names, piece.columns, strict=True)))
-    return writer.finish(location, S3Options())
+    with closing(DataFileWriter(table=table)) as writer:
+        for piece in rows.to_batches(max_chunksize=rows_a_piece):
+            writer.add(dict(zip(piece.schema.names, piece.columns, strict=True)))
+        return writer.finish(location, S3Options())
 
 
 def last_commit(warehouse: Warehouse, table: TableDefinition) -> dict[str, dict[str, object]]:
@@ -116,6 +120,48 @@ def test_required_value_that_is_missing_is_refused() -> None:
         writer.add(columns)
 
 
+@pytest.mark.parametrize("is_row_group", [True, False], ids=["a row group", "the end of the file"])
+def test_temporary_directory_without_room_is_told_by_its_name(tmp_path: Path, *, is_row_group: bool) -> None:
+    rows = rows_of(TIME_INDEX, 3 * (TIME_INDEX.row_group_rows or 0) if is_row_group else 5_000)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, limits[1]))  # files of a kibibyte, as on a full disk
+    try:
+        with pytest.raises(RetriableError, match=rf"temporary file in {gettempdir()} cannot be written: .*set TMPDIR"):
+            write_file(TIME_INDEX, rows, str(tmp_path), rows_a_piece=50_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
+
+
+def test_many_small_pieces_take_no_more_memory_than_their_rows() -> None:
+    # In a process of its own, whose memory nobody else uses: 8,000 segments of three rows.
+    program = """
+import resource
+import pyarrow as pa
+from coldlog.tables.data_files import DataFileWriter
+from coldlog.tables.offset_index import OFFSET_INDEX
+from test_data_files import rows_of
+
+rows = rows_of(OFFSET_INDEX, 3).to_batches()[0]
+writer = DataFileWriter(table=OFFSET_INDEX)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for _ in range(8_000):
+    copy = pa.ipc.read_record_batch(pa.py_buffer(rows.serialize().to_pybytes()), rows.schema)
+    writer.add(dict(zip(copy.schema.names, copy.columns)))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+writer.close()
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout) < 40 << 10, "KiB"
+
+
 def test_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(RetriableError, match="cannot be written: No such file or directory; driver and workers need"):
         write_file(OFFSET_INDEX, rows_of(OFFSET_INDEX, 3), str(tmp_path / "gone"), rows_a_piece=3)
@@ -127,8 +173,8 @@ def test_a_warehouse_on_another_file_system_is_refused_before_anything_is_writte
     # Any scheme that is neither a folder nor S3; on many clusters it is HDFS's, which needs a server.
     spark.conf.set("fs.viewfs.mounttable.cluster.link./data", tmp_path.as_uri())
     try:
-        with pytest.raises(UsageError, match="lies on viewfs here, a warehouse in a folder .* or on S3"):
-            find_data_location(spark, "viewfs://cluster/data/offset_index")
+        with pytest.raises(UsageError, match="lies on viewfs here, and a warehouse has to lie in a folder .* or on S3"):
+            Warehouse(spark=spark, uri="viewfs://cluster/data").create_missing()
     finally:
         spark.conf.unset("fs.viewfs.mounttable.cluster.link./data")
     assert not list(tmp_path.iterdir())

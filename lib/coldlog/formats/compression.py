@@ -5,8 +5,8 @@ two int32 of version, then blocks with an int32 length each), lz4 (its frame for
 Kafka's Java readers go on with the next gzip member or zstd frame, and stop at an lz4 frame's end mark whatever follows
 (Lz4BlockInputStream): so does this one.
 
-Memory: output goes into a buffer that the caller owns, `limit_bytes` at most, whatever the input claims. What would be
-larger is `DECOMPRESSION_LIMIT`, what no decoder understands is `DECOMPRESSION_FAILED`.
+Memory: output goes into a buffer that the caller owns, whatever the input claims. What would be larger than that is
+`DECOMPRESSION_LIMIT`, what no decoder understands is `DECOMPRESSION_FAILED`.
 
 Libraries, one thread, a 32 KiB batch and one of 300 bytes: zstandard 18 us and 1.9 us (cramjam 26 and 9), lz4 5.6 and
 1.0 (cramjam 6.6 and 1.9), isal 35 and 2.2 (cramjam 54 and 3.9, zlib 46 and 2.0), cramjam for raw snappy 9 and 0.2.

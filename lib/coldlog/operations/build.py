@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.archive.layout import ArchiveLayout
@@ -31,12 +33,12 @@ from coldlog.operations.index_files import (
     IndexPlace,
     files_of,
     outcomes_of,
-    require_written,
     write_index_files,
 )
 from coldlog.operations.segment_build import BuildOptions, OutcomeKind, build_segments
 from coldlog.operations.serving_plan import ServingPlan
 from coldlog.operations.superseded_builds import remove_superseded
+from coldlog.spark_failures import error_of_a_worker
 from coldlog.tables.catalog import INDEX_TABLES
 from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.segments import SEGMENTS
@@ -181,29 +183,13 @@ def _run_commit(
     commit: list[SegmentWork],
     summary: BuildSummary,
 ) -> _Written:
-    spark = warehouse.spark
-    task_count = spark.sparkContext.defaultParallelism * settings.tasks_per_core
-    tasks = plan_tasks(commit, task_count)
     number = summary.last_build_number + 1
     place = IndexPlace(
         locations={table.name: warehouse.data_location(table) for table in INDEX_TABLES},
         s3=settings.s3,
         build_number=number,
     )
-    shipped = spark.sparkContext.broadcast((layout, tasks, settings.options, place))
-
-    def build_tasks(batches):  # type: ignore[no-untyped-def]  # pyspark pickles it; its signature is Spark's
-        layout, tasks, options, place = shipped.value
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                yield from write_index_files(build_segments(layout, tasks[task], options), place)
-
-    answered = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(build_tasks, schema=ANSWER_DDL)
-    try:
-        answers = answered.toArrow()
-    finally:
-        shipped.unpersist()
-    require_written(answers)
+    answers = _run_tasks(warehouse.spark, layout, settings, commit, place)
     outcomes = outcomes_of(answers)
     for table in INDEX_TABLES:
         if files := files_of(table.name, answers):
@@ -215,6 +201,32 @@ def _run_commit(
     if any(row["replaces_build_numbers"] for row in outcomes):
         remove_superseded(warehouse)
     return _add_to(summary, outcomes)
+
+
+def _run_tasks(
+    spark: SparkSession, layout: ArchiveLayout, settings: BuildSettings, commit: list[SegmentWork], place: IndexPlace
+) -> pa.Table:
+    """What the tasks answer."""
+    tasks = plan_tasks(commit, spark.sparkContext.defaultParallelism * settings.tasks_per_core)
+    shipped = spark.sparkContext.broadcast((layout, tasks, settings.options, place))
+
+    def build_tasks(batches):  # type: ignore[no-untyped-def]  # pyspark pickles it; its signature is Spark's
+        layout, tasks, options, place = shipped.value
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                yield from write_index_files(build_segments(layout, tasks[task], options), place)
+
+    answered = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(build_tasks, schema=ANSWER_DDL)
+    try:
+        return answered.toArrow()
+    except PySparkException as failed:
+        # What a task raised on purpose is an error of coldlog here too: what was published before is materialized.
+        on_purpose = error_of_a_worker(failed)
+        if on_purpose is None:
+            raise
+        raise on_purpose from failed
+    finally:
+        shipped.unpersist()
 
 
 def _publish(warehouse: Warehouse, outcomes: list[dict[str, object]], number: int) -> None:

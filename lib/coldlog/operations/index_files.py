@@ -3,7 +3,8 @@
 In the task: a segment's pieces wait in a temporary file until its outcome is known; those of a good one are written to
 the task's file of each table, a bad one's are dropped, so that no row of it ever reaches a table. The driver gets
 outcomes, and which files there are to be committed. A task that is run twice writes files of its own each time, and
-those of one run alone are told and committed.
+those of one run alone are told and committed. What cannot be read or written for a reason that is no segment's own is
+an error of the task: Spark tries it again where it may, and the job ends with it.
 """
 
 from __future__ import annotations
@@ -18,18 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.archive.s3_client import S3Options
-from coldlog.errors import ColdlogError, RetriableError
 from coldlog.operations.encoded_rows import COMMON_COLUMNS, OUTCOME, payload_schema, read_payloads
 from coldlog.operations.segment_build import OUTCOME_SCHEMA, OutcomeKind
 from coldlog.tables.catalog import INDEX_TABLES
-from coldlog.tables.data_files import DataFile, DataFileWriter
+from coldlog.tables.data_files import DataFile, DataFileWriter, writing_temporary_files
 
 ANSWER_DDL = "table_name STRING, payload BINARY"
 _ANSWER_SCHEMA = pa.schema([("table_name", pa.string()), ("payload", pa.binary())])
 FILE_SCHEMA = pa.schema(
     [("path", pa.string()), ("size_bytes", pa.int64()), ("modified_ms", pa.int64()), ("statistics", pa.string())]
 )
-_FAILED = "failed"
 _TABLES = {table.name: table for table in INDEX_TABLES}
 _PAYLOAD_SCHEMAS = {table.name: payload_schema(table) for table in INDEX_TABLES}
 _COMMON_FIELDS = {
@@ -50,14 +49,7 @@ class IndexPlace:
 
 def write_index_files(pieces: Iterator[pa.RecordBatch], place: IndexPlace) -> Iterator[pa.RecordBatch]:
     """Runs in tasks. What `build_segments` gives, as answers: outcomes as they come, and the files that hold the rows
-    of the good segments. Where files cannot be written, that is the last answer."""
-    try:
-        yield from _iter_answers(pieces, place)
-    except (ColdlogError, OSError) as failed:
-        yield _answer(_FAILED, str(failed).encode())
-
-
-def _iter_answers(pieces: Iterator[pa.RecordBatch], place: IndexPlace) -> Iterator[pa.RecordBatch]:
+    of the good segments. Raises `RetriableError` or `UsageError` where files cannot be written."""
     with closing(_Files(place=place)) as files, SpooledTemporaryFile(max_size=_HELD_BYTES) as content:
         waiting = _Waiting(content=content)
         for piece in pieces:
@@ -85,7 +77,8 @@ class _Waiting:
     def add(self, piece: dict[str, object]) -> None:
         payload = piece["payload"]
         assert isinstance(payload, bytes)
-        self.content.write(payload)
+        with writing_temporary_files():
+            self.content.write(payload)
         self.sizes.append((str(piece["table_name"]), len(payload)))
 
     def iter_pieces(self) -> Iterator[tuple[str, bytes]]:
@@ -132,15 +125,6 @@ class _Files:
         written = self.writers.pop(table_name).finish(self.place.locations[table_name], self.place.s3)
         rows = pa.RecordBatch.from_pylist([asdict(written)], schema=FILE_SCHEMA)
         return _answer(table_name, rows.serialize().to_pybytes())
-
-
-def require_written(answers: pa.Table) -> None:
-    """A `RetriableError` says why files could not be written."""
-    if failures := _payloads(_FAILED, answers):
-        raise RetriableError(
-            f"{len(failures)} tasks could not write what they indexed, so nothing of it counts; run again: "
-            f"{failures[0].decode()}"
-        )
 
 
 def outcomes_of(answers: pa.Table) -> list[dict[str, object]]:

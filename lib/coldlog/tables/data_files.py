@@ -12,8 +12,9 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import IO
 from uuid import uuid4
 
@@ -28,6 +29,8 @@ from coldlog.tables.locations import bucket_and_prefix
 
 _ROW_GROUP_ROWS = 1 << 20
 _PIECE_BYTES = 4 << 20
+_MANY_PIECES, _SMALL_PIECE_ROWS = 64, 1 << 12
+"""A piece takes some 16 KB, however few rows it has."""
 _ZSTD_LEVEL = 3
 
 
@@ -85,6 +88,7 @@ class DataFileWriter:
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
+        self._join_small_pieces()
         group_rows = self.table.row_group_rows or _ROW_GROUP_ROWS
         if self._waiting_rows >= group_rows:
             whole = self._waiting_rows // group_rows * group_rows
@@ -93,9 +97,17 @@ class DataFileWriter:
             self._waiting = rows_waiting.slice(whole).to_batches()
             self._waiting_rows -= whole
 
+    def _join_small_pieces(self) -> None:
+        """The last ones become one, that many small segments take no more memory than their rows."""
+        last = self._waiting[-_MANY_PIECES:]
+        if len(last) == _MANY_PIECES and all(each.num_rows < _SMALL_PIECE_ROWS for each in last):
+            joined = pa.Table.from_batches(last).unify_dictionaries().combine_chunks()
+            self._waiting[-_MANY_PIECES:] = joined.to_batches()
+
     def _write(self, rows: pa.Table, group_rows: int) -> None:
         # Each piece has dictionaries of its own; in a group with several, Parquet would give up the file's.
-        self._parquet.write_table(rows.unify_dictionaries(), group_rows)
+        with writing_temporary_files():
+            self._parquet.write_table(rows.unify_dictionaries(), group_rows)
 
     def finish(self, location: str, s3: S3Options) -> DataFile:
         """Puts the file at the table's location (`Warehouse.data_location`). Raises `RetriableError` or `UsageError`
@@ -103,7 +115,8 @@ class DataFileWriter:
         try:
             if self._waiting_rows:
                 self._write(pa.Table.from_batches(self._waiting), self._waiting_rows)
-            self._parquet.close()
+            with writing_temporary_files():
+                self._parquet.close()
             name = f"part-{uuid4()}.zstd.parquet"
             size_bytes = self._content.seek(0, os.SEEK_END)
             _put(location, s3, name, _FileContent(file=self._content, size_bytes=size_bytes))
@@ -119,8 +132,24 @@ class DataFileWriter:
     def close(self) -> None:
         """Lets go of what was written so far; again does nothing."""
         if not self._content.closed:
-            self._parquet.close()
-            self._content.close()
+            # Both write what is wanted no more. Where there was no room they fail again, pyarrow with a RuntimeError.
+            with suppress(OSError, RuntimeError):
+                self._parquet.close()
+            self._parquet.is_open = False
+            with suppress(OSError):
+                self._content.close()
+
+
+@contextmanager
+def writing_temporary_files() -> Iterator[None]:
+    """A temporary file that cannot be written is a `RetriableError` that says where it lies."""
+    try:
+        yield
+    except OSError as failed:
+        raise RetriableError(
+            f"a temporary file in {gettempdir()} cannot be written: {failed.strerror or failed}; make room there, or "
+            "set TMPDIR to a folder with room"
+        ) from failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +182,8 @@ def _put(location: str, s3: S3Options, name: str, content: _FileContent) -> None
             for piece in content.iter_pieces():
                 file.write(piece)
     except OSError as failed:
+        with suppress(OSError):  # a part of it helps nobody, least of all on a disk that is full
+            os.unlink(path)
         raise RetriableError(
             f"{path} cannot be written: {failed.strerror}; driver and workers need the same folder, room in it and the "
             "permission to write there"

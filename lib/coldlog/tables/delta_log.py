@@ -44,15 +44,17 @@ def find_data_location(spark: SparkSession, location: str) -> str:
 
     A `UsageError` where that is neither, such as a path on a cluster whose paths are HDFS's.
     """
-    uri = _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location).dataPath().toUri()
-    if uri.getScheme() == "file":
-        return str(uri.getPath())
-    if bucket_and_prefix(location) is None:
+    if bucket_and_prefix(location) is not None:
+        return location
+    path: Any = _jvm(spark).org.apache.hadoop.fs.Path(location)
+    file_system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    uri = file_system.makeQualified(path).toUri()
+    if uri.getScheme() != "file":
         raise UsageError(
-            f"{location} lies on {uri.getScheme()} here, a warehouse in a folder that driver and workers share, or on "
-            "S3: correct warehouse.uri, or Hadoop's fs.defaultFS"
+            f"{location} lies on {uri.getScheme()} here, and a warehouse has to lie in a folder that driver and "
+            "workers share, or on S3: correct warehouse.uri, or Hadoop's fs.defaultFS"
         )
-    return location
+    return str(uri.getPath())
 
 
 def add_files(

@@ -168,6 +168,7 @@ class Warehouse:
         """Creates every table that is not there yet, changes none that is; returns how many it made. A table whose rows
         could not be made again from what `segments` says is a `UsageError`."""
         self._refuse_writing()
+        self.data_location(SEGMENTS)  # a `UsageError` where tasks cannot write, before anything is written
         with ThreadPoolExecutor(_TABLES_AT_ONCE) as looks:
             are_there = list(looks.map(self.has, ALL_TABLES))
         missing = [table for table, is_there in zip(ALL_TABLES, are_there, strict=True) if not is_there]
