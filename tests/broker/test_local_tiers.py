@@ -307,7 +307,7 @@ def test_broker_that_stands_still_is_given_up_in_time_and_asked_again_afterwards
         start = time.monotonic()
         with pytest.raises(RetriableError, match="did not answer for offsets of partition 0 of topic orders"):
             tier.find_offset(ORDERS, 0, START_MS, 0)
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 30
     finally:
         os.kill(filled.process.pid, signal.SIGCONT)
 

@@ -35,7 +35,7 @@ def test_silent_broker_is_given_up_in_time_by_every_question(silent: str) -> Non
         start = time.monotonic()
         with pytest.raises(RetriableError, match=f"{silent} did not answer for .* within 500 ms"):
             question()
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 30
     tier.close()
 
 
