@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import pickle
 import random
+import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -124,6 +126,29 @@ def test_ranges_are_slices_of_the_whole(variant: str) -> None:
         found = layout.read_log_range(segment, start, length)
         assert found == log[start : start + length]
         assert found.readonly
+
+
+def test_threads_of_one_layout_read_what_each_would_read_alone(variant: str) -> None:
+    layout = AivenLayout(store=MemoryStore(sample_objects(variant)))
+    finished = finished_segments(variant)
+    segments = [segment for segment in list_all(layout) if segment.segment_id in finished]
+    logs = {segment.segment_id: bytes(layout.read_log_range(segment, 0, 1 << 31)) for segment in segments}
+
+    def read_many(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(200):
+            segment = chance.choice(segments)
+            log = logs[segment.segment_id]
+            start = chance.randrange(len(log))
+            assert layout.read_log_range(segment, start, 20_000) == log[start : start + 20_000]
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(read_many, range(8)))
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_walk_over_a_log_fetches_each_chunk_once_and_no_other(variant: str) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import random
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 
+from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Segment, build_batch_around, build_segment, varint
+from builders.segment_builder import Record as WrittenRecord
 from builders.strategies import partitions
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.limits import DecodeLimits
@@ -84,6 +88,29 @@ def test_records_of_a_builder_come_back(segments: list[Segment]) -> None:
             for each in segment.placed_records
             if each.offset not in control
         ]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_threads_that_read_at_once_find_what_each_would_find_alone(codec: Codec) -> None:
+    logs = [_log_of_large_batches(codec, seed) for seed in range(4)]
+    alone = [read(log) for log in logs]
+    with ThreadPoolExecutor(len(logs)) as threads:
+        for _ in range(20):
+            assert list(threads.map(read, logs)) == alone
+
+
+def _log_of_large_batches(codec: Codec, seed: int) -> bytes:
+    draw = random.Random(seed)
+    return build_segment(
+        Batch(
+            base_offset=base_offset,
+            codec=codec,
+            records=tuple(
+                WrittenRecord(timestamp_ms=each, value=draw.randbytes(8_192).hex().encode()) for each in range(8)
+            ),
+        )
+        for base_offset in range(0, 64, 8)
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ An opened segment is its manifest, held against the segment's name and the liste
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -130,11 +131,12 @@ class OpenedSegment:
         }[kind]
 
 
-@dataclass(slots=True)
-class OpenedSegments:
-    """The segments opened last, `KEPT_SEGMENTS` at most, of which one has its last chunk; none in another process."""
+class OpenedSegments(threading.local):
+    """The segments opened last, `KEPT_SEGMENTS` at most, of which one has its last chunk; none in another process, and
+    each thread's own: a layout of a bucket is the whole process's."""
 
-    _opened: OrderedDict[tuple[SegmentObject, ...], OpenedSegment] = field(default_factory=OrderedDict)
+    def __init__(self) -> None:
+        self._opened: OrderedDict[tuple[SegmentObject, ...], OpenedSegment] = OrderedDict()
 
     def open(self, store: ObjectStore, segment: ListedSegment) -> OpenedSegment:
         """The segment with its manifest and, if it is encrypted, its key.
