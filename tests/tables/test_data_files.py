@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from coldlog.archive.s3_client import S3Options
 from coldlog.errors import RetriableError, UsageError
 from coldlog.tables.catalog import INDEX_TABLES
-from coldlog.tables.data_files import DataFile, DataFileWriter
+from coldlog.tables.data_files import DataFile, DataFileWriter, _FileContent, _put
 from coldlog.tables.definition import TableDefinition
 from coldlog.tables.offset_index import OFFSET_INDEX
 from coldlog.tables.time_index import TIME_INDEX
@@ -165,6 +165,21 @@ writer.close()
 def test_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(RetriableError, match="cannot be written: No such file or directory; driver and workers need"):
         write_file(OFFSET_INDEX, rows_of(OFFSET_INDEX, 3), str(tmp_path / "gone"), rows_a_piece=3)
+
+
+def test_folder_without_room_keeps_no_part_of_a_file(tmp_path: Path) -> None:
+    place = tmp_path / "table"
+    place.mkdir()
+    with (tmp_path / "content").open("xb+") as content:
+        content.write(bytes(1 << 16))
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, limits[1]))
+        try:
+            with pytest.raises(RetriableError, match="cannot be written: File too large; .* room in it"):
+                _put(str(place), S3Options(), "part", _FileContent(file=content, size_bytes=1 << 16))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(place.iterdir())
 
 
 def test_a_warehouse_on_another_file_system_is_refused_before_anything_is_written(
