@@ -191,8 +191,9 @@ from coldlog.operations.tier_schedule import ScheduleOptions, TierSchedule, Tier
 warehouse, marks, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
 wanted = {TopicIdPartition(topic="t", partition=each, topic_id="A" * 22) for each in range(number * 2, number * 2 + 5)}
 options = ScheduleOptions(holder=str(os.getpid()), broker_id=number, process_interval_ms=1, retry_interval_ms=1)
-schedule, had = TierSchedule(tier_schedule_table(warehouse), SystemClock(), options), 0
-for _ in range(25):
+schedule, had, tries = TierSchedule(tier_schedule_table(warehouse), SystemClock(), options), 0, 0
+while tries < 25 or had <= 10:  # on a busy machine one has nothing until the others are done
+    tries += 1
     leases = schedule.take_due(TierTask.COPY, wanted)
     for partition in leases.partitions:
         mark = f"{marks}/{partition.partition}"
@@ -203,7 +204,6 @@ for _ in range(25):
         os.unlink(f"{marks}/{partition.partition}")
         leases.end(partition, None)
     leases.close()
-print(had)
 """
 
 
@@ -218,7 +218,6 @@ def test_processes_that_race_for_the_same_partitions_never_have_one_at_once(tmp_
     ]
     told = [each.communicate() for each in started]
     assert [each.returncode for each in started] == [0, 0, 0], told
-    assert all(int(out) > 10 for out, _ in told)
     assert DeltaTable(tmp_path / "warehouse" / "tier_schedule").version() > 50
 
 
