@@ -178,6 +178,30 @@ def test_a_directory_deleted_since_it_was_listed_holds_no_segments(example: Exam
         assert emptied.list_segments(directory) == SegmentListing(segments=(), unrecognized=())
 
 
+def test_a_link_to_a_disk_that_is_away_is_no_directory_that_has_gone(example: Example, tmp_path: Path) -> None:
+    """Of each directory down to the partitions', in turn: the archive, or the partition, cannot be listed."""
+    store = _local_store(tmp_path / "archive", {**example.objects, **dict.fromkeys(example.strays, b"stray")})
+    layout = example.open_layout(store)
+    before, known = layout.list_partition_directories(), listed(layout)
+    names = {str(above) for name in example.objects for above in Path(name).parents if above.name}
+    for name in sorted(names):
+        place, disk = tmp_path / "archive" / name, tmp_path / "disk"
+        place.rename(disk)
+        place.symlink_to(disk)
+        assert listed(layout) == known, "a link is followed"
+        for away in (tmp_path / "away", place):  # a link to nothing, a link to itself
+            disk.rename(tmp_path / "kept")
+            place.unlink()
+            place.symlink_to(away)
+            with pytest.raises(ArchiveError) as refused:
+                listed(layout)
+            assert name in refused.value.object_name
+            (tmp_path / "kept").rename(disk)
+        place.unlink()
+        disk.rename(place)
+    assert layout.list_partition_directories() == before
+
+
 def test_an_archive_without_objects_lists_nothing(example: Example) -> None:
     listing = example.open_layout(MemoryStore({})).list_partition_directories()
     assert (listing.directories, listing.unrecognized) == ((), ())

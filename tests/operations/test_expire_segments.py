@@ -15,6 +15,7 @@ from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_off
 from builders.remote_segments import remote
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY
+from coldlog.archive.local_writer import LocalWriter
 from coldlog.errors import RetriableError
 from coldlog.formats.remote_log_events import SegmentUpdateEvent
 from coldlog.model.states import RemoteLogSegmentState
@@ -341,6 +342,31 @@ def test_archive_of_other_partitions_is_neither_copied_to_nor_expired(tier: Tier
     assert len(list((tier.root / "other" / ROOT_DIRECTORY).iterdir())) == 1
     tier.uri = ""
     assert tier.copy().copied_count == 1
+
+
+@pytest.mark.parametrize("failing", [{1}, {2}, {1, 2}], ids=str)
+@pytest.mark.parametrize("task", ["copy", "expire"])
+def test_store_that_fails_while_it_is_asked_whose_archive_it_holds_is_not_taken_for_the_right_one(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch, task: str, failing: set[int]
+) -> None:
+    """It answers again behind that, as after a moment of too many requests."""
+    grow(tier)
+    tree = tier.root / "other" / ROOT_DIRECTORY
+    (tree / f"payments-0-{'C' * 21}A").mkdir(parents=True)
+    before, tier.uri, listed = tier.segments(), str(tree), list[str]()
+    list_directories = LocalWriter.list_directories
+
+    def fail(store: LocalWriter, prefix: str) -> list[str]:
+        listed.extend([prefix] if prefix == "" else [])
+        if prefix == "" and len(listed) in failing:
+            raise RetriableError("too many requests")
+        return list_directories(store, prefix)
+
+    monkeypatch.setattr(LocalWriter, "list_directories", fail)
+    done = tier.copy() if task == "copy" else tier.expire(HOUR, sources={"directories": [str(tier.logs)]})
+    assert [each.outcome.value for each in done.partitions] == [CopyOutcome.RETRIABLE.value]
+    assert tier.segments() == before
+    assert len(list(tree.iterdir())) == 1
 
 
 def test_archive_that_was_lost_is_gone_on_with_by_whoever_says_so(tier: Tier) -> None:

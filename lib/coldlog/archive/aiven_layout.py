@@ -46,7 +46,7 @@ from coldlog.archive.layout import (
 )
 from coldlog.archive.object_names import require_object_name
 from coldlog.archive.object_store import ObjectInfo, ObjectStore
-from coldlog.archive.plain_objects import require_small_kind, unrecognized_directory, unrecognized_object
+from coldlog.archive.plain_objects import require_small_kind, split_level, unrecognized_directory, unrecognized_object
 from coldlog.errors import UsageError
 
 AIVEN = "aiven"
@@ -96,13 +96,14 @@ class AivenLayout:
         unrecognized: list[UnrecognizedObject] = []
         topics: list[tuple[str, str, str]] = []
         for prefix in self.key_prefixes:
-            for name in self._iter_directories(prefix):
+            names, strays = split_level(self._iter_directories(prefix), self._strays(prefix))
+            for name in names:
                 match = _TOPIC.fullmatch(name[len(prefix) :])
                 if match is None or match["topic"] in (".", ".."):
                     unrecognized.append(unrecognized_directory(name, "no <topic>-<topic id>"))
                 else:
                     topics.append((name, match["topic"], match["topic_id"]))
-            unrecognized += [unrecognized_object(stray, "a file beside the topics") for stray in self._strays(prefix)]
+            unrecognized += [unrecognized_object(stray, "a file beside the topics") for stray in strays]
         with ThreadPoolExecutor(_LISTED_AT_ONCE) as looks:
             listed = list(looks.map(self._look_into_topic, [name for name, _, _ in topics]))
         for (topic_directory, topic, topic_id), (names, strays) in zip(topics, listed, strict=True):
@@ -183,7 +184,7 @@ class AivenLayout:
         return self._opened.open(self.store, segment)
 
     def _look_into_topic(self, name: str) -> tuple[list[str], list[ObjectInfo]]:
-        return self.store.list_directories(name), list(self.store.iter_objects(name))
+        return split_level(self.store.list_directories(name), self.store.iter_objects(name))
 
     def _iter_directories(self, prefix: str) -> Iterator[str]:
         """Directories that begin with the prefix, apart from what belongs to a longer one or leads to it."""

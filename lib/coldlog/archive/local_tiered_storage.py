@@ -36,6 +36,7 @@ from coldlog.archive.plain_objects import (
     get_listed,
     read_small_object,
     require_small_kind,
+    split_level,
     unrecognized_directory,
     unrecognized_object,
 )
@@ -89,14 +90,15 @@ class LocalTieredStorageLayout:
     def list_partition_directories(self) -> DirectoryListing:
         """One look at the root."""
         directories, unrecognized = [], []
-        for name in self.store.list_directories(""):
+        names, strays = split_level(self.store.list_directories(""), self.store.iter_objects(""))
+        for name in names:
             directory = find_partition_directory(name)
             if directory is None:
                 unrecognized.append(unrecognized_directory(name, "no <topic>-<partition>-<topic id>"))
             else:
                 directories.append(directory)
-        strays = (unrecognized_object(stray, "a file beside the partitions") for stray in self.store.iter_objects(""))
-        return DirectoryListing(directories=tuple(directories), unrecognized=(*unrecognized, *strays))
+        unrecognized += [unrecognized_object(stray, "a file beside the partitions") for stray in strays]
+        return DirectoryListing(directories=tuple(directories), unrecognized=tuple(unrecognized))
 
     def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
         """One look at the directory."""

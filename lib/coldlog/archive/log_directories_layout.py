@@ -37,7 +37,7 @@ that are no partition's (`-delete`, `-stray`, `-future`) and all other files are
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -60,11 +60,12 @@ from coldlog.archive.log_directory import (
     read_directory_name,
     read_topic_id,
 )
-from coldlog.archive.object_store import ObjectStore
+from coldlog.archive.object_store import ObjectInfo, ObjectStore
 from coldlog.archive.plain_objects import (
     get_listed,
     read_small_object,
     require_small_kind,
+    split_level,
     unrecognized_directory,
     unrecognized_object,
 )
@@ -132,13 +133,14 @@ class LogDirectoriesLayout:
         unrecognized: list[UnrecognizedObject] = []
         directories: list[PartitionDirectory] = []
         for above in self._iter_above(unrecognized):
-            for name in self.store.list_directories(above):
+            names, strays = split_level(self.store.list_directories(above), self.store.iter_objects(above))
+            for name in names:
                 place = read_directory_name(name.rpartition("/")[2])
                 if place is None:
                     unrecognized.append(unrecognized_directory(name, "no <topic>-<partition>"))
                 else:
                     directories.append(PartitionDirectory(name=name, topic=place[0], topic_id="", partition=place[1]))
-            unrecognized += self._iter_strays(above)
+            unrecognized += _unrecognized_files(strays)
         directories.sort(key=lambda directory: directory.name)
         return DirectoryListing(directories=tuple(directories), unrecognized=tuple(unrecognized))
 
@@ -209,17 +211,19 @@ class LogDirectoriesLayout:
         if not any(character in pattern for character in "*?["):
             yield from self._iter_above(unrecognized, f"{above}/{pattern}" if above else pattern, level + 1)
             return
-        for name in self.store.list_directories(above):
+        names, strays = split_level(self.store.list_directories(above), self.store.iter_objects(above))
+        for name in names:
             if fnmatchcase(name.rpartition("/")[2], pattern):
                 yield from self._iter_above(unrecognized, name, level + 1)
             else:
                 unrecognized.append(unrecognized_directory(name, f"not named as {pattern}"))
-        unrecognized += self._iter_strays(above)
+        unrecognized += _unrecognized_files(strays)
 
-    def _iter_strays(self, above: str) -> Iterator[UnrecognizedObject]:
-        for info in self.store.iter_objects(above):
-            if info.name.rpartition("/")[2] not in BROKER_FILES:
-                yield unrecognized_object(info, "a file beside the partitions")
+
+def _unrecognized_files(strays: Iterable[ObjectInfo]) -> Iterator[UnrecognizedObject]:
+    for info in strays:
+        if info.name.rpartition("/")[2] not in BROKER_FILES:
+            yield unrecognized_object(info, "a file beside the partitions")
 
 
 def _listed_segment(found: LocalPartition, segment: LocalSegment, topic_id: str) -> ListedSegment:

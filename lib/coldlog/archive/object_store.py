@@ -14,11 +14,15 @@ from typing import Protocol, Self
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ObjectInfo:
-    """One listed object: its name, its size in bytes and when it was last modified (epoch ms)."""
+    """One listed object: its name, its size in bytes and when it was last modified (epoch ms).
+
+    `may_be_directory`: a link that cannot be followed now, perhaps to a disk that is away.
+    """
 
     name: str
     size_bytes: int
     modified_ms: int
+    may_be_directory: bool = False
 
 
 class ObjectStore(Protocol):

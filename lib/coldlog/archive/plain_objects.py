@@ -6,6 +6,8 @@ refused, for it may be half written.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from coldlog.archive.layout import (
     SMALL_FILE_LIMIT_BYTES,
     ListedSegment,
@@ -43,6 +45,17 @@ def read_small_object(store: ObjectStore, listed: SegmentObject) -> memoryview:
             listed, "object changed its size since it was listed", f"{listed.size_bytes} bytes", size_bytes
         )
     return content
+
+
+def split_level(directories: Iterable[str], objects: Iterable[ObjectInfo]) -> tuple[list[str], list[ObjectInfo]]:
+    """The names of directories, and the other objects, of a level that holds directories.
+
+    What may be a directory is one: to list it says why it cannot be, where a stray would stand for a directory that
+    has gone.
+    """
+    strays = list(objects)
+    names = [*directories, *(each.name for each in strays if each.may_be_directory)]
+    return names, [each for each in strays if not each.may_be_directory]
 
 
 def unrecognized_directory(name: str, why: str) -> UnrecognizedObject:

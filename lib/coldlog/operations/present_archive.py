@@ -32,9 +32,9 @@ def present_archive(archive: WritableStore, known: KnownEventLog, broker_id: int
         is_there = any(True for _ in archive.iter_objects(name)) or any(
             find_partition_directory(each) for each in archive.list_directories("")
         )
-    except RetriableError:
-        # Each partition says why.
-        return archive
+    except RetriableError as failed:
+        # Not the archive itself: it may answer again before the first copy, and nobody would have looked.
+        return UnreachableStore(uri=archive.uri, why=str(failed))
     if is_there:
         return archive
     why = (
@@ -49,9 +49,8 @@ def find_absent(archive: WritableStore, known: KnownEventLog, broker_id: int) ->
     finished = tuple(_iter_finished(known, broker_id))
     try:
         names = set(archive.list_directories("")) if finished else set()
-    except RetriableError:
-        # Each partition says why.
-        return {}
+    except RetriableError as failed:
+        return dict.fromkeys(finished, str(failed))
     return {
         each: f"the archive at {archive.uri} holds nothing of {name_directory(each)}, and finished segments of it were "
         "announced: is archive.uri right? if what it held is lost, make a directory of that name in it to go on"
