@@ -69,8 +69,8 @@ def run_prepared_job(
 
     def call_with_spark(settings: Settings, arguments: argparse.Namespace) -> int:
         call = prepare(settings, arguments)
-        with quiet_gateway():
-            return _call_with_spark(call, settings, arguments, app_name=parser.prog.split()[-1])
+        quiet_gateway()
+        return _call_with_spark(call, settings, arguments, app_name=parser.prog.split()[-1])
 
     return _run(call_with_spark, parser, argv)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from types import TracebackType
 
@@ -126,9 +126,8 @@ def open_pool(assignments: Sequence[str] = (), env: str = "local") -> Iterator[F
     block."""
     settings = load_settings(env, list(assignments))
     source = open_source(settings)
-    with FetchPool(source, pool_options(settings), SystemClock()) as pool:
+    with closing(source), FetchPool(source, pool_options(settings), SystemClock()) as pool:
         yield pool
-    source.close()
 
 
 def pool_options(settings: Settings) -> PoolOptions:

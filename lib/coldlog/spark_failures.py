@@ -16,7 +16,6 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
@@ -86,19 +85,16 @@ def error_of_a_worker(error: BaseException) -> ColdlogError | None:
     return kinds.get(kind, ColdlogError)(message)
 
 
-@contextmanager
-def quiet_gateway() -> Iterator[None]:
-    """py4j logs a lost JVM with a traceback before it raises; the error says enough."""
+def quiet_gateway() -> None:
+    """py4j logs a lost JVM with a traceback before it raises; the error says enough.
 
-    def is_worth_telling(record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], Py4JNetworkError))
+    For the rest of the process: the JVM is also asked for the text of an error, and told of objects that are collected.
+    """
+    logging.getLogger().addFilter(_is_worth_telling)
 
-    root = logging.getLogger()
-    root.addFilter(is_worth_telling)
-    try:
-        yield
-    finally:
-        root.removeFilter(is_worth_telling)
+
+def _is_worth_telling(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], Py4JNetworkError))
 
 
 def quiet_accumulators(context: SparkContext) -> None:

@@ -19,6 +19,7 @@ from coldlog.errors import RetriableError, UsageError
 from coldlog.fetch.fetch_pool import FetchPool, PoolOptions
 from coldlog.fetch.record_source import RecordSource
 from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest
+from coldlog.source.archived_log import ArchivedLogs
 from coldlog.tables.warehouse import Warehouse
 from coldlog.tier.quota_config import QuotaConfig
 from fetching import LIMITS, HookedLayout
@@ -300,6 +301,29 @@ def test_a_partition_whose_archive_hangs_takes_one_worker_and_every_asker_has_an
         answer = late.result(timeout=60)
         assert isinstance(answer, FetchedRecords), "when the archive is back"
         assert answer.records[0].offset == 0
+
+
+def test_what_is_kept_of_tables_waits_for_nobody_who_reads_them(
+    source: RecordSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, released, batches = threading.Event(), threading.Event(), ArchivedLogs.batches
+
+    def read(logs: ArchivedLogs, *place: Any) -> Any:
+        begun.set()
+        released.wait()
+        return batches(logs, *place)
+
+    with make_pool(source, VirtualClock(0), threads=2) as pool:
+        first = pool.submit(ask("orders", 0, timeout_ms=60_000)).result(timeout=60)
+        monkeypatch.setattr(ArchivedLogs, "batches", read)
+        try:
+            hanging = pool.submit(ask("payments", 0, timeout_ms=60_000))
+            assert begun.wait(timeout=60)
+            assert pool.submit(ask("orders", 0, timeout_ms=60_000)).result(timeout=20) == first
+            assert not hanging.done()
+        finally:
+            released.set()
+        assert isinstance(hanging.result(timeout=60), FetchedRecords)
 
 
 def test_threads_answer_everybody(source: RecordSource, archive: Archive) -> None:

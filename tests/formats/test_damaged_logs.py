@@ -306,3 +306,34 @@ def test_offsets_that_fall_or_pass_the_largest_number_are_refused() -> None:
     with pytest.raises(ArchiveError) as caught:
         read(build_batch_around(Batch(base_offset=2**63 - 1, last_offset_delta=3), b"", records_count=0))
     assert caught.value.reason is Reason.HEADER_INVALID
+
+
+@pytest.mark.parametrize("depth", list(IndexDepth))
+def test_largest_number_as_an_offset_is_refused_wherever_the_windows_end(depth: IndexDepth) -> None:
+    """No checksum covers a base offset, and what follows the largest offset would begin anew at the smallest."""
+    begin, end = BORDERS[1:3]
+    damaged = LOG[:begin] + (2**63 - 1 - 2).to_bytes(8, "big") + LOG[begin + 8 :]
+    for windows in ([damaged], [damaged[:end], damaged[end:]], [damaged[:begin], damaged[begin:]]):
+        with pytest.raises(ArchiveError) as refused:
+            _read_windows(windows, depth)
+        assert (refused.value.reason, refused.value.position) == (Reason.HEADER_INVALID, begin)
+
+
+def _read_windows(windows: list[bytes], depth: IndexDepth) -> None:
+    indexer = SegmentIndexer(start_offset=0, depth=depth, counted_from_offset=0, sections=SectionReader(limits=LIMITS))
+    position = 0
+    for window in windows:
+        position += indexer.add_window(memoryview(window), position, is_last=False).consumed_bytes
+
+
+@pytest.mark.timeout(60)
+def test_hundreds_of_thousands_of_empty_gzip_members_take_no_longer_than_their_bytes() -> None:
+    """A second or two; were all that is left copied for each of them, a minute and a half."""
+    payload = gzip.compress(b"", mtime=0) * 700_000
+    batch = Batch(base_offset=0, codec=Codec.GZIP, last_offset_delta=0)
+    limits = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 20)
+    indexer = SegmentIndexer(
+        start_offset=0, depth=IndexDepth.RECORD, counted_from_offset=0, sections=SectionReader(limits=limits)
+    )
+    indexer.add_window(memoryview(build_batch_around(batch, payload, records_count=0)), 0, is_last=True)
+    assert indexer.finish().record_count == 0

@@ -2,7 +2,7 @@
 
 One version of the tables, for all threads of a process. Of a partition that is asked for the rows are read once and
 kept: its ends, its served segments, its aborted transactions when a reader of committed records comes, and where the
-batches of the segments lie that were read last. What is kept is told without a lock and without a read.
+batches of the segments lie that were read last. What is kept is told without a read, and waits for nobody's.
 """
 
 from __future__ import annotations
@@ -105,6 +105,8 @@ class ArchiveTables:
         self._batches: OrderedDict[tuple[str, int, str, int], BatchPlaces] = OrderedDict()
         self._kept_batches = 0
         self._lock = threading.Lock()
+        """Of who reads files; held as long as their store takes."""
+        self._keeping = threading.Lock()
 
     @property
     def rows_read(self) -> int:
@@ -113,9 +115,9 @@ class ArchiveTables:
 
     def partition(self, topic: str, partition: int) -> ArchivedPartition | None:
         """What is known of a partition; None: nothing."""
-        place = (topic, partition)
-        if place in self._partitions:
-            return self._partitions[place]
+        place, kept = (topic, partition), self._partitions
+        if place in kept:
+            return kept[place]
         with self._lock:
             facts = self._index.find_facts(topic, partition)
             found = None if facts is None else self._archived(topic, partition, facts)
@@ -140,15 +142,14 @@ class ArchiveTables:
         """All batches that the offsets which a segment serves may lie in."""
         segment = served.segment
         place = (segment.topic, segment.partition, segment.segment_id, served.build_number)
-        with self._lock:
-            found = self._batches.get(place)
-            if found is None:
-                found = self._batches[place] = self._logs.batches(served, served.from_offset, served.to_offset)
-                self._kept_batches += len(found)
-                while self._kept_batches > _KEPT_BATCHES and len(self._batches) > 1:
-                    self._kept_batches -= len(self._batches.popitem(last=False)[1])
-            self._batches.move_to_end(place)
-            return found
+        found = self._kept(place)
+        if found is None:
+            with self._lock:
+                found = self._kept(place)
+                if found is None:
+                    found = self._logs.batches(served, served.from_offset, served.to_offset)
+                    self._keep(place, found)
+        return found
 
     def find_quarantined(self, own: ArchivedPartition, from_offset: int, to_offset: int) -> QuarantinedSegment | None:
         """Of the quarantined segments that begin between the offsets, both inclusive, the last."""
@@ -168,6 +169,20 @@ class ArchiveTables:
             self._index.close()
             self._logs.close()
             self._quarantine.close()
+
+    def _kept(self, place: tuple[str, int, str, int]) -> BatchPlaces | None:
+        with self._keeping:
+            found = self._batches.get(place)
+            if found is not None:
+                self._batches.move_to_end(place)
+            return found
+
+    def _keep(self, place: tuple[str, int, str, int], found: BatchPlaces) -> None:
+        with self._keeping:
+            self._batches[place] = found
+            self._kept_batches += len(found)
+            while self._kept_batches > _KEPT_BATCHES and len(self._batches) > 1:
+                self._kept_batches -= len(self._batches.popitem(last=False)[1])
 
     def _archived(self, topic: str, partition: int, facts: PartitionFacts) -> ArchivedPartition:
         segments = tuple(self._logs.served_segments(topic, partition, facts.topic_id))

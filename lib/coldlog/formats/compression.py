@@ -28,6 +28,7 @@ from coldlog.errors import ArchiveError, Reason
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _GZIP_WINDOW_BITS = 31
+_GZIP_FIRST_BYTES, _GZIP_NEXT_BYTES = 1 << 20, 1 << 10
 
 
 class _LimitError(Exception):
@@ -49,7 +50,7 @@ class _Inflater(Protocol):
     eof: bool
     unused_data: bytes
 
-    def decompress(self, data: bytes | memoryview, max_length: int) -> bytes: ...
+    def decompress(self, data: memoryview, max_length: int) -> bytes: ...
 
 
 def decompress_into(codec: int, section: memoryview, output: memoryview) -> int:
@@ -78,21 +79,28 @@ def decompress_into(codec: int, section: memoryview, output: memoryview) -> int:
 
 
 def _gzip(section: memoryview, output: memoryview) -> int:
-    written, rest = 0, bytes(section)
-    while rest:
+    # What is given to a member and lies behind it is copied: those behind the first, mostly the only one, get little.
+    at, written, given = 0, 0, _GZIP_FIRST_BYTES
+    while at < len(section):
         decoder: _Inflater = isal_zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
-        written += _inflate(decoder, rest, output[written:])
-        rest = decoder.unused_data
+        while not decoder.eof:
+            data = section[at : at + given]
+            if not data:
+                raise _BrokenError("the data ends before the frame does")
+            piece = decoder.decompress(data, len(output) - written + 1)
+            if len(piece) > len(output) - written:
+                raise _LimitError
+            output[written : written + len(piece)] = piece
+            at, written, given = at + len(data), written + len(piece), given * 2
+        at, given = at - len(decoder.unused_data), _GZIP_NEXT_BYTES
     return written
 
 
 def _lz4(section: memoryview, output: memoryview) -> int:
-    return _inflate(lz4.frame.LZ4FrameDecompressor(), bytes(section), output) if section else 0
-
-
-def _inflate(decoder: _Inflater, data: bytes, output: memoryview) -> int:
-    """One member or frame; the decoder stops at the room that is left."""
-    piece = decoder.decompress(data, len(output) + 1)
+    if not section:
+        return 0
+    decoder = lz4.frame.LZ4FrameDecompressor()
+    piece = decoder.decompress(bytes(section), len(output) + 1)
     if len(piece) > len(output):
         raise _LimitError
     if not decoder.eof:

@@ -59,6 +59,7 @@ Int16Column = npt.NDArray[np.int16]
 UInt8Column = npt.NDArray[np.uint8]
 
 _COMPLETE, _CUT, _BAD_LENGTH, _OLD_MAGIC, _BAD_MAGIC, _BAD_CRC, _FULL = 0, 1, 2, 3, 4, 5, 6
+_LARGEST_OFFSET = (1 << 63) - 1
 _WALKED_AT_ONCE = 1 << 12
 """Batches: memory for the most that a window may hold would be as large as the window, and new for each."""
 
@@ -299,6 +300,14 @@ def _require_fields(headers: BatchHeaders, next_offset: int) -> None:
             "or more",
             base_offset,
         ),
+        _FieldCheck(
+            Reason.HEADER_INVALID,
+            "has a last offset that none can follow",
+            last_offset == _LARGEST_OFFSET,
+            last_offset,
+            "at most",
+            np.full_like(delta, _LARGEST_OFFSET - 1),
+        ),
         _FieldCheck(Reason.HEADER_INVALID, "has a negative record count", count < 0, count, "or more", none),
         _FieldCheck(
             Reason.HEADER_INVALID, "has more records than offsets", count > delta + 1, count, "at most", delta + 1
@@ -350,7 +359,7 @@ def _are_fields_good(base_offset, last_offset, record_count, attributes, allowed
     """What `_require_fields` looks for, in one pass: nearly always there is nothing."""
     for i in range(len(base_offset)):
         delta = last_offset[i] - base_offset[i]
-        if base_offset[i] < allowed_from or last_offset[i] < 0 or delta < 0:
+        if base_offset[i] < allowed_from or last_offset[i] < 0 or delta < 0 or last_offset[i] == _LARGEST_OFFSET:
             return False
         if record_count[i] < 0 or record_count[i] > delta + 1 or (attributes[i] & CODEC_MASK) > 4:
             return False

@@ -50,6 +50,8 @@ class BatchQuestion:
             for at, timestamp_ms in zip(self.where.tolist(), self.timestamps_ms.tolist(), strict=True):
                 if (found := stairs.first_at_or_after(timestamp_ms)) is not None:
                     answers.find(at, found)
+                else:  # the index says that it holds one: its header's maximum is no record's
+                    answers.errors[at] = ErrorCode.CORRUPT_MESSAGE
 
 
 def search_archive(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentObject, object_kind
-from coldlog.errors import RetriableError, UsageError
+from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.record_batch import Int64Column, read_batch_headers
 from coldlog.formats.sections import SectionReader
@@ -49,7 +49,8 @@ class BatchReader:
     def read_stairs(self, segment: Mapping[str, object], batch: FoundBatch) -> BatchStairs:
         """The stairs of a batch of the segment in that row of `segments`, counted from where the segment is.
 
-        `ArchiveError` for damage, `RetriableError` where the archive does not answer.
+        `ArchiveError` for damage and for another batch than the one that was indexed, `RetriableError` where the
+        archive does not answer.
         """
         try:
             layout = self.open_layout()
@@ -59,11 +60,32 @@ class BatchReader:
         read = read_batch_headers(
             window, position=batch.position, next_offset=0, is_last=True, max_batch_bytes=self.limits.max_batch_bytes
         )
+        _require_indexed(batch, len(window), [int(each) for each in read.headers.base_offset])
         running = RunningMaximum(counted_from_offset=batch.counted_from_offset)
         for sections in SectionReader(limits=self.limits).iter_sections(window, read.headers, batch.position):
             stairs, _ = find_stairs(sections, read.headers, running)
             return BatchStairs(stairs.timestamp_ms, stairs.offset, int(read.headers.leader_epoch[0]))
         return BatchStairs(np.empty(0, np.int64), np.empty(0, np.int64), -1)
+
+
+def _require_indexed(batch: FoundBatch, found_bytes: int, base_offsets: list[int]) -> None:
+    """A log that was cut or replaced since holds no answer, which is not to say that there is none."""
+    if found_bytes < batch.size_bytes:
+        raise ArchiveError(
+            Reason.LOG_TRUNCATED,
+            "log is shorter than when it was indexed",
+            position=batch.position + found_bytes,
+            expected=f"{batch.size_bytes} bytes from {batch.position} on",
+            found=f"{found_bytes} bytes",
+        )
+    if base_offsets != [batch.base_offset]:
+        raise ArchiveError(
+            Reason.HEADER_INVALID,
+            "batch is not the one that was indexed, the log was replaced; run the pipeline again",
+            position=batch.position,
+            expected=f"a batch with base offset {batch.base_offset}",
+            found=f"base offsets {', '.join(map(str, base_offsets))}",
+        )
 
 
 def listed_segment(row: Mapping[str, object]) -> ListedSegment:

@@ -155,6 +155,7 @@ class FoundStairs:
 class FoundBatch:
     """Where the batch with an answer lies in its log."""
 
+    base_offset: int
     position: int
     size_bytes: int
     counted_from_offset: int
@@ -234,6 +235,7 @@ class ServedIndex:
                 at = start + int(np.searchsorted(part.keys[start:stop], timestamp_ms))
                 if at < stop and (best is None or part.offsets[at] < best[0]):
                     batch = FoundBatch(
+                        base_offset=int(part.offsets[at]),
                         position=int(part.columns["position"][at]),
                         size_bytes=int(part.columns["size_bytes"][at]),
                         counted_from_offset=segment.from_offset,

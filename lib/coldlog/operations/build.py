@@ -148,14 +148,13 @@ def build_indexes(
 
 def _remove_leftovers(warehouse: Warehouse, found: BuildSurvey) -> None:
     """Rows of builds that were never published, and of builds that a later one has replaced."""
-    with ThreadPoolExecutor(len(INDEX_TABLES) + 1) as looks:  # each is a short job that mostly waits
-        removals = [
+    with ThreadPoolExecutor(len(INDEX_TABLES)) as looks:  # each is a short job that mostly waits
+        for removed in [
             looks.submit(warehouse.delete_build_after, table, found.last_build_number) for table in INDEX_TABLES
-        ]
-        if found.superseded_count:
-            removals.append(looks.submit(remove_superseded, warehouse))
-        for removed in removals:
+        ]:
             removed.result()
+    if found.superseded_count:  # behind that: both write the same tables
+        remove_superseded(warehouse)
 
 
 def _run_commits(

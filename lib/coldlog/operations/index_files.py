@@ -82,12 +82,14 @@ class _Waiting:
         self.sizes.append((str(piece["table_name"]), len(payload)))
 
     def iter_pieces(self) -> Iterator[tuple[str, bytes]]:
-        self.content.seek(0)
+        with writing_temporary_files():  # what is buffered is written first
+            self.content.seek(0)
         for table_name, size in self.sizes:
             yield table_name, self.content.read(size)
 
     def clear(self) -> None:
-        self.content.seek(0)
+        with writing_temporary_files():
+            self.content.seek(0)
         self.content.truncate()
         self.sizes.clear()
 

@@ -139,6 +139,7 @@ def _index_one(
             yield encode_rows(OFFSET_INDEX.name, segment, offset_index_rows(chunk))
         if len(chunk.stairs.offset):
             yield encode_rows(TIME_INDEX.name, segment, time_index_rows(chunk))
+        del chunk  # before the next one is there
     summary = indexer.finish()
     side_files, open_before = _settle_transactions(layout, work, side_files, aborted, summary, options)
     side_files.require_agreement(summary)
@@ -225,9 +226,9 @@ def _iter_chunks(
             )
         chunk = indexer.add_window(window, position, is_last=position + wanted == size_bytes)
         del window  # so that the next one is read into the same memory, which is in the processor's cache
+        position, needed = position + chunk.consumed_bytes, chunk.needed_bytes
         yield chunk
-        position += chunk.consumed_bytes
-        needed = chunk.needed_bytes
+        del chunk  # before the next one is there
 
 
 def _published(work: SegmentWork, summary: SegmentSummary, depth: IndexDepth) -> dict[str, object]:

@@ -117,8 +117,8 @@ class DataFileWriter:
                 self._write(pa.Table.from_batches(self._waiting), self._waiting_rows)
             with writing_temporary_files():
                 self._parquet.close()
+                size_bytes = self._content.seek(0, os.SEEK_END)  # what is buffered is written first
             name = f"part-{uuid4()}.zstd.parquet"
-            size_bytes = self._content.seek(0, os.SEEK_END)
             _put(location, s3, name, _FileContent(file=self._content, size_bytes=size_bytes))
         finally:
             self.close()

@@ -1,0 +1,66 @@
+"""A batch of which the tables promise an answer, and which is not there any more, is no "nothing that late"."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from builders.segment_builder import Batch, Record, build_batch
+from coldlog.archive.local_tiered_storage import LocalTieredStorageLayout
+from coldlog.archive.memory_store import MemoryStore
+from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.archive_search import BatchQuestion
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.questions import Answers
+from coldlog.lookups.served_index import FoundBatch
+from coldlog.model.list_offsets import ErrorCode
+
+LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
+LOG = "orders-0-AAAAAAAAAAAAAAAAAAAAAA/00000000000000000000-BBBBBBBBBBBBBBBBBBBBBA.log"
+SEGMENT = {
+    "topic": "orders",
+    "topic_id": "A" * 22,
+    "partition": 0,
+    "start_offset": 0,
+    "segment_id": "B" * 21 + "A",
+    "objects": [{"kind": "log", "name": LOG, "size_bytes": 1}],
+}
+
+
+def one_record(base_offset: int, timestamp_ms: int, header_ms: int | None = None) -> bytes:
+    record = Record(timestamp_ms=timestamp_ms)
+    return build_batch(Batch(base_offset=base_offset, records=(record,), stored_max_timestamp_ms=header_ms))
+
+
+FIRST, ASKED_OF = one_record(0, 5), one_record(1, 1000)
+
+
+@pytest.mark.parametrize(
+    ("log", "error", "offset"),
+    [
+        (FIRST + ASKED_OF, ErrorCode.NONE, 1),
+        (FIRST + ASKED_OF + one_record(2, 2000), ErrorCode.NONE, 1),
+        (FIRST + ASKED_OF[:-3], ErrorCode.CORRUPT_MESSAGE, -1),
+        (FIRST, ErrorCode.CORRUPT_MESSAGE, -1),
+        (FIRST[:-1], ErrorCode.CORRUPT_MESSAGE, -1),
+        (b"", ErrorCode.CORRUPT_MESSAGE, -1),
+        (FIRST + one_record(7, 2000), ErrorCode.CORRUPT_MESSAGE, -1),
+        (FIRST + one_record(1, 10, header_ms=1000), ErrorCode.CORRUPT_MESSAGE, -1),
+    ],
+    ids=[
+        "as it was",
+        "grown",
+        "cut in the batch",
+        "cut before it",
+        "cut before that",
+        "empty",
+        "another batch",
+        "a maximum that no record has",
+    ],
+)
+def test_what_lies_where_a_batch_was_indexed(log: bytes, error: ErrorCode, offset: int) -> None:
+    reader = BatchReader(open_layout=lambda: LocalTieredStorageLayout(store=MemoryStore({LOG: log})), limits=LIMITS)
+    batch = FoundBatch(base_offset=1, position=len(FIRST), size_bytes=len(ASKED_OF), counted_from_offset=0)
+    answers = Answers.nothing(1)
+    BatchQuestion(SEGMENT, batch, np.array([0]), np.array([1000])).answer(reader, answers)
+    assert (answers.errors[0], answers.offsets[0]) == (error, offset)
