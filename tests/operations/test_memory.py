@@ -68,7 +68,7 @@ class Log:
     def needed_bytes(self, batch_bytes: int) -> int:
         """What README promises of a task."""
         windows = 2 * max(WINDOW_BYTES, batch_bytes)
-        rows = 100 * self.record_count * max(1, WINDOW_BYTES // batch_bytes)
+        rows = 150 * self.record_count * max(1, WINDOW_BYTES // batch_bytes)
         if self.codec is Codec.NONE:
             return windows + rows
         buffer = max(2 * MIB, min(self.max_bytes, 4 * (self.value_bytes + 100) * self.record_count))
@@ -78,6 +78,7 @@ class Log:
 
 
 SMALL_BATCHES = {"record_count": 64, "value_bytes": 900, "size_bytes": GIB, "max_bytes": 128 * MIB}
+TINY_RECORDS = {"record_count": 8_000, "value_bytes": 0, "size_bytes": 128 * MIB, "max_bytes": 128 * MIB}
 LARGE_BATCHES = {"record_count": 40, "value_bytes": MIB, "size_bytes": 120 * MIB, "max_bytes": 64 * MIB}
 
 
@@ -86,9 +87,10 @@ LARGE_BATCHES = {"record_count": 40, "value_bytes": MIB, "size_bytes": 120 * MIB
     [
         Log(codec=Codec.NONE, **SMALL_BATCHES),
         Log(codec=Codec.ZSTD, **SMALL_BATCHES),
+        Log(codec=Codec.NONE, **TINY_RECORDS),
         Log(codec=Codec.LZ4, **LARGE_BATCHES),
     ],
-    ids=["gibibyte-none", "gibibyte-zstd", "large-batches-lz4"],
+    ids=["gibibyte-none", "gibibyte-zstd", "tiny-records-none", "large-batches-lz4"],
 )
 def test_task_takes_the_memory_of_a_window_whatever_the_segment(spark: SparkSession, tmp_path: Path, log: Log) -> None:
     records = [Record(timestamp_ms=1_000 + at, value=os.urandom(log.value_bytes)) for at in range(log.record_count)]
