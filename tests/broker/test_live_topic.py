@@ -184,7 +184,7 @@ def test_broker_that_stands_still_is_given_up_in_time(broker: TieredBroker, spar
     os.kill(broker.process.pid, signal.SIGSTOP)
     try:
         start = time.monotonic()
-        with pytest.raises(RetriableError, match=r"did not answer for topic __remote_log_metadata within 2,000 ms"):
+        with pytest.raises(RetriableError, match=r"did not answer for .* within 2,000 ms"):
             source.read(spark, {})
         assert time.monotonic() - start < 30
     finally:
