@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from coldlog.archive.layout import ArchiveLayout, SegmentFileKind
-from coldlog.errors import ArchiveError, Reason
+from coldlog.errors import ArchiveError
 from coldlog.fetch.slices import LogSlice
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.record_batch import BatchHeaders, read_batch_headers
@@ -25,6 +25,7 @@ from coldlog.formats.record_columns import (
     read_record_columns,
 )
 from coldlog.formats.sections import SectionReader
+from coldlog.index.changed_logs import replaced_batch, shorter_log
 from coldlog.model.fetch import (
     FetchAnswer,
     FetchedRecord,
@@ -91,12 +92,10 @@ def _read_headers(window: memoryview, limits: DecodeLimits, log_slice: LogSlice)
     if len(window) < log_slice.size_bytes:
         ends = batches.position + batches.size_bytes - log_slice.position
         cut = int(np.searchsorted(ends, len(window), side="right"))
-        raise ArchiveError(
-            Reason.LOG_TRUNCATED,
-            "log is shorter than when it was indexed",
-            position=int(batches.position[cut]),
-            expected=f"{log_slice.size_bytes} bytes from byte {log_slice.position} on",
-            found=f"{len(window)} bytes",
+        raise shorter_log(
+            int(batches.position[cut]),
+            f"{log_slice.size_bytes} bytes from byte {log_slice.position} on",
+            f"{len(window)} bytes",
         )
     headers = read_batch_headers(
         window,
@@ -112,12 +111,10 @@ def _read_headers(window: memoryview, limits: DecodeLimits, log_slice: LogSlice)
     is_other = (indexed != found).any(axis=0)
     if len(headers) != len(batches) or is_other.any():
         at = int(np.argmax(is_other)) if is_other.any() else min(len(headers), len(batches)) - 1
-        raise ArchiveError(
-            Reason.HEADER_INVALID,
-            "batch is not the one that was indexed, the log was replaced; run the pipeline again",
-            position=int(batches.position[at]),
-            expected=f"offsets {int(batches.base_offset[at])} to {int(batches.last_offset[at])}",
-            found=f"offsets {int(headers.base_offset[at])} to {int(headers.last_offset[at])}",
+        raise replaced_batch(
+            int(batches.position[at]),
+            f"offsets {int(batches.base_offset[at])} to {int(batches.last_offset[at])}",
+            f"offsets {int(headers.base_offset[at])} to {int(headers.last_offset[at])}",
         )
     return headers
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentObject, object_kind
-from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
+from coldlog.errors import RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.record_batch import Int64Column, read_batch_headers
 from coldlog.formats.sections import SectionReader
+from coldlog.index.changed_logs import replaced_batch, shorter_log
 from coldlog.index.stairs import RunningMaximum, find_stairs
 from coldlog.lookups.local_tier import FoundOffset
 from coldlog.lookups.served_index import FoundBatch
@@ -71,20 +72,16 @@ class BatchReader:
 def _require_indexed(batch: FoundBatch, found_bytes: int, base_offsets: list[int]) -> None:
     """A log that was cut or replaced since holds no answer, which is not to say that there is none."""
     if found_bytes < batch.size_bytes:
-        raise ArchiveError(
-            Reason.LOG_TRUNCATED,
-            "log is shorter than when it was indexed",
-            position=batch.position + found_bytes,
-            expected=f"{batch.size_bytes} bytes from {batch.position} on",
-            found=f"{found_bytes} bytes",
+        raise shorter_log(
+            batch.position + found_bytes,
+            f"{batch.size_bytes} bytes from byte {batch.position} on",
+            f"{found_bytes} bytes",
         )
     if base_offsets != [batch.base_offset]:
-        raise ArchiveError(
-            Reason.HEADER_INVALID,
-            "batch is not the one that was indexed, the log was replaced; run the pipeline again",
-            position=batch.position,
-            expected=f"a batch with base offset {batch.base_offset}",
-            found=f"base offsets {', '.join(map(str, base_offsets))}",
+        raise replaced_batch(
+            batch.position,
+            f"a batch with base offset {batch.base_offset}",
+            f"base offsets {', '.join(map(str, base_offsets))}",
         )
 
 

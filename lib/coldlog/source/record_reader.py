@@ -15,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from coldlog.archive.layout import ArchiveLayout, SegmentFileKind
-from coldlog.errors import ArchiveError, Reason
+from coldlog.errors import ArchiveError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.record_batch import BatchHeaders, read_batch_headers
 from coldlog.formats.record_columns import RecordBounds, read_record_columns
 from coldlog.formats.sections import SectionReader
+from coldlog.index.changed_logs import shorter_log
 from coldlog.source.arrow_rows import RowBuilder, wanted_fields
 from coldlog.source.read_tasks import ReadTask, SegmentPiece
 
@@ -79,13 +80,7 @@ class RecordReader:
                 self.count_bytes(max(0, position + len(window) - known))
                 known = max(known, position + len(window))
                 if len(window) < wanted:
-                    raise ArchiveError(
-                        Reason.LOG_TRUNCATED,
-                        "log is shorter than when it was indexed",
-                        position=position,
-                        expected=f"{wanted} bytes from here on",
-                        found=f"{len(window)} bytes",
-                    )
+                    raise shorter_log(position, f"{wanted} bytes from here on", f"{len(window)} bytes")
                 read = read_batch_headers(
                     window,
                     position=position,
