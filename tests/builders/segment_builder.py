@@ -153,13 +153,15 @@ class Segment:
     """One segment: its batches, and what its metadata says beyond them.
 
     `segment_id` "" takes an id made from the batches; `modified_ms` is the file's time, which Kafka's metadata gives as
-    the maximum where every timestamp is negative; the last two override what the batches say.
+    the maximum where every timestamp is negative. `batches_per_append` is 1 for a leader; a follower appends what it
+    fetched at once, and before Kafka 3.9.1 writes one index entry for it. The last two override what the batches say.
     """
 
     batches: tuple[Batch, ...]
     segment_id: str = ""
     modified_ms: int = 1_700_000_000_000
     index_interval_bytes: int = 4096
+    batches_per_append: int = 1
     stored_start_offset: int | None = None
     stored_end_offset: int | None = None
 

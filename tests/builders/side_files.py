@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from crc32c import crc32c
 
@@ -97,14 +98,17 @@ def build_indexes(segment: Segment, batch_sizes: Sequence[int]) -> tuple[bytes, 
     offset_entries: list[bytes] = []
     time_entries: list[tuple[int, int]] = []
     largest, largest_at, since_entry, position = NO_TIMESTAMP_MS, 0, 0, 0
-    for batch, size_bytes in zip(segment.batches, batch_sizes, strict=True):
-        last = batch.last_offset - segment.start_offset
-        if batch.max_timestamp_ms > largest:
-            largest, largest_at = batch.max_timestamp_ms, last
+    sized = zip(segment.batches, batch_sizes, strict=True)
+    while appended := list(islice(sized, segment.batches_per_append)):
+        for batch, _ in appended:
+            if batch.max_timestamp_ms > largest:
+                largest, largest_at = batch.max_timestamp_ms, batch.last_offset - segment.start_offset
         if since_entry > segment.index_interval_bytes:
+            last = appended[-1][0].last_offset - segment.start_offset
             offset_entries.append(struct.pack(">ii", last, position))
             _append_if_risen(time_entries, largest, largest_at)
             since_entry = 0
+        size_bytes = sum(size for _, size in appended)
         since_entry += size_bytes
         position += size_bytes
     _append_if_risen(time_entries, largest, largest_at)

@@ -57,6 +57,7 @@ def partitions(draw: st.DrawFn, *, max_segments: int = 4, max_batches: int = 5, 
                 stored_start_offset=draw(st.sampled_from((batches[0].base_offset, start_offset))),
                 modified_ms=draw(st.sampled_from((EPOCH_MS + 3, EPOCH_MS + 10_000, 5))),
                 index_interval_bytes=draw(st.sampled_from((0, 256, 4096))),
+                batches_per_append=draw(st.sampled_from((1, 1, 2, 3))),
             )
         )
     return [*starmap(_ends_before, pairwise(segments)), segments[-1]]

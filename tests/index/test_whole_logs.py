@@ -16,11 +16,11 @@ from builders.segment_builder import Segment, build_segment
 from builders.strategies import partitions
 from coldlog.formats.limits import DecodeLimits
 from coldlog.formats.record_batch import CODEC_NAMES
-from coldlog.formats.sections import SectionReader
-from coldlog.index.segment_index import IndexChunk, SegmentIndexer
+from coldlog.index.segment_index import IndexChunk
 from coldlog.index.segment_summary import SegmentSummary
 from coldlog.model.states import IndexDepth
 from kafka_sample import KAFKA_SAMPLE, TIERED_STORAGE, true_segments
+from walked_logs import walk_log
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
 
@@ -33,22 +33,17 @@ def walk(
     depth: IndexDepth = IndexDepth.RECORD,
     window_bytes: int = 1 << 22,
 ) -> tuple[list[IndexChunk], SegmentSummary]:
-    """Feeds the log window by window, as a build does."""
-    indexer = SegmentIndexer(
+    """All chunks of a log, and its summary."""
+    chunks: list[IndexChunk] = []
+    summary = walk_log(
+        log,
         start_offset=start_offset,
+        counted_from=counted_from,
         depth=depth,
-        counted_from_offset=start_offset if counted_from is None else counted_from,
-        sections=SectionReader(limits=LIMITS),
+        window_bytes=window_bytes,
+        add=chunks.append,
     )
-    chunks, position, needed = [], 0, 0
-    while position < len(log):
-        window = log[position : position + max(window_bytes, needed)]
-        chunk = indexer.add_window(memoryview(window), position, is_last=position + len(window) == len(log))
-        chunks.append(chunk)
-        assert chunk.consumed_bytes or chunk.needed_bytes > len(window), "no progress"
-        position += chunk.consumed_bytes
-        needed = chunk.needed_bytes
-    return chunks, indexer.finish()
+    return chunks, summary
 
 
 def _batches(chunks: list[IndexChunk]) -> Iterator[dict[str, object]]:

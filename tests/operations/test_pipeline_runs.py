@@ -233,6 +233,12 @@ def test_each_damage_is_quarantined_by_itself_and_repaired_segments_are_taken_in
     run_pipeline(spark, archive, tmp_path / "warehouse")
     assert _versions(warehouse) == before, "what is known to be bad is not tried again"
 
+    quarantine = warehouse.identifier(QUARANTINE)
+    spark.sql(f"UPDATE {quarantine} SET expected = 'last offset 9 at byte 152' WHERE topic = 'foreign-index'")
+    run_pipeline(spark, archive, tmp_path / "warehouse")
+    tried = {row["topic"]: row["attempt_count"] for row in warehouse.read(QUARANTINE).collect()}
+    assert {name for name, count in tried.items() if count > 1} == {"foreign-index"}, "an older rule refused it"
+
     shutil.rmtree(archive)
     shutil.copytree(whole, archive, copy_function=shutil.copy)
     run_pipeline(spark, archive, tmp_path / "warehouse")

@@ -11,13 +11,12 @@ from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.sections import SectionReader
-from coldlog.index.segment_index import SegmentIndexer
 from coldlog.index.segment_summary import SegmentSummary
 from coldlog.model.states import IndexDepth
 from coldlog.operations.aborted_in_archive import TxnSegment, collect_aborted_transactions
 from coldlog.operations.side_files import SideFiles, read_side_files
 from kafka_sample import TIERED_STORAGE, true_segments
+from walked_logs import walk_log
 
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
 
@@ -46,15 +45,11 @@ def listed(stem: Path) -> tuple[ArchiveLayout, ListedSegment]:
 def read_and_walk(stem: Path) -> tuple[SideFiles, SegmentSummary]:
     layout, segment = listed(stem)
     files = read_side_files(layout, segment)
-    indexer = SegmentIndexer(
-        start_offset=segment.start_offset,
-        depth=IndexDepth.BATCH,
-        counted_from_offset=segment.start_offset,
-        sections=SectionReader(limits=LIMITS),
-    )
     log = layout.read_log_range(segment, 0, layout.log_size_bytes(segment))
-    files.offset_index_check.add(indexer.add_window(log, 0, is_last=True))
-    return files, indexer.finish()
+    summary = walk_log(
+        bytes(log), start_offset=segment.start_offset, depth=IndexDepth.BATCH, add=files.offset_index_check.add
+    )
+    return files, summary
 
 
 def read_and_agree(stem: Path) -> None:

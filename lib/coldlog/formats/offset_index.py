@@ -1,12 +1,16 @@
-"""offset_index: at which file position does the batch with a given offset begin, roughly?
+"""Read and write a segment's offset index: where to begin reading the log for an offset.
 
 Entry, 8 bytes, big endian (org.apache.kafka.storage.internals.log.OffsetIndex):
 
-    int32 relative_offset   last offset of a batch, minus the segment's base offset
-    int32 position          where that batch begins in the .log file
+    int32 relative_offset   last offset of what was appended at once, minus the segment's base offset
+    int32 position          where that begins in the .log file
 
-Sparse: one entry after every `index.interval.bytes` of log. An empty file is an index without entries. Entries ascend
-strictly, in the offset (Kafka refuses to append anything else) and in the position (one batch, one position).
+A leader appends one batch at once. A follower appends a fetched set of batches; before Kafka 3.9.1, and in 4.0.0, its
+entry names the last offset of the set and the position of the set's first batch (KAFKA-806). Later followers write
+entries as a leader does. A lookup is right for both: it takes the last entry at or below an offset and reads on.
+
+Sparse: one entry after every `index.interval.bytes` of log. An empty file is an index without entries. Offsets and
+positions ascend strictly (Kafka refuses to append anything else).
 
 Zero entries at the end are the preallocated tail of a segment that was not closed: they are left out and counted as
 `padding_bytes`. Kafka never writes the entry (0, 0): the batch at position 0 gets none.

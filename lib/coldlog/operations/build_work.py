@@ -56,19 +56,20 @@ def find_pending_work(
     decryption_key_ids: frozenset[str],
     is_mirror: bool,
 ) -> list[SegmentWork]:
-    """Segments to index, counted from the log start offset where their names say that it lies inside them: those that
-    wait, and of those in quarantine all or what one of these keys may unlock."""
-    tries_quarantined = retry_quarantined or decryption_key_ids
-    if not (found.pending_count or (tries_quarantined and found.quarantined_count)):
-        return []
+    """Segments to index: those that wait, and of those in quarantine all, or those whose reason may be void. Each is
+    counted from the log start offset where that lies inside the segment by its name."""
     is_wanted = F.col("index_status") == IndexStatus.PENDING.value
     is_quarantined = F.col("index_status") == IndexStatus.QUARANTINED.value
-    segments = warehouse.read(SEGMENTS)
+    segments, retried = warehouse.read(SEGMENTS), None
     if retry_quarantined:
         is_wanted = is_wanted | is_quarantined
-    elif decryption_key_ids:
-        segments = segments.join(_unlocked(warehouse, decryption_key_ids), list(SEGMENTS.key), "left")
-        is_wanted = is_wanted | (is_quarantined & F.col("is_unlocked").isNotNull())
+    elif found.quarantined_count:
+        retried = _find_void_reasons(warehouse, decryption_key_ids)
+    if not (found.pending_count or retried is not None or (retry_quarantined and found.quarantined_count)):
+        return []
+    if retried is not None:
+        segments = segments.join(F.broadcast(retried), list(SEGMENTS.key), "left")
+        is_wanted = is_wanted | (is_quarantined & F.col("is_retried").isNotNull())
     segments = segments.withColumn("is_last", _is_last() if is_mirror else F.lit(False))
     in_order = Window.partitionBy("topic", "partition", "topic_id").orderBy("start_offset", "segment_id")
     next_start = F.lead("start_offset").over(in_order)
@@ -81,11 +82,19 @@ def find_pending_work(
     return _work_of(counted.where(is_wanted))
 
 
-def _unlocked(warehouse: Warehouse, key_ids: frozenset[str]) -> DataFrame:
-    """Segments in quarantine for the lack of a key that is there now; `expected` is its id."""
+def _find_void_reasons(warehouse: Warehouse, key_ids: frozenset[str]) -> DataFrame | None:
+    """Find segments in quarantine that may be readable now; None if there are none.
+
+    They lacked a key that is there now (`expected` is its id), or an older rule refused them. The words in `expected`
+    tell the older rule: it refused offset indexes that followers wrote.
+    """
     lacked_a_key = F.col("reason") == Reason.DECRYPTION_KEY_MISSING.value
-    locked = warehouse.read(QUARANTINE).where(lacked_a_key & F.col("expected").isin(sorted(key_ids)))
-    return locked.select(*SEGMENTS.key, F.lit(True).alias("is_unlocked"))
+    is_unlocked = lacked_a_key & F.col("expected").isin(sorted(key_ids))
+    is_of_older_rule = (F.col("reason") == Reason.OFFSET_INDEX_INVALID.value) & F.col("expected").rlike(
+        "^last offset -?[0-9]+ at byte [0-9]+$"
+    )
+    void = warehouse.read(QUARANTINE).where(is_unlocked | is_of_older_rule)
+    return void.select(*SEGMENTS.key, F.lit(True).alias("is_retried")) if void.head(1) else None
 
 
 def find_recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: bool) -> list[SegmentWork]:
