@@ -201,10 +201,31 @@ def test_offset_index_that_names_no_batch_is_not_believed(tmp_path: Path) -> Non
             assert _tier(tmp_path).find_offset(TOPIC, 0, 15, from_offset) == expected
 
 
-def test_log_reads_are_few_where_indexes_lead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("window_bytes", [300, 4 << 20])
+def test_index_of_a_follower_leads_to_the_first_record(tmp_path: Path, window_bytes: int) -> None:
+    """An entry names the end of a fetched set and begins at its first batch."""
+    times = (30, 10, 70, 20, 50, 90, 40, 90, 60, 80, 120, 110)
+    batches = [_batch(3 * at, ms, ms + 5, ms - 5) for at, ms in enumerate(times * 2)]
+    segments = [
+        Segment(batches=tuple(batches[at : at + 12]), index_interval_bytes=0, batches_per_append=4) for at in (0, 12)
+    ]
+    write_partition(tmp_path, TOPIC, 0, segments)
+    tier = _tier(tmp_path, window_bytes)
+    for timestamp_ms in range(0, 130, 5):
+        for from_offset in range(74):
+            expected = _expected_offset(segments, timestamp_ms, from_offset)
+            assert tier.find_offset(TOPIC, 0, timestamp_ms, from_offset) == expected
+    assert tier.find_max_timestamp(TOPIC, 0) == _expected_largest(segments)
+
+
+@pytest.mark.parametrize("batches_per_append", [1, 50], ids=["leader", "follower"])
+def test_log_reads_are_few_where_indexes_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches_per_append: int
+) -> None:
     batches = [_batch(2 * at, 1_000 + at, 1_000 + at) for at in range(20_000)]
     segments = [
-        Segment(batches=tuple(batches[at : at + 5_000]), index_interval_bytes=4096) for at in range(0, 20_000, 5_000)
+        Segment(batches=tuple(batches[at : at + 5_000]), batches_per_append=batches_per_append)
+        for at in range(0, 20_000, 5_000)
     ]
     write_partition(tmp_path, TOPIC, 0, segments)
     read: list[int] = []

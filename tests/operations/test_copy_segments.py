@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from builders.broker_directory import write_broker_directory
 from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_offset_checkpoint, write_partition
 from builders.mirror_writer import golden_topics
-from builders.segment_builder import Batch, Record, Segment, abort_marker, build_batch
+from builders.segment_builder import Batch, Record, Segment, abort_marker, build_batch, build_segment
 from builders.side_files import build_leader_epoch_checkpoint
 from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
 from coldlog.archive.log_windows import LogFile, LogWindow, iter_log_windows
@@ -319,6 +319,35 @@ def test_log_that_was_cut_behind_its_last_index_entry_is_held_back(tier: Tier) -
     log.write_bytes(whole)
     assert only(tier.copy()).copied_count == 2
     tier.require_sound()
+
+
+def fetched(first: int) -> Segment:
+    """Ten batches of one record as a follower appends them, five at once."""
+    batches = tuple(Batch(base_offset=first + at, records=(Record(timestamp_ms=1_000 + at),)) for at in range(10))
+    return Segment(batches=batches, index_interval_bytes=0, batches_per_append=5)
+
+
+@pytest.mark.parametrize("allows_gaps", [False, True])
+@pytest.mark.parametrize("lost_count", [1, 4, 5])
+def test_log_of_a_follower_that_was_cut_in_an_indexed_set_is_held_back(
+    tmp_path: Path, lost_count: int, allows_gaps: bool
+) -> None:
+    """The index entry names the end of the set, the position of which is still there."""
+    tier = Tier(root=tmp_path)
+    folder = write_partition(tier.logs, "orders", 0, [fetched(0), fetched(10)])
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 20})
+    log = folder / f"{0:020d}.log"
+    whole = log.read_bytes()
+    log.write_bytes(build_segment(fetched(0).batches[:-lost_count]))
+    cut = only(tier.copy(allows_gaps=allows_gaps))
+    assert (cut.outcome, cut.copied_count) == (CopyOutcome.HELD_BACK, 0)
+    assert "the log was cut, or its mirror is not done" in cut.why
+    log.write_bytes(whole)
+    assert only(tier.copy(allows_gaps=allows_gaps)).copied_count == 1
+    ((partition, (copied,)),) = tier.segments().items()
+    for suffix in (".log", ".index", ".timeindex"):
+        archived = tier.archive / ROOT_DIRECTORY / f"{stem_of(partition, copied)}{suffix}"
+        assert archived.read_bytes() == (folder / f"{0:020d}{suffix}").read_bytes() != b""
 
 
 def test_gaps_of_a_log_that_once_was_compacted_are_copied_by_whoever_says_so(tmp_path: Path) -> None:

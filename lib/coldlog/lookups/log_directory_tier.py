@@ -15,8 +15,10 @@ Reads the directory that a broker writes to, or a copy of one, without asking th
   the newest producer snapshot at or below it, and the batches from there on. A snapshot that is damaged, as one is
   that is just being written, is passed over for an older one, as Kafka does.
 - A segment that is complete is passed over where the last entry of its time index is lower than the timestamp, as in
-  Kafka; without such an index, or with one that was never closed, it is read. Where a search begins in a segment an
-  index says, if a batch begins there that ends at the index's offset; else it begins at the segment's first batch.
+  Kafka; without such an index, or with one that was never closed, it is read. The offset index says where a search
+  begins in a segment: at the position of the last entry whose offset is not above the one searched for. The entry is
+  used only if a batch begins there that ends at the entry's offset or below it (that of a follower may name the end of
+  a fetched set, see formats.offset_index); otherwise the search begins at the segment's first batch.
   Records are decoded of batches that may hold the answer. Control records and aborted ones count.
 - The largest timestamp is that of all segments that are there, as in Kafka: records below the log start count too.
 
@@ -268,14 +270,14 @@ class LogDirectoryTier:
                 first = next(windows, None)
             except ArchiveError:
                 first = None
-            if first is not None and int(first.headers.last_offset[0]) == place[1]:
+            if first is not None and int(first.headers.last_offset[0]) <= place[1]:
                 yield first
                 yield from windows
                 return
         yield from self._read_windows(segment, 0)
 
     def _find_position(self, segment: LocalSegment, offset: int) -> tuple[int, int] | None:
-        """Where, as the offset index says, a batch begins that is not behind `offset`, and its last offset."""
+        """Position and offset of the last entry of the offset index that is not above `offset`."""
         if offset <= segment.base_offset:
             return None
         index = find_offset_index(self._store, segment)

@@ -5,9 +5,10 @@ holds (`index_checks` has the rules), and none may lie behind the log's end; the
 behind the log's end, and must know the log's last batch, if it knows its producer, by its last offset; the leader epoch
 checkpoint must know the log's epochs. Such a disagreement means that one of the files is of another segment or was cut,
 or that an offset in the log is wrong. A log that was cut between two batches shows by nothing else in the archive, and
-where none of these files reaches into its last batch (an index has an entry every few kilobytes) not at all; the time
-index nearly always does, for its last entry names the last batch that raised the largest timestamp. A time index or
-checkpoint that was emptied is refused; an empty offset index is what a short segment has.
+where none of these files reaches into its last batch (an index has an entry every few kilobytes; that of a follower,
+for each set that it fetched) not at all; the time index nearly always does, for its last entry names the last batch
+that raised the largest timestamp. A time index or checkpoint that was emptied is refused; an empty offset index is
+what a short segment has.
 
 A mirror's files are copied one by one, and any but the log may be missing; what is missing is not held against the log.
 Indexes of the last segment of a mirror are not read: the log may have been copied before or after them. The checkpoint

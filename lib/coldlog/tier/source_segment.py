@@ -100,7 +100,7 @@ class SegmentReader:
         epochs = self._segment_epochs(segment, segment.end_offset)
         facts = self._verify_log(segment, segment.end_offset)
         files = {SegmentFileKind.LOG: self._log_content(segment), **dict(self._iter_small_files(segment))}
-        _require_indexed_batches(segment, files[SegmentFileKind.OFFSET_INDEX])
+        _require_indexed_batches(segment, files[SegmentFileKind.OFFSET_INDEX], facts.next_offset)
         if not self.allows_gaps:
             _require_last_records(segment, facts.next_offset)
         return SourceSegment(
@@ -200,12 +200,17 @@ def _require_files(segment: LocalSegment) -> None:
         raise NotCopiableError(f"{segment.log.name} is empty; there is nothing to copy")
 
 
-def _require_indexed_batches(segment: LocalSegment, index: Content) -> None:
+def _require_indexed_batches(segment: LocalSegment, index: Content, next_offset: int) -> None:
+    """The last entry names the end of a batch in the log; in a follower's index, maybe one after the batch at its
+    position (see formats.offset_index)."""
     entries = read_offset_index(memoryview(b"".join(index.iter_pieces())), base_offset=segment.base_offset)
-    if entries.entry_count and int(entries.positions[-1]) >= segment.log.size_bytes:
+    if not entries.entry_count:
+        return
+    offset, position = int(entries.offsets[-1]), int(entries.positions[-1])
+    if offset >= next_offset or position >= segment.log.size_bytes:
         raise NotCopiableError(
-            f"{segment.log.name} ends at {segment.log.size_bytes} bytes, its index names a batch at "
-            f"{int(entries.positions[-1])}: the log was cut, or its mirror is not done; mirror it whole"
+            f"{segment.log.name} ends at {segment.log.size_bytes} bytes with offset {next_offset - 1}, its index names "
+            f"offset {offset} from byte {position} on: the log was cut, or its mirror is not done; mirror it whole"
         )
 
 
