@@ -24,7 +24,13 @@ INDEX_BYTES = 1_200
 
 
 def write_partition(
-    directory: Path, topic: str, partition: int, segments: Sequence[Segment], *, first: int = 0
+    directory: Path,
+    topic: str,
+    partition: int,
+    segments: Sequence[Segment],
+    *,
+    first: int = 0,
+    topic_id: str = "AAAAAAAAAAAAAAAAAAAAAA",
 ) -> Path:
     """Writes the segments from number `first` on, which come in offset order; the last is the active one. Returns the
     partition's directory."""
@@ -47,7 +53,7 @@ def write_partition(
         if aborted:
             (folder / f"{stem}.txnindex").write_bytes(build_txn_index(aborted))
     (folder / "leader-epoch-checkpoint").write_bytes(build_leader_epoch_checkpoint(lineage))
-    (folder / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA\n")
+    (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
     return folder
 
 
