@@ -9,10 +9,10 @@ ARGUMENTS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-broker test-cluster test-airflow lint types format bench constraints clean distclean
+.PHONY: help setup test test-broker golden-clusters test-cluster test-airflow lint types format bench constraints clean distclean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install packages and jars where they are missing
 	@$(or $(SETUP_PYTHON),$(error Python 3.11 or newer is needed and none was found; set PYTHON or PATH)) environment.py development
@@ -20,8 +20,18 @@ setup: ## install packages and jars where they are missing
 test: setup ## run every test that needs no server of its own (ARGUMENTS="-k name" narrows)
 	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGUMENTS)
 
-test-broker: setup ## run the tests that start a Kafka broker of their own
+# The version of Kafka that test-broker starts; without it the newest (tests/broker/tiered_broker.py).
+KAFKA ?=
+# Versions whose golden archives golden-clusters makes anew.
+VERSIONS ?= 3.6.2 3.7.2 3.8.1 3.9.0 4.0.0 4.2.1 4.3.1
+
+test-broker: export KAFKA := $(KAFKA)
+test-broker: setup ## run the tests that start a Kafka broker of their own (KAFKA=3.9.0 chooses its version)
 	$(PYTHON) -m pytest tests/broker $(ARGUMENTS)
+
+golden-clusters: export PYTHONPATH := lib:tests:.
+golden-clusters: setup ## make the archives of tests/golden/clusters anew, by real clusters (VERSIONS="3.9.0 4.3.1")
+	$(PYTHON) -m broker.cluster_archive tests/golden/clusters $(VERSIONS)
 
 test-cluster: setup ## run the tests that start a Spark cluster and an S3 server of their own
 	@$(SETUP_PYTHON) environment.py cluster

@@ -18,14 +18,15 @@ import pytest
 from environment import MAVEN_COPY, REPOSITORY
 
 
-def resolve_jars(pom: Path, name: str) -> Path:
-    """The directory build/`name`, filled where it does not hold the jars of the pom."""
+def resolve_jars(pom: Path, name: str, **properties: str) -> Path:
+    """The directory build/`name`, with the jars of the pom under these properties (`_` stands for `.`)."""
     jars = REPOSITORY / "build" / name
-    stamp, wanted = jars / "stamp", hashlib.sha256(pom.read_bytes()).hexdigest()
+    given = [f"-D{key.replace('_', '.')}={value}" for key, value in properties.items()]
+    stamp, wanted = jars / "stamp", hashlib.sha256(pom.read_bytes() + "".join(given).encode()).hexdigest()
     with _only_one_maven():
         if not stamp.is_file() or stamp.read_text() != wanted:
             shutil.rmtree(jars, ignore_errors=True)
-            options = ["--quiet", "--batch-mode", "-Dstyle.color=never", "--file", str(pom)]
+            options = ["--quiet", "--batch-mode", "-Dstyle.color=never", "--file", str(pom), *given]
             run_tool([find_tool("mvn"), *options, MAVEN_COPY, f"-DoutputDirectory={jars}"])
             stamp.write_text(wanted)
     return jars

@@ -1,13 +1,15 @@
-"""tiered_broker: how does a test get a real broker with tiered storage?
+"""Start a real Kafka broker with tiered storage for tests.
 
-One Kafka 4.2.1 in KRaft mode, broker and controller in one JVM on the loopback, its remote tier a directory
-(LocalTieredStorage). Retention, tiering and deletion look for work every half second. A broker that does not come up,
-or ends, fails the test with the end of its log.
+One Kafka in KRaft mode, broker and controller in one JVM on the loopback, its remote tier a directory
+(LocalTieredStorage). Its version is that of the environment variable KAFKA, by default the newest with test jars.
+Retention, tiering and deletion look for work every half second. A broker that does not come up, or ends, fails the
+test with the end of its log.
 """
 
 from __future__ import annotations
 
 import base64
+import os
 import socket
 import subprocess
 import time
@@ -21,9 +23,35 @@ import pytest
 
 from kafka_jars import find_tool, resolve_jars, run_tool
 
+NEWEST = "4.3.1"
+"""The newest version of Kafka whose test jars are published."""
+KAFKA_VERSION = os.environ.get("KAFKA") or NEWEST
 _START_S, _SETTLE_S, _STOP_S, _TICK_S = 120, 120, 30, 0.25
 _FORMAT, _BROKER, _OFFSETS = "kafka.tools.StorageTool", "kafka.Kafka", "org.apache.kafka.tools.GetOffsetShell"
 USER, PASSWORD = "reader", "tell-nobody"
+TIERED_STORAGE = """\
+log.message.timestamp.after.max.ms=9223372036854775807
+# Internal: by default the first retention run waits half a minute.
+log.initial.task.delay.ms=500
+log.retention.check.interval.ms=500
+log.segment.delete.delay.ms=100
+log.retention.ms=-1
+remote.log.storage.system.enable=true
+remote.log.storage.manager.class.name=org.apache.kafka.server.log.remote.storage.LocalTieredStorage
+remote.log.storage.manager.impl.prefix=rsm.config.
+rsm.config.dir={tier}
+rsm.config.delete.on.close=false
+remote.log.metadata.manager.class.name=org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager
+remote.log.metadata.manager.listener.name=PLAINTEXT
+remote.log.metadata.manager.impl.prefix=rlmm.config.
+rlmm.config.remote.log.metadata.topic.replication.factor={replicas}
+rlmm.config.remote.log.metadata.topic.num.partitions=3
+rlmm.config.remote.log.metadata.initialization.retry.interval.ms=500
+remote.log.manager.task.interval.ms=500
+remote.log.manager.task.retry.backoff.ms=500
+remote.log.manager.task.retry.backoff.max.ms=1000
+"""
+"""Settings of every broker here, by `tier` and `replicas`."""
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -51,26 +79,6 @@ offsets.topic.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
-log.message.timestamp.after.max.ms=9223372036854775807
-# Internal: by default the first retention run waits half a minute.
-log.initial.task.delay.ms=500
-log.retention.check.interval.ms=500
-log.segment.delete.delay.ms=100
-log.retention.ms=-1
-remote.log.storage.system.enable=true
-remote.log.storage.manager.class.name=org.apache.kafka.server.log.remote.storage.LocalTieredStorage
-remote.log.storage.manager.impl.prefix=rsm.config.
-rsm.config.dir={directory}/tier
-rsm.config.delete.on.close=false
-remote.log.metadata.manager.class.name=org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager
-remote.log.metadata.manager.listener.name=PLAINTEXT
-remote.log.metadata.manager.impl.prefix=rlmm.config.
-rlmm.config.remote.log.metadata.topic.replication.factor=1
-rlmm.config.remote.log.metadata.topic.num.partitions=3
-rlmm.config.remote.log.metadata.initialization.retry.interval.ms=500
-remote.log.manager.task.interval.ms=500
-remote.log.manager.task.retry.backoff.ms=500
-remote.log.manager.task.retry.backoff.max.ms=1000
 """
 
 
@@ -137,8 +145,8 @@ class TieredBroker:
 
     def restart(self) -> None:
         """Stops it as an operator does, and starts it on the same directories; returns when it listens."""
-        _stop(self.process)
-        self.process = _start(self.jars, self.directory)
+        stop_process(self.process)
+        self.process = start_process(self.jars, self.directory, "-Xmx512m")
         _wait_for_answer(self)
 
     def client_config(self, password: str = PASSWORD) -> str:
@@ -158,35 +166,58 @@ class TieredBroker:
 @contextmanager
 def running_broker(directory: Path) -> Iterator[TieredBroker]:
     """A broker of its own below `directory`, ended when the block is left."""
-    jars = resolve_jars(Path(__file__).with_name("pom.xml"), "tiered-broker")
-    port, sasl_port, controller_port = _free_ports(3)
+    jars = broker_jars(KAFKA_VERSION)
+    port, sasl_port, controller_port = free_ports(3)
     ports = {"port": port, "sasl_port": sasl_port, "controller_port": controller_port}
     directory.mkdir(parents=True, exist_ok=True)
     properties = directory / "server.properties"
-    properties.write_text(_PROPERTIES.format(**ports, directory=directory, user=USER, password=PASSWORD))
-    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    run_tool([*_java(jars), _FORMAT, "format", "--cluster-id", f"a{cluster_id[1:]}", "--config", str(properties)])
-    process = _start(jars, directory)
+    own = _PROPERTIES.format(**ports, directory=directory, user=USER, password=PASSWORD)
+    properties.write_text(own + TIERED_STORAGE.format(tier=directory / "tier", replicas=1))
+    format_storage(jars, properties, new_cluster_id())
+    process = start_process(jars, directory, "-Xmx512m")
     broker = TieredBroker(process=process, directory=directory, jars=jars, port=port, sasl_port=sasl_port)
     try:
         _wait_for_answer(broker)
         yield broker
     finally:
-        _stop(broker.process)
+        stop_process(broker.process)
+
+
+def broker_jars(version: str) -> Path:
+    """The jars of a broker of that version."""
+    return resolve_jars(Path(__file__).with_name("pom.xml"), f"tiered-broker-{version}", kafka_version=version)
+
+
+def small_segments(version: str, segment_bytes: int) -> dict[str, str]:
+    """Topic settings for segments of that size; since Kafka 4.1 the public one has a floor of 1 MiB."""
+    has_floor = tuple(map(int, version.split("."))) >= (4, 1)
+    return {"internal.segment.bytes" if has_floor else "segment.bytes": str(segment_bytes)}
+
+
+def new_cluster_id() -> str:
+    """A random Uuid in Kafka's text."""
+    return "a" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+
+
+def format_storage(jars: Path, properties: Path, cluster_id: str) -> None:
+    """Prepare a broker's empty log directory."""
+    run_tool([*_java(jars), _FORMAT, "format", "--cluster-id", cluster_id, "--config", str(properties)])
 
 
 def _java(jars: Path) -> list[str]:
     return [find_tool("java"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]
 
 
-def _start(jars: Path, directory: Path) -> subprocess.Popen[bytes]:
-    program, *options = _java(jars)
+def start_process(jars: Path, directory: Path, *options: str) -> subprocess.Popen[bytes]:
+    """The broker of `directory`/server.properties; it may not listen yet."""
+    program, *given = _java(jars)
     with (directory / "broker.log").open("ab") as log:
-        command = [program, "-Xmx512m", *options, _BROKER, str(directory / "server.properties")]
+        command = [program, *options, *given, _BROKER, str(directory / "server.properties")]
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens at now."""
     with ExitStack() as held:
         servers = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [int(server.getsockname()[1]) for server in servers]
@@ -194,18 +225,20 @@ def _free_ports(count: int) -> list[int]:
 
 def _wait_for_answer(broker: TieredBroker) -> None:
     until = time.monotonic() + _START_S
-    while not _listens(broker.port):
+    while not listens(broker.port):
         if broker.process.poll() is not None or time.monotonic() > until:
             pytest.fail(f"the broker did not come up; its log ends with\n{broker.log_end()}")
         time.sleep(_TICK_S)
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Whether a port of the loopback accepts connections."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop_process(process: subprocess.Popen[bytes]) -> None:
+    """Stop it as an operator does; kill it if it takes too long."""
     process.terminate()
     try:
         process.wait(timeout=_STOP_S)
