@@ -19,6 +19,7 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.model.states import IndexDepth
 from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
+from kafka_clusters import copy_all_archives, copy_all_metadata_logs
 from kafka_sample import KAFKA_SAMPLE
 from planning import planned_as_for_users
 
@@ -87,3 +88,18 @@ def zstd_encrypted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
             return run_pipeline(spark, archive, folder / "warehouse", metadata=AIVEN_SAMPLE / variant / "rlmm")
 
     return _built_once(spark, tmp_path_factory, variant, build)
+
+
+@pytest.fixture(scope="session")
+def clusters(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """The archives of all golden clusters with their metadata topics, as one; to be read only.
+
+    The archive lies in `archive` beside the warehouse.
+    """
+
+    def build(folder: Path) -> Warehouse:
+        copy_all_archives(folder / "archive")
+        copy_all_metadata_logs(folder / "metadata")
+        return run_pipeline(spark, folder / "archive", folder / "warehouse", metadata=folder / "metadata")
+
+    return _built_once(spark, tmp_path_factory, "clusters", build)

@@ -1,0 +1,268 @@
+"""Compare everything that golden clusters answered with what the tables of their archives answer.
+
+Each comparison asks the same of all archives at once and counts, per cluster, what was asked and what differs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql import functions as F
+
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.offset_lookup import list_offsets_in_no_hurry
+from coldlog.lookups.rows import requests_from_rows
+from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
+from coldlog.model.states import IndexStatus, IsolationLevel
+from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.partition_metadata import PARTITION_METADATA
+from coldlog.tables.segment_events import SEGMENT_EVENTS
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.txn_index import TXN_INDEX
+from coldlog.tables.warehouse import Warehouse
+from kafka_clusters import CLUSTER_NAMES, Line, iter_true_records, metadata_partitions, shape_of, true_lines
+from record_rows import as_truth, of_truth, read
+
+Place = tuple[str, int]
+FINISHED = "COPY_SEGMENT_FINISHED"
+_NO_STOP = 1 << 62
+SPECIAL_TIMESTAMPS = {
+    SpecialTimestamp.EARLIEST: "earliest",
+    SpecialTimestamp.LATEST_TIERED: "latest_tiered",
+    SpecialTimestamp.EARLIEST_PENDING_UPLOAD: "earliest_pending_upload",
+}
+"""Those that an archive alone can answer as a broker does; brokers that are too old for one did not answer it."""
+
+
+@dataclass(slots=True)
+class Compared:
+    """How much was asked of each cluster, and where the tables differ: cluster, truth, what was found."""
+
+    asked: Counter[str] = field(default_factory=Counter)
+    wrong: list[tuple[str, object, object]] = field(default_factory=list)
+
+    def add(self, cluster: str, truth: object, found: object) -> None:
+        """Count one answer."""
+        self.asked[cluster] += 1
+        if truth != found:
+            self.wrong.append((cluster, truth, found))
+
+    def cell(self, cluster: str) -> str:
+        """How many were right, as docs/versions.md has it."""
+        wrong = sum(each[0] == cluster for each in self.wrong)
+        asked = self.asked[cluster]
+        return ("–" if not asked else f"{asked:,}") if not wrong else f"{asked - wrong:,} of {asked:,}"
+
+
+def _true_lines(name: str) -> Iterator[tuple[str, Line]]:
+    return ((cluster, each) for cluster in CLUSTER_NAMES for each in true_lines(cluster, name))
+
+
+def compare_segments(clusters: Warehouse) -> Compared:
+    """Finished segments are indexed, and all say what was announced of them and what Kafka reads in them."""
+    compared = Compared()
+    rows = {row["segment_id"]: row.asDict(recursive=True) for row in clusters.read(SEGMENTS).collect()}
+    for cluster, truth in _true_lines("segments"):
+        row = rows[truth["segment_id"]]
+        names = {
+            "start_offset": "start_offset",
+            "announced_end_offset": "end_offset",
+            "announced_max_timestamp_ms": "max_ts",
+        }
+        wanted: Line = {"state": truth["state"], **{own: truth[name] for own, name in names.items()}}
+        if truth["state"] == FINISHED:
+            wanted |= {"batch_count": truth["batches"], "control_batch_count": truth["control_batches"]}
+            wanted |= {"index_status": IndexStatus.INDEXED.value, "end_offset": truth["end_offset"]}
+        compared.add(cluster, wanted, {name: row[name] for name in wanted})
+    return compared
+
+
+def compare_leader_epochs(clusters: Warehouse) -> Compared:
+    """Segments name the leader epochs that were announced; every record's is the one that a consumer got."""
+    compared = Compared()
+    rows = {row["segment_id"]: row["segment_leader_epochs"] for row in clusters.read(SEGMENTS).collect()}
+    for cluster, truth in _true_lines("segments"):
+        if truth["state"] == FINISHED:
+            found = {str(each["leader_epoch"]): each["start_offset"] for each in rows[truth["segment_id"]]}
+            compared.add(cluster, truth["leader_epochs"], found)
+    batches = _served_batches(clusters)
+    for cluster in CLUSTER_NAMES:
+        for place, truths in iter_true_records(cluster):
+            bases, epochs = batches[place]
+            at = np.searchsorted(bases, [each["o"] for each in truths], side="right") - 1
+            for truth, epoch in zip(truths, epochs[at].tolist(), strict=True):
+                compared.add(cluster, truth["le"], epoch)
+    return compared
+
+
+def _served_batches(clusters: Warehouse) -> dict[Place, tuple[np.ndarray, np.ndarray]]:
+    """Base offsets and leader epochs of the batches that are served, by partition."""
+    served = clusters.read(SEGMENTS).where("served_build_number IS NOT NULL")
+    served = served.select(
+        "segment_id", "served_from_offset", "served_to_offset", F.col("served_build_number").alias("build_number")
+    )
+    batches = clusters.read(OFFSET_INDEX).join(served, ["segment_id", "build_number"], how="inner")
+    batches = batches.where("last_offset >= served_from_offset AND base_offset <= served_to_offset")
+    rows = batches.select("topic", "partition", "base_offset", "leader_epoch").toPandas()
+    return {
+        (str(topic), int(str(partition))): (each["base_offset"].to_numpy(), each["leader_epoch"].to_numpy())
+        for (topic, partition), each in rows.sort_values("base_offset").groupby(["topic", "partition"])
+    }
+
+
+def compare_events(clusters: Warehouse) -> Compared:
+    """Every event of the metadata topic is the one that Kafka's own class reads."""
+    compared, numbers = Compared(), metadata_partitions()
+    names = "segment_id", "state", "broker_id", "event_timestamp_ms", "size_bytes"
+    rows = {
+        (row["metadata_partition"], row["metadata_offset"]): tuple(row[name] for name in names)
+        for row in clusters.read(SEGMENT_EVENTS).collect()
+    }
+    for cluster, truth in _true_lines("rlmm-events"):
+        wanted = tuple(truth.get(name) for name in ("segment_id", "state", "broker", "event_ts", "size"))
+        compared.add(cluster, wanted, rows.pop((numbers[cluster, truth["mp"]], truth["mo"])))
+    compared.wrong += [("", None, row) for row in rows.values()]
+    return compared
+
+
+def compare_aborted_transactions(clusters: Warehouse) -> Compared:
+    """Every aborted transaction of every segment is the one that Kafka's own class reads."""
+    compared, names = Compared(), ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+    rows = {
+        (row["segment_id"], row["last_offset"]): tuple(row[name] for name in names)
+        for row in clusters.read(TXN_INDEX).collect()
+    }
+    for cluster, truth in _true_lines("segments"):
+        for entry in truth.get("aborted", ()):
+            wanted = tuple(entry[name] for name in ("pid", "first", "last", "lso"))
+            compared.add(cluster, wanted, rows.pop((truth["segment_id"], entry["last"]), None))
+    compared.wrong += [("", None, row) for row in rows.values()]
+    return compared
+
+
+def compare_records(level: IsolationLevel) -> Callable[[Warehouse], Compared]:
+    """Every archived record is the one that a consumer got; readers of committed ones stop at the stable offset."""
+
+    def compare(clusters: Warehouse) -> Compared:
+        compared, archive = Compared(), Path(clusters.uri).parent / "archive"
+        is_committed = level is IsolationLevel.READ_COMMITTED
+        found = read(clusters, archive, subscribePattern=".*", includeHeaders=True, kafka_isolation_level=level.value)
+        rows: dict[Place, list[Line]] = {}
+        for row in found.rows.to_pylist():
+            rows.setdefault((row["topic"], row["partition"]), []).append(row)
+        stops = stable_offsets(clusters)
+        for cluster in CLUSTER_NAMES:
+            for place, truths in iter_true_records(cluster):
+                stop = stops.get(place, _NO_STOP)
+                wanted = [each for each in truths if not is_committed or (each["rc"] and each["o"] < stop)]
+                of_place = as_truth(rows.pop(place, []), wanted)
+                for truth, row in zip(of_truth(wanted), of_place, strict=True):
+                    compared.add(cluster, truth, row)
+        compared.wrong += [("", None, place) for place in rows]
+        return compared
+
+    return compare
+
+
+def stable_offsets(clusters: Warehouse) -> dict[Place, int]:
+    """Where readers of committed records stop, of partitions whose archive ends in an open transaction."""
+    rows = clusters.read(PARTITION_METADATA).where("stable_offset <= latest_tiered_offset").collect()
+    return {(row["topic"], row["partition"]): row["stable_offset"] for row in rows}
+
+
+def compare_times(level: IsolationLevel) -> Callable[[Warehouse], Compared]:
+    """Every answer by timestamp that lies in the archive, by the exact rule and by the broker's.
+
+    A committed answer behind the archive's stable offset depends on a marker that is not archived: it must be refused.
+    """
+
+    def compare(clusters: Warehouse) -> Compared:
+        compared, asked, stops = Compared(), list(_true_lines("queries")), stable_offsets(clusters)
+        name = "rc" if level is IsolationLevel.READ_COMMITTED else "ru"
+        if level is IsolationLevel.READ_UNCOMMITTED:
+            stops = {}
+        rows = [(each["topic"], each["partition"], each["ts"], -1, level.value) for _, each in asked]
+        for is_compatible in (True, False):
+            options = LookupOptions(broker_compatible=is_compatible)
+            answers = list_offsets_in_no_hurry(clusters, requests_from_rows(rows), options).to_pylist()
+            for (cluster, truth), answer in zip(asked, answers, strict=True):
+                stop = stops.get((truth["topic"], truth["partition"]), _NO_STOP)
+                compared.add(cluster, _true_answer(truth, name, stop), _answer(answer))
+        return compared
+
+    return compare
+
+
+def _true_answer(truth: Line, name: str, stop: int) -> tuple[object, ...]:
+    told: Line | None = truth[name]
+    if not truth["archive"]:
+        return ErrorCode.LOCAL_REQUIRED, None, None, None
+    if told is None or told["offset"] >= stop:
+        return ErrorCode.OPEN_TRANSACTION, None, None, None
+    return ErrorCode.NONE, told["offset"], told["ts"], told["epoch"]
+
+
+def _answer(answer: Line) -> tuple[object, ...]:
+    return answer["error_code"], answer["offset"], answer["offset_timestamp_ms"], answer["leader_epoch"]
+
+
+def compare_special_timestamps(clusters: Warehouse) -> Compared:
+    """The answers to `SPECIAL_TIMESTAMPS` are those of the cluster.
+
+    The offset of earliest-pending-upload is not archived: its leader epoch, which a broker knows, may be a later one
+    than that of the last offset that is.
+    """
+    asked = [
+        (cluster, truth, special, truth[f"{name}_ru"])
+        for cluster, truth in _true_lines("partitions")
+        for special, name in SPECIAL_TIMESTAMPS.items()
+        if truth[f"{name}_ru"] is not None
+    ]
+    requests = requests_from_rows([(truth["topic"], truth["partition"], int(each)) for _, truth, each, _ in asked])
+    answers = list_offsets_in_no_hurry(clusters, requests).to_pylist()
+    compared = Compared()
+    for (cluster, truth, special, told), answer in zip(asked, answers, strict=True):
+        about = truth["topic"], truth["partition"], special.name
+        is_archived = special is not SpecialTimestamp.EARLIEST_PENDING_UPLOAD
+        epoch = told["epoch"] if is_archived else truth["latest_tiered_ru"]["epoch"]
+        wanted = *about, ErrorCode.NONE, told["offset"], epoch
+        compared.add(cluster, wanted, (*about, answer["error_code"], answer["offset"], answer["leader_epoch"]))
+    return compared
+
+
+def compare_max_timestamps(clusters: Warehouse) -> Compared:
+    """max-timestamp is the first of the latest archived records, while a broker looks at its local segments alone.
+
+    Partitions with transactions are left out: their markers count, and no consumer gets them.
+    """
+    truths = {
+        (cluster, place): max(records, key=lambda each: (each["ts"], -each["o"]))
+        for cluster in CLUSTER_NAMES
+        for place, records in iter_true_records(cluster)
+        if shape_of(place[0]) != "transactions"
+    }
+    requests = requests_from_rows([(*place, int(SpecialTimestamp.MAX_TIMESTAMP)) for _, place in truths])
+    answers = list_offsets_in_no_hurry(clusters, requests).to_pylist()
+    compared = Compared()
+    for ((cluster, _), truth), answer in zip(truths.items(), answers, strict=True):
+        compared.add(cluster, (ErrorCode.NONE, truth["o"], truth["ts"], truth["le"]), _answer(answer))
+    return compared
+
+
+COMPARISONS: dict[str, Callable[[Warehouse], Compared]] = {
+    "ListOffsets by time, read_uncommitted": compare_times(IsolationLevel.READ_UNCOMMITTED),
+    "ListOffsets by time, read_committed": compare_times(IsolationLevel.READ_COMMITTED),
+    "earliest, latest-tiered, earliest-pending-upload": compare_special_timestamps,
+    "max-timestamp": compare_max_timestamps,
+    "records, read_uncommitted": compare_records(IsolationLevel.READ_UNCOMMITTED),
+    "records, read_committed": compare_records(IsolationLevel.READ_COMMITTED),
+    "aborted transactions": compare_aborted_transactions,
+    "leader epochs of segments and records": compare_leader_epochs,
+    "segments": compare_segments,
+    "events of the metadata topic": compare_events,
+}
+"""What is compared, in the words of docs/versions.md."""

@@ -1,0 +1,79 @@
+"""What real clusters of several versions answered about their archives, against what the tables answer.
+
+Each archive is by three brokers whose leaders changed; tests/broker/cluster_play.py says what each topic shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from environment import REPOSITORY
+
+from cluster_comparison import COMPARISONS, FINISHED, Compared, stable_offsets
+from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.warehouse import Warehouse
+from kafka_clusters import CLUSTER_NAMES, Line, follower_entries, shape_of, true_lines
+from versions_table import versions_table
+
+BEFORE_KAFKA_806 = {"3.6.2", "3.7.2", "3.8.1", "3.9.0", "4.0.0"}
+
+
+@pytest.fixture(scope="module")
+def comparisons(clusters: Warehouse) -> Mapping[str, Compared]:
+    """Every comparison, made once."""
+    return {capability: compare(clusters) for capability, compare in COMPARISONS.items()}
+
+
+@pytest.mark.parametrize("capability", COMPARISONS)
+def test_nothing_differs_from_what_clusters_answered(comparisons: Mapping[str, Compared], capability: str) -> None:
+    compared = comparisons[capability]
+    assert compared.wrong == []
+    assert set(compared.asked) == set(CLUSTER_NAMES)
+
+
+def test_no_segment_is_quarantined(clusters: Warehouse) -> None:
+    assert clusters.read(QUARANTINE).collect() == []
+
+
+def test_archives_hold_index_entries_of_whole_fetched_sets_where_followers_write_them() -> None:
+    """KAFKA-806: fixed in 3.9.1, 4.0.1 and 4.1.0."""
+    assert {cluster for cluster in CLUSTER_NAMES if follower_entries(cluster)} == BEFORE_KAFKA_806 & {*CLUSTER_NAMES}
+
+
+def test_segments_whose_records_an_unclean_election_lost_are_not_served(clusters: Warehouse) -> None:
+    rows = clusters.read(SEGMENTS).where("was_copied AND NOT is_within_lineage").collect()
+    assert {row["topic"] for row in rows} == {f"lost-{cluster}" for cluster in CLUSTER_NAMES}
+    assert {row["served_build_number"] for row in rows} == {None}
+
+
+def test_archives_end_in_a_transaction_whose_marker_is_not_archived(clusters: Warehouse) -> None:
+    stops = set(stable_offsets(clusters))
+    assert {shape_of(topic) for topic, _ in stops} == {"transactions"}
+    assert stops >= {(f"transactions-{cluster}", 1) for cluster in CLUSTER_NAMES}
+
+
+@pytest.mark.parametrize("cluster", CLUSTER_NAMES)
+def test_archives_show_what_they_are_for(cluster: str) -> None:
+    by_shape: dict[str, list[Line]] = {}
+    for segment in true_lines(cluster, "segments"):
+        if segment["state"] == FINISHED:
+            by_shape.setdefault(shape_of(segment["topic"]), []).append(segment)
+    everything = {"none", "gzip", "snappy", "lz4", "zstd"}
+    assert _named(by_shape["moved"], "codecs") == _named(by_shape["recompressed"], "codecs") == everything
+    assert _named(by_shape["appended"], "timestamp_types") == {"CreateTime", "LogAppendTime"}
+    assert any(segment["aborted"] for segment in by_shape["transactions"])
+    assert all(
+        len(_named(segments, "leader_epochs")) > 1 for shape, segments in by_shape.items() if shape != "backwards"
+    )
+
+
+def _named(segments: list[Line], field: str) -> set[str]:
+    return {each for segment in segments for each in segment[field]}
+
+
+def test_docs_say_how_much_was_compared(comparisons: Mapping[str, Compared]) -> None:
+    table = versions_table(comparisons)
+    is_there = table in (REPOSITORY / "docs" / "versions.md").read_text(encoding="utf-8")
+    assert is_there, f"docs/versions.md needs this table:\n{table}"
