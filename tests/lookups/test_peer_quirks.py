@@ -36,7 +36,6 @@ from peer_quirks.model import Answer, Log, Question, Quirk
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "quirks.md"
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 FOR_EACH_QUIRK = pytest.mark.parametrize("quirk", QUIRKS, ids=lambda quirk: quirk.name)
-DECIDED_BY_RECORDS = (ErrorCode.NONE, ErrorCode.OPEN_TRANSACTION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,17 +221,10 @@ def assert_single_answer(reader: OffsetReader, asked: Asked, right: Answer) -> N
     assert found is None or (found.offset, found.timestamp_ms, found.leader_epoch) == right
 
 
-@pytest.fixture(scope="module", params=list(IndexDepth))
-def sql_depth(indexed: Indexed, request: pytest.FixtureRequest) -> IndexDepth:
-    """The depth of the warehouse that the session's SQL functions ask."""
-    depth: IndexDepth = request.param
-    attach_warehouse(indexed.warehouses[depth].spark, indexed.warehouses[depth].uri)
-    return depth
-
-
 @pytest.fixture(scope="module")
-def sql_rows(spark: SparkSession, sql_depth: IndexDepth) -> dict[str, list[dict[str, object]]]:
-    """By function its row for each question of all quirks."""
+def sql_rows(spark: SparkSession, indexed: Indexed) -> dict[str, list[dict[str, object]]]:
+    """By SQL function its row for each question of all quirks, at record depth."""
+    attach_warehouse(spark, indexed.warehouses[IndexDepth.RECORD].uri)
     rows = [{"number": number, **each.request} for number, each in enumerate(asked_of(*QUIRKS))]
     spark.createDataFrame(pa.Table.from_pylist(rows)).createOrReplaceTempView("peer_questions")
     calls = {
@@ -252,29 +244,19 @@ def sql_rows(spark: SparkSession, sql_depth: IndexDepth) -> dict[str, list[dict[
 
 
 @FOR_EACH_QUIRK
-def test_sql_functions_give_the_right_answers(
-    sql_rows: dict[str, list[dict[str, object]]], sql_depth: IndexDepth, quirk: Quirk
-) -> None:
+def test_sql_functions_give_the_right_answers(sql_rows: dict[str, list[dict[str, object]]], quirk: Quirk) -> None:
+    """A function sees one request at a time, and cannot know that others name the partition too."""
     for number, each in enumerate(asked_of(*QUIRKS)):
         if each.quirk is not quirk or each.question.request_id is not None:
             continue
-        question, right = each.question, each.question.archive
-        is_of_records = question.timestamp_ms >= 0 or question.timestamp_ms == SpecialTimestamp.MAX_TIMESTAMP
-        is_decoded = sql_depth is IndexDepth.RECORD
-        if is_of_records and not is_decoded and (right is ErrorCode.OPEN_TRANSACTION or isinstance(right, tuple)):
-            right = ErrorCode.NOT_DECODED
+        timestamp_ms, right = each.question.timestamp_ms, each.question.archive
         assert answer_in(sql_rows["list_offsets"][number]) == right, each
-        if not each.is_plain or not is_of_records:
-            continue
-        if question.timestamp_ms >= 0:
+        if timestamp_ms >= 0 and each.is_plain:
             assert outcome_in(sql_rows["offset_for_timestamp"][number]) == right, each
-        else:
-            offset, largest_ms, _ = question.archive if isinstance(question.archive, tuple) else (None, None, None)
+        if timestamp_ms == SpecialTimestamp.MAX_TIMESTAMP and each.is_plain:
+            offset, largest_ms, _ = right if isinstance(right, tuple) else (None, None, None)
             row = sql_rows["max_timestamp"][number]
-            assert (row["max_timestamp_ms"], row["max_timestamp_offset"]) == (
-                largest_ms,
-                offset if is_decoded else None,
-            )
+            assert (row["max_timestamp_ms"], row["max_timestamp_offset"]) == (largest_ms, offset), each
 
 
 def outcome_in(row: dict[str, object]) -> Answer:
