@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -199,6 +201,18 @@ def test_offset_index_that_names_no_batch_is_not_believed(tmp_path: Path) -> Non
         for from_offset in range(13):
             expected = _expected_offset(PLAIN, 15, from_offset)
             assert _tier(tmp_path).find_offset(TOPIC, 0, 15, from_offset) == expected
+
+
+def test_as_a_broker_only_the_first_segment_is_searched_that_promises_the_timestamp(tmp_path: Path) -> None:
+    untimed = replace(_segments([_batch(12, -1, -1)])[0], modified_ms=65)  # the file's time is its promise
+    segments = [*PLAIN, untimed, *_segments([_batch(14, 70, 62), _batch(16, 80)])]
+    folder = write_partition(tmp_path, TOPIC, 0, segments)
+    os.utime(folder / f"{12:020d}.log", ns=(65_000_000, 65_000_000))
+    for timestamp_ms in range(0, 90, 5):
+        reached = [each for each in segments if each.metadata_max_timestamp_ms >= timestamp_ms][:1]
+        for from_offset in range(18):
+            found = _tier(tmp_path).find_offset(TOPIC, 0, timestamp_ms, from_offset, broker_compatible=True)
+            assert found == _expected_offset(reached, timestamp_ms, from_offset), (timestamp_ms, from_offset)
 
 
 @pytest.mark.parametrize("window_bytes", [300, 4 << 20])

@@ -92,33 +92,43 @@ FIRST_SEGMENT_ONLY = Quirk(
         "kfake answered a record of a later segment."
     ),
     answered=(
-        "The record of the later segment. With `lookup.broker_compatible` the archive is searched as by a broker; a "
-        "log directory is always searched exactly."
+        "The record of the later segment. With `lookup.broker_compatible` the broker's answer: archive and log "
+        "directory are searched as by a broker."
     ),
     reason="A consumer asks for the first record at or after the time, in whatever segment it is.",
     logs=(
-        Log(
-            segments=(
-                segment(batch(0, 10_000, 10_010, 10_010, 10_020)),
-                segment(batch(4, 10_060, 10_050)),
-                segment(batch(6, 10_058)),
-                segment(batch(7, 10_070)),
-            ),
-            archived_count=3,
-            local_from=3,
-            log_start_offset=5,
-            questions=(
-                Question(10_050, (5, 10_050, 0)),
-                Question(10_055, (6, 10_058, 0), (6, 10_058, 0), LOCAL_REQUIRED, (7, 10_070, 0)),
-                Question(10_059, LOCAL_REQUIRED, (7, 10_070, 0)),
-            ),
+        *(
+            Log(
+                segments=(
+                    segment(batch(0, 10_000, 10_010, 10_010, 10_020)),
+                    segment(batch(4, 10_060, 10_050)),
+                    segment(batch(6, 10_058)),
+                    segment(batch(7, 10_070)),
+                ),
+                archived_count=3,
+                local_from=local_from,
+                log_start_offset=5,
+                questions=(
+                    Question(10_050, (5, 10_050, 0)),
+                    Question(10_055, (6, 10_058, 0), (6, 10_058, 0), LOCAL_REQUIRED, at_10_055),
+                    Question(10_059, LOCAL_REQUIRED, (7, 10_070, 0), LOCAL_REQUIRED, at_10_059),
+                ),
+            )
+            for local_from, at_10_055, at_10_059 in (
+                (3, (7, 10_070, 0), (7, 10_070, 0)),
+                (2, (6, 10_058, 0), (7, 10_070, 0)),
+                (1, NONE, NONE),
+            )
         ),
         Log(
             segments=(segment(batch(0, 10_060, 10_050)), segment(batch(2, 10_058))),
             archived_count=0,
             local_from=0,
             log_start_offset=1,
-            questions=(Question(10_050, UNKNOWN, (1, 10_050, 0)), Question(10_055, UNKNOWN, (2, 10_058, 0))),
+            questions=(
+                Question(10_050, UNKNOWN, (1, 10_050, 0)),
+                Question(10_055, UNKNOWN, (2, 10_058, 0), directory_as_broker=NONE),
+            ),
         ),
     ),
 )

@@ -7,9 +7,8 @@ that a slow or broken one harms no other; who runs them, and until when, is the 
 Order of checks, errors and special timestamps are a broker's (Kafka 4.2: ReplicaManager.fetchOffset, UnifiedLog.
 fetchOffsetByTimestamp), with these differences:
 
-- The answer is exact where a broker stops at the first segment that promises one, unless `broker_compatible`. What is
-  not archived is answered by the rule of who has it, whatever is set: exactly by a log directory, as by any broker by a
-  live one.
+- The answer is exact where a broker stops at the first segment that promises one, unless `broker_compatible`. A live
+  broker that is asked for what is not archived goes by its own rule, whatever is set.
 - MAX_TIMESTAMP is that of the whole log, archive included, its lowest offset on ties, where a broker's is that of its
   local segments. As at a broker, records of the first local segment count that lie below the log start.
 - What an archive alone cannot know is said (LOCAL_REQUIRED, OPEN_TRANSACTION, STALE_INDEX) rather than guessed. With a
@@ -136,7 +135,9 @@ class ListOffsets:
         def run() -> Answers:
             for batch in batches:
                 batch.answer(self._batches, found)
-            return _with_local(local, topic, partition, facts, asked, found)
+            return _with_local(
+                local, topic, partition, facts, asked, found, broker_compatible=self._index.broker_compatible
+            )
 
         everyone = np.arange(asked.count)
         return found, PartitionWork(everyone, _told(run, asked.count))
@@ -242,7 +243,14 @@ def _at(facts: PartitionFacts, offset: int) -> FoundOffset:
 
 
 def _with_local(
-    local: LocalTier, topic: str, partition: int, facts: PartitionFacts | None, asked: Asked, answers: Answers
+    local: LocalTier,
+    topic: str,
+    partition: int,
+    facts: PartitionFacts | None,
+    asked: Asked,
+    answers: Answers,
+    *,
+    broker_compatible: bool,
 ) -> Answers:
     """The archive's answers, completed and bounded by what the local tier knows of the log."""
     state = local.read_state(topic, partition)
@@ -253,7 +261,7 @@ def _with_local(
     if facts is not None and facts.topic_id and state.topic_id not in (None, facts.topic_id):
         # Made anew since the index was made, which knows another topic of that name.
         facts, answers = None, Answers.nothing(asked.count)
-    tail = LocalTail(local, topic, partition, facts, state)
+    tail = LocalTail(local, topic, partition, facts, state, broker_compatible=broker_compatible)
     _route(facts, asked, answers, tail.search_from)
     fetchable = np.where(asked.is_committed, state.last_stable_offset, state.high_watermark)
     is_settled = (asked.timestamps_ms >= 0) & (answers.offsets >= state.log_start_offset)

@@ -93,8 +93,10 @@ class LiveBrokerTier:
             topic_id=told.leader.topic_id,
         )
 
-    def find_offset(self, topic: str, partition: int, timestamp_ms: int, from_offset: int) -> FoundOffset | None:
-        """The broker's answer, or what is read behind it."""
+    def find_offset(
+        self, topic: str, partition: int, timestamp_ms: int, from_offset: int, *, broker_compatible: bool = False
+    ) -> FoundOffset | None:
+        """The broker's answer, by its rule in any case, or what is read behind it."""
         told = self._client().list_offsets(topic, partition, [OffsetQuestion(timestamp_ms=timestamp_ms)])
         found = None if told is None else _found(told.answers[0])
         if found is None or found.offset >= from_offset:

@@ -29,6 +29,7 @@ class LocalTail:
     partition: int
     facts: PartitionFacts | None
     state: LocalLogState
+    broker_compatible: bool = False
 
     @property
     def search_from(self) -> int:
@@ -47,10 +48,15 @@ class LocalTail:
         from_offset = self.search_from
         if was_found or self.local.covers_archive:
             from_offset = self.state.log_start_offset
+        elif self.broker_compatible:
+            # The broker's rule may have passed over archived records that the log directory still has.
+            from_offset = min(from_offset, self.state.local_log_start_offset)
         if self.state.local_log_start_offset > from_offset and not self.local.covers_archive:
             answers.refuse(np.array([at]), ErrorCode.STALE_INDEX)
             return
-        found = self.local.find_offset(self.topic, self.partition, timestamp_ms, from_offset)
+        found = self.local.find_offset(
+            self.topic, self.partition, timestamp_ms, from_offset, broker_compatible=self.broker_compatible
+        )
         if found is None:
             answers.refuse(np.array([at]), ErrorCode.NONE)
         else:

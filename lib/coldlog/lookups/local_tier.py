@@ -55,8 +55,13 @@ class LocalTier(Protocol):
     def read_state(self, topic: str, partition: int) -> LocalLogState | None:
         """As it is now; None where the tier has no such partition."""
 
-    def find_offset(self, topic: str, partition: int, timestamp_ms: int, from_offset: int) -> FoundOffset | None:
-        """The lowest offset from `from_offset` on whose record is at or after `timestamp_ms`, decided or not."""
+    def find_offset(
+        self, topic: str, partition: int, timestamp_ms: int, from_offset: int, *, broker_compatible: bool = False
+    ) -> FoundOffset | None:
+        """The lowest offset from `from_offset` on whose record is at or after `timestamp_ms`, decided or not.
+
+        `broker_compatible`: only the segment is searched that a broker searches.
+        """
 
     def find_max_timestamp(self, topic: str, partition: int) -> FoundOffset | None:
         """The record with the largest timestamp of those held locally, the lowest offset on ties."""

@@ -19,7 +19,8 @@ Reads the directory that a broker writes to, or a copy of one, without asking th
   begins in a segment: at the position of the last entry whose offset is not above the one searched for. The entry is
   used only if a batch begins there that ends at the entry's offset or below it (that of a follower may name the end of
   a fetched set, see formats.offset_index); otherwise the search begins at the segment's first batch.
-  Records are decoded of batches that may hold the answer. Control records and aborted ones count.
+  Records are decoded of batches that may hold the answer. Control records and aborted ones count. A broker searches
+  only one segment, the first whose largest timestamp promises the answer; so does this tier where that is asked for.
 - The largest timestamp is that of all segments that are there, as in Kafka: records below the log start count too.
 
 Segments are rolled, cut and deleted meanwhile. A question that meets damage or finds a file gone is asked once more,
@@ -97,10 +98,20 @@ class LogDirectoryTier:
         """As the files say now."""
         return self._ask(topic, partition, self._read_state)
 
-    def find_offset(self, topic: str, partition: int, timestamp_ms: int, from_offset: int) -> FoundOffset | None:
-        """Reads the segments that may hold the answer, in order."""
+    def find_offset(
+        self, topic: str, partition: int, timestamp_ms: int, from_offset: int, *, broker_compatible: bool = False
+    ) -> FoundOffset | None:
+        """Reads the segments that may hold the answer, in order.
+
+        `broker_compatible`: as UnifiedLog.searchOffsetInLocalLog, only the first whose largest timestamp is not below
+        `timestamp_ms`. That is the time of its file where it has no timestamps.
+        """
 
         def find(found: LocalPartition) -> FoundOffset | None:
+            if broker_compatible:
+                reaching = (each for each in found.segments if self._largest_of_broker_ms(each) >= timestamp_ms)
+                segment = next(reaching, None)
+                return None if segment is None else self._find_in_segment(segment, timestamp_ms, from_offset)
             candidates = (
                 self._find_in_segment(segment, timestamp_ms, from_offset)
                 for segment in found.segments
@@ -244,6 +255,10 @@ class LogDirectoryTier:
             (int(window.headers.max_timestamp_ms.max()) for window in self._iter_windows(segment, last)),
             default=_INT64_MIN,
         )
+
+    def _largest_of_broker_ms(self, segment: LocalSegment) -> int:
+        largest_ms = self._largest_header_ms(segment)
+        return largest_ms if largest_ms >= 0 else segment.objects[0].modified_ms
 
     def _find_max_in_segment(self, segment: LocalSegment, bound_ms: int) -> FoundOffset | None:
         found = self._find_in_segment(segment, bound_ms, segment.base_offset)

@@ -165,7 +165,7 @@ class ServedIndex:
     """Partitions, their served segments, and the stairs or batches of these."""
 
     def __init__(self, files: WarehouseFiles, *, broker_compatible: bool = False) -> None:
-        self._broker_compatible = broker_compatible
+        self.broker_compatible = broker_compatible
         self._partitions = TableReader(files.partitions, PARTITION_METADATA, _PARTITION_COLUMNS, _decode_partitions)
         self._segments = TableReader(files.segments, SEGMENTS, _SEGMENT_COLUMNS, _decode_segments)
         self._segment_rows = TableReader(files.segments, SEGMENTS, _OBJECT_COLUMNS, lambda rows: (rows, rows.nbytes))
@@ -274,7 +274,7 @@ class ServedIndex:
             order = np.argsort(columns["served_from_offset"], kind="stable")
             columns = {name: column[order] for name, column in columns.items()}
             segment_ids = [segment_ids[at] for at in order.tolist()]
-        reached = "broker_running_max_timestamp_ms" if self._broker_compatible else "running_max_timestamp_ms"
+        reached = "broker_running_max_timestamp_ms" if self.broker_compatible else "running_max_timestamp_ms"
         return ServedSegments(
             segment_ids=tuple(segment_ids),
             build_numbers=columns["served_build_number"],
