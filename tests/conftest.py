@@ -38,10 +38,13 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, database=No
 hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-# Jobs that tests start live for a minute, half of which the optimizing compiler would take: run_pipeline of the sample
-# takes 103 seconds of processors without it, 152 with it; and 119 in the code cache that the JVM then chooses, 48 MiB,
-# which Spark overflows. The long session of each test process is faster with it.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m")
+# Spark's JVM lives for some minutes and runs small queries: the optimizing compiler and the collector with threads of
+# its own cost it more than they give. Seconds of processors for the session, the first small pipeline, and all of the
+# first eight: 5, 22 and 79 without them, 9, 42 and 120 with them. run_pipeline of the sample takes 103 without the
+# compiler and 152 with it; and 119 in the code cache that the JVM then chooses, 48 MiB, which Spark overflows.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+# Of jobs that tests start.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -76,7 +79,7 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
             f"warehouse.uri={warehouse}",
             "spark.sql.shuffle.partitions=2",
             # Delta keeps every table it met for an hour, Spark a thousand plans: those of hundreds of tests fill heaps.
-            "spark.driver.extraJavaOptions=-Ddelta.log.cacheSize=48",
+            f"spark.driver.extraJavaOptions=-Ddelta.log.cacheSize=48 {JVM_OPTIONS}",
             "spark.sql.ui.retainedExecutions=20",
             "spark.driver.memory=3g",
             *(f"{key}={value}" for key, value in FOR_SMALL_TABLES.items()),

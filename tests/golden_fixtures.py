@@ -21,7 +21,6 @@ from coldlog.tables.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
 from kafka_clusters import copy_all_archives, copy_all_metadata_logs
 from kafka_sample import KAFKA_SAMPLE
-from planning import planned_as_for_users
 
 ARCHIVE = KAFKA_SAMPLE / "archive"
 
@@ -36,8 +35,7 @@ def _built_once(
         if (folder / "is-built").exists():
             return Warehouse(spark=spark, uri=str(folder / "warehouse"))
         folder.mkdir()
-        with planned_as_for_users(spark):
-            built = build(folder)
+        built = build(folder)
         (folder / "is-built").touch()
         return built
 

@@ -24,6 +24,7 @@ from coldlog.operations.segment_build import BuildOptions
 from coldlog.operations.supplied_log_starts import read_log_start_offsets
 from coldlog.tables.warehouse import Warehouse
 from kafka_sample import KAFKA_SAMPLE
+from planning import planned_for_small_tables
 
 
 def build_settings(depth: IndexDepth = IndexDepth.RECORD, **changes: object) -> BuildSettings:
@@ -51,18 +52,20 @@ def run_pipeline(
     metadata: Path | None = None,
     settings: BuildSettings | None = None,
 ) -> Warehouse:
-    """Scan, build, materialize and reconcile, as the job does it; a path is that of a LocalTieredStorage archive."""
+    """Scan, build, materialize and reconcile, as the job does it but planned for small tables; a path is that of a
+    LocalTieredStorage archive."""
     warehouse = Warehouse(spark=spark, uri=str(location))
-    warehouse.create_missing()
     layout = open_archive(str(archive), "local_tiered_storage") if isinstance(archive, Path) else archive
-    if log_start_offsets is not None:
-        merge_log_start_offsets(warehouse, read_log_start_offsets(str(log_start_offsets)))
-    if metadata is not None:
-        read_events(warehouse, log_segments_source(metadata))
-    scan_segments(warehouse, layout)
-    build_indexes(warehouse, layout, settings or build_settings())
-    materialize_metadata(warehouse)
-    reconcile(warehouse)
+    with planned_for_small_tables(spark):
+        warehouse.create_missing()
+        if log_start_offsets is not None:
+            merge_log_start_offsets(warehouse, read_log_start_offsets(str(log_start_offsets)))
+        if metadata is not None:
+            read_events(warehouse, log_segments_source(metadata))
+        scan_segments(warehouse, layout)
+        build_indexes(warehouse, layout, settings or build_settings())
+        materialize_metadata(warehouse)
+        reconcile(warehouse)
     return warehouse
 
 

@@ -2,7 +2,8 @@
 
 Their tables have some rows, and Spark's processors go into planning them again with what each stage found and into
 compiling Java for them: without both, a pipeline over such a table takes a fifth less. What users run has both, and
-so have the sample's warehouses, every lookup, and the jobs that tests start as commands.
+so have every lookup and the jobs that tests start as commands, the sample's whole pipeline among them. The warehouses
+that lookups are asked of are built without.
 """
 
 from __future__ import annotations
@@ -27,8 +28,21 @@ _AS_FOR_USERS = {
 @contextmanager
 def planned_as_for_users(spark: SparkSession) -> Iterator[None]:
     """Spark's own settings, for a while."""
-    before = {key: spark.conf.get(key) for key in _AS_FOR_USERS}
-    _set(spark, _AS_FOR_USERS)
+    with _planned(spark, _AS_FOR_USERS):
+        yield
+
+
+@contextmanager
+def planned_for_small_tables(spark: SparkSession) -> Iterator[None]:
+    """Those of small tables, for a while, also within a test that plans as users do."""
+    with _planned(spark, FOR_SMALL_TABLES):
+        yield
+
+
+@contextmanager
+def _planned(spark: SparkSession, options: Mapping[str, str]) -> Iterator[None]:
+    before = {key: spark.conf.get(key) for key in options}
+    _set(spark, options)
     try:
         yield
     finally:
