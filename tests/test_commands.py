@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import json
 import re
+import runpy
 import subprocess
 from pathlib import Path
 
 import pyarrow.compute as pc
+import pytest
 from deltalake import DeltaTable
 
 from golden_warehouse import golden_queries, write_log_start_offsets
 from kafka_sample import KAFKA_SAMPLE
 
 ROOT = Path(__file__).parent.parent
+BOTH = ("--set", "list_offsets.log_directory=/logs", "--set", "list_offsets.bootstrap_servers=kafka:9092")
 
 
 def _submit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -105,19 +108,31 @@ def test_wrong_calls_say_what_to_do_and_exit_with_2(tmp_path: Path) -> None:
         assert "Traceback" not in refused.stderr
 
 
-def test_wrong_questions_are_refused_before_spark_starts(tmp_path: Path) -> None:
-    (tmp_path / "requests.csv").write_text("topic,partition,timestamp_ms\norders,0,noon\n")
-    local = ("--set", "list_offsets.log_directory=/logs", "--set", "list_offsets.bootstrap_servers=kafka:9092")
-    for arguments, complaint in (
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
         (("lookup_offsets", "--topic", "orders", "--timestamp", "newest"), "latest-tiered"),
         (("lookup_offsets", "--topic", "orders"), "nothing is asked"),
         (("lookup_offsets", "--topic", "orders", "--timestamp", "1969-12-31T23:59:59.995Z"), "before 1970"),
         (("lookup_offsets", "--topic", "o", "--timestamp", "5", "--partition", str(2**31)), "--partition 2147483648"),
         (("lookup_offsets", "--requests", "none.csv"), "no such file of requests"),
         (("list_offsets", "--requests", "requests.csv"), "requests.csv, line 2: timestamp_ms"),
-        (("list_offsets", "--topic", "orders", "--timestamp", "5", *local), "not both"),
-    ):
-        refused = _submit(tmp_path, *arguments, "--set", "warehouse.uri=nowhere")
-        assert refused.returncode == 2, refused.stderr
-        assert complaint in refused.stderr
-        assert "spark" not in refused.stderr.replace("spark-submit", ""), "no stage has begun"
+        (("list_offsets", "--topic", "orders", "--timestamp", "5", *BOTH), "not both"),
+    ],
+)
+def test_wrong_questions_are_refused_before_spark_starts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    complaint: str,
+) -> None:
+    (tmp_path / "requests.csv").write_text("topic,partition,timestamp_ms\norders,0,noon\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [*arguments, "--set", "warehouse.uri=nowhere"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "jobs" / f"{arguments[0]}.py"), run_name="__main__")
+    refused = capsys.readouterr()
+    assert ended.value.code == 2, refused.err
+    assert complaint in refused.err
+    assert "spark" not in refused.err.replace("spark-submit", ""), "no stage has begun"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -174,18 +176,24 @@ def test_jobs_are_listed_with_the_question_they_answer(tmp_path: Path, capsys: p
     assert "there is no job count_goats; known are count_sheep" in capsys.readouterr().err
 
 
-def test_every_job_of_the_repository_answers_help_without_a_session(tmp_path: Path) -> None:
-    for name, question in list_jobs(REPOSITORY / "jobs").items():
-        answer = subprocess.run(
-            [str(REPOSITORY / "spark-submit.sh"), name, "--help"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (answer.returncode, answer.stderr) == (0, "")
-        assert answer.stdout.startswith(f"usage: spark-submit.sh {name} ")
-        assert question
+def test_help_is_answered_by_the_command_without_a_session(tmp_path: Path) -> None:
+    command = [str(REPOSITORY / "spark-submit.sh"), "run_pipeline", "--help"]
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.startswith("usage: spark-submit.sh run_pipeline ")
+
+
+@pytest.mark.parametrize(("name", "question"), list_jobs(REPOSITORY / "jobs").items())
+def test_every_job_of_the_repository_answers_help(
+    name: str, question: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(REPOSITORY / "jobs" / f"{name}.py"), run_name="__main__")
+    said = capsys.readouterr()
+    assert (ended.value.code, said.err) == (0, "")
+    assert said.out.startswith(f"usage: spark-submit.sh {name} ")
+    assert question
 
 
 def test_a_job_shows_its_progress_on_stderr_its_result_on_stdout_and_nothing_else(tmp_path: Path) -> None:
@@ -201,27 +209,15 @@ def test_a_job_shows_its_progress_on_stderr_its_result_on_stdout_and_nothing_els
     assert sorted(each.name for each in tmp_path.iterdir()) == ["speak.py"]
 
 
-@pytest.mark.parametrize(
-    ("body", "code", "last_line"),
-    [
-        ("    return 7", 7, "spark "),
-        ('    raise UsageError("no such topic")', 2, "spark-submit.sh fail: no such topic"),
-        ('    raise ColdlogError("the store is down")', 1, "spark-submit.sh fail: the store is down"),
-        ("    return 1 // 0", 1, "ZeroDivisionError"),
-    ],
-)
-def test_the_end_of_a_job_is_an_exit_code_and_an_error_is_seen(
-    tmp_path: Path, body: str, code: int, last_line: str
-) -> None:
-    script = tmp_path / "fail.py"
-    script.write_text(JOB.format(name="fail", body=body))
-    answer = run_python(script, cwd=tmp_path)
-    assert answer.returncode == code
-    assert answer.stderr.splitlines()[-1].startswith(last_line)
-    assert ("Traceback" in answer.stderr) == ("ZeroDivision" in last_line)
-
-
-KILL_JVM = "os.kill(int(job.spark._jvm.java.lang.ProcessHandle.current().pid()), 9)"
+SEVERAL_JOBS = """
+import os, sys
+from coldlog.entry_point import job_argument_parser, run_job
+from coldlog.errors import ColdlogError, UsageError
+{functions}
+for call in ({names}):
+    code = run_job(call, job_argument_parser("fail: does it fail?"), [])
+    print("== the end:", code, file=sys.stderr, flush=True)
+"""
 IN_A_WORKER = """
     def rows(batches):
         for batch in batches:
@@ -229,6 +225,60 @@ IN_A_WORKER = """
             yield batch
     job.spark.range(9).mapInArrow(rows, "id BIGINT").{end}
 """
+ENDS = {
+    "code": "    return 7",
+    "usage": '    raise UsageError("no such topic")',
+    "error": '    raise ColdlogError("the store is down")',
+    "crash": "    return 1 // 0",
+    "worker_usage": IN_A_WORKER.format(
+        statement='raise UsageError("no bucket there; correct archive.uri")', end="collect()"
+    ),
+    "worker_crash": IN_A_WORKER.format(statement="1 // 0", end="collect()"),
+}
+
+
+@pytest.fixture(scope="module")
+def ended_jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """The exit code and stderr of each of `ENDS`, run one after another by one process and its JVM."""
+    folder = tmp_path_factory.mktemp("ends")
+    functions = "\n".join(f"def {name}(job):\n{body}" for name, body in ENDS.items())
+    script = folder / "fail.py"
+    script.write_text(SEVERAL_JOBS.format(functions=functions, names=", ".join(ENDS)))
+    answer = run_python(script, cwd=folder)
+    assert answer.returncode == 0, answer.stderr
+    parts = re.split(r"== the end: (\d+)\n", answer.stderr)
+    return {name: (int(code), told) for name, told, code in zip(ENDS, parts[::2], parts[1::2], strict=False)}
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "last_line"),
+    [
+        ("code", 7, "spark "),
+        ("usage", 2, "spark-submit.sh fail: no such topic"),
+        ("error", 1, "spark-submit.sh fail: the store is down"),
+        ("crash", 1, "ZeroDivisionError"),
+        ("worker_usage", 2, "spark-submit.sh fail: no bucket there; correct archive.uri"),
+    ],
+)
+def test_the_end_of_a_job_is_an_exit_code_and_an_error_is_seen(
+    ended_jobs: dict[str, tuple[int, str]], name: str, code: int, last_line: str
+) -> None:
+    found_code, told = ended_jobs[name]
+    assert found_code == code
+    assert told.splitlines()[-1].startswith(last_line)
+    # Spark's log shows a worker's traceback; the driver's, with all of Spark and py4j, would say no more.
+    assert "pyspark.errors" not in told
+    assert ("Traceback" in told) == (name in ("crash", "worker_usage"))
+
+
+def test_error_of_our_own_code_in_a_worker_keeps_its_traceback(ended_jobs: dict[str, tuple[int, str]]) -> None:
+    code, told = ended_jobs["worker_crash"]
+    assert code == 1
+    assert "pyspark.errors" in told
+    assert "ZeroDivisionError" in told
+
+
+KILL_JVM = "os.kill(int(job.spark._jvm.java.lang.ProcessHandle.current().pid()), 9)"
 FULL_HEAP = '    job.spark.range(90_000_000).selectExpr("collect_list(repeat(id, 90))").collect()'
 
 
@@ -277,26 +327,6 @@ def test_end_of_a_process_of_spark_is_told_in_a_few_lines(tmp_path: Path, body: 
     assert advice in told
     assert len(told.splitlines()) <= 4
     assert "Traceback" not in answer.stderr
-
-
-def test_error_that_a_worker_raises_on_purpose_is_told_in_a_line(tmp_path: Path) -> None:
-    script = tmp_path / "fail.py"
-    statement = 'raise UsageError("no bucket there; correct archive.uri")'
-    script.write_text(JOB.format(name="fail", body=IN_A_WORKER.format(statement=statement, end="collect()")))
-    answer = run_python(script, cwd=tmp_path)
-    assert answer.returncode == 2
-    assert answer.stderr.splitlines()[-1] == "spark-submit.sh fail: no bucket there; correct archive.uri"
-    # Spark's log shows the task's traceback; the driver's, with all of Spark and py4j, would say no more.
-    assert "pyspark.errors" not in answer.stderr
-
-
-def test_error_of_our_own_code_in_a_worker_keeps_its_traceback(tmp_path: Path) -> None:
-    script = tmp_path / "fail.py"
-    script.write_text(JOB.format(name="fail", body=IN_A_WORKER.format(statement="1 // 0", end="collect()")))
-    answer = run_python(script, cwd=tmp_path)
-    assert answer.returncode == 1
-    assert "Traceback" in answer.stderr
-    assert "ZeroDivisionError" in answer.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGKILL, -9)])
