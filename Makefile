@@ -9,7 +9,8 @@ ARGUMENTS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-broker golden-clusters test-cluster test-airflow lint types format bench constraints clean distclean
+.PHONY: help setup test test-broker golden-clusters test-cluster test-airflow mutants lint types format bench constraints \
+	clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +41,9 @@ test-cluster: setup ## run the tests that start a Spark cluster and an S3 server
 test-airflow: setup ## run the DAGs on an Airflow of their own
 	@$(SETUP_PYTHON) environment.py airflow
 	$(PYTHON) -m pytest tests/airflow $(ARGUMENTS)
+
+mutants: setup ## make small mistakes in the library and see that tests notice (ARGUMENTS=--by-hand, --seeded narrow)
+	PYTHONPATH=tests $(PYTHON) -m mutants $(ARGUMENTS)
 
 lint: setup ## check style, format and the import contracts
 	.venv/bin/ruff check .

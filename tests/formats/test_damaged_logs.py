@@ -298,6 +298,15 @@ def test_claimed_counts_and_numbers_that_cannot_be_are_refused() -> None:
         assert caught.value.reason in (Reason.RECORDS_INVALID, Reason.HEADER_INVALID), (payload, count)
 
 
+@pytest.mark.parametrize("offsets", [(5, 5), (6, 5), (5, 7, 7), (5, 9)])
+def test_offsets_of_records_that_repeat_or_fall_or_leave_their_batch_are_refused(offsets: tuple[int, ...]) -> None:
+    before = Batch(base_offset=0, records=(Record(timestamp_ms=1),))
+    records = tuple(Record(timestamp_ms=2 + number, offset=offset) for number, offset in enumerate(offsets))
+    with pytest.raises(ArchiveError, match="record offset does not ascend or leaves its batch") as caught:
+        read(build_segment([before, Batch(base_offset=5, records=records, last_offset_delta=3)]))
+    assert (caught.value.reason, caught.value.position) == (Reason.RECORDS_INVALID, len(build_batch(before)))
+
+
 def test_offsets_that_fall_or_pass_the_largest_number_are_refused() -> None:
     one = Batch(base_offset=5, records=(Record(timestamp_ms=1),))
     with pytest.raises(ArchiveError) as caught:

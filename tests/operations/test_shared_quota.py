@@ -71,6 +71,12 @@ def test_what_one_has_taken_the_other_waits_for_and_brokers_do_not_share(
     assert two.take(1) == 0
     assert one.take(1) == 1
     assert SharedQuota.below(uri, 8, 1_000, clock).take(9_000) == 0
+    assert one.take(1) == 1, "what the other broker took is not forgotten"
+
+
+def test_who_has_to_wait_for_less_than_a_millisecond_waits_for_one(tmp_path: Path) -> None:
+    quota = SharedQuota.below(str(tmp_path), 7, 3_000, VirtualClock())
+    assert (quota.take(1), quota.take(1)) == (0, 1)
 
 
 def test_machine_whose_clock_is_a_day_ahead_stops_the_others_for_the_longest_segment_only(tmp_path: Path) -> None:

@@ -126,6 +126,8 @@ def test_table_that_does_not_answer_amid_a_run_is_asked_for_more_again(
 def test_tasks_of_a_partition_have_schedules_of_their_own(tier: Tier) -> None:
     assert tier.schedule().take_due(COPY, {A}).partitions == (A,)
     assert tier.schedule("two").take_due(EXPIRE, {A}).partitions == (A,)
+    leases = [tier.schedule().entries(task)[A].lease for task in (COPY, EXPIRE)]
+    assert [None if each is None else each.holder for each in leases] == ["one", "two"]
 
 
 def test_times_are_ignored_where_that_is_wanted_and_leases_never(tier: Tier) -> None:
@@ -180,6 +182,23 @@ def test_lease_that_could_not_be_renewed_in_time_is_lost_though_nobody_took_it(
         tier.clock.time_ms += 1
         with pytest.raises(LeaseLostError):
             leases.require(A)
+
+
+def test_lease_that_could_not_be_renewed_in_time_is_lost_though_the_clock_was_set_back(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases = tier.schedule().take_due(COPY, {A})
+
+    def fail(*_: object) -> None:
+        raise RetriableError("the store is down")
+
+    monkeypatch.setattr(SmallTable, "change", fail)
+    monkeypatch.setattr(VirtualClock, "now_ms", lambda clock: clock.time_ms - 3_600_000)
+    tier.clock.time_ms += 59_999
+    leases.require(A)
+    tier.clock.time_ms += 1
+    with pytest.raises(LeaseLostError):
+        leases.require(A)
 
 
 RACER = """

@@ -37,6 +37,12 @@ def test_comparisons_are_taken_and_nothing_is_left() -> None:
     assert [found.holds_partition(*place) for place in (("b", 3), ("a", 3), ("b", 2))] == [True, False, False]
 
 
+def test_of_several_conditions_on_the_topic_all_must_hold() -> None:
+    found, left = pushed(ds.EqualTo(("topic",), "b"), ds.In(("topic",), ("a", "b")))
+    assert left == []
+    assert [found.holds_partition(topic, 0) for topic in ("a", "b")] == [False, True]
+
+
 def test_microseconds_are_exact() -> None:
     found, _ = pushed(
         ds.GreaterThanOrEqual(("timestamp",), NOON + timedelta(microseconds=1)),

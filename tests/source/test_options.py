@@ -22,6 +22,15 @@ def test_defaults_are_those_of_a_batch_query_of_the_kafka_source() -> None:
     assert (options.warehouse_uri, options.settings.archive_uri) == ("/w", "/a")
 
 
+def test_a_range_may_be_empty_and_the_tables_of_the_past_are_read_if_asked_for() -> None:
+    same = '{"a":{"0":5}}'
+    options = read_options({**PLACES, "subscribe": "a", "startingoffsets": same, "endingoffsets": same})
+    assert options.start == options.end == Limit(offsets={("a", 0): 5})
+    assert options.as_of_ms is None
+    past = read_options({**PLACES, "subscribe": "a", "warehouse.as_of": "1970-01-01T00:00:07Z"})
+    assert past.as_of_ms == 7_000
+
+
 def test_headers_are_a_column_if_asked_for() -> None:
     assert read_columns({"includeheaders": "TRUE"})[-1] == "headers"
     assert read_columns({"columns": "offset, VALUE,timestamptype,headers"}) == (

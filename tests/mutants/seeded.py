@@ -1,0 +1,262 @@
+"""Make mutants by seed in the rooms that tests without Spark reach, and run the tests that reach each.
+
+The order of the mutants depends on the seed and on the changed lines alone. A mutant is tried with the tests that call
+its function, those of its own room first, up to `MAX_TEST_S` of tests. It is killed when one fails, or when they take
+far longer than they did; it survives when all pass. Survivors are named in survivors.toml with the reason why they may,
+and any other fails the run.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pytest
+
+from mutants.forked_pytest import run_files, run_tests
+from mutants.operators import Mutant, function_spans, is_compiled, list_mutants
+from mutants.reach import ReachRecorder, callers_of_compiled, compiled_with
+from mutants.shadow import REPOSITORY, SHADOW, ShadowTree
+
+ROOMS = ("formats", "index", "model", "tier", "lookups", "replay")
+SURVIVORS = Path(__file__).parent / "survivors.toml"
+REACH = SHADOW / "reach.jsonl"
+MAX_TEST_S = 60.0
+_SLOWEST_TEST_S = 30.0
+_SKIPPED_FILES = (
+    "test_session.py", "test_without_network.py", "test_notebook.py", "test_deployment.py", "test_environment.py",
+    "test_unreachable_master.py", "test_commands.py", "test_tier_killed.py", "test_validate.py", "test_stores.py",
+    "test_writers.py", "test_s3*.py", "test_kafka_client.py", "test_mutants.py",
+)  # fmt: skip
+_SERVERS = ("spark", "s3", "moto", "bucket")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeededResult:
+    """What became of a mutant: killed, timeout, survived, or unreached by any quick test."""
+
+    mutant: Mutant
+    outcome: str
+    killer: str
+    test_count: int
+    cpu_s: float
+
+    @property
+    def is_killed(self) -> bool:
+        """Some test noticed it."""
+        return self.outcome in ("killed", "timeout")
+
+    def as_json(self) -> str:
+        """One line of the results."""
+        return json.dumps(asdict(self))
+
+
+def pool(rooms: Sequence[str] = ROOMS) -> list[Mutant]:
+    """All mutants of the rooms' modules, those that import Spark left out."""
+    mutants = []
+    for path, text in library_sources(rooms).items():
+        if "pyspark" not in text:
+            mutants.extend(list_mutants(path, text))
+    return mutants
+
+
+def library_sources(rooms: Sequence[str]) -> dict[str, str]:
+    """The text of each module, by its path in the repository."""
+    files = [file for room in rooms for file in sorted((REPOSITORY / "lib" / "coldlog" / room).glob("*.py"))]
+    return {str(file.relative_to(REPOSITORY)): file.read_text(encoding="utf-8") for file in files}
+
+
+class QuickTests:
+    """A pytest plugin that leaves the tests that need no Spark and no server."""
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Filter."""
+        items[:] = [each for each in items if not self._needs_a_server(each)]
+
+    def _needs_a_server(self, item: pytest.Item) -> bool:
+        names: Sequence[str] = getattr(item, "fixturenames", ())
+        return any(each in name for name in names for each in _SERVERS)
+
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> None:
+        """Leave out a test that asks for Spark or a server while it runs."""
+        if any(each in fixturedef.argname for each in _SERVERS):
+            pytest.skip("needs a server")
+
+
+def record_reach(tree: ShadowTree) -> None:
+    """Run all quick tests once and write which functions each calls; what fails while it is traced is left out."""
+    REACH.unlink(missing_ok=True)
+    recorder = ReachRecorder(library=str(tree.root / "lib"), output=REACH)
+    skipped = [f"--ignore-glob=*{name}" for name in _SKIPPED_FILES]
+    run = run_files(["tests", *skipped], timeout_s=3600, plugins=[QuickTests(), recorder])
+    (SHADOW / "reach.log").write_text(run.output, encoding="utf-8")
+    if run.exit_code not in (0, 1):
+        raise RuntimeError(f"the tests did not run: {SHADOW / 'reach.log'}")
+
+
+@dataclass(slots=True)
+class Reach:
+    """Which tests call which functions, and how long they take."""
+
+    sources: Mapping[str, str]
+    seconds: dict[str, float] = field(default_factory=dict)
+    _tests_of: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    _callers_of_compiled: dict[str, set[str]] = field(default_factory=dict)
+    _compiled_closure: set[str] = field(default_factory=set)
+
+    @classmethod
+    def read(cls, tree: ShadowTree) -> Reach:
+        """The recorded one."""
+        sources = library_sources((*ROOMS, ".", "archive", "tables", "source", "fetch", "operations", "brokers"))
+        reach = cls(sources=sources)
+        starts = {path: _function_of_line(text) for path, text in sources.items()}
+        with REACH.open(encoding="utf-8") as lines:
+            for line in map(json.loads, lines):
+                if line["seconds"] > _SLOWEST_TEST_S:
+                    continue
+                reach.seconds[line["test"]] = line["seconds"]
+                for file, first_line in line["functions"]:
+                    path = str(Path(file).relative_to(tree.root))
+                    function = starts.get(path, {}).get(first_line)
+                    if function is not None:
+                        reach._tests_of.setdefault((path, function), set()).add(line["test"])
+        reach._callers_of_compiled = callers_of_compiled(sources)
+        reach._compiled_closure = _closure_of_compiled(sources)
+        return reach
+
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """Those that may notice the mutant: the tests of its own room first, of these the quickest."""
+        if callers := self._callers_of_compiled.get(mutant.function):
+            found = self._union(lambda path, function: function in callers)
+        elif mutant.function:
+            found = self._tests_of.get((mutant.path, mutant.function), set())
+        else:
+            users = self._users_of(mutant.path)
+            found = self._union(lambda path, function: path == mutant.path)
+            found = found or self._union(lambda path, function: path in users)
+        room = Path(mutant.path).parent.name
+        ordered = sorted(found, key=lambda each: (f"/{room}/" not in each, self.seconds[each], each))
+        return self._within_limit(ordered)
+
+    def stale_kernels(self, mutant: Mutant) -> frozenset[str]:
+        """The compiled functions that may hold what the mutant changes; `*` means all."""
+        if mutant.function in self._callers_of_compiled:
+            return compiled_with(mutant.function, self.sources)
+        # A constant may be compiled into whatever reads it.
+        return frozenset({"*"} if not mutant.function and mutant.path in self._compiled_closure else ())
+
+    def _union(self, is_meant: object) -> set[str]:
+        assert callable(is_meant)
+        return {test for key, tests in self._tests_of.items() if is_meant(*key) for test in tests}
+
+    def _users_of(self, path: str) -> set[str]:
+        module = _module_name(path)
+        return {each for each, text in self.sources.items() if module in _imported_modules(text)}
+
+    def _within_limit(self, tests: list[str]) -> list[str]:
+        total = 0.0
+        chosen: list[str] = []
+        for test in tests:
+            total += self.seconds[test]
+            if total > MAX_TEST_S and chosen:
+                break
+            chosen.append(test)
+        return chosen
+
+
+def run_seeded(
+    tree: ShadowTree, reach: Reach, mutants: Sequence[Mutant], *, cpu_s: float, output: Path, keeps_killed: bool
+) -> list[SeededResult]:
+    """Try as many of the mutants as that much CPU time allows; results go to `output` as they come. With
+    `keeps_killed`, what `output` says was killed is not tried again."""
+    known = {each.mutant.key: each for each in read_results(output)} if keeps_killed else {}
+    results, spent = [], 0.0
+    with output.with_suffix(".new").open("w", encoding="utf-8") as file:
+        for mutant in mutants:
+            if spent > cpu_s:
+                break
+            result = known.get(mutant.key)
+            if result is None or not result.is_killed:
+                result = try_mutant(tree, reach, mutant)
+                spent += result.cpu_s
+            results.append(result)
+            file.write(result.as_json() + "\n")
+            file.flush()
+    output.with_suffix(".new").rename(output)
+    return results
+
+
+def read_results(path: Path) -> list[SeededResult]:
+    """Those of an earlier run, also of one that did not come to its end."""
+    results = []
+    for file in (path, path.with_suffix(".new")):
+        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+            fields = json.loads(line)
+            results.append(SeededResult(**{**fields, "mutant": Mutant(**fields["mutant"])}))
+    return results
+
+
+def try_mutant(tree: ShadowTree, reach: Reach, mutant: Mutant) -> SeededResult:
+    """Run the tests that may notice one mutant."""
+    tests = reach.tests_of(mutant)
+    if not tests:
+        return SeededResult(mutant=mutant, outcome="unreached", killer="", test_count=0, cpu_s=0)
+    source = (REPOSITORY / mutant.path).read_bytes()
+    patience_s = 60 + 6 * sum(reach.seconds[each] for each in tests)
+    with tree.holding(mutant.path, mutant.apply(source)):
+        run = run_tests(tests, timeout_s=patience_s, stale_kernels=reach.stale_kernels(mutant))
+    if run.exit_code in (5, 70):
+        raise RuntimeError(f"no test ran: {mutant}\n{run.output}")
+    outcome = {0: "survived", None: "timeout"}.get(run.exit_code, "killed")
+    killer = next((line for line in run.output.splitlines() if "Error" in line or "FAILED" in line), "")
+    return SeededResult(
+        mutant=mutant, outcome=outcome, killer=killer[-300:] if outcome == "killed" else "", test_count=len(tests),
+        cpu_s=round(run.cpu_s, 2),
+    )  # fmt: skip
+
+
+def explained_survivors() -> dict[tuple[str, str, str], str]:
+    """The reason by (function, old line, new line)."""
+    entries = tomllib.loads(SURVIVORS.read_text(encoding="utf-8")).get("survivor", [])
+    return {(each["function"], each["old"], each["new"]): each["why"] for each in entries}
+
+
+def _function_of_line(text: str) -> dict[int, str]:
+    """The function or method that each line belongs to."""
+    spans = function_spans(ast.parse(text))
+    return {line: name for name, first, last, _ in spans for line in range(first, last + 1)}
+
+
+def _module_name(path: str) -> str:
+    return path.removeprefix("lib/").removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+
+def _imported_modules(text: str) -> set[str]:
+    return {each.module for each in ast.walk(ast.parse(text)) if isinstance(each, ast.ImportFrom) and each.module}
+
+
+def _closure_of_compiled(sources: Mapping[str, str]) -> set[str]:
+    """Modules with compiled functions, and those that they import, directly or not."""
+    paths = {_module_name(path): path for path in sources}
+    waiting = [
+        path for path, text in sources.items() if any(is_compiled(node) for *_, node in function_spans(ast.parse(text)))
+    ]
+    closure: set[str] = set()
+    while waiting:
+        path = waiting.pop()
+        if path not in closure:
+            closure.add(path)
+            waiting.extend(paths[each] for each in _imported_modules(sources[path]) if each in paths)
+    return closure
+
+
+def by_room(results: Sequence[SeededResult]) -> Iterator[str]:
+    """A line of counts for each room."""
+    for room in ROOMS:
+        outcomes = [each.outcome for each in results if each.mutant.path.startswith(f"lib/coldlog/{room}/")]
+        counts = {outcome: outcomes.count(outcome) for outcome in ("killed", "timeout", "survived", "unreached")}
+        yield f"{room}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items())

@@ -1,0 +1,97 @@
+"""The mutants of tests/mutants still apply, and what makes them makes what it says."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from mutants.by_hand import HandMutant, read_hand_mutants
+from mutants.operators import function_spans, list_mutants
+from mutants.reach import callers_of_compiled
+from mutants.seeded import explained_survivors, library_sources
+
+HAND_MUTANTS = read_hand_mutants()
+
+
+@pytest.mark.parametrize("mutant", HAND_MUTANTS, ids=lambda each: f"{each.function}: {each.mistake}")
+def test_mutant_made_by_hand_applies_and_names_a_test_that_there_is(mutant: HandMutant) -> None:
+    located = mutant.locate()
+    assert mutant.new != mutant.old
+    assert located.path.startswith("lib/coldlog/")
+    assert mutant.test_id().startswith("tests/")
+
+
+def test_hand_mutant_whose_text_is_gone_or_there_twice_is_refused() -> None:
+    entry = {"function": "by_hand.f", "new": "x", "test": "t", "mistake": "m"}
+    for function, old in (("ids.uuid_text", "no such text"), ("ids.no_such_function", "return"), ("ids", "class ")):
+        with pytest.raises(LookupError, match="not once"):
+            HandMutant(**{**entry, "function": function, "old": old}).locate()
+    with pytest.raises(LookupError, match="found in 0 files"):
+        HandMutant(**entry, old="y").test_id()
+
+
+def test_there_are_enough_mutants_made_by_hand_and_none_twice() -> None:
+    assert len({(each.function, each.old, each.new) for each in HAND_MUTANTS}) == len(HAND_MUTANTS) >= 60
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a < b", {"a <= b", "a >= b"}),
+        ("a is not b", {"a is b"}),
+        ("a not in b", {"a in b"}),
+        ("(a) + (b)", {"(a) - (b)"}),
+        ("a and b and c", {"a or b and c", "a and b or c"}),
+        ("not a", {"(a)"}),
+        ("x = 3", {"x = 4", "x = 2"}),
+        ("x = True", {"x = False"}),
+        ("min(a, b)", {"max(a, b)", "pass"}),
+        ("a += b", {"a -= b", "pass"}),
+        ("while a: break", {"while not (a): break", "while a: continue"}),
+        ("def f():\n    return a", {"return None"}),
+        ("@njit\ndef f():\n    return a", set()),
+        ("def f():\n    if a: raise b", {"if not (a): raise b", "if a: pass"}),
+        ("x: int = y[1] if z else 'é'", {"x: int = y[2] if z else 'é'", "x: int = y[0] if z else 'é'",
+                                         "x: int = y[1] if not (z) else 'é'"}),
+        ('f"{a + 1}"', set()),
+        ('"""a < 1"""', set()),
+    ],
+)  # fmt: skip
+def test_mistakes_that_can_be_made_in_a_line(text: str, expected: set[str]) -> None:
+    assert {each.new_line for each in list_mutants("m.py", text)} == expected
+
+
+def test_mutant_changes_its_place_alone_and_keeps_its_rank_where_other_functions_change() -> None:
+    text = "# ä\ndef f(a):\n    return a + 1\n"
+    for each in list_mutants("m.py", text):
+        changed = each.apply(text.encode()).decode()
+        ast.parse(changed)
+        assert changed.splitlines()[:2] == text.splitlines()[:2]
+        assert changed.splitlines()[2].strip() == each.new_line
+    moved = list_mutants("other.py", f"def g():\n    return 7\n{text}")
+    ranks = {each.rank(22) for each in list_mutants("m.py", text)}
+    assert len(ranks) == 4
+    assert ranks <= {each.rank(22) for each in moved}
+    assert not ranks & {each.rank(23) for each in moved}
+
+
+def test_compiled_functions_are_reached_through_the_python_functions_that_call_them() -> None:
+    callers = callers_of_compiled(library_sources(("formats", "index")))
+    assert callers["_find_stairs"] == {"find_stairs"}
+    assert "find_stairs" in callers["read_signed"]
+    assert all(callers.values())
+
+
+def test_explained_survivors_are_mutants_that_can_be_made() -> None:
+    explained = explained_survivors()
+    functions = {function for function, _, _ in explained}
+    sources = library_sources(("formats", "index", "model", "tier", "lookups", "replay"))
+    spans = {path: {name for name, *_ in function_spans(ast.parse(text))} for path, text in sources.items()}
+    made = {
+        (each.function, each.old_line, each.new_line)
+        for path, text in sources.items()
+        if functions & (spans[path] | {""})
+        for each in list_mutants(path, text, only=functions)
+    }
+    assert set(explained) <= made
