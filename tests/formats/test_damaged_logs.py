@@ -10,6 +10,7 @@ import cramjam
 import lz4.frame
 import pytest
 import zstandard
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -268,6 +269,33 @@ def test_fields_that_cannot_be_are_told_with_what_they_may_be(
         read(own + build_batch_around(batch, b"", records_count=records_count), depth)
     assert caught.value.position == len(own)
     assert (caught.value.expected, caught.value.found) == (expected, found)
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+@pytest.mark.parametrize("depth", list(IndexDepth))
+def test_codec_that_kafka_has_not_is_refused_at_both_depths(codec: int, depth: IndexDepth) -> None:
+    log = bytearray(build_batch(Batch(base_offset=0, records=(Record(timestamp_ms=1),))))
+    log[22] |= codec
+    log[17:21] = crc32c(log[21:]).to_bytes(4, "big")
+    with pytest.raises(ArchiveError) as caught:
+        read(bytes(log), depth)
+    assert caught.value.position == 0
+
+
+def test_batch_may_have_as_many_bytes_as_the_limit_and_not_one_more() -> None:
+    def read_within(max_batch_bytes: int) -> SegmentSummary:
+        limits = DecodeLimits(max_batch_bytes=max_batch_bytes, max_decompressed_bytes=1 << 22)
+        indexer = SegmentIndexer(
+            start_offset=0, depth=IndexDepth.RECORD, counted_from_offset=0, sections=SectionReader(limits=limits)
+        )
+        indexer.add_window(memoryview(log), 0, is_last=True)
+        return indexer.finish()
+
+    log = build_batch(Batch(base_offset=0, records=(Record(timestamp_ms=1, value=b"v" * 500),)))
+    assert read_within(len(log)).last_offset == 0
+    with pytest.raises(ArchiveError) as caught:
+        read_within(len(log) - 1)
+    assert caught.value.reason is Reason.BATCH_LENGTH_INVALID
 
 
 @pytest.mark.parametrize("length", [-1, 0, 13, 48, 2**31 - 1])

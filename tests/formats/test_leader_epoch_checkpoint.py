@@ -108,7 +108,7 @@ def test_damage_is_refused_at_its_line(content: bytes, position: int) -> None:
     assert (refused.value.reason, refused.value.position) == (Reason.LEADER_EPOCH_CHECKPOINT_INVALID, position)
 
 
-@pytest.mark.parametrize("entries", [((1, 5), (1, 6)), ((1, 5), (2, 5)), ((2**31, 0),), ((-1, 0),)])
+@pytest.mark.parametrize("entries", [((1, 5), (1, 6)), ((1, 5), (2, 5)), ((2**31, 0),), ((-1, 0),), ((0, -1),)])
 def test_entries_that_would_not_be_read_back_are_not_written(entries: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(UsageError):
         write_leader_epoch_checkpoint(lineage(*entries))

@@ -86,6 +86,7 @@ def test_file_of_zeros_is_an_index_without_entries() -> None:
         (packed((5, 10), (0, 0), (6, 30)), 8),
         (packed((-1, 10)), 0),
         (packed((3, 1), (4, -5)), 8),
+        (packed((3, -1)), 0),
     ],
 )
 def test_damage_is_refused_at_its_entry(content: bytes | memoryview, position: int) -> None:
