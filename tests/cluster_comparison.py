@@ -154,18 +154,28 @@ def compare_records(level: IsolationLevel) -> Callable[[Warehouse], Compared]:
         rows: dict[Place, list[Line]] = {}
         for row in found.rows.to_pylist():
             rows.setdefault((row["topic"], row["partition"]), []).append(row)
-        stops = stable_offsets(clusters)
+        stops, refused = stable_offsets(clusters), refused_offsets()
         for cluster in CLUSTER_NAMES:
             for place, truths in iter_true_records(cluster):
-                stop = stops.get(place, _NO_STOP)
+                stop, refusals = stops.get(place, _NO_STOP), refused[place]
                 wanted = [each for each in truths if not is_committed or (each["rc"] and each["o"] < stop)]
-                of_place = as_truth(rows.pop(place, []), wanted)
-                for truth, row in zip(of_truth(wanted), of_place, strict=True):
+                of_place = {row["offset"]: row for row in rows.pop(place, [])}
+                for offset in refusals:
+                    compared.add(cluster, (place, offset), (place, of_place.pop(offset, {}).get("offset")))
+                for truth, row in zip(of_truth(wanted), as_truth([*of_place.values()], wanted), strict=True):
                     compared.add(cluster, truth, row)
         compared.wrong += [("", None, place) for place in rows]
         return compared
 
     return compare
+
+
+def refused_offsets() -> dict[Place, list[int]]:
+    """Of every partition, archived offsets that consumers of the cluster are refused (Kafka 3.6.2); we give them."""
+    return {
+        (each["topic"], each["partition"]): [at for at in each.get("refused", ()) if at <= each["archive_end"]]
+        for _, each in _true_lines("partitions")
+    }
 
 
 def stable_offsets(clusters: Warehouse) -> dict[Place, int]:

@@ -19,6 +19,8 @@ from coldlog.archive.metadata_log import METADATA_TOPIC
 
 CLUSTERS = Path(__file__).parent / "golden" / "clusters"
 CLUSTER_NAMES = tuple(sorted(each.name for each in CLUSTERS.iterdir() if each.is_dir()))
+VERSIONS = tuple(each for each in CLUSTER_NAMES if "-to-" not in each)
+"""The clusters of one version; the others were upgraded."""
 Line = dict[str, Any]
 
 

@@ -2,7 +2,8 @@
 
     python -m broker.cluster_archive DIRECTORY VERSION...    with lib, tests and the repository in PYTHONPATH
 
-starts a cluster of each version, plays, asks the cluster for the truth, and replaces DIRECTORY/VERSION.
+starts a cluster of each version, plays, asks the cluster for the truth, and replaces DIRECTORY/VERSION. A
+VERSION such as 3.9.0-to-4.3.1 is a rolling upgrade.
 """
 
 from __future__ import annotations
@@ -32,9 +33,13 @@ def main(directory: Path, versions: list[str]) -> None:
 def make_archive(version: str, scratch: Path) -> Path:
     """A folder with archive, metadata topic and truth of a new cluster."""
     class_path, made = compile_programs(scratch / "classes"), scratch / "made"
-    with running_cluster(scratch / "cluster", version) as cluster:
+    older, _, newer = version.partition("-to-")
+    with running_cluster(scratch / "cluster", older) as cluster:
         with cluster_play(cluster, version, class_path) as play:
-            play.play()
+            if newer:
+                play.play_upgrade(newer)
+            else:
+                play.play()
         collect(cluster, class_path, made)
     return made
 

@@ -12,14 +12,15 @@
     unclean       an election loses records that were not tiered; their offsets are used again
     lost          an election loses records that were tiered; their offsets are used again
 
-Every name ends in the version, so that archives of several clusters can lie side by side.
+Every name ends in the version, so that archives of several clusters can lie side by side. A rolling upgrade has a play
+of its own, with the first six of these topics.
 """
 
 from __future__ import annotations
 
 import random
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -27,7 +28,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.kafka_cluster import KafkaCluster, Place
+from broker.kafka_cluster import NODES, KafkaCluster, Place
 from broker.tiered_broker import NEWEST, broker_jars, small_segments
 from kafka_jars import find_tool, run_tool
 
@@ -53,36 +54,64 @@ _TOPICS: dict[str, tuple[list[list[int]], int, dict[str, str]]] = {
     UNCLEAN: ([[1, 2]], 12_000, _TIERED | _DENSE),
     LOST: ([[1, 2]], 12_000, _TIERED | _DENSE),
 }
+_OF_AN_UPGRADE = (MOVED, TRANSACTIONS, RECOMPRESSED, APPENDED, BACKWARDS, KILLED)
+# Versions since 4.1 refuse small segment.bytes, those before do not know another name: an index that is full ends a
+# segment in all of them.
+_FULL_INDEX = {"segment.index.bytes": "132"}
 _COMPRESSIONS = ("gzip", "uncompressed", "snappy", "lz4")
 
 
 @dataclass(slots=True, kw_only=True)
 class ClusterPlay:
-    """A cluster, the program that writes to it, and how far each topic's timestamps are."""
+    """A cluster, the program that writes to it, and how far each topic's timestamps are.
+
+    `name` is the version, or both versions of an upgrade.
+    """
 
     cluster: KafkaCluster
-    version: str
+    name: str
     writer: subprocess.Popen[str]
     chance: random.Random = field(default_factory=lambda: random.Random(20261124))
     next_ms: dict[str, int] = field(default_factory=dict)
+    open_ended: list[Place] = field(default_factory=list)
     codecs: Iterator[str] = field(default_factory=lambda: cycle(_CODECS))
 
     def play(self) -> None:
         """Everything, from new topics to silence."""
         for shape, (assignments, segment_bytes, configs) in _TOPICS.items():
-            self.cluster.make_topic(
-                self.topic(shape), assignments, configs | small_segments(self.version, segment_bytes)
-            )
+            small = small_segments(self.name, segment_bytes)
+            self.cluster.make_topic(self.topic(shape), assignments, configs | small)
         self._write_while_leaders_move()
         self._write_while_a_follower_is_down()
         self._lose_records()
         self._let_followers_tier()
         self._write_last()
-        self.settle()
+        self._settle(list(_TOPICS))
+
+    def play_upgrade(self, newer: str) -> None:
+        """Replace one broker after the other by that version, while transactions are open; each leads afterwards."""
+        for shape in _OF_AN_UPGRADE:
+            assignments, _, configs = _TOPICS[shape]
+            self.cluster.make_topic(self.topic(shape), assignments, configs | _FULL_INDEX)
+        self._tell("begin long zstd")
+        self._tell("begin kept none")
+        for number in NODES:
+            self._write_round(number)
+            self.cluster.stop(number)
+            self._write_round(number)
+            self.cluster.start(number, version=newer)
+            for shape in _OF_AN_UPGRADE:
+                self._move(shape, 0, number)
+        self._write_round(len(NODES))
+        self._tell("abort long")
+        self._tell("commit kept")
+        for partition in (0, 1):
+            self._batches(TRANSACTIONS, 20, partition)
+        self._settle(_OF_AN_UPGRADE)
 
     def topic(self, shape: str) -> str:
         """The topic's name in this version's archive."""
-        return f"{shape}-{self.version}"
+        return f"{shape}-{self.name}"
 
     def place(self, shape: str, partition: int = 0) -> Place:
         """A partition of it."""
@@ -194,13 +223,14 @@ class ClusterPlay:
         self._tell("commit late-to-end")
         self._tell("begin never-ended none")
         self._send("never-ended", 1)
+        self.open_ended.append(self.place(TRANSACTIONS, 1))
         self._batches(TRANSACTIONS, 16, 1)
 
-    def settle(self) -> None:
-        """All that can be tiered is."""
-        for shape, (assignments, *_) in _TOPICS.items():
-            for partition in range(len(assignments)):
-                if (shape, partition) != (TRANSACTIONS, 1):
+    def _settle(self, shapes: Sequence[str]) -> None:
+        """Wait until all is tiered that can be; an open transaction keeps what comes after it from the tier."""
+        for shape in shapes:
+            for partition in range(len(_TOPICS[shape][0])):
+                if self.place(shape, partition) not in self.open_ended:
                     self._wait_for_tier(self.place(shape, partition))
         self.cluster.wait_until_quiet()
 
@@ -245,13 +275,13 @@ def compile_programs(classes: Path) -> str:
 
 
 @contextmanager
-def cluster_play(cluster: KafkaCluster, version: str, class_path: str) -> Iterator[ClusterPlay]:
+def cluster_play(cluster: KafkaCluster, name: str, class_path: str) -> Iterator[ClusterPlay]:
     """A play whose writer runs; its open transactions stay open."""
     program = [find_tool("java"), "-Xmx128m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
     command = [*program, "-cp", class_path, "ClusterWriter", ",".join(cluster.bootstrap_servers), "20261124"]
     writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        yield ClusterPlay(cluster=cluster, version=version, writer=writer)
+        yield ClusterPlay(cluster=cluster, name=name, writer=writer)
     finally:
         writer.kill()
         writer.wait()

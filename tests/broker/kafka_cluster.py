@@ -7,6 +7,7 @@ started again, also as another version.
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
 import time
@@ -25,7 +26,6 @@ from broker.tiered_broker import (
     TIERED_STORAGE,
     broker_jars,
     format_storage,
-    free_ports,
     listens,
     new_cluster_id,
     start_process,
@@ -244,6 +244,12 @@ class KafkaCluster:
             time.sleep(_TICK_S)
 
 
+def _lasting_ports(count: int) -> list[int]:
+    """Free ports that no client is given while a broker is down: those lie higher."""
+    candidates = random.sample(range(20_000, 32_000), 50 * count)
+    return [port for port in candidates if not listens(port)][:count]
+
+
 def _metadata_logs(node: Node) -> list[Path]:
     return sorted(node.data.glob(f"{METADATA_TOPIC}-*/*.log"))
 
@@ -251,7 +257,7 @@ def _metadata_logs(node: Node) -> list[Path]:
 @contextmanager
 def running_cluster(directory: Path, version: str) -> Iterator[KafkaCluster]:
     """Three brokers of that version below `directory`, ended when the block is left."""
-    jars, ports = broker_jars(version), free_ports(2 * len(NODES))
+    jars, ports = broker_jars(version), _lasting_ports(2 * len(NODES))
     voters = ",".join(f"{number}@127.0.0.1:{ports[2 * at + 1]}" for at, number in enumerate(NODES))
     tier, cluster_id, nodes = directory / "tier", new_cluster_id(), {}
     for at, number in enumerate(NODES):

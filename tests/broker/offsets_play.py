@@ -25,7 +25,7 @@ from kafka.errors import KafkaError
 
 from broker.offset_questions import Place, Question, ask_broker
 from broker.scenario import BRIEF, MOST_TRANSACTION_MS, ORDERS, START_MS, TIERED, Scenario, admin, make_topic
-from broker.tiered_broker import TieredBroker
+from broker.tiered_broker import KAFKA_VERSION, TieredBroker, small_segments
 from coldlog.archive.local_store import LocalStore
 from coldlog.archive.log_directory import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
 from coldlog.model.list_offsets import SpecialTimestamp
@@ -37,7 +37,7 @@ PLACES: tuple[Place, ...] = (
     (PLAIN, 1), (OPEN, 0), (BARE, 0),
 )  # fmt: skip
 CUTS: dict[Place, int] = {(ORDERS, 0): 95, (KEPT, 0): 44, (PLAIN, 1): 75}
-_SMALL = {"internal.segment.bytes": "11000", "file.delete.delay.ms": "100"}
+_SMALL = small_segments(KAFKA_VERSION, 11_000) | {"file.delete.delay.ms": "100"}
 _MOVED = {**TIERED, **_SMALL}
 _KEPT = {**_SMALL, "remote.storage.enable": "true"}
 _TOPICS: dict[str, tuple[int, dict[str, str]]] = {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from broker.tiered_broker import TieredBroker
+from broker.tiered_broker import KAFKA_VERSION, TieredBroker, small_segments
 from coldlog.archive.metadata_log import METADATA_TOPIC
 
 ORDERS, BRIEF = "orders", "brief"
@@ -26,10 +26,10 @@ START_MS = 1_700_000_000_000
 MOST_TRANSACTION_MS = 900_000
 """A broker allows no longer ones."""
 _BATCH_RECORDS, _RECORD_BYTES, _SEGMENT_BYTES = 10, 500, 20_000
+SMALL_SEGMENTS = small_segments(KAFKA_VERSION, _SEGMENT_BYTES)
 TIERED = {
     "remote.storage.enable": "true",
-    # The public one has a floor of 1 MiB.
-    "internal.segment.bytes": str(_SEGMENT_BYTES),
+    **SMALL_SEGMENTS,
     # All but the active segment is in the tier alone.
     "local.retention.bytes": "1",
     "file.delete.delay.ms": "100",

@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from broker.scenario import TIERED, admin, make_topic, producer
+from broker.scenario import SMALL_SEGMENTS, TIERED, admin, make_topic, producer
 from broker.tiered_broker import TieredBroker, running_broker
 from coldlog.archive.local_store import LocalStore
 from coldlog.archive.log_directory import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
@@ -69,7 +69,7 @@ def cluster(broker: TieredBroker) -> Cluster:
 
 @pytest.fixture(scope="module")
 def handed(broker: TieredBroker, cluster: Cluster) -> Handed:
-    untiered = {"internal.segment.bytes": TIERED["internal.segment.bytes"], "file.delete.delay.ms": "100"}
+    untiered = SMALL_SEGMENTS | {"file.delete.delay.ms": "100"}
     make_topic(broker, TOPIC, partition_count=1, configs=untiered)
     sent, committed = send_transactions(broker)
     end = max(sent) + 2
@@ -212,7 +212,7 @@ def test_what_was_copied_of_a_topic_that_no_broker_tiers_expires_by_events_in_th
     handed: Handed, cluster: Cluster, tmp_path: Path
 ) -> None:
     broker, topic = handed.broker, "expired"
-    make_topic(broker, topic, partition_count=1, configs={"internal.segment.bytes": TIERED["internal.segment.bytes"]})
+    make_topic(broker, topic, partition_count=1, configs=SMALL_SEGMENTS)
     with producer(broker) as client:
         for number in range(200):
             client.send(topic, b"%05d" % number * 100, partition=0, timestamp_ms=START_MS + number)

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from broker.conftest import Played
 from broker.offset_questions import Question, ask_broker
 from broker.scenario import BRIEF, CUT_OFFSET, ORDERS, admin, make_topic, producer
-from broker.tiered_broker import USER, TieredBroker
+from broker.tiered_broker import KAFKA_VERSION, USER, TieredBroker, small_segments
 from coldlog.archive.local_store import LocalStore
 from coldlog.archive.log_directory import HIGH_WATERMARK_CHECKPOINT, find_partition, list_partitions, read_checkpoint
 from coldlog.brokers.kafka_client import Cluster, open_cluster, written_topic_id
@@ -48,9 +48,9 @@ def filled(played: Played) -> Iterator[TieredBroker]:
     transactions of which one is never ended."""
     broker, chance = played.scenario.broker, played.scenario.chance
     make_topic(
-        broker, PLAIN, partition_count=2, configs={"internal.segment.bytes": "20000", "file.delete.delay.ms": "1"}
+        broker, PLAIN, partition_count=2, configs=small_segments(KAFKA_VERSION, 20_000) | {"file.delete.delay.ms": "1"}
     )
-    make_topic(broker, OPEN, partition_count=1, configs={"internal.segment.bytes": "5000"})
+    make_topic(broker, OPEN, partition_count=1, configs=small_segments(KAFKA_VERSION, 5_000))
     with producer(broker) as client:
         for partition in (0, 1):
             for index in range(300):

@@ -12,9 +12,10 @@ from environment import REPOSITORY
 
 from cluster_comparison import COMPARISONS, FINISHED, Compared, stable_offsets
 from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.segment_events import SEGMENT_EVENTS
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse
-from kafka_clusters import CLUSTER_NAMES, Line, follower_entries, shape_of, true_lines
+from kafka_clusters import CLUSTER_NAMES, VERSIONS, Line, follower_entries, shape_of, true_lines
 from versions_table import versions_table
 
 BEFORE_KAFKA_806 = {"3.6.2", "3.7.2", "3.8.1", "3.9.0", "4.0.0"}
@@ -39,22 +40,31 @@ def test_no_segment_is_quarantined(clusters: Warehouse) -> None:
 
 def test_archives_hold_index_entries_of_whole_fetched_sets_where_followers_write_them() -> None:
     """KAFKA-806: fixed in 3.9.1, 4.0.1 and 4.1.0."""
-    assert {cluster for cluster in CLUSTER_NAMES if follower_entries(cluster)} == BEFORE_KAFKA_806 & {*CLUSTER_NAMES}
+    assert {cluster for cluster in VERSIONS if follower_entries(cluster)} == BEFORE_KAFKA_806 & {*VERSIONS}
 
 
 def test_segments_whose_records_an_unclean_election_lost_are_not_served(clusters: Warehouse) -> None:
     rows = clusters.read(SEGMENTS).where("was_copied AND NOT is_within_lineage").collect()
-    assert {row["topic"] for row in rows} == {f"lost-{cluster}" for cluster in CLUSTER_NAMES}
+    assert {row["topic"] for row in rows} == {f"lost-{cluster}" for cluster in VERSIONS}
     assert {row["served_build_number"] for row in rows} == {None}
 
 
 def test_archives_end_in_a_transaction_whose_marker_is_not_archived(clusters: Warehouse) -> None:
     stops = set(stable_offsets(clusters))
     assert {shape_of(topic) for topic, _ in stops} == {"transactions"}
-    assert stops >= {(f"transactions-{cluster}", 1) for cluster in CLUSTER_NAMES}
+    assert stops >= {(f"transactions-{cluster}", 1) for cluster in VERSIONS}
 
 
-@pytest.mark.parametrize("cluster", CLUSTER_NAMES)
+def test_events_of_an_upgrade_are_without_and_with_the_field_that_newer_brokers_write(clusters: Warehouse) -> None:
+    """KIP-1058: brokers before 4.0 never say that a transaction index is empty, later ones do where it is."""
+    rows = clusters.read(SEGMENT_EVENTS).where("txn_index_empty IS NOT NULL AND start_offset IS NOT NULL").collect()
+    told = {str(row["topic"]).partition("-")[2] for row in rows}
+    assert told == {cluster for cluster in CLUSTER_NAMES if cluster.rpartition("-")[2] >= "4"}
+    upgraded = clusters.read(SEGMENT_EVENTS).where("topic LIKE '%-to-%' AND start_offset IS NOT NULL").collect()
+    assert {row["txn_index_empty"] for row in upgraded} == {None, True}
+
+
+@pytest.mark.parametrize("cluster", VERSIONS)
 def test_archives_show_what_they_are_for(cluster: str) -> None:
     by_shape: dict[str, list[Line]] = {}
     for segment in true_lines(cluster, "segments"):

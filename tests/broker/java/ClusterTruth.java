@@ -1,17 +1,11 @@
-import java.io.File;
-import java.io.FileOutputStream;
 import java.io.IOException;
-import java.io.OutputStream;
-import java.io.OutputStreamWriter;
 import java.io.PrintWriter;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Base64;
 import java.util.Collections;
 import java.util.Comparator;
 import java.util.HashMap;
@@ -26,8 +20,6 @@ import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.ExecutionException;
 import java.util.stream.Collectors;
-import java.util.zip.CRC32;
-import java.util.zip.GZIPOutputStream;
 
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.ListOffsetsOptions;
@@ -37,6 +29,7 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.UnsupportedVersionException;
@@ -58,7 +51,7 @@ import org.apache.kafka.storage.internals.log.TransactionIndex;
  *
  *   rlmm-events.jsonl.gz          the metadata topic, decoded by Kafka's RemoteLogMetadataSerde
  *   segments.jsonl.gz             every segment ever announced; of finished ones what Kafka's classes read in its files
- *   partitions.jsonl.gz           special offsets at both isolation levels; null where the cluster does not know the question
+ *   partitions.jsonl.gz           special offsets at both isolation levels, and offsets that consumers are refused
  *   records/TOPIC-PARTITION.jsonl.gz  every record that a consumer gets; rc: at read_committed too
  *   queries.jsonl.gz              ListOffsets by timestamp at both isolation levels
  */
@@ -94,6 +87,7 @@ public final class ClusterTruth {
 
     private final Map<String, Segment> segments = new LinkedHashMap<>();
     private final Map<TopicPartition, Set<Long>> timestamps = new HashMap<>();
+    private final Map<TopicPartition, Set<Long>> refused = new HashMap<>();
     private final Random chance = new Random(20261124);
     private final String bootstrapServers;
     private final Admin admin;
@@ -120,7 +114,7 @@ public final class ClusterTruth {
     private void writeEvents() throws IOException {
         RemoteLogMetadataSerde serde = new RemoteLogMetadataSerde();
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(IsolationLevel.READ_UNCOMMITTED);
-             PrintWriter lines = lines("rlmm-events.jsonl.gz")) {
+             PrintWriter lines = JsonLines.open(out, "rlmm-events.jsonl.gz")) {
             int count = consumer.partitionsFor(METADATA_TOPIC).size();
             for (int partition = 0; partition < count; partition++) {
                 for (ConsumerRecord<byte[], byte[]> each : readAll(consumer, new TopicPartition(METADATA_TOPIC, partition))) {
@@ -149,7 +143,7 @@ public final class ClusterTruth {
         } else {
             throw new IllegalStateException("no broker writes such an event: " + event);
         }
-        return json(line);
+        return JsonLines.json(line);
     }
 
     private static Map<String, Object> announced(RemoteLogSegmentMetadata segment) {
@@ -168,7 +162,7 @@ public final class ClusterTruth {
     }
 
     private void writeSegments() throws IOException {
-        try (PrintWriter lines = lines("segments.jsonl.gz")) {
+        try (PrintWriter lines = JsonLines.open(out, "segments.jsonl.gz")) {
             for (Segment each : segments.values()) {
                 Map<String, Object> line = announced(each.announced());
                 line.put("path", each.path());
@@ -177,7 +171,7 @@ public final class ClusterTruth {
                 if (each.isFinished()) {
                     line.putAll(filesOf(each));
                 }
-                lines.println(json(line));
+                lines.println(JsonLines.json(line));
             }
         }
     }
@@ -243,7 +237,7 @@ public final class ClusterTruth {
         Map<String, TopicDescription> described = admin.describeTopics(topics).allTopicNames().get();
         try (KafkaConsumer<byte[], byte[]> all = consumer(IsolationLevel.READ_UNCOMMITTED);
              KafkaConsumer<byte[], byte[]> committed = consumer(IsolationLevel.READ_COMMITTED);
-             PrintWriter lines = lines("partitions.jsonl.gz")) {
+             PrintWriter lines = JsonLines.open(out, "partitions.jsonl.gz")) {
             for (TopicPartition place : ends.keySet()) {
                 Map<String, Object> line = new LinkedHashMap<>();
                 line.put("topic", place.topic());
@@ -258,7 +252,8 @@ public final class ClusterTruth {
                     }
                 }
                 writeRecords(place, readAll(all, place), readAll(committed, place), ends.get(place));
-                lines.println(json(line));
+                line.put("refused", refused.getOrDefault(place, Set.of()));
+                lines.println(JsonLines.json(line));
             }
         }
     }
@@ -267,32 +262,32 @@ public final class ClusterTruth {
             List<ConsumerRecord<byte[], byte[]>> committed, long archiveEnd) throws IOException {
         Set<Long> offsets = new HashSet<>();
         committed.forEach(each -> offsets.add(each.offset()));
-        try (PrintWriter lines = lines("records/" + place + ".jsonl.gz")) {
+        try (PrintWriter lines = JsonLines.open(out, "records/" + place + ".jsonl.gz")) {
             for (ConsumerRecord<byte[], byte[]> each : all) {
                 Map<String, Object> line = new LinkedHashMap<>();
                 line.put("o", each.offset());
                 line.put("ts", each.timestamp());
                 line.put("tt", each.timestampType().name);
                 line.put("le", each.leaderEpoch().orElse(null));
-                line.put("k", base64(each.key()));
-                line.put("v", lengthAndChecksum(each.value()));
+                line.put("k", JsonLines.base64(each.key()));
+                line.put("v", JsonLines.lengthAndChecksum(each.value()));
                 List<List<String>> headers = new ArrayList<>();
                 for (Header header : each.headers()) {
-                    headers.add(Arrays.asList(header.key(), base64(header.value())));
+                    headers.add(Arrays.asList(header.key(), JsonLines.base64(header.value())));
                 }
                 if (!headers.isEmpty()) {
                     line.put("h", headers);
                 }
                 line.put("rc", offsets.contains(each.offset()));
                 line.put("arch", each.offset() <= archiveEnd);
-                lines.println(json(line));
+                lines.println(JsonLines.json(line));
             }
         }
     }
 
     private void writeQueries(int most) throws IOException, InterruptedException {
         NavigableMap<TopicPartition, Long> ends = archiveEnds();
-        try (PrintWriter lines = lines("queries.jsonl.gz")) {
+        try (PrintWriter lines = JsonLines.open(out, "queries.jsonl.gz")) {
             for (TopicPartition place : ends.keySet()) {
                 for (long timestamp : asked(place, most)) {
                     Map<String, Object> line = new LinkedHashMap<>();
@@ -303,7 +298,7 @@ public final class ClusterTruth {
                     line.put("ru", found);
                     line.put("rc", ask(place, OffsetSpec.forTimestamp(timestamp), IsolationLevel.READ_COMMITTED));
                     line.put("archive", found != null && (long) found.get("offset") <= ends.get(place));
-                    lines.println(json(line));
+                    lines.println(JsonLines.json(line));
                 }
             }
         }
@@ -357,54 +352,25 @@ public final class ClusterTruth {
             "exclude.internal.topics", "false"));
     }
 
-    private static List<ConsumerRecord<byte[], byte[]>> readAll(KafkaConsumer<byte[], byte[]> consumer, TopicPartition place) {
+    /** Every record; offsets that the cluster refuses to read, though they are in its log, are noted and skipped. */
+    private List<ConsumerRecord<byte[], byte[]>> readAll(KafkaConsumer<byte[], byte[]> consumer, TopicPartition place) {
         consumer.assign(List.of(place));
         consumer.seekToBeginning(List.of(place));
         long end = consumer.endOffsets(List.of(place)).get(place);
         long until = System.currentTimeMillis() + READ_MS;
         List<ConsumerRecord<byte[], byte[]>> read = new ArrayList<>();
         while (consumer.position(place) < end) {
-            read.addAll(consumer.poll(Duration.ofMillis(300)).records(place));
+            try {
+                read.addAll(consumer.poll(Duration.ofMillis(300)).records(place));
+            } catch (OffsetOutOfRangeException refusal) {
+                long offset = refusal.offsetOutOfRangePartitions().get(place);
+                refused.computeIfAbsent(place, each -> new TreeSet<>()).add(offset);
+                consumer.seek(place, offset + 1);
+            }
             if (System.currentTimeMillis() > until) {
                 throw new IllegalStateException(place + " is read to " + consumer.position(place) + " of " + end);
             }
         }
         return read;
-    }
-
-    private PrintWriter lines(String name) throws IOException {
-        File file = out.resolve(name).toFile();
-        OutputStream packed = new GZIPOutputStream(new FileOutputStream(file));
-        return new PrintWriter(new OutputStreamWriter(packed, StandardCharsets.UTF_8));
-    }
-
-    private static String base64(byte[] bytes) {
-        return bytes == null ? null : Base64.getEncoder().encodeToString(bytes);
-    }
-
-    private static Map<String, Object> lengthAndChecksum(byte[] bytes) {
-        if (bytes == null) {
-            return null;
-        }
-        CRC32 checksum = new CRC32();
-        checksum.update(bytes);
-        Map<String, Object> found = new LinkedHashMap<>();
-        found.put("len", bytes.length);
-        found.put("crc32", checksum.getValue());
-        return found;
-    }
-
-    private static String json(Object value) {
-        if (value instanceof Map<?, ?> map) {
-            return map.entrySet().stream().map(each -> json(each.getKey().toString()) + ":" + json(each.getValue()))
-                .collect(Collectors.joining(",", "{", "}"));
-        }
-        if (value instanceof Iterable<?> values) {
-            List<String> parts = new ArrayList<>();
-            values.forEach(each -> parts.add(json(each)));
-            return "[" + String.join(",", parts) + "]";
-        }
-        // Names, identifiers and base64 need no escapes.
-        return value instanceof String text ? "\"" + text + "\"" : String.valueOf(value);
     }
 }
