@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 
 from builders.metadata_events import DELETE, EVENTS, SEGMENT, UPDATE
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.remote_log_metadata import Event, decode_event, encode_event
+from coldlog.formats.remote_log_metadata import Event, UnknownTags, decode_event, encode_event
 
 # Where fields lie: of SEGMENT the first three, of DELETE the last.
 TOPIC, START_OFFSET, EPOCH_COUNT, PARTITION_TAGS = 3, 48, 84, 30
+VERSION_1 = encode_event(replace(UPDATE, version=1, unknown_tags=UnknownTags(event=((0, b"\x00\x00\x00\x07"),))))
 
 
 @pytest.mark.parametrize("event", EVENTS)
@@ -73,7 +75,8 @@ def _damages() -> Iterator[tuple[str, bytes, int, str, str]]:
     yield "frame version", _changed(SEGMENT, 0, b"\x01", b"\x00"), 0, "1", "0"
     yield "later frame version", _changed(SEGMENT, 0, b"\x01", b"\x02"), 0, "1", "2"
     yield "api key", _changed(SEGMENT, 1, b"\x00", b"\x04"), 1, "0 to 3", "4"
-    yield "version", _changed(SEGMENT, 2, b"\x00", b"\x01"), 2, "0", "1"
+    yield "version", _changed(SEGMENT, 2, b"\x00", b"\x02"), 2, "0 or 1", "2"
+    yield "epoch of 3 bytes", VERSION_1[:-7] + b"\x01\x00\x03abc", len(VERSION_1) - 1, "4 bytes", "3 bytes"
     yield "rest", encode_event(SEGMENT) + b"\x00", end, "the end", "1 bytes"
     yield "ten-byte number", b"\x01\x00\x00" + b"\x80" * 9 + b"\x01", TOPIC, "5 bytes at most", "more"
     yield "number above int32", b"\x01\x00\x00\xff\xff\xff\xff\x0f", TOPIC, "2147483647 at most", "4294967295"

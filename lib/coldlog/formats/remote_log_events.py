@@ -1,7 +1,8 @@
-"""remote_log_events: what can the metadata topic announce?
+"""remote_log_events: the events of the metadata topic.
 
 One class for each kind of record of `__remote_log_metadata`, with Kafka's names; `remote_log_metadata` reads and writes
-them. An event keeps the tagged fields that are not known here, because what was read is to be written alike.
+them. An event keeps its message version and the tagged fields that coldlog does not use, so that it is written as it
+was read.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class UnknownTags:
 
 
 NO_UNKNOWN_TAGS = UnknownTags()
+_END_OFFSET_TAG = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,7 @@ class _SegmentFields:
     state: RemoteLogSegmentState
     txn_index_empty: bool | None
     unknown_tags: UnknownTags = NO_UNKNOWN_TAGS
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,14 @@ class SegmentUpdateEvent:
     custom_metadata: bytes | None
     state: RemoteLogSegmentState
     unknown_tags: UnknownTags = NO_UNKNOWN_TAGS
+    version: int = 0
+
+    @property
+    def end_offset(self) -> int | None:
+        """The segment's last offset, inclusive; only message version 1 (KIP-1266) has it, with -1 for unknown."""
+        content = dict(self.unknown_tags.event).get(_END_OFFSET_TAG) if self.version else None
+        end_offset = -1 if content is None else int.from_bytes(content, "big", signed=True)
+        return None if end_offset < 0 else end_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +91,7 @@ class PartitionDeleteEvent:
     event_timestamp_ms: int
     state: RemotePartitionDeleteState
     unknown_tags: UnknownTags = NO_UNKNOWN_TAGS
+    version: int = 0
 
 
 Event = SegmentMetadataEvent | SegmentUpdateEvent | PartitionDeleteEvent | SegmentSnapshotEvent

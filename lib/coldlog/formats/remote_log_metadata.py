@@ -2,7 +2,7 @@
 
 The value, in Kafka's flexible encoding (see `flexible_encoding`; KIP-405, RemoteLogMetadataSerde):
 
-    number frame version 1 · number api key · number version 0 · the message of that api key
+    number frame version 1 · number api key · number version 0 or 1 · the message of that api key
 
     0 segment           id · fields of a segment
     1 segment update    id · int32 broker_id · int64 event_timestamp_ms · nullable bytes custom_metadata · int8 state
@@ -16,11 +16,18 @@ The value, in Kafka's flexible encoding (see `flexible_encoding`; KIP-405, Remot
                         · int32 size_bytes · nullable bytes custom_metadata · int8 state
                         · tag 0: boolean txn_index_empty (KIP-1058)
 
+Message version 1 is of KIP-1266 (apache/kafka pull request 22459, not released). It adds tagged fields:
+
+    0 segment           tag 1: int32 broker_leader_epoch
+    1 segment update    tag 0: int32 broker_leader_epoch · tag 1: int64 end_offset
+    2 partition delete  tag 0: int32 broker_leader_epoch · tag 1: int64 end_offset
+    3 segment snapshot  tag 1: int32 broker_leader_epoch
+
 Every struct ends in tagged fields; those that are not known here are kept, so that what was decoded is encoded alike.
 What is not kept: numbers in more bytes than they need, and a boolean other than 1 for true.
 
 Refused (`METADATA_EVENT_INVALID`, with the position in the value): what Kafka's own reader refuses, and besides it what
-Kafka never writes: what `flexible_encoding` refuses, and a boolean that is not one byte.
+Kafka never writes: what `flexible_encoding` refuses, and a boolean that is not one byte. Versions above 1 are refused.
 """
 
 from __future__ import annotations
@@ -64,8 +71,10 @@ __all__ = [
 ]
 
 FRAME_VERSION = 1
-MESSAGE_VERSION = 0
+MESSAGE_VERSIONS = (0, 1)
 _TXN_INDEX_EMPTY_TAG = 0
+_TAG_SIZES = ({1: 4}, {0: 4, 1: 8}, {0: 4, 1: 8}, {1: 4})
+"""Of message version 1, by api key: the size in bytes of each tagged field that it adds."""
 
 _SegmentEvent = TypeVar("_SegmentEvent")
 _State = TypeVar("_State", RemoteLogSegmentState, RemotePartitionDeleteState)
@@ -80,29 +89,36 @@ def decode_event(value: bytes | memoryview) -> Event:
     read = _READERS.get(api_key)
     if read is None:
         raise reader.refusal("api key is unknown", start, "0 to 3", str(api_key))
-    reader.require_number("version", MESSAGE_VERSION)
+    version_at = reader.position
+    version = reader.read_number("version")
+    if version not in MESSAGE_VERSIONS:
+        raise reader.refusal("version is not supported", version_at, "0 or 1", str(version))
     event = read(reader)
+    if version:
+        _require_tag_sizes(reader, event, api_key)
     reader.require_end("event")
-    return event
+    return replace(event, version=version)
 
 
 def encode_event(event: Event) -> bytes:
     """The value of a record that announces the event."""
+    if event.version not in MESSAGE_VERSIONS:
+        raise UsageError(f"message version {event.version} cannot be written")
     out = bytearray((FRAME_VERSION,))
     match event:
         case SegmentMetadataEvent():
-            out += bytes((0, MESSAGE_VERSION))
+            out += bytes((0, event.version))
             _require_offsets(event)
             _write_segment_id(out, event.remote_log_segment_id, event.unknown_tags)
             _write_segment_fields(out, event)
         case SegmentUpdateEvent():
-            out += bytes((1, MESSAGE_VERSION))
+            out += bytes((1, event.version))
             _write_segment_update(out, event)
         case PartitionDeleteEvent():
-            out += bytes((2, MESSAGE_VERSION))
+            out += bytes((2, event.version))
             _write_partition_delete(out, event)
         case SegmentSnapshotEvent():
-            out += bytes((3, MESSAGE_VERSION))
+            out += bytes((3, event.version))
             _require_no_tags(event.unknown_tags.remote_log_segment_id, event.unknown_tags.topic_id_partition)
             out += uuid_bytes(event.segment_id)
             _write_segment_fields(out, event)
@@ -227,6 +243,14 @@ def _read_segment_tags(reader: FlexibleReader) -> tuple[bool | None, TaggedField
     if len(content) != 1:
         raise reader.refusal("txn index empty is no boolean", start, "1 byte", f"{len(content)} bytes")
     return content != b"\x00", tags[1:]
+
+
+def _require_tag_sizes(reader: FlexibleReader, event: Event, api_key: int) -> None:
+    for tag, content in event.unknown_tags.event:
+        wanted = _TAG_SIZES[api_key].get(tag, len(content))
+        if len(content) != wanted:
+            found = f"{len(content)} bytes"
+            raise reader.refusal(f"tag {tag} of event has another size", reader.position, f"{wanted} bytes", found)
 
 
 def _write_topic_id_partition(out: bytearray, topic_id_partition: TopicIdPartition, tags: UnknownTags) -> None:
