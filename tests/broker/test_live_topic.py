@@ -79,7 +79,7 @@ def test_topic_that_the_broker_lacks_is_refused_and_not_made(
     assert "nowhere" not in broker.topics()
 
 
-def test_records_that_retention_took_are_counted_as_missing(
+def test_records_that_retention_removed_are_counted_as_missing_and_a_row_says_up_to_where(
     broker: TieredBroker, cluster: Cluster, spark: SparkSession, tmp_path: Path
 ) -> None:
     make_topic(broker, "retained", partition_count=2)
@@ -90,7 +90,7 @@ def test_records_that_retention_took_are_counted_as_missing(
         client.delete_records({TopicPartition("retained", 0): 4})
     first = read_events(warehouse, source)
     assert (first.new_event_count, first.missing_offset_count, first.unreadable_count) == (2 + 3, 4, 2)
-    assert _rows(warehouse, 0) == [(4, VALUES[1]), (5, VALUES[2])]
+    assert _rows(warehouse, 0) == [(3, None), (4, VALUES[1]), (5, VALUES[2])]
     assert _rows(warehouse, 1) == [(0, VALUES[0]), (1, None), (2, b"")]
 
     _send(broker, "retained", 0, VALUES * 2)
@@ -98,7 +98,14 @@ def test_records_that_retention_took_are_counted_as_missing(
         client.delete_records({TopicPartition("retained", 0): 9})
     second = read_events(warehouse, source)
     assert (second.new_event_count, second.missing_offset_count) == (3, 3), "the last one read is gone too"
-    assert [offset for offset, _ in _rows(warehouse, 0)] == [4, 5, 9, 10, 11]
+    assert [offset for offset, _ in _rows(warehouse, 0)] == [3, 4, 5, 8, 9, 10, 11]
+    lost = warehouse.read(SEGMENT_EVENTS).where("event_kind = 'lost'").orderBy("metadata_offset").collect()
+    assert [row["metadata_offset"] for row in lost] == [3, 8]
+
+    with admin(broker) as client:
+        client.delete_records({TopicPartition("retained", 0): 12})
+    third = read_events(warehouse, source)
+    assert (third.new_event_count, third.missing_offset_count, third.lost_partitions) == (0, 0, ())
 
 
 def test_topic_that_was_made_anew_is_refused(

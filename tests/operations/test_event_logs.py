@@ -10,12 +10,13 @@ import pytest
 
 from coldlog.archive.local_store import LocalStore
 from coldlog.archive.metadata_log import METADATA_TOPIC
+from coldlog.brokers.kafka_client import Cluster, LiveRecord, OffsetSpec
 from coldlog.errors import ArchiveError
 from coldlog.formats.remote_log_events import SegmentMetadataEvent, SegmentUpdateEvent
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.operations.copy_segments import random_uuid
-from coldlog.operations.event_logs import KnownEventLog, directory_event_log
+from coldlog.operations.event_logs import KnownEventLog, TopicEventReader, directory_event_log
 from copying_tier import LIMITS, ORDERS
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
@@ -133,3 +134,18 @@ def test_file_that_lacks_between_others_is_told_and_not_passed_over(opened: Open
     (folder / f"{5:020d}.log").write_bytes(content)
     with pytest.raises(ArchiveError, match="offsets lack between two files"):
         other.refresh()
+
+
+@pytest.mark.parametrize(("offsets", "is_complete"), [((0, 1, 2), True), ((0, 2), False), ((1, 2), False)])
+def test_topic_with_holes_in_its_offsets_is_not_complete(
+    offsets: tuple[int, ...], is_complete: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No broker of today compacts the topic: its answers are made up."""
+    records = [LiveRecord(offset=offset, timestamp_ms=1, key=b"k", value=b"v") for offset in offsets]
+    answers = {OffsetSpec.EARLIEST: {("events", 0): 0}, OffsetSpec.LATEST: {("events", 0): 3}}
+    monkeypatch.setattr("coldlog.operations.event_logs.list_offsets", lambda _cluster, _places, spec: answers[spec])
+    monkeypatch.setattr("coldlog.operations.event_logs.iter_records", lambda *_: iter([records]))
+    cluster = Cluster(bootstrap_servers="none:9092", timeout_ms=1, options={})
+    reader = TopicEventReader(cluster=cluster, topic="events", partition_count=1)
+    assert [place.offset for place, _ in reader.read_new()] == list(offsets)
+    assert reader.is_complete is is_complete

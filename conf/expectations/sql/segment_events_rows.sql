@@ -1,10 +1,11 @@
--- segment_events_rows: does each event name what it is about, and does it follow the one before?
+-- segment_events_rows: each event beside the one before it in its metadata partition, and of its segment or partition.
 --
--- A row an event, beside the one before it in its metadata partition and the one before it of its segment or partition.
+-- A hole before a record with a key may be left by compaction; one of kind lost stands for all records before it.
 SELECT
   metadata_partition, metadata_offset, event_kind, state, topic, partition, segment_id, start_offset, end_offset,
-  metadata_offset - 1 - lag(metadata_offset) OVER (PARTITION BY metadata_partition ORDER BY metadata_offset)
-    AS missing_offset_count,
+  CASE WHEN record_key IS NULL AND event_kind <> 'lost' THEN
+    metadata_offset - 1 - lag(metadata_offset) OVER (PARTITION BY metadata_partition ORDER BY metadata_offset)
+  END AS missing_offset_count,
   CASE WHEN event_kind IN ('segment', 'segment_update', 'partition_delete') THEN concat(
     ifnull(lag(state) OVER (
       PARTITION BY topic, partition, topic_id, segment_id, event_kind = 'partition_delete', event_kind = 'unreadable'
@@ -17,7 +18,8 @@ SELECT
     if(event_kind IN ('segment', 'segment_update', 'segment_snapshot') AND segment_id IS NULL, 'segment_id', NULL),
     if(event_kind IN ('segment', 'segment_snapshot') AND start_offset IS NULL, 'start_offset', NULL),
     if(event_kind IN ('segment', 'segment_snapshot') AND end_offset IS NULL, 'end_offset', NULL),
-    if(event_kind <> 'unreadable' AND state IS NULL, 'state', NULL),
-    if(event_kind = 'unreadable' AND problem IS NULL, 'problem', NULL)
+    if(event_kind = 'tombstone' AND (topic_id IS NULL OR partition IS NULL), 'topic_id or partition', NULL),
+    if(event_kind NOT IN ('unreadable', 'tombstone', 'lost') AND state IS NULL, 'state', NULL),
+    if(event_kind IN ('unreadable', 'lost') AND problem IS NULL, 'problem', NULL)
   ), '') AS columns_lacking
 FROM IDENTIFIER(:segment_events)

@@ -1,11 +1,11 @@
 -- segments_announced: is each segment in a state that its events announced, with what they announced of it?
 --
--- A row a segment that the metadata topic governs. The end of its whole partition ends a segment too.
+-- A row a segment that the metadata topic governs. The end of its whole partition ends a segment too, and a tombstone of it.
 SELECT
   s.topic, s.partition, s.topic_id, s.start_offset, s.segment_id, s.state, s.announced_end_offset,
   concat_ws(', ', e.states) AS announced_states,
   CASE WHEN NOT ifnull(array_contains(e.states, s.state), false)
-        AND NOT (s.state = 'DELETE_SEGMENT_FINISHED' AND d.topic_id IS NOT NULL)
+        AND NOT (s.state = 'DELETE_SEGMENT_FINISHED' AND (d.topic_id IS NOT NULL OR t.topic_id IS NOT NULL))
     THEN concat(s.state, ', announced: ', ifnull(concat_ws(', ', e.states), 'nothing')) END AS state_not_announced,
   CASE WHEN s.announced_end_offset IS NOT NULL
         AND NOT ifnull(array_contains(e.end_offsets, s.announced_end_offset), false)
@@ -27,4 +27,10 @@ LEFT JOIN (
   WHERE event_kind = 'partition_delete' AND state = 'DELETE_PARTITION_FINISHED'
 ) d
   ON d.topic = s.topic AND d.partition = s.partition AND d.topic_id = s.topic_id
+LEFT JOIN (
+  SELECT DISTINCT topic_id, partition, segment_id
+  FROM IDENTIFIER(:segment_events)
+  WHERE event_kind = 'tombstone' AND segment_id IS NOT NULL
+) t
+  ON t.topic_id = s.topic_id AND t.partition = s.partition AND t.segment_id = s.segment_id
 WHERE s.state_source = 'events'

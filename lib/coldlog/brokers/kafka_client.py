@@ -65,6 +65,7 @@ class LiveRecord:
 
     offset: int
     timestamp_ms: int | None
+    key: bytes | None
     value: bytes | None
 
 
@@ -134,7 +135,7 @@ def _iter_polled(
         if silent_ms > cluster.timeout_ms:
             raise _silent(cluster, f"{about}, read up to offset {position},")
         records = [
-            LiveRecord(each.offset, None if each.timestamp < 0 else each.timestamp, each.value)
+            LiveRecord(each.offset, None if each.timestamp < 0 else each.timestamp, each.key, each.value)
             for each in polled.get(place, ())
             if each.offset < end_offset
         ]

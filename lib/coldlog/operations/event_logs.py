@@ -1,4 +1,4 @@
-"""event_logs: where does the tier announce its segments, and what was announced there so far?
+"""event_logs: announce the tier's segments, and read what was announced so far.
 
 `DirectoryEventLog`   a metadata topic's log in a directory of our own (`archive.metadata_log_writer`); what the jobs
                       read with `metadata.uri`
@@ -184,7 +184,7 @@ class TopicEventLog:
 
 @dataclass(slots=True, kw_only=True)
 class TopicEventReader:
-    """An EventReader."""
+    """An EventReader. A topic whose offsets have holes was compacted: it is not complete."""
 
     cluster: Cluster
     topic: str
@@ -206,6 +206,8 @@ class TopicEventReader:
             if since < end:
                 for records in iter_records(self.cluster, self.topic, number, since, end):
                     for record in records:
+                        self.is_complete = self.is_complete and record.offset == since
+                        since = record.offset + 1
                         yield EventPlace(partition=number, offset=record.offset), record.value
                 self._positions[number] = end
 

@@ -1,13 +1,14 @@
-"""event_sources: where do the events of the metadata topic come from?
+"""event_sources: read the raw records of the metadata topic.
 
-A source gives raw records: partition and offset in the topic, timestamp, value, each partition from a given offset on;
-what it cannot read is a row with the facts of the damage instead of a value, the last one of its partition. Two sources
-need nothing but Spark:
+A source gives raw records: partition and offset in the topic, timestamp, key, value, each partition from a given offset
+on. Damage is a row with its facts instead of a value, the last one of its partition. Where the topic's log begins after
+the given offset, retention has removed records that were wanted: a row of the reason `NO_LONGER_THERE` says up to which
+offset. Two sources need nothing but Spark:
 
 `LogSegmentsSource`   the topic's own log segments, in a broker's data directory or a copy of it
-`TableSource`         a Delta table with the columns partition, offset, timestamp and value, as Spark's Kafka source
-                      writes it; timestamp may be missing, and a record that was written twice counts once. Its
-                      value is BINARY
+`TableSource`         a Delta table with the columns partition, offset, timestamp, key and value, as Spark's Kafka
+                      source writes it; timestamp and key may be missing, and a record that was written twice counts
+                      once. Its key and value are BINARY. It does not say where the topic's log began
 
 A live topic is `operations.live_topic`.
 """
@@ -33,6 +34,7 @@ RAW_SCHEMA = pa.schema(
         ("metadata_partition", pa.int32()),
         ("metadata_offset", pa.int64()),
         ("record_timestamp_ms", pa.int64()),
+        ("record_key", pa.binary()),
         ("value", pa.binary()),
         ("reason", pa.string()),
         ("message", pa.string()),
@@ -43,11 +45,13 @@ RAW_SCHEMA = pa.schema(
     ]
 )
 RAW_DDL = (
-    "metadata_partition INT, metadata_offset BIGINT, record_timestamp_ms BIGINT, value BINARY, reason STRING, "
-    "message STRING, object_name STRING, position BIGINT, expected STRING, found STRING"
+    "metadata_partition INT, metadata_offset BIGINT, record_timestamp_ms BIGINT, record_key BINARY, value BINARY, "
+    "reason STRING, message STRING, object_name STRING, position BIGINT, expected STRING, found STRING"
 )
 NO_ANSWER, REFUSED = "no_answer", "refused"
 """Reasons of rows that tell of no damage: a source was silent, or did not let us in, while it was read."""
+NO_LONGER_THERE = "no_longer_there"
+"""Reason of a row that stands for the records up to its offset: they were wanted, and the topic has lost them."""
 _ROWS_A_BATCH = 10_000
 
 
@@ -95,12 +99,16 @@ class LogSegmentsSource:
 def _partition_rows(
     source: LogSegmentsSource, partition: MetadataPartition, from_offset: int
 ) -> Iterator[dict[str, object]]:
+    log_start_offset = partition.files[0].base_offset if partition.files else from_offset
+    if log_start_offset > from_offset:
+        yield lost_before(partition.partition, log_start_offset)
     try:
         for record in iter_metadata_records(source.store, partition, from_offset, source.limits):
             yield {
                 "metadata_partition": partition.partition,
                 "metadata_offset": record.offset,
                 "record_timestamp_ms": record.timestamp_ms,
+                "record_key": record.key,
                 "value": record.value,
             }
     except ArchiveError as wrong:
@@ -113,6 +121,15 @@ def _partition_rows(
             "expected": wrong.expected,
             "found": wrong.found,
         }
+
+
+def lost_before(partition: int, log_start_offset: int) -> dict[str, object]:
+    """The row of a metadata partition whose log begins after the wanted offset."""
+    return {
+        "metadata_partition": partition,
+        "metadata_offset": log_start_offset - 1,
+        "reason": NO_LONGER_THERE,
+    }
 
 
 def _in_batches(rows: Iterator[dict[str, object]]) -> Iterator[pa.RecordBatch]:
@@ -150,18 +167,21 @@ class TableSource:
             partition.alias("metadata_partition"),
             offset.alias("metadata_offset"),
             self._timestamp_ms(table).alias("record_timestamp_ms"),
-            self._value(table).alias("value"),
+            self._bytes(table, "key").alias("record_key"),
+            self._bytes(table, "value").alias("value"),
         )
         rows = rows.dropDuplicates(["metadata_partition", "metadata_offset", "value"])
         nothing = [name for name in RAW_SCHEMA.names if name not in rows.columns]
         types = dict(each.strip().split(" ") for each in RAW_DDL.split(","))
         return rows.withColumns({name: F.lit(None).cast(types[name]) for name in nothing})
 
-    def _value(self, table: DataFrame) -> Column:
-        found = table.schema["value"].dataType.simpleString()
+    def _bytes(self, table: DataFrame, name: str) -> Column:
+        if name not in table.columns:
+            return F.lit(None).cast("binary")
+        found = table.schema[name].dataType.simpleString()
         if found != "binary":
-            raise UsageError(f"the table {self.uri} has {found} in its column value; the records' bytes are expected")
-        return F.col("value")
+            raise UsageError(f"the table {self.uri} has {found} in its column {name}; the records' bytes are expected")
+        return F.col(name)
 
     def _timestamp_ms(self, table: DataFrame) -> Column:
         """Of a timestamp, or of milliseconds; it is kept for people alone."""

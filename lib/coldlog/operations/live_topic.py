@@ -1,11 +1,11 @@
-"""live_topic: what does the metadata topic of a running cluster say?
+"""live_topic: read the metadata topic of a running cluster.
 
 Each partition is read from the wanted offset to its end as it stood when the reading began, in a task of its own,
 by read_uncommitted as the broker's own reader does. No group is joined, nothing is committed: where a reading stopped
 is in the table of events. The end is taken once, so what arrives meanwhile is the next reading's.
 
-Records that the topic no longer has (retention) are passed over and so lack in what is read, which `read_events`
-counts. A task that gets no answer, or is refused, gives a row that says so as its partition's last.
+Where the topic begins after the wanted offset (retention), a row says up to which offset its records are lost. A task
+that gets no answer, or is refused, gives a row that says so as its partition's last.
 
 Refused: a topic that the cluster does not have; a partition that ends before what was read of it (`UsageError`).
 """
@@ -20,16 +20,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from coldlog.brokers.kafka_client import Cluster, LiveRecord, OffsetSpec, describe_topics, iter_records, list_offsets
 from coldlog.errors import RetriableError, UsageError
-from coldlog.operations.event_sources import NO_ANSWER, RAW_DDL, RAW_SCHEMA, REFUSED
+from coldlog.operations.event_sources import NO_ANSWER, RAW_DDL, RAW_SCHEMA, REFUSED, lost_before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """The offsets [from_offset, end_offset) of a partition."""
+    """The offsets [from_offset, end_offset) of a partition; `is_cut`: the topic has lost those before, which were
+    wanted too."""
 
     partition: int
     from_offset: int
     end_offset: int
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class TopicSource:
 
     def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
         """A task a partition of the topic; the ends are asked for here."""
-        ranges = [each for each in self.plan_ranges(from_offsets) if each.from_offset < each.end_offset]
+        ranges = [each for each in self.plan_ranges(from_offsets) if each.is_cut or each.from_offset < each.end_offset]
 
         def read_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -77,6 +79,7 @@ class TopicSource:
                 partition=partition,
                 from_offset=max(from_offsets.get(partition, 0), earliest[self.topic, partition]),
                 end_offset=latest[self.topic, partition],
+                is_cut=earliest[self.topic, partition] > from_offsets.get(partition, 0),
             )
             for partition in topic.partitions
         ]
@@ -84,6 +87,10 @@ class TopicSource:
 
 def _range_batches(source: TopicSource, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     partition = wanted.partition
+    if wanted.is_cut:
+        yield pa.RecordBatch.from_pylist([lost_before(partition, wanted.from_offset)], schema=RAW_SCHEMA)
+    if wanted.from_offset == wanted.end_offset:
+        return
     try:
         for records in iter_records(source.cluster, source.topic, partition, wanted.from_offset, wanted.end_offset):
             yield _record_batch(partition, records)
@@ -99,6 +106,7 @@ def _record_batch(partition: int, records: list[LiveRecord]) -> pa.RecordBatch:
             "metadata_partition": partition,
             "metadata_offset": record.offset,
             "record_timestamp_ms": record.timestamp_ms,
+            "record_key": record.key,
             "value": record.value,
         }
         for record in records

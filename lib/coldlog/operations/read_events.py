@@ -1,11 +1,13 @@
-"""read_events: what has the metadata topic announced since it was last read?
+"""read_events: append the new events of the metadata topic to `segment_events`.
 
 Reads a source from the last offset of each metadata partition that `segment_events` has, appends what is behind it in
 one commit, and so repeats nothing and loses nothing wherever a run is killed. The record at the last offset is read
 again and must be the one that is stored: a source of another cluster, or a topic that was made anew, is refused.
 
 Damage in the topic's log stops the reading of that metadata partition there, and is a row of `quarantine` until it is
-mended; the other partitions go on. Offsets that lack among the new events, or before them, are told.
+mended; the other partitions go on. Offsets missing among the new events, or before them, are counted. Compaction leaves
+such holes too, so in a partition whose records have keys only offsets that retention removed count. Where it removed
+some, a row of kind `lost` is stored at the last of them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row
@@ -20,13 +23,13 @@ from pyspark.sql import functions as F
 
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.errors import RetriableError, UsageError
-from coldlog.operations.event_rows import UNREADABLE, event_row
-from coldlog.operations.event_sources import NO_ANSWER, RAW_SCHEMA, REFUSED, EventSource
+from coldlog.operations.event_rows import LOST, UNREADABLE, event_row, lost_row
+from coldlog.operations.event_sources import NO_ANSWER, NO_LONGER_THERE, RAW_SCHEMA, REFUSED, EventSource
 from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.segment_events import SEGMENT_EVENTS
 from coldlog.tables.warehouse import Warehouse
 
-_DAMAGE = RAW_SCHEMA.names[4:]
+_DAMAGE = RAW_SCHEMA.names[5:]
 _DECODED_SCHEMA = pa.schema(
     [
         *(field.with_nullable(True) for field in SEGMENT_EVENTS.arrow_schema),
@@ -38,8 +41,8 @@ _DECODED_SCHEMA = pa.schema(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSummary:
     """What one reading found. `missing_offset_count`: offsets up to the last new event of each partition of which
-    nothing was read, in this reading or before: the topic has lost them, or its copy has. `lost_partitions`: those that
-    end before what was read of them, or are not there any more."""
+    nothing was read, in this reading or before: the topic has lost them, or its copy has; holes that compaction may
+    have left do not count. `lost_partitions`: those that end before what was read of them, or do not exist any more."""
 
     new_event_count: int
     unreadable_count: int
@@ -71,34 +74,46 @@ def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
     finally:
         decoded.unpersist()
     return ReadSummary(
-        new_event_count=sum(row[2] for row in lasts),
-        unreadable_count=sum(row[3] for row in lasts),
+        new_event_count=sum(row["events"] for row in lasts),
+        unreadable_count=sum(row["unreadable"] for row in lasts),
         damaged_partition_count=damaged_count,
-        missing_offset_count=sum(row[1] + 1 - row[2] - _next_offset(cursors, row[0]) for row in lasts),
+        missing_offset_count=sum(_missing_count(row, _next_offset(cursors, row[0])) for row in lasts),
         lost_partitions=lost,
     )
 
 
 def _lasts(new: DataFrame) -> list[Row]:
-    """Of each metadata partition: the last offset, how many rows, how many unreadable, how many offsets."""
-    columns = (F.max("metadata_offset"), F.count("*"), _unreadable(), F.count_distinct("metadata_offset"))
+    """Of each metadata partition: the last offset, how many events, unreadable ones, rows and offsets, the last offset
+    that is lost (NULL: none is), and whether records have keys."""
+    is_lost = F.col("event_kind") == LOST
+    columns = (
+        F.max("metadata_offset").alias("last_offset"),
+        F.count_if(~is_lost).alias("events"),
+        F.count_if(F.col("event_kind") == UNREADABLE).alias("unreadable"),
+        F.count("*").alias("rows"),
+        F.count_distinct("metadata_offset").alias("offsets"),
+        F.max(F.when(is_lost, F.col("metadata_offset"))).alias("lost_offset"),
+        F.expr("count(record_key) > 0").alias("is_keyed"),
+    )
     return new.groupBy("metadata_partition").agg(*columns).collect()
+
+
+def _missing_count(row: Row, next_offset: int) -> int:
+    if row["is_keyed"]:
+        return 0 if row["lost_offset"] is None else int(row["lost_offset"]) + 1 - next_offset
+    return int(row["last_offset"]) + 1 - int(row["events"]) - next_offset
 
 
 def _require_sense(lasts: list[Row], source: EventSource) -> None:
     """Refused before anything is kept: what would be kept for good."""
-    if any(row[0] is None or row[1] is None for row in lasts):
+    if any(row["metadata_partition"] is None or row["last_offset"] is None for row in lasts):
         raise UsageError(f"{source.uri} holds records without a partition and offset that are integers")
-    twice = [row[0] for row in lasts if row[2] != row[4]]
+    twice = [row["metadata_partition"] for row in lasts if row["rows"] != row["offsets"]]
     if twice:
         raise UsageError(f"{source.uri} holds two values for one offset of metadata partition {twice[0]}; remove one")
-    count, unreadable = sum(row[2] for row in lasts), sum(row[3] for row in lasts)
+    count, unreadable = sum(row["events"] for row in lasts), sum(row["unreadable"] for row in lasts)
     if count and count == unreadable:
         raise UsageError(f"none of the {count} records of {source.uri} is an event of remote log metadata")
-
-
-def _unreadable() -> Column:
-    return F.count_if(F.col("event_kind") == UNREADABLE)
 
 
 def _next_offset(cursors: dict[int, _Cursor], partition: int) -> int:
@@ -117,10 +132,15 @@ def _decoded(raw: DataFrame) -> DataFrame:
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows = [row if row["reason"] else {**row, **event_row(row["value"])} for row in batch.to_pylist()]
-            yield pa.RecordBatch.from_pylist(rows, schema=_DECODED_SCHEMA)
+            yield pa.RecordBatch.from_pylist([_decoded_row(row) for row in batch.to_pylist()], schema=_DECODED_SCHEMA)
 
     return raw.mapInArrow(decode, schema=ddl)
+
+
+def _decoded_row(row: dict[str, Any]) -> dict[str, object]:
+    if row["reason"] == NO_LONGER_THERE:
+        return {**row, "reason": None, **lost_row()}
+    return row if row["reason"] else {**row, **event_row(row["value"], row["record_key"])}
 
 
 def _behind(rows: DataFrame, cursors: dict[int, _Cursor]) -> DataFrame:
@@ -156,7 +176,8 @@ def _require_same_topic(decoded: DataFrame, cursors: dict[int, _Cursor], source:
             f"{source.uri} ends before what was read of it in every metadata partition: it is the topic of another "
             "cluster, was made anew, or is an old copy; correct where metadata.* points to, or use a new warehouse"
         )
-    again = decoded.where(F.col("metadata_offset") <= _last_read(cursors))
+    # The record at the cursor may be lost since, and then a row of that kind stands in its place.
+    again = decoded.where((F.col("metadata_offset") <= _last_read(cursors)) & ~F.col("event_kind").eqNullSafe(LOST))
     for row in again.select("metadata_partition", "metadata_offset", "value").collect():
         value = None if row["value"] is None else bytes(row["value"])
         if value != cursors[row["metadata_partition"]].value:

@@ -1,7 +1,8 @@
-"""segment_events: what has Kafka's metadata topic said about segments, event by event?
+"""segment_events: the table of the metadata topic's events.
 
 One row a record of `__remote_log_metadata`, in the words of the record; nothing is left out, and records that cannot be
-read are kept too, with the reason. The greatest offset of each metadata partition is also how far the topic has been
+read are kept too, with the reason. Where the topic no longer had records that were never read, one row of kind `lost`
+stands at the last of their offsets. The greatest offset of each metadata partition is also how far the topic has been
 read: rows are appended in one commit, so a run that was killed has read all of it or nothing.
 """
 
@@ -23,7 +24,8 @@ SEGMENT_EVENTS = TableDefinition(
             name="event_kind",
             type="STRING",
             required=True,
-            comment="segment (api key 0), segment_update (1), partition_delete (2), segment_snapshot (3), unreadable",
+            comment="segment (api key 0), segment_update (1), partition_delete (2), segment_snapshot (3), tombstone "
+            "(a key without a value), unreadable, lost (the topic no longer had the records up to this offset)",
         ),
         Column(name="topic", type="STRING", comment="Topic name; NULL where the event names none"),
         Column(name="topic_id", type="STRING", comment="Topic id"),
@@ -31,7 +33,11 @@ SEGMENT_EVENTS = TableDefinition(
         Column(name="segment_id", type="STRING", comment="Id of the upload"),
         Column(name="state", type="STRING", comment="RemoteLogSegmentState or RemotePartitionDeleteState"),
         Column(name="start_offset", type="BIGINT", comment="Base offset; only a segment's first event has it"),
-        Column(name="end_offset", type="BIGINT", comment="Last offset, inclusive; may lie behind the last batch"),
+        Column(
+            name="end_offset",
+            type="BIGINT",
+            comment="Last offset, inclusive; may lie behind the last batch; updates have it from message version 1 on",
+        ),
         Column(name="max_timestamp_ms", type="BIGINT", comment="Largest batch timestamp, or a file time"),
         Column(name="broker_id", type="INT", comment="Broker that wrote the event"),
         Column(name="event_timestamp_ms", type="BIGINT", comment="Its clock"),
@@ -45,6 +51,7 @@ SEGMENT_EVENTS = TableDefinition(
         Column(
             name="txn_index_empty", type="BOOLEAN", comment="True: no aborted transaction in it; NULL: not said (may)"
         ),
+        Column(name="record_key", type="BINARY", comment="The record's key; NULL: it has none, as up to Kafka 4.4"),
         Column(name="value", type="BINARY", comment="The record's value, with fields that are not known here"),
         Column(name="problem", type="STRING", comment="Why the event cannot be read; NULL: it can"),
     ),
