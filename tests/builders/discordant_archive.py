@@ -1,4 +1,4 @@
-"""discordant_archive: what may be wrong between an archive and what was announced of it?
+"""discordant_archive: an archive that differs in every way from what was announced of it.
 
 `write_discordant` writes an archive and its events in which every kind of discrepancy occurs, a topic a case, beside
 topics named `healthy` in which what looks odd is right; `DISCREPANCIES` is what has to be told of it.
@@ -62,11 +62,13 @@ class Cluster:
     """An archive and what was announced of it; a topic a case, all in partition 0.
 
     `late_events` are to be read behind the build, which puts into quarantine what it knows to be longer than announced.
+    `events_after_lost_ones` are those of a metadata partition of which retention has removed the first.
     """
 
     archive: Path
     events: list[Event] = field(default_factory=list)
     late_events: list[Event] = field(default_factory=list)
+    events_after_lost_ones: list[Event] = field(default_factory=list)
     written: dict[str, list[WrittenSegment]] = field(default_factory=dict)
 
     def write(self, topic: str, *segments: Segment) -> list[WrittenSegment]:
@@ -217,6 +219,19 @@ def _write_txn_indexes(cluster: Cluster) -> None:
     cluster.announce(promised, txn_index_empty=None)
 
 
+def _write_lost_announcements(cluster: Cluster) -> None:
+    """Of the first segment no event is left, of the second and third the last; a copy of the fourth failed."""
+    known = len(cluster.events)
+    failed = replace(_segment(24), segment_id=uuid_text_of("failed"))
+    written = cluster.write("forgotten", *map(_segment, (0, 8, 16, 24)), failed)
+    cluster.update(written[1], COPIED)
+    cluster.update(written[2], COPIED)
+    cluster.announce(written[3])
+    remove_objects(written[2])
+    cluster.events_after_lost_ones += cluster.events[known:]
+    del cluster.events[known:]
+
+
 def _write_other_problems(cluster: Cluster) -> None:
     """What other tables hold."""
     [broken] = cluster.write("broken", _segment(0))
@@ -232,11 +247,13 @@ def write_discordant(archive: Path) -> Cluster:
     _write_unfinished(cluster)
     _write_other_content(cluster)
     _write_txn_indexes(cluster)
+    _write_lost_announcements(cluster)
     _write_other_problems(cluster)
     return cluster
 
 
 KIND = DiscrepancyKind
+FIRST_EVENT = "COPY_SEGMENT_STARTED with its offsets"
 DISCREPANCIES = [
     ("arriving", 8, KIND.COPY_UNDERWAY, "COPY_SEGMENT_FINISHED", "no event, 5 objects"),
     ("copying", 0, KIND.COPY_UNDERWAY, "COPY_SEGMENT_FINISHED", "COPY_SEGMENT_STARTED, 5 objects"),
@@ -247,6 +264,9 @@ DISCREPANCIES = [
     ("doubtful", 0, KIND.TXN_INDEX_IN_DOUBT, "entries for 1 abort markers", "no entry"),
     ("end", 0, KIND.END_OFFSET_DIFFERS, "offset 6 at most", "offset 7"),
     ("epochs", 0, KIND.LEADER_EPOCHS_DIFFER, "leader epochs 1", "leader epochs 0"),
+    ("forgotten", 0, KIND.ANNOUNCEMENT_LOST, FIRST_EVENT, "no event, 5 objects"),
+    ("forgotten", 8, KIND.ANNOUNCEMENT_LOST, FIRST_EVENT, "COPY_SEGMENT_FINISHED, 5 objects"),
+    ("forgotten", 24, KIND.ORPHAN, "an event that announces it", "5 objects"),
     ("given.up", 0, KIND.COPY_UNFINISHED, "COPY_SEGMENT_FINISHED", "COPY_SEGMENT_STARTED, 5 objects"),
     ("incomplete", 0, KIND.COPY_INCOMPLETE, "every required file", "no offset_index"),
     ("missing", 0, KIND.SEGMENT_MISSING, f"a log of {LOG_BYTES} bytes and its files", "no object"),

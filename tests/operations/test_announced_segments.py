@@ -1,9 +1,9 @@
-"""The fold of events to states, against a state machine of its own, over sequences that no broker would write."""
+"""The fold of events to states, against a state machine of the tests, over sequences that no broker would write."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -11,8 +11,19 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from builders.metadata_cache import (
+    DELETED,
+    DELETING,
+    FINISHED,
+    MARKED,
+    PARTITION_FINISHED,
+    PARTITION_STARTED,
+    STARTED,
+    Known,
+    MetadataCache,
+)
 from builders.metadata_events import DELETE, SEGMENT, UPDATE
-from coldlog.formats.remote_log_events import Event, PartitionDeleteEvent, SegmentMetadataEvent, SegmentUpdateEvent
+from coldlog.formats.remote_log_events import Event, SegmentMetadataEvent, UnknownTags
 from coldlog.formats.remote_log_metadata import encode_event
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition, uuid_text
 from coldlog.model.states import RemoteLogSegmentState, RemotePartitionDeleteState
@@ -21,88 +32,8 @@ from coldlog.operations.event_rows import event_row
 from coldlog.tables.segment_events import SEGMENT_EVENTS
 from coldlog.tables.warehouse import Warehouse
 
-STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
-MARKED, PARTITION_STARTED, PARTITION_FINISHED = RemotePartitionDeleteState
-
-
-@dataclass
-class Known:
-    """A segment as a broker's cache holds it, and what coldlog keeps besides."""
-
-    first: SegmentMetadataEvent | None = None
-    last: SegmentMetadataEvent | SegmentUpdateEvent | None = None
-    state: RemoteLogSegmentState | None = None
-    was_copied: bool = False
-    dropped: int = 0
-
-
-@dataclass
-class Cache:
-    """RemoteLogMetadataCache of one partition and its place in RemotePartitionMetadataStore.
-
-    `in_cache` is Kafka's idToSegmentMetadata: what reached DELETE_SEGMENT_FINISHED is removed from it, and all of it
-    when the partition's deletion has finished. `remembered` is kept for ever.
-    """
-
-    in_cache: dict[str, Known] = field(default_factory=dict)
-    remembered: dict[str, Known] = field(default_factory=dict)
-    delete_state: RemotePartitionDeleteState | None = None
-    dropped_deletes: int = 0
-    is_deletion_named: bool = False
-
-    def take(self, event: Event) -> None:
-        if isinstance(event, PartitionDeleteEvent):
-            self._take_delete(event.state)
-            return
-        assert isinstance(event, SegmentMetadataEvent | SegmentUpdateEvent)
-        segment_id = event.remote_log_segment_id.segment_id
-        known = self.remembered.setdefault(segment_id, Known())
-        is_taken = self._add(known, event) if isinstance(event, SegmentMetadataEvent) else self._update(known, event)
-        known.dropped += not is_taken
-
-    def _add(self, known: Known, event: SegmentMetadataEvent) -> bool:
-        """addCopyInProgressSegment."""
-        segment_id = event.remote_log_segment_id.segment_id
-        if event.state != STARTED:  # IllegalArgumentException
-            return False
-        if segment_id in self.in_cache and self.in_cache[segment_id].state != STARTED:
-            return False
-        known.first, known.last, known.state, known.was_copied = event, event, STARTED, False
-        self.in_cache[segment_id] = known
-        return True
-
-    def _update(self, known: Known, event: SegmentUpdateEvent) -> bool:
-        """updateRemoteLogSegmentMetadata."""
-        segment_id = event.remote_log_segment_id.segment_id
-        if segment_id not in self.in_cache:  # RemoteResourceNotFoundException
-            return False
-        valid = {
-            (STARTED, FINISHED), (FINISHED, FINISHED), (STARTED, DELETING), (FINISHED, DELETING),
-            (DELETING, DELETING), (DELETING, DELETED),
-        }  # fmt: skip
-        if (known.state, event.state) not in valid:  # STARTED again is an IllegalArgumentException
-            return False
-        known.last, known.state = event, event.state
-        known.was_copied = known.was_copied or event.state == FINISHED
-        if event.state == DELETED:
-            del self.in_cache[segment_id]
-        return True
-
-    def _take_delete(self, state: RemotePartitionDeleteState) -> None:
-        self.is_deletion_named = True
-        before = self.delete_state
-        if before is None or (before == PARTITION_FINISHED and state != PARTITION_FINISHED):
-            is_valid = state == MARKED
-        else:
-            is_valid = state - before in (0, 1)
-        if not is_valid:
-            self.dropped_deletes += 1
-            return
-        self.delete_state = state
-        if state == PARTITION_FINISHED:
-            for known in self.in_cache.values():
-                known.state = DELETED
-            self.in_cache.clear()
+SEQUENCE_COUNT = 600
+END_OFFSET_77 = UnknownTags(event=((1, (77).to_bytes(8, "big")),))
 
 
 def _partition(number: int) -> TopicIdPartition:
@@ -138,6 +69,8 @@ def _random_events(random: Random, number: int) -> list[Event]:
         elif kind < 0.9 or number % 2:
             state = random.choice((FINISHED, FINISHED, DELETING, DELETED, STARTED))
             update = replace(UPDATE, remote_log_segment_id=segment_id, custom_metadata=custom_metadata, state=state)
+            if random.random() < 0.5:
+                update = replace(update, version=1, unknown_tags=END_OFFSET_77)
             events.append(replace(update, broker_id=broker_id, event_timestamp_ms=time_ms))
         else:
             states = random.choice(
@@ -151,15 +84,19 @@ def _random_events(random: Random, number: int) -> list[Event]:
 
 
 def _warehouse(spark: SparkSession, location: Path, sequences: Sequence[Sequence[Event]]) -> Warehouse:
-    """Each sequence in order, woven into others of the same metadata partition, written in no order."""
+    """Each sequence in order, woven into others of the same metadata partition, written in no order.
+
+    Sequences of the second half are in metadata partitions of which a record is missing.
+    """
     warehouse = Warehouse(spark=spark, uri=str(location))
     identifier = warehouse.identifier(SEGMENT_EVENTS)
     spark.sql(SEGMENT_EVENTS.create_statement(identifier, warehouse.location(SEGMENT_EVENTS)))
-    random, rows, next_offsets = Random(1), [], dict.fromkeys(range(3), 0)
+    random, rows = Random(1), []
+    next_offsets = dict.fromkeys(range(3), 0) | {3: 1, 4: 1, 5: 1}
     left = {number: list(events) for number, events in enumerate(sequences)}
     while left:
         number = random.choice(list(left))
-        partition = number % 3
+        partition = number % 3 + 3 * (number >= SEQUENCE_COUNT)
         place = {"metadata_partition": partition, "metadata_offset": next_offsets[partition]}
         rows.append(place | event_row(encode_event(left[number].pop(0))))
         next_offsets[partition] += 1
@@ -179,28 +116,39 @@ def _expected(known: Known) -> dict[str, object]:
         return expected | {"announced_state": None}
     assert known.first is not None
     assert known.last is not None
-    return expected | {
+    expected |= {
         "announced_state": known.state.name,
-        "announced_start_offset": known.first.start_offset,
+        "announced_start_offset": None,
         "announced_end_offset": known.first.end_offset,
-        "announced_max_timestamp_ms": known.first.max_timestamp_ms,
-        "announced_size_bytes": known.first.size_bytes,
-        "announced_leader_epochs": [
-            {"leader_epoch": epoch, "start_offset": offset} for epoch, offset in known.first.segment_leader_epochs
-        ],
-        "announced_txn_index_empty": known.first.txn_index_empty,
+        "announced_max_timestamp_ms": None,
+        "announced_size_bytes": None,
+        "announced_leader_epochs": None,
+        "announced_txn_index_empty": None,
         "broker_id": known.last.broker_id,
         "event_timestamp_ms": known.last.event_timestamp_ms,
         "custom_metadata": known.last.custom_metadata,
         "was_copied": known.was_copied,
     }
+    if isinstance(known.first, SegmentMetadataEvent):
+        expected |= {
+            "announced_start_offset": known.first.start_offset,
+            "announced_max_timestamp_ms": known.first.max_timestamp_ms,
+            "announced_size_bytes": known.first.size_bytes,
+            "announced_leader_epochs": [
+                {"leader_epoch": epoch, "start_offset": offset} for epoch, offset in known.first.segment_leader_epochs
+            ],
+            "announced_txn_index_empty": known.first.txn_index_empty,
+        }
+    return expected
 
 
 @pytest.mark.timeout(900)
-def test_fold_is_that_of_kafkas_cache_whatever_comes(spark: SparkSession, tmp_path: Path) -> None:
+def test_fold_is_that_of_kafkas_cache_and_bridges_holes_where_there_are_some(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     random = Random(4)
-    sequences = [_random_events(random, number) for number in range(600)]
-    caches = [Cache() for _ in sequences]
+    sequences = [_random_events(random, number) for number in range(2 * SEQUENCE_COUNT)]
+    caches = [MetadataCache(is_complete=number < SEQUENCE_COUNT) for number in range(2 * SEQUENCE_COUNT)]
     for cache, events in zip(caches, sequences, strict=True):
         for event in events:
             cache.take(event)
@@ -222,6 +170,9 @@ def test_fold_is_that_of_kafkas_cache_whatever_comes(spark: SparkSession, tmp_pa
     states = [want["announced_state"] for want in wanted.values()]
     assert all(states.count(name) > 20 for name in (None, *(state.name for state in RemoteLogSegmentState)))
     assert sum(bool(want["dropped_event_count"]) for want in wanted.values()) > 100
+    bridged = [want for want in wanted.values() if want["announced_state"] and want["announced_start_offset"] is None]
+    assert len(bridged) > 50
+    assert {want["announced_end_offset"] for want in bridged} == {None, 77}
 
     deletes = {row["partition"]: row for row in deleted_partitions(warehouse).toArrow().to_pylist()}
     named = {number: cache for number, cache in enumerate(caches) if cache.is_deletion_named}

@@ -15,12 +15,13 @@ from pyspark.sql import SparkSession
 from builders import discordant_archive
 from builders.discordant_archive import COPIED, Cluster, remove_objects, write_discordant
 from builders.segment_builder import uuid_text_of
+from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive
 from coldlog.console import Console
 from coldlog.formats.remote_log_metadata import encode_event
 from coldlog.job import Job
 from coldlog.operations.build import build_indexes
-from coldlog.operations.event_rows import event_row
+from coldlog.operations.event_rows import event_row, lost_row
 from coldlog.operations.materialize import materialize_metadata
 from coldlog.operations.pipeline import reconcile_archive
 from coldlog.operations.reconcile import ReconcileSummary, reconcile
@@ -49,12 +50,18 @@ def _told(rows: Iterable[Row]) -> list[tuple[object, ...]]:
 
 def _publish(cluster: Cluster, warehouse: Warehouse) -> None:
     """Appends what was announced since the last time to `segment_events`, and lists the archive."""
-    known = warehouse.read(SEGMENT_EVENTS).count()
+    known = warehouse.read(SEGMENT_EVENTS).where("metadata_partition = 0").count()
     rows = [
         {"metadata_partition": 0, "metadata_offset": offset, **event_row(encode_event(event))}
         for offset, event in enumerate(cluster.events)
-    ]
-    warehouse.append(SEGMENT_EVENTS, warehouse.local(SEGMENT_EVENTS, rows[known:]))
+    ][known:]
+    if not known:
+        rows += [{"metadata_partition": 1, "metadata_offset": 9, **lost_row()}]
+        rows += [
+            {"metadata_partition": 1, "metadata_offset": offset, **event_row(encode_event(event))}
+            for offset, event in enumerate(cluster.events_after_lost_ones, start=10)
+        ]
+    warehouse.append(SEGMENT_EVENTS, warehouse.local(SEGMENT_EVENTS, rows))
     scan_segments(warehouse, open_archive(str(cluster.archive), LAYOUT))
 
 
@@ -95,9 +102,9 @@ def test_each_kind_of_discrepancy_is_told_and_nothing_of_what_is_right(reconcile
         assert (row["severity"], row["advice"]) == (kind.severity, kind.advice)
         assert row["topic_id"] == uuid_text_of(str(row["topic"]))
     summary = reconciled.summary
-    assert (summary.new_count, summary.mended_count) == (20, 0)
-    assert [summary.count_of(severity) for severity in Severity] == [8, 8, 4]
-    assert (summary.counts["copy_unfinished"], summary.counts["orphan"]) == (2, 1)
+    assert (summary.new_count, summary.mended_count) == (23, 0)
+    assert [summary.count_of(severity) for severity in Severity] == [8, 11, 4]
+    assert (summary.counts["copy_unfinished"], summary.counts["orphan"]) == (2, 2)
 
 
 def test_what_is_mended_goes_and_what_stays_keeps_its_time_and_nothing_new_is_no_commit(reconciled: Reconciled) -> None:
@@ -130,7 +137,7 @@ def test_what_is_mended_goes_and_what_stays_keeps_its_time_and_nothing_new_is_no
 def test_operator_reads_everything_that_is_wrong_in_one_place_and_a_scheduler_fails_on_it(
     reconciled: Reconciled,
 ) -> None:
-    warehouse, results = reconciled.warehouse, io.StringIO()
+    cluster, warehouse, results = reconciled.cluster, reconciled.warehouse, io.StringIO()
 
     def job(fail_on: str | None) -> Job:
         console = Console(progress=io.StringIO(), results=results)
@@ -140,14 +147,22 @@ def test_operator_reads_everything_that_is_wrong_in_one_place_and_a_scheduler_fa
 
     assert (reconcile_archive(job("error")), reconcile_archive(job(None))) == (1, 0)
     problems = warehouse.spark.table("coldlog.archive_problems").toArrow().to_pylist()
-    order = [(list(Severity).index(row["severity"]), row["topic"], row["start_offset"]) for row in problems]
+    places = [(row["topic"], -1 if row["start_offset"] is None else row["start_offset"]) for row in problems]
+    order = [(list(Severity).index(row["severity"]), *place) for row, place in zip(problems, places, strict=True)]
     assert order == sorted(order), "the worst come first"
     by_topic = {row["topic"]: row for row in problems}
-    discrepancies = [row for row in problems if row["topic"] not in ("broken", "gap")]
+    lost = {row["kind"]: row for row in problems if row["kind"] in ("events_lost", "segment_not_found")}
+    discrepancies = [
+        row for row in problems if row["topic"] not in ("broken", "gap") and row["kind"] not in (*lost, "offset_gap")
+    ]
     assert sorted(_told(discrepancies)) == sorted(_told(_rows(warehouse)))
     gap, broken = by_topic["gap"], by_topic["broken"]
     assert (gap["start_offset"], gap["kind"], gap["expected"]) == (8, "offset_gap", "offsets 8 to 15")
-    assert warehouse.read(PARTITION_METADATA).where("gap_count > 0").count() == 1
+    assert warehouse.read(PARTITION_METADATA).where("gap_count > 0").count() == 2
+    unfound = cluster.written["forgotten"][2].segment_id
+    assert (lost["segment_not_found"]["topic"], lost["segment_not_found"]["segment_id"]) == ("forgotten", unfound)
+    assert [lost[kind]["severity"] for kind in ("segment_not_found", "events_lost")] == ["error", "warning"]
+    assert (lost["events_lost"]["topic"], lost["events_lost"]["start_offset"]) == (METADATA_TOPIC, 9)
     assert (broken["severity"], broken["kind"]) == ("error", "log_truncated")
     assert "00000000000000000000" in broken["found"]
     assert "restore the missing files" in results.getvalue()

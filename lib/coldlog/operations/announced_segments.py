@@ -1,4 +1,4 @@
-"""announced_segments: in which state is each segment, by what the metadata topic announced?
+"""announced_segments: fold the events of the metadata topic into the state of each segment.
 
 Folds `segment_events` as Kafka's RemoteLogMetadataCache does, in the order of the events: a segment's first event must
 announce COPY_SEGMENT_STARTED, an update keeps everything but state, broker, event time and custom metadata (so
@@ -6,6 +6,16 @@ txn_index_empty carries over), transitions that are not Kafka's are dropped and 
 nobody announced too. A segment that has reached DELETE_SEGMENT_FINISHED is forgotten: it may be announced anew, nothing
 else. When a partition's deletion is finished, every segment announced of it before is forgotten in the same way; the
 deletion goes MARKED, STARTED, FINISHED, and what does not follow is dropped and counted too.
+
+Events of a metadata partition may be missing: retention removed the oldest, compaction (KIP-1266) removed older ones of
+a key, or a record cannot be read. The offsets show it, and then these rules hold in that metadata partition as well:
+
+- An update of a segment whose first event is missing sets its state. What only the first event says is NULL.
+- A segment may reach DELETE_SEGMENT_FINISHED from any state, and a partition's deletion any later state.
+- A first event may announce any state: it then is the segment's whole state in one record.
+
+A tombstone that names a segment says that its deletion was finished: Kafka writes it after that. Tombstones that name
+none (see `remote_log_keys`) change no state; a broker does not let them either.
 
 The fold runs inside Spark's own engine, a group a segment, with no Python in it.
 """
@@ -15,7 +25,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from coldlog.operations.event_rows import PARTITION_DELETE, SEGMENT, SEGMENT_UPDATE
+from coldlog.operations.event_rows import PARTITION_DELETE, SEGMENT, SEGMENT_UPDATE, TOMBSTONE
 from coldlog.tables.segment_events import SEGMENT_EVENTS
 from coldlog.tables.warehouse import Warehouse
 
@@ -34,17 +44,19 @@ ANNOUNCED_COLUMNS = (
 )
 _ORDER = ("metadata_partition", "metadata_offset")
 _CARRIED = (
-    "event_kind", "state", "broker_id", "event_timestamp_ms", "custom_metadata", "start_offset", "end_offset",
-    "max_timestamp_ms", "size_bytes", "segment_leader_epochs", "txn_index_empty",
+    "event_kind", "state", "is_complete", "broker_id", "event_timestamp_ms", "custom_metadata", "start_offset",
+    "end_offset", "max_timestamp_ms", "size_bytes", "segment_leader_epochs", "txn_index_empty",
 )  # fmt: skip
 _PARTITION_KEY = ("topic", "partition", "topic_id")
 _SEGMENT_KEY = (*_PARTITION_KEY, "segment_id")
+_UNNAMED_SEGMENT_KEY = _SEGMENT_KEY[1:]
 
 _DELETED = "DELETE_SEGMENT_FINISHED"
 _IS_VALID = f"""CASE
   WHEN event.event_kind = '{SEGMENT}' THEN
     event.state = 'COPY_SEGMENT_STARTED'
-    AND (known.state IS NULL OR known.state IN ('COPY_SEGMENT_STARTED', 'DELETE_SEGMENT_FINISHED'))
+    AND (known.state IS NULL OR known.state IN ('COPY_SEGMENT_STARTED', 'DELETE_SEGMENT_FINISHED')
+      OR known.first.start_offset IS NULL)
   WHEN known.state IS NULL OR known.state = 'DELETE_SEGMENT_FINISHED' THEN false
   WHEN event.state = 'COPY_SEGMENT_FINISHED' THEN known.state IN ('COPY_SEGMENT_STARTED', 'COPY_SEGMENT_FINISHED')
   WHEN event.state = 'DELETE_SEGMENT_STARTED' THEN
@@ -52,6 +64,8 @@ _IS_VALID = f"""CASE
   WHEN event.state = 'DELETE_SEGMENT_FINISHED' THEN known.state = 'DELETE_SEGMENT_STARTED'
   ELSE false
 END"""
+_IS_VALID_WHERE_EVENTS_ARE_MISSING = """NOT event.is_complete AND event.state <> 'COPY_SEGMENT_STARTED'
+  AND (known.state IS NULL OR event.state = 'DELETE_SEGMENT_FINISHED' AND known.state <> 'DELETE_SEGMENT_FINISHED')"""
 
 _FOLD_SEGMENT = f"""aggregate(
   events,
@@ -60,12 +74,12 @@ _FOLD_SEGMENT = f"""aggregate(
     'was_copied', false, 'dropped', 0L
   ),
   (known, event) -> CASE
-    WHEN event.event_kind = '{PARTITION_DELETE}' THEN named_struct(
+    WHEN event.event_kind IN ('{PARTITION_DELETE}', '{TOMBSTONE}') THEN named_struct(
       'state', if(known.state IS NULL, NULL, '{_DELETED}'), 'first', known.first, 'last', known.last,
       'was_copied', known.was_copied, 'dropped', known.dropped)
-    WHEN {_IS_VALID} THEN named_struct(
+    WHEN {_IS_VALID} OR {_IS_VALID_WHERE_EVENTS_ARE_MISSING} THEN named_struct(
       'state', event.state,
-      'first', if(event.event_kind = '{SEGMENT}', event, known.first),
+      'first', if(event.event_kind = '{SEGMENT}' OR known.state IS NULL, event, known.first),
       'last', event,
       'was_copied', event.state = 'COPY_SEGMENT_FINISHED' OR (known.was_copied AND event.event_kind <> '{SEGMENT}'),
       'dropped', known.dropped)
@@ -85,6 +99,8 @@ _FOLD_PARTITION = """aggregate(
         WHEN 'DELETE_PARTITION_STARTED' THEN known.state IN ('DELETE_PARTITION_MARKED', 'DELETE_PARTITION_STARTED')
         ELSE known.state IN ('DELETE_PARTITION_STARTED', 'DELETE_PARTITION_FINISHED')
       END IS TRUE
+      OR NOT event.is_complete AND (known.state IS NULL
+        OR event.state = 'DELETE_PARTITION_FINISHED' AND known.state = 'DELETE_PARTITION_MARKED')
     THEN named_struct(
       'state', event.state,
       'finished',
@@ -98,15 +114,22 @@ _EVENTS = "sort_array(if(finished IS NULL, events, concat(events, finished)))"
 
 
 def announced_segments(warehouse: Warehouse) -> DataFrame:
-    """A row a segment that events name: its key, `announced_state` and `ANNOUNCED_COLUMNS`.
+    """A row a segment that events name: its key, `announced_state`, `ANNOUNCED_COLUMNS`, and with `metadata_partition`
+    and `metadata_offset` where it was announced.
 
-    The state is NULL where no event of it was valid; `dropped_event_count` is all that is to be known then.
+    The state is NULL where no event of it was valid; `dropped_event_count` is all that is to be known then. The
+    announced start offset is NULL where the first event is missing.
     """
-    events = warehouse.read(SEGMENT_EVENTS)
-    own = events.where(F.col("event_kind").isin(SEGMENT, SEGMENT_UPDATE))
-    grouped = own.groupBy(*_SEGMENT_KEY).agg(F.collect_list(_event()).alias("events"))
+    named = _events(warehouse).where(
+        F.col("event_kind").isin(SEGMENT, SEGMENT_UPDATE, TOMBSTONE) & F.col("segment_id").isNotNull()
+    )
+    # A tombstone's key has no topic name; without an event beside it nothing is known of its segment.
+    grouped = named.groupBy(*_UNNAMED_SEGMENT_KEY).agg(
+        F.max("topic").alias("topic"), F.collect_list(_event()).alias("events")
+    )
     ends = F.broadcast(deleted_partitions(warehouse).where(F.size("finished") > 0).select(*_PARTITION_KEY, "finished"))
-    ordered = grouped.join(ends, list(_PARTITION_KEY), "left").withColumn("events", F.expr(_EVENTS))
+    known = grouped.where(F.col("topic").isNotNull())
+    ordered = known.join(ends, list(_PARTITION_KEY), "left").withColumn("events", F.expr(_EVENTS))
     folded = ordered.select(*_SEGMENT_KEY, F.expr(_FOLD_SEGMENT).alias("known"))
     return folded.select(
         *_SEGMENT_KEY,
@@ -122,13 +145,15 @@ def announced_segments(warehouse: Warehouse) -> DataFrame:
         F.col("known.last.custom_metadata").alias("custom_metadata"),
         F.col("known.was_copied").alias("was_copied"),
         F.col("known.dropped").alias("dropped_event_count"),
+        F.col("known.first.metadata_partition").alias("metadata_partition"),
+        F.col("known.first.metadata_offset").alias("metadata_offset"),
     )
 
 
 def deleted_partitions(warehouse: Warehouse) -> DataFrame:
     """A row a partition that deletion events name: `delete_state` (NULL: none was valid), the events that `finished`
     it, and `dropped_event_count`."""
-    events = warehouse.read(SEGMENT_EVENTS).where(F.col("event_kind") == PARTITION_DELETE)
+    events = _events(warehouse).where(F.col("event_kind") == PARTITION_DELETE)
     grouped = events.groupBy(*_PARTITION_KEY).agg(F.sort_array(F.collect_list(_event())).alias("events"))
     folded = grouped.select(*_PARTITION_KEY, F.expr(_FOLD_PARTITION).alias("known"))
     return folded.select(
@@ -137,6 +162,14 @@ def deleted_partitions(warehouse: Warehouse) -> DataFrame:
         F.col("known.finished").alias("finished"),
         F.col("known.dropped").alias("dropped_event_count"),
     )
+
+
+def _events(warehouse: Warehouse) -> DataFrame:
+    """Events, with `is_complete`: no record of their metadata partition is missing or cannot be read."""
+    events = warehouse.read(SEGMENT_EVENTS)
+    readable = events.where(F.col("problem").isNull()).groupBy("metadata_partition")
+    complete = readable.agg((F.count("*") == F.max("metadata_offset") + 1).alias("is_complete"))
+    return events.join(F.broadcast(complete), "metadata_partition")
 
 
 def _event() -> Column:

@@ -1,4 +1,4 @@
-"""reconcile: where do the announced events, the listing and the bytes of a segment not agree?
+"""reconcile: find where the announced events, the listing and the bytes of a segment do not agree.
 
 Everything is in `segments` already: what the metadata topic announced, what the last scan listed, what the build read.
 One pass over it finds what differs, and one merge brings the table `discrepancies` to that; without a difference there
@@ -147,7 +147,7 @@ _RULES = (
         kind=DiscrepancyKind.TXN_INDEX_PROMISED,
         when="""is_read AND abort_marker_count = 0 AND txn_index_empty
           AND (NOT announced_txn_index_empty
-               OR announced_txn_index_empty IS NULL AND start_offset > announces_empty_from_offset)""",
+               OR announced_txn_index_empty IS NULL AND announced_start_offset > announces_empty_from_offset)""",
         expected="'aborted transactions'",
         found="'no abort marker'",
     ),
@@ -157,6 +157,14 @@ _RULES = (
         expected="'leader epochs of the newest checkpoint'",
         found="""concat('leader epochs ', array_join(
           transform(segment_leader_epochs, e -> concat(e.leader_epoch, ' from offset ', e.start_offset)), ', '))""",
+    ),
+    _Rule(
+        # Served all the same: its copy was announced as finished, or it lies whole where announcements are lost.
+        kind=DiscrepancyKind.ANNOUNCEMENT_LOST,
+        when=f"""is_listed AND (({_FINISHED}) AND announced_start_offset IS NULL
+          OR NOT is_announced AND index_status NOT IN ('orphan', 'incomplete') AND placed_segment_count > 0)""",
+        expected="'COPY_SEGMENT_STARTED with its offsets'",
+        found="concat(if(is_announced, state, 'no event'), ', ', objects_found)",
     ),
     _Rule(
         kind=DiscrepancyKind.ORPHAN,
@@ -232,6 +240,7 @@ def _facts(segments: DataFrame) -> DataFrame:
     """`segments` with what its partition and all events together say, and the columns of `_FACTS`."""
     announced = segments.where("state_source = 'events'")
     of_partition = announced.groupBy(*_PARTITION).agg(
+        F.count("announced_start_offset").alias("placed_segment_count"),
         F.expr("max(event_timestamp_ms) FILTER (WHERE state LIKE 'COPY%')").alias("newest_copy_event_ms"),
         F.expr("min(start_offset) FILTER (WHERE announced_txn_index_empty)").alias("announces_empty_from_offset"),
     )

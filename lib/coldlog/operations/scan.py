@@ -1,9 +1,13 @@
-"""scan: which segments does the archive hold now?
+"""scan: bring `segments` to what the archive lists and what the metadata topic announced.
 
 Lists the archive (`listing`), joins what the metadata topic has announced (`announced_segments`), compares with
 `segments` and writes what differs: new segments, segments whose objects or state changed, segments that have gone. The
 state is the announced one. A partition of which no event is known is told from the listing, and a segment of it that is
 no longer listed counts as DELETE_SEGMENT_FINISHED (`gone`).
+
+A segment that was announced as copied and whose first event is missing (`announced_segments`) is indexed like any
+other; its offsets are those of its listing and its bytes. So is one that may have been announced in events that the
+topic has lost (`lost_announcements`). What is neither listed nor announced with its offsets has no row.
 
 A partition directory that cannot be listed is told and is a row of `unrecognized_objects`; all others are scanned. It
 is not an empty one: what is known of its partition and is not listed elsewhere stays as it was.
@@ -29,6 +33,7 @@ from coldlog.errors import UsageError
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.operations.announced_segments import ANNOUNCED_COLUMNS, announced_segments
 from coldlog.operations.listing import LISTED_COLUMNS, LISTED_SCHEMA, list_in_tasks
+from coldlog.operations.lost_announcements import lost_offsets, with_lost_announcements
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.warehouse import Warehouse
@@ -75,7 +80,7 @@ def scan_segments(
     listed = list_in_tasks(warehouse, layout, directories.directories).persist()
     try:
         listed_segments = listed.where(F.col("unrecognized_name").isNull()).select(*LISTED_SCHEMA.names[:-3])
-        expected = _expected(listed_segments, announced_segments(warehouse))
+        expected = _expected(listed_segments, announced_segments(warehouse), lost_offsets(warehouse))
         totals = _totals(listed)
         found = _differences(expected, warehouse.read(SEGMENTS), is_mirror=layout.is_mirror).persist()
         differences = found
@@ -121,21 +126,24 @@ def _totals(listed: DataFrame) -> Row:
     return counts.collect()[0]
 
 
-def _expected(listed: DataFrame, announced: DataFrame) -> DataFrame:
+def _expected(listed: DataFrame, announced: DataFrame, lost: dict[int, list[int]]) -> DataFrame:
     """What listing and events say together: a row a segment, in the columns that a scan writes.
 
-    A partition that no event names is told from the listing alone. Where events know the partition, an object that
-    none of them announced is an orphan: it waits, and is indexed if it is announced later.
+    A partition of which no event announced a segment with its offsets is told from the listing alone. In other
+    partitions an object that none announced, in what is lost neither, is an orphan: it waits, and is indexed if it is
+    announced later.
     """
     key = ["topic", "partition", "topic_id", "segment_id"]
     valid = announced.where(F.col("announced_state").isNotNull())
-    governed = F.broadcast(valid.select("topic_id", "partition").distinct().withColumn("is_governed", F.lit(True)))
+    placed = valid.where(F.col("announced_start_offset").isNotNull())
+    governed = F.broadcast(placed.select("topic_id", "partition").distinct().withColumn("is_governed", F.lit(True)))
     both = listed.withColumn("listed", F.lit(True)).join(valid, key, "full_outer")
-    both = both.join(governed, ["topic_id", "partition"], "left")
+    both = both.where(F.coalesce("start_offset", "announced_start_offset").isNotNull())
+    both = with_lost_announcements(both.join(governed, ["topic_id", "partition"], "left"), lost)
     state = F.col("announced_state")
     is_whole = F.col("listed") & (F.size("missing_kinds") == 0)
     status = (
-        F.when(state.isNull() & F.col("is_governed"), IndexStatus.ORPHAN.value)
+        F.when(state.isNull() & F.col("is_governed") & ~F.col("may_be_announced"), IndexStatus.ORPHAN.value)
         .when(state.isNull(), F.col("index_status"))
         .when(state.startswith("DELETE"), IndexStatus.GONE.value)
         .when(F.col("listed").isNull() & (state == _FINISHED), IndexStatus.GONE.value)

@@ -1,4 +1,4 @@
-"""discrepancies: where do the announced events, the listing and the bytes of a segment not agree?
+"""discrepancies: the table of disagreements between the announced events, the listing and the bytes of a segment.
 
 One row a segment and kind of discrepancy, as things stood when `reconcile_archive` last ran; what was mended has no
 row. What each kind means for an operator, how grave it is and what to do about it, is said here and nowhere else.
@@ -83,6 +83,12 @@ class DiscrepancyKind(StrEnum):
         "outside_lineage",
         Severity.WARNING,
         "look for an unclean leader election: a leader that was deposed uploaded what the log no longer holds",
+    )
+    ANNOUNCEMENT_LOST = (
+        "announcement_lost",
+        Severity.WARNING,
+        "nothing for its records, which are served as they are; a broker forgets it at its next start: let the "
+        "metadata topic keep events for longer than any tiered topic keeps records (retention.ms=-1)",
     )
     ORPHAN = "orphan", Severity.WARNING, "remove its objects once it is certain that no event of it was lost"
     COPY_UNFINISHED = (

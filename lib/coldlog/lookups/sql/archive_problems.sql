@@ -4,6 +4,8 @@
 --   discrepancies   where the announced events, the listing and the bytes of a segment do not agree; incomplete copies
 --   quarantine      segments, and partitions of the metadata topic, whose bytes are not what their format promises
 --   unreadable      records of the metadata topic that are no events; start_offset is the record's, partition the topic's
+--   events lost     records that the metadata topic no longer had when it was read; start_offset is that of the last one
+--   not found       segments announced as copied whose first event is lost and that are not listed; nobody knows their offsets
 --   not listed      partition directories that could not be listed; what is known of their segments stays as it was
 --   gaps            offsets between served segments that none of them serves; start_offset is the first of them
 --
@@ -16,7 +18,7 @@ CREATE OR REPLACE VIEW coldlog.archive_problems (
   partition COMMENT 'Partition number',
   start_offset COMMENT 'Base offset of the segment; of a gap its first offset',
   segment_id COMMENT 'The segment; NULL: a gap, an event or a directory',
-  kind COMMENT 'What is wrong: the kind of a discrepancy, the reason of a quarantine, event_unreadable, not_listed or offset_gap',
+  kind COMMENT 'What is wrong: the kind of a discrepancy, the reason of a quarantine, event_unreadable, events_lost, segment_not_found, not_listed or offset_gap',
   expected COMMENT 'What should be',
   found COMMENT 'What is there',
   advice COMMENT 'What to do about it',
@@ -57,11 +59,41 @@ FROM (
    AND d.segment_id = q.segment_id AND d.kind = 'size_differs' AND q.reason = 'log_size_differs'
   WHERE s.segment_id IS NOT NULL OR q.topic = '__remote_log_metadata'
   UNION ALL
-  SELECT 'error', '__remote_log_metadata', metadata_partition, metadata_offset, NULL, 'event_unreadable',
-         'an event of remote log metadata', problem,
-         'what it announced is not known; read the topic anew into a new warehouse once it is mended', NULL
+  SELECT if(event_kind = 'lost', 'warning', 'error'), '__remote_log_metadata', metadata_partition, metadata_offset, NULL,
+         if(event_kind = 'lost', 'events_lost', 'event_unreadable'), 'an event of remote log metadata', problem,
+         if(event_kind = 'lost',
+            'segments that were announced there are served as they are listed; let the topic keep events for longer than any tiered topic keeps records (retention.ms=-1)',
+            'what it announced is not known; read the topic anew into a new warehouse once it is mended'),
+         NULL
   FROM coldlog.segment_events
   WHERE problem IS NOT NULL
+  UNION ALL
+  SELECT 'error', e.topic, e.partition, NULL, e.segment_id, 'segment_not_found', 'objects of a segment that was copied',
+         concat(e.last_state, ', no object; the event with its offsets is lost'),
+         'look for an offset gap beside it; restore its objects, or run again in case its deletion was announced meanwhile',
+         NULL
+  FROM (
+    SELECT /*+ BROADCAST(i) */ u.topic, u.partition, u.topic_id, u.segment_id, max_by(u.state, u.metadata_offset) AS last_state
+    FROM coldlog.segment_events u
+    JOIN (
+      SELECT metadata_partition
+      FROM coldlog.segment_events
+      WHERE problem IS NULL
+      GROUP BY metadata_partition
+      HAVING count(*) <= max(metadata_offset)
+    ) i
+      ON i.metadata_partition = u.metadata_partition
+    WHERE u.event_kind IN ('segment', 'segment_update')
+    GROUP BY u.topic, u.partition, u.topic_id, u.segment_id
+    HAVING count_if(u.event_kind = 'segment') = 0 AND last_state = 'COPY_SEGMENT_FINISHED'
+  ) e
+  LEFT ANTI JOIN coldlog.segments s
+    ON s.topic = e.topic AND s.partition = e.partition AND s.topic_id = e.topic_id AND s.segment_id = e.segment_id
+   AND s.is_listed
+  LEFT ANTI JOIN coldlog.segment_events d
+    ON d.topic_id = e.topic_id AND d.partition = e.partition
+   AND (d.event_kind = 'tombstone' AND d.segment_id = e.segment_id
+        OR d.event_kind = 'partition_delete' AND d.state = 'DELETE_PARTITION_FINISHED')
   UNION ALL
   SELECT 'error', NULL, NULL, NULL, NULL, 'not_listed', 'a partition directory that can be listed', concat(name, ': ', why),
          'permit listing it, or restore what cannot be read there; the next run lists it again', NULL
