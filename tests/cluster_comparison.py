@@ -36,6 +36,14 @@ SPECIAL_TIMESTAMPS = {
     SpecialTimestamp.EARLIEST_PENDING_UPLOAD: "earliest_pending_upload",
 }
 """Those that an archive alone can answer as a broker does; brokers that are too old for one did not answer it."""
+NEVER_ARCHIVED: dict[Place, range] = {("lost-3.6.2", 0): range(128, 312)}
+"""Offsets that no segment of the lineage holds.
+
+After an unclean election Kafka 3.6.2 takes everything up to the old leader's last archived offset for copied, so that
+the newer epoch's records there are never archived. Its consumers get records of the epoch that was lost instead, then
+OFFSET_OUT_OF_RANGE. We serve none of them. Its ListOffsets passes the segment over in which the epochs part; so do we
+with broker_compatible, while the exact rule answers from the part of it that counts.
+"""
 
 
 @dataclass(slots=True)
@@ -91,7 +99,7 @@ def compare_leader_epochs(clusters: Warehouse) -> Compared:
             compared.add(cluster, truth["leader_epochs"], found)
     batches = _served_batches(clusters)
     for cluster in CLUSTER_NAMES:
-        for place, truths in iter_true_records(cluster):
+        for place, truths in iter_served_records(cluster):
             bases, epochs = batches[place]
             at = np.searchsorted(bases, [each["o"] for each in truths], side="right") - 1
             for truth, epoch in zip(truths, epochs[at].tolist(), strict=True):
@@ -150,13 +158,14 @@ def compare_records(level: IsolationLevel) -> Callable[[Warehouse], Compared]:
     def compare(clusters: Warehouse) -> Compared:
         compared, archive = Compared(), Path(clusters.uri).parent / "archive"
         is_committed = level is IsolationLevel.READ_COMMITTED
-        found = read(clusters, archive, subscribePattern=".*", includeHeaders=True, kafka_isolation_level=level.value)
+        options = {"subscribePattern": ".*", "includeHeaders": True, "failOnDataLoss": False}
+        found = read(clusters, archive, kafka_isolation_level=level.value, **options)
         rows: dict[Place, list[Line]] = {}
         for row in found.rows.to_pylist():
             rows.setdefault((row["topic"], row["partition"]), []).append(row)
         stops, refused = stable_offsets(clusters), refused_offsets()
         for cluster in CLUSTER_NAMES:
-            for place, truths in iter_true_records(cluster):
+            for place, truths in iter_served_records(cluster):
                 stop, refusals = stops.get(place, _NO_STOP), refused[place]
                 wanted = [each for each in truths if not is_committed or (each["rc"] and each["o"] < stop)]
                 of_place = {row["offset"]: row for row in rows.pop(place, [])}
@@ -170,12 +179,23 @@ def compare_records(level: IsolationLevel) -> Callable[[Warehouse], Compared]:
     return compare
 
 
+def iter_served_records(cluster: str) -> Iterator[tuple[Place, list[Line]]]:
+    """Of every partition, the archived records that consumers got, without those of `NEVER_ARCHIVED`."""
+    for place, records in iter_true_records(cluster):
+        yield place, [each for each in records if each["o"] not in NEVER_ARCHIVED.get(place, ())]
+
+
 def refused_offsets() -> dict[Place, list[int]]:
-    """Of every partition, archived offsets that consumers of the cluster are refused (Kafka 3.6.2); we give them."""
-    return {
-        (each["topic"], each["partition"]): [at for at in each.get("refused", ()) if at <= each["archive_end"]]
-        for _, each in _true_lines("partitions")
-    }
+    """Of every partition, archived offsets that consumers of the cluster are refused, and that we give.
+
+    Kafka 3.6.2 believes after a restart that they are local, though the local segments are gone.
+    """
+    refused: dict[Place, list[int]] = {}
+    for _, each in _true_lines("partitions"):
+        place = each["topic"], each["partition"]
+        archived = (offset for offset in each.get("refused", ()) if offset <= each["archive_end"])
+        refused[place] = [offset for offset in archived if offset not in NEVER_ARCHIVED.get(place, ())]
+    return refused
 
 
 def stable_offsets(clusters: Warehouse) -> dict[Place, int]:
@@ -195,13 +215,18 @@ def compare_times(level: IsolationLevel) -> Callable[[Warehouse], Compared]:
         name = "rc" if level is IsolationLevel.READ_COMMITTED else "ru"
         if level is IsolationLevel.READ_UNCOMMITTED:
             stops = {}
+        served = (each for cluster in CLUSTER_NAMES for each in iter_served_records(cluster))
+        exact = {place: records for place, records in served if place in NEVER_ARCHIVED}
         rows = [(each["topic"], each["partition"], each["ts"], -1, level.value) for _, each in asked]
         for is_compatible in (True, False):
             options = LookupOptions(broker_compatible=is_compatible)
             answers = list_offsets_in_no_hurry(clusters, requests_from_rows(rows), options).to_pylist()
             for (cluster, truth), answer in zip(asked, answers, strict=True):
-                stop = stops.get((truth["topic"], truth["partition"]), _NO_STOP)
-                compared.add(cluster, _true_answer(truth, name, stop), _answer(answer))
+                place = truth["topic"], truth["partition"]
+                wanted = _true_answer(truth, name, stops.get(place, _NO_STOP))
+                if place in exact and not is_compatible:
+                    wanted = _first_at_or_after(exact[place], truth["ts"])
+                compared.add(cluster, wanted, _answer(answer))
         return compared
 
     return compare
@@ -214,6 +239,14 @@ def _true_answer(truth: Line, name: str, stop: int) -> tuple[object, ...]:
     if told is None or told["offset"] >= stop:
         return ErrorCode.OPEN_TRANSACTION, None, None, None
     return ErrorCode.NONE, told["offset"], told["ts"], told["epoch"]
+
+
+def _first_at_or_after(records: list[Line], timestamp_ms: int) -> tuple[object, ...]:
+    """The exact rule's answer, where that is not the cluster's."""
+    for each in records:
+        if each["ts"] >= timestamp_ms:
+            return ErrorCode.NONE, each["o"], each["ts"], each["le"]
+    return ErrorCode.LOCAL_REQUIRED, None, None, None
 
 
 def _answer(answer: Line) -> tuple[object, ...]:
@@ -252,7 +285,7 @@ def compare_max_timestamps(clusters: Warehouse) -> Compared:
     truths = {
         (cluster, place): max(records, key=lambda each: (each["ts"], -each["o"]))
         for cluster in CLUSTER_NAMES
-        for place, records in iter_true_records(cluster)
+        for place, records in iter_served_records(cluster)
         if shape_of(place[0]) != "transactions"
     }
     requests = requests_from_rows([(*place, int(SpecialTimestamp.MAX_TIMESTAMP)) for _, place in truths])

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 import pytest
 from environment import REPOSITORY
 
-from cluster_comparison import COMPARISONS, FINISHED, Compared, stable_offsets
+from cluster_comparison import COMPARISONS, FINISHED, NEVER_ARCHIVED, Compared, refused_offsets, stable_offsets
+from coldlog.tables.partition_metadata import PARTITION_METADATA
 from coldlog.tables.quarantine import QUARANTINE
 from coldlog.tables.segment_events import SEGMENT_EVENTS
 from coldlog.tables.segments import SEGMENTS
@@ -46,7 +47,20 @@ def test_archives_hold_index_entries_of_whole_fetched_sets_where_followers_write
 def test_segments_whose_records_an_unclean_election_lost_are_not_served(clusters: Warehouse) -> None:
     rows = clusters.read(SEGMENTS).where("was_copied AND NOT is_within_lineage").collect()
     assert {row["topic"] for row in rows} == {f"lost-{cluster}" for cluster in VERSIONS}
-    assert {row["served_build_number"] for row in rows} == {None}
+    served = [
+        (row["topic"], row["served_from_offset"], row["served_to_offset"]) for row in rows if row["served_build_number"]
+    ]
+    assert served == [("lost-3.6.2", 104, 127)], "the part before the epochs part, which nobody archived again"
+
+
+def test_only_what_kafka_3_6_never_archived_is_a_gap(clusters: Warehouse) -> None:
+    rows = clusters.read(PARTITION_METADATA).where("gap_count > 0").collect()
+    assert {(row["topic"], row["partition"]): row["gap_count"] for row in rows} == dict.fromkeys(NEVER_ARCHIVED, 1)
+
+
+def test_consumers_of_kafka_3_6_alone_are_refused_archived_records() -> None:
+    refused = {place: offsets for place, offsets in refused_offsets().items() if offsets}
+    assert refused == {("killed-3.6.2", 0): list(range(272, 416))}
 
 
 def test_archives_end_in_a_transaction_whose_marker_is_not_archived(clusters: Warehouse) -> None:
