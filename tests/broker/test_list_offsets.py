@@ -350,15 +350,9 @@ def expected_with_tier(compared: Compared, tier: str, compatible: bool, question
         return _refused(REQUIRED) if may_have_no_tier and state.log_start < state.fetchable(question) else told
     if question.timestamp_ms < 0:
         return told
-    if tier == LIVE:
-        return told if compatible else _expected_beside_broker(state, archived, question, told)
-    if not compatible:
-        return exact(state, question)
-    if archived is None or told[1] is None or told[1] not in archived.offsets:
-        begin = state.log_start if archived is None else max(state.log_start, archived.offsets.stop)
-        found = state.log.first_at_or_after(question.timestamp_ms, range(begin, state.end))
-        return _hidden(_bounded(found, state.fetchable(question)), question)
-    return told
+    if compatible:
+        return told
+    return exact(state, question) if tier == FILES else _expected_beside_broker(state, archived, question, told)
 
 
 def _expected_beside_broker(state: State, archived: Archived | None, question: Question, told: Told) -> Told:
