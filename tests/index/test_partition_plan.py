@@ -1,0 +1,112 @@
+"""What the segments of one partition answer together, shown without tables: log start, gaps, cuts, running maxima."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coldlog.index.partition_plan import IncarnationPlan, LogStart, LogStartSource, SegmentFacts, plan_partition
+
+Epochs = tuple[tuple[int, int], ...]
+
+
+def segment(segment_id: str, start: int, end: int, *, epochs: Epochs | None = None, max_ms: int = 100) -> SegmentFacts:
+    """A usable segment; of leader epoch 1 if nothing else is said. Its metadata promises 5 ms more than it holds."""
+    return SegmentFacts(
+        topic_id="T",
+        segment_id=segment_id,
+        start_offset=start,
+        written_ms=1,
+        is_usable=True,
+        end_offset=end,
+        leader_epochs=((1, start),) if epochs is None else epochs,
+        counted_from_offset=start,
+        counted_max_timestamp_ms=max_ms,
+        counted_max_timestamp_offset=start,
+        metadata_max_timestamp_ms=max_ms + 5,
+    )
+
+
+def plan(*segments: SegmentFacts, supplied: int | None = None, checkpoint: Epochs = ()) -> IncarnationPlan:
+    (planned,) = plan_partition(segments, supplied, {"T": checkpoint}, {"cut": (70, 33)})
+    return planned
+
+
+def test_gaps_are_counted_between_what_is_served() -> None:
+    assert plan(segment("a", 0, 9), segment("b", 10, 19), segment("c", 20, 29)).gap_count == 0
+    gaps = plan(segment("a", 0, 9), segment("b", 11, 19), segment("c", 25, 29))
+    assert (gaps.gap_count, gaps.earliest_offset, gaps.latest_tiered_offset) == (2, 0, 29)
+
+
+@pytest.mark.parametrize(
+    ("supplied", "checkpoint", "expected"),
+    [
+        (None, (), LogStart(10, LogStartSource.DELETED_SEGMENTS)),
+        (5, (), LogStart(10, LogStartSource.DELETED_SEGMENTS)),
+        (15, (), LogStart(15, LogStartSource.SUPPLIED)),
+        (5, ((1, 12),), LogStart(12, LogStartSource.LEADER_EPOCHS)),
+        (15, ((1, 12),), LogStart(15, LogStartSource.SUPPLIED)),
+    ],
+)
+def test_log_starts_where_the_highest_of_all_says(supplied: int | None, checkpoint: Epochs, expected: LogStart) -> None:
+    deleted = replace(segment("gone", 0, 9), is_usable=False, is_deleted=True)
+    assert plan(deleted, segment("a", 10, 19), supplied=supplied, checkpoint=checkpoint).log_start == expected
+
+
+def test_first_leader_epoch_says_nothing_where_records_before_it_have_none() -> None:
+    checkpoint = ((4, 10),)
+    with_epochs = plan(segment("a", 10, 19, epochs=((4, 10),)), checkpoint=checkpoint)
+    assert with_epochs.log_start == LogStart(10, LogStartSource.LEADER_EPOCHS)
+    without = plan(
+        segment("a", 0, 9, epochs=((-1, 0),)), segment("b", 10, 19, epochs=((4, 10),)), checkpoint=checkpoint
+    )
+    assert (without.log_start, without.earliest_offset) == (None, 0)
+
+
+def test_segments_of_the_checkpoints_leaders_are_within_its_lineage_up_to_the_last_one() -> None:
+    found = plan(segment("a", 0, 9), segment("b", 10, 19, epochs=((2, 10),)), checkpoint=((1, 0), (2, 10)))
+    assert [each.is_within_lineage for each in found.segments] == [True, True]
+    assert [(each.from_offset, each.to_offset) for each in found.segments] == [(0, 9), (10, 19)]
+
+
+def test_segment_that_a_later_leader_cuts_has_the_times_up_to_the_cut() -> None:
+    cut, later = segment("cut", 0, 99, max_ms=900), segment("later", 50, 99, epochs=((2, 50),), max_ms=60)
+    found = plan(cut, later)
+    first, second = found.segments
+    assert (first.to_offset, first.is_cut_at_end, first.max_timestamp_ms) == (49, True, 70)
+    assert (second.from_offset, second.is_cut_at_end, second.max_timestamp_ms) == (50, False, 60)
+    assert (found.max_timestamp_ms, found.max_timestamp_offset) == (70, 33)
+    unknown = plan(replace(cut, segment_id="other"), later)
+    assert unknown.segments[0].max_timestamp_ms is None
+    assert (unknown.max_timestamp_ms, unknown.max_timestamp_offset) == (60, 50)
+
+
+def test_running_maxima_go_from_segment_to_segment_and_a_brokers_by_what_metadata_promises() -> None:
+    found = plan(segment("a", 0, 9, max_ms=300), segment("b", 10, 19, max_ms=200), segment("c", 20, 29, max_ms=400))
+    exact = [(each.previous_running_max_timestamp_ms, each.running_max_timestamp_ms) for each in found.segments]
+    assert exact == [(None, 300), (300, 300), (300, 400)]
+    broker = [
+        (each.broker_previous_running_max_timestamp_ms, each.broker_running_max_timestamp_ms) for each in found.segments
+    ]
+    assert broker == [(None, 305), (305, 305), (305, 405)]
+    assert (found.max_timestamp_ms, found.max_timestamp_offset) == (400, 20)
+
+
+def test_without_a_checkpoint_the_lineage_is_that_of_the_batches_that_are_served() -> None:
+    found = plan(segment("a", 0, 99, epochs=((1, 0), (2, 60))), segment("b", 50, 99, epochs=((3, 50), (4, 80))))
+    assert [tuple(each) for each in found.lineage.entries] == [(1, 0), (3, 50), (4, 80)]
+    assert [each.is_within_lineage for each in found.segments] == [None, None]
+    same = plan(segment("a", 0, 9, epochs=((1, 0), (2, 5))), segment("b", 10, 19, epochs=((2, 10),)))
+    assert [tuple(each) for each in same.lineage.entries] == [(1, 0), (2, 5)]
+
+
+def test_incarnation_that_was_written_to_last_is_the_current_one_and_has_the_supplied_log_start() -> None:
+    old = replace(segment("a", 0, 9), topic_id="OLD", written_ms=None)
+    new = replace(segment("b", 0, 9), topic_id="NEW", written_ms=0)
+    newest = replace(segment("c", 0, 9), topic_id="A", written_ms=7)
+    planned = {each.topic_id: each for each in plan_partition([old, new, newest], 4, {}, {})}
+    assert [each.topic_id for each in planned.values() if each.is_current] == ["A"]
+    assert planned["A"].log_start == LogStart(4, LogStartSource.SUPPLIED)
+    assert (planned["OLD"].log_start, planned["NEW"].log_start) == (None, None)
+    assert plan_partition([old], 4, {}, {})[0].is_current
