@@ -1,4 +1,4 @@
-"""remote_log_metadata: what does a record of the topic `__remote_log_metadata` announce?
+"""remote_log_metadata: read and write the records of the topic `__remote_log_metadata`.
 
 The value, in Kafka's flexible encoding (see `flexible_encoding`; KIP-405, RemoteLogMetadataSerde):
 

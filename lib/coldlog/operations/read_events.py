@@ -1,8 +1,8 @@
 """read_events: append the new events of the metadata topic to `segment_events`.
 
-Reads a source from the last offset of each metadata partition that `segment_events` has, appends what is behind it in
-one commit, and so repeats nothing and loses nothing wherever a run is killed. The record at the last offset is read
-again and must be the one that is stored: a source of another cluster, or a topic that was made anew, is refused.
+Reads a source from the last offset of each metadata partition in `segment_events` and appends what follows it in one
+commit, so a run that is killed anywhere repeats nothing and loses nothing. The record at the last offset is read again
+and must equal the stored one: a source of another cluster, or a topic that was created anew, is refused.
 
 Damage in the topic's log stops the reading of that metadata partition there, and is a row of `quarantine` until it is
 mended; the other partitions go on. Offsets missing among the new events, or before them, are counted. Compaction leaves
@@ -66,9 +66,9 @@ def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
         _require_answers(decoded)
         lost = _require_same_topic(decoded, cursors, source)
         damaged_count = _note_damage(warehouse, decoded.where(F.col("reason").isNotNull()))
-        new = _behind(decoded.where(F.col("reason").isNull()), cursors)
+        new = _after_cursors(decoded.where(F.col("reason").isNull()), cursors)
         lasts = _lasts(new)
-        _require_sense(lasts, source)
+        _require_usable(lasts, source)
         if lasts:
             warehouse.append(SEGMENT_EVENTS, new)
     finally:
@@ -104,8 +104,8 @@ def _missing_count(row: Row, next_offset: int) -> int:
     return int(row["last_offset"]) + 1 - int(row["events"]) - next_offset
 
 
-def _require_sense(lasts: list[Row], source: EventSource) -> None:
-    """Refused before anything is kept: what would be kept for good."""
+def _require_usable(lasts: list[Row], source: EventSource) -> None:
+    """Refuse unusable records before anything is written, because events are never removed."""
     if any(row["metadata_partition"] is None or row["last_offset"] is None for row in lasts):
         raise UsageError(f"{source.uri} holds records without a partition and offset that are integers")
     twice = [row["metadata_partition"] for row in lasts if row["rows"] != row["offsets"]]
@@ -143,7 +143,7 @@ def _decoded_row(row: dict[str, Any]) -> dict[str, object]:
     return row if row["reason"] else {**row, **event_row(row["value"], row["record_key"])}
 
 
-def _behind(rows: DataFrame, cursors: dict[int, _Cursor]) -> DataFrame:
+def _after_cursors(rows: DataFrame, cursors: dict[int, _Cursor]) -> DataFrame:
     """Rows without an offset too: they are refused where they are counted."""
     return rows.where((F.col("metadata_offset") > _last_read(cursors)) | F.col("metadata_offset").isNull())
 

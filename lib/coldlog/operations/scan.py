@@ -9,8 +9,8 @@ A segment that was announced as copied and whose first event is missing (`announ
 other; its offsets are those of its listing and its bytes. So is one that may have been announced in events that the
 topic has lost (`lost_announcements`). What is neither listed nor announced with its offsets has no row.
 
-A partition directory that cannot be listed is told and is a row of `unrecognized_objects`; all others are scanned. It
-is not an empty one: what is known of its partition and is not listed elsewhere stays as it was.
+A partition directory that cannot be listed is reported and is a row of `unrecognized_objects`; all others are scanned.
+What is known of its partition and is not listed elsewhere stays as it was.
 
 Events are read before the listing is made, so that a segment that is uploaded meanwhile is an orphan for one run and
 never a missing one.
@@ -43,7 +43,7 @@ WRITTEN_COLUMNS = (
 )  # fmt: skip
 _FROM_LISTING, _FROM_EVENTS = "listing", "events"
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
-_TOLD_DIRECTORIES = 5
+_REPORTED_DIRECTORIES = 5
 # Of what is not recognized, only a directory that cannot be listed comes with its partition.
 _IS_UNLISTED = "unrecognized_name IS NOT NULL AND topic IS NOT NULL"
 _LOG_OBJECT_BYTES = "aggregate(filter(objects, o -> o.kind = 'log'), 0L, (bytes, o) -> bytes + o.size_bytes)"
@@ -74,7 +74,7 @@ def scan_segments(
 ) -> ScanSummary:
     """Brings `segments` and `unrecognized_objects` to what the archive lists.
 
-    `report` is told of directories that cannot be listed; without it stderr is, for nobody may miss them.
+    `report` gets the directories that cannot be listed; without it they are printed to stderr.
     """
     directories = layout.list_partition_directories()
     listed = list_in_tasks(warehouse, layout, directories.directories).persist()
@@ -88,7 +88,7 @@ def scan_segments(
             unlisted = listed.where(_IS_UNLISTED)
             # Of what is kept: to push this join into the expressions above takes the optimizer for ever.
             differences = _without_unknown(found, unlisted)
-            _tell_unlisted(unlisted, totals["unlisted"], report or Console().note)
+            _report_unlisted(unlisted, totals["unlisted"], report or Console().note)
         counts = {row["change"]: row["count"] for row in differences.groupBy("change").count().collect()}
         if not totals["segments"]:
             _refuse_emptied(warehouse, layout, differences)
@@ -241,13 +241,13 @@ def _without_unknown(differences: DataFrame, unlisted: DataFrame) -> DataFrame:
     return differences.join(F.broadcast(places), is_there, "left_anti")
 
 
-def _tell_unlisted(unlisted: DataFrame, count: int, report: Callable[[str], None]) -> None:
+def _report_unlisted(unlisted: DataFrame, count: int, report: Callable[[str], None]) -> None:
     directories = counted(count, "partition directory", "partition directories")
     report(f"{directories} could not be listed; what is known of their segments stays as it was:")
-    for row in unlisted.orderBy("unrecognized_name").limit(_TOLD_DIRECTORIES).collect():
+    for row in unlisted.orderBy("unrecognized_name").limit(_REPORTED_DIRECTORIES).collect():
         report(f"  {row['unrecognized_name']}: {row['unrecognized_why']}")
-    if count > _TOLD_DIRECTORIES:
-        report(f"  ... and {count - _TOLD_DIRECTORIES:,} more; see unrecognized_objects")
+    if count > _REPORTED_DIRECTORIES:
+        report(f"  ... and {count - _REPORTED_DIRECTORIES:,} more; see unrecognized_objects")
 
 
 def _refuse_emptied(warehouse: Warehouse, layout: ArchiveLayout, differences: DataFrame) -> None:
