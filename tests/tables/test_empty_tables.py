@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from coldlog.errors import UsageError
 from coldlog.tables.catalog import ALL_TABLES
 from coldlog.tables.discrepancies import DISCREPANCIES
+from coldlog.tables.segment_events import SEGMENT_EVENTS
 from coldlog.tables.segments import SEGMENTS
 from coldlog.tables.warehouse import Warehouse
 
@@ -93,3 +95,26 @@ def test_a_table_that_cannot_be_made_again_is_not_made_anew_without_its_rows(
     with pytest.raises(UsageError, match=f"^{name} of the warehouse .* is gone.*indexed.*restore it.*new place"):
         Warehouse(spark=spark, uri=empty.uri).create_missing()
     assert not empty.has(next(table for table in ALL_TABLES if table.name == name))
+
+
+def test_columns_that_a_table_of_an_older_release_lacks_are_added(spark: SparkSession, warehouse: Path) -> None:
+    made = Warehouse(spark=spark, uri=str(warehouse))
+    kept = [column for column in SEGMENT_EVENTS.columns if column.name != "problem"]
+    older = replace(SEGMENT_EVENTS, columns=tuple(kept))
+    spark.sql(older.create_statement(made.identifier(older), made.location(older)))
+    event = {"metadata_partition": 0, "metadata_offset": 7, "event_kind": "unreadable", "value": b"?"}
+    made.append(older, made.local(older, [event]))
+    assert made.create_missing() == len(ALL_TABLES) - 1
+    made.append(SEGMENT_EVENTS, made.local(SEGMENT_EVENTS, [event | {"metadata_offset": 8, "problem": "no event"}]))
+    rows = {row["metadata_offset"]: row["problem"] for row in made.read(SEGMENT_EVENTS).collect()}
+    assert rows == {7: None, 8: "no event"}
+    version = made.newest_version(SEGMENT_EVENTS)
+    assert made.create_missing() == 0
+    assert made.newest_version(SEGMENT_EVENTS) == version, "columns are added once"
+
+
+def test_table_that_lacks_a_required_column_is_refused_by_name(spark: SparkSession, warehouse: Path) -> None:
+    made = Warehouse(spark=spark, uri=str(warehouse))
+    spark.sql(f"CREATE TABLE {made.identifier(SEGMENT_EVENTS)} (metadata_offset BIGINT) USING DELTA")
+    with pytest.raises(UsageError, match=r"not a segment_events table of coldlog: metadata_partition.*warehouse.uri"):
+        made.create_missing()

@@ -8,6 +8,7 @@ DuckDB, pandas). Names are SQL identifiers, checked here, so that nothing has to
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -99,6 +100,22 @@ class TableDefinition:
     @property
     def arrow_schema(self) -> pa.Schema:
         return pa.schema([column.arrow_field for column in self.columns])
+
+    def add_columns_statement(self, qualified_name: str, stored: Sequence[str]) -> str | None:
+        """`ALTER TABLE` that adds the columns that a table of an older release lacks; None where it lacks none.
+
+        Only columns that may be NULL can be added. `UsageError` where a required one is missing.
+        """
+        added = [column for column in self.columns if column.name not in stored]
+        required = [column.name for column in added if column.required]
+        if required:
+            raise UsageError(
+                f"{qualified_name} is not a {self.name} table of coldlog: {', '.join(required)} missing; "
+                "set warehouse.uri to a new place and run the pipeline"
+            )
+        if not added:
+            return None
+        return f"ALTER TABLE {qualified_name} ADD COLUMNS ({', '.join(column.ddl for column in added)})"
 
     def create_statement(self, qualified_name: str, location: str) -> str:
         """`CREATE TABLE IF NOT EXISTS` for Spark with Delta at `location`."""

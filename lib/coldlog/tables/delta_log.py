@@ -22,6 +22,11 @@ def newest_version(spark: SparkSession, location: str) -> int:
     return int(_snapshot(spark, location).version())
 
 
+def stored_column_names(spark: SparkSession, location: str) -> list[str]:
+    """The columns that the table has now, which an older release may have created; empty where there is no table."""
+    return list(_snapshot(spark, location).schema().fieldNames())
+
+
 def file_count_if_known(spark: SparkSession, location: str, *, is_just_loaded: bool = False) -> int | None:
     """Files of the table's newest version; None where there is no table, and where the commit came without a checksum,
     as those of other writers may. `is_just_loaded`: this session has just read the log, which is not listed again."""

@@ -29,7 +29,13 @@ from coldlog.tables.as_of import find_moment, find_version, list_commits
 from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
 from coldlog.tables.data_files import DataFile
 from coldlog.tables.definition import TableDefinition
-from coldlog.tables.delta_log import add_files, file_count_if_known, find_data_location, newest_version
+from coldlog.tables.delta_log import (
+    add_files,
+    file_count_if_known,
+    find_data_location,
+    newest_version,
+    stored_column_names,
+)
 from coldlog.tables.lease_objects import FOLDER
 from coldlog.tables.locations import spark_uri
 from coldlog.tables.partition_metadata import PARTITION_METADATA
@@ -165,14 +171,18 @@ class Warehouse:
         return "delta.`" + self.location(table).replace("`", "``") + "`"
 
     def create_missing(self) -> int:
-        """Creates every table that is not there yet, changes none that is; returns how many it made. A table whose rows
-        could not be made again from what `segments` says is a `UsageError`."""
+        """Create every table that is missing, and add the columns that tables of an older release lack.
+
+        Returns how many tables it created. `UsageError`: a table is gone whose rows cannot be made again from
+        `segments`, or one lacks a required column.
+        """
         self._refuse_writing()
         self.data_location(SEGMENTS)  # a `UsageError` where tasks cannot write, before anything is written
         with ThreadPoolExecutor(_TABLES_AT_ONCE) as looks:
             are_there = list(looks.map(self.has, ALL_TABLES))
         missing = [table for table, is_there in zip(ALL_TABLES, are_there, strict=True) if not is_there]
         lost = [table.name for table in missing if table in _NOT_MADE_AGAIN]
+        self._add_columns([table for table in ALL_TABLES if table not in missing])
         if lost and SEGMENTS not in missing and self._has_index():
             raise UsageError(
                 f"{', '.join(lost)} of the warehouse {self.uri} is gone, though segments are indexed in it; restore it "
@@ -186,6 +196,15 @@ class Warehouse:
             for made in [creations.submit(create, table) for table in missing]:
                 made.result()
         return len(missing)
+
+    def _add_columns(self, tables: Sequence[TableDefinition]) -> None:
+        with ThreadPoolExecutor(_TABLES_AT_ONCE) as looks:
+            stored = list(looks.map(lambda table: stored_column_names(self.spark, self.location(table)), tables))
+        for table, names in zip(tables, stored, strict=True):
+            statement = table.add_columns_statement(self.identifier(table), names)
+            if statement is not None:
+                with self.commits():
+                    self.spark.sql(statement)
 
     def _has_index(self) -> bool:
         return bool(self.read(SEGMENTS).where("build_number IS NOT NULL").head(1))
