@@ -21,7 +21,7 @@ from coldlog.archive.log_windows import iter_whole_batches
 from coldlog.archive.object_store import ObjectInfo, ObjectStore
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch import WindowHeaders, read_batch_headers
+from coldlog.formats.record_batch import MAGIC_POSITION, WindowHeaders, read_batch_headers
 from coldlog.formats.records import Record, iter_records
 from coldlog.formats.sections import SectionReader
 
@@ -175,7 +175,8 @@ class _LogReader:
             try:
                 read = yield from self._iter_window(window, position, must_end=is_end and not is_last)
             except ArchiveError as wrong:
-                if is_last and self._is_zeros_from(file, wrong.position):
+                # Of a header across two blocks of the disk the second may never have been written.
+                if is_last and self._is_zeros_from(file, wrong.position + MAGIC_POSITION):
                     return
                 raise wrong.with_object_name(name) from wrong
             if is_end and is_last:
