@@ -17,6 +17,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHADOW = REPOSITORY / "build" / "mutants"
 _LINKED = (".venv", ".jars", ".tools")
+_LEFT_OUT = frozenset({"spark-submit.sh"})
+"""It would install the copy's library into the environment that both share."""
 
 
 class ShadowTree:
@@ -30,7 +32,7 @@ class ShadowTree:
             ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
             cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True,
         ).stdout  # fmt: skip
-        for name in filter(None, listed.split("\0")):
+        for name in {*filter(None, listed.split("\0"))} - _LEFT_OUT:
             source, target = REPOSITORY / name, root / name
             if source.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
