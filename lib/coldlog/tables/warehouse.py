@@ -182,12 +182,12 @@ class Warehouse:
             are_there = list(looks.map(self.has, ALL_TABLES))
         missing = [table for table, is_there in zip(ALL_TABLES, are_there, strict=True) if not is_there]
         lost = [table.name for table in missing if table in _NOT_MADE_AGAIN]
-        self._add_columns([table for table in ALL_TABLES if table not in missing])
         if lost and SEGMENTS not in missing and self._has_index():
             raise UsageError(
                 f"{', '.join(lost)} of the warehouse {self.uri} is gone, though segments are indexed in it; restore it "
                 "from a copy, or set warehouse.uri to a new place and run the pipeline"
             )
+        self._add_columns([table for table in ALL_TABLES if table not in missing])
 
         def create(table: TableDefinition) -> None:
             self.spark.sql(table.create_statement(self.identifier(table), self.location(table)))
