@@ -29,4 +29,4 @@ python=$(find_python)
 # Set before Python starts: Spark wants one hash of a text everywhere, numba reads its directory when it is imported.
 export PYTHONHASHSEED="${PYTHONHASHSEED:-0}" NUMBA_CACHE_DIR="${NUMBA_CACHE_DIR:-$repository/.venv/numba-cache}"
 # -P: modules that lie in the user's directory are not imported instead of the installed ones.
-exec "$repository/.venv/bin/python" -P -m coldlog.submit "$@"
+exec "$repository/.venv/bin/python" -P -m coldlog.launch.submit "$@"

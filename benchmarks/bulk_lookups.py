@@ -33,15 +33,15 @@ from pyspark.sql import SparkSession
 
 from broker.scenario import make_topic, producer
 from broker.tiered_broker import TieredBroker, running_broker
+from coldlog.indexing.pipeline import run_pipeline
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import numbered_requests
-from coldlog.operations.pipeline import run_pipeline
 from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.time_index import TIME_INDEX
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.delta.warehouse import Warehouse
 from spark_plans import scans_of
 
 _TOPIC, _PARTITIONS, _RECORDS, _RECORD_BYTES = "asked", 60, 1_000, 400

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
+from coldlog.formats.kafka.remote_log_events import Event, SegmentMetadataEvent, SegmentUpdateEvent
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.remote_log_events import Event, SegmentMetadataEvent, SegmentUpdateEvent
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.operations.copy_segments import random_uuid
-from coldlog.operations.event_logs import KnownEventLog, directory_event_log
+from coldlog.tiering.copying.copy_segments import random_uuid
+from coldlog.tiering.event_logs import KnownEventLog, directory_event_log
 
 PARTITIONS = 100
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)

@@ -15,12 +15,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState
-from coldlog.tables.definition import TableDefinition
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.time_index import TIME_INDEX
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.delta.warehouse import Warehouse
 
 FIRST_MS = 1_700_000_000_000
 STEP_MS = 40

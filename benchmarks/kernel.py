@@ -18,12 +18,12 @@ from benchmarks.measuring import MEGABYTE, Figure, pinned_to_one_core, seconds_i
 from benchmarks.sizes import Sizes
 
 from builders.payload_codecs import Codec
-from coldlog.archive.local_store import LocalStore
+from coldlog.archive.stores.local_store import LocalStore
+from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.sections import SectionReader
 from coldlog.index.segment_index import SegmentIndexer
 from coldlog.model.states import IndexDepth
-from coldlog.settings import IndexSettings
+from coldlog.runtime.settings import IndexSettings
 
 _GOAL = 0.8
 _MAPPED_WINDOW_BYTES = 64 * MIB

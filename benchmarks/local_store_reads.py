@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from crc32c import crc32c
 
-from coldlog.archive.local_store import LocalStore
+from coldlog.archive.stores.local_store import LocalStore
 
 MIB = 1024 * 1024
 WINDOWS_MIB = (1, 4, 32)

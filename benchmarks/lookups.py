@@ -27,7 +27,7 @@ from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.states import IndexDepth
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.delta.warehouse import Warehouse
 
 _REQUEST_COUNT = 10_000
 _GOAL_SECONDS = 3.0

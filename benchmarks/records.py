@@ -32,11 +32,11 @@ from broker.tiered_broker import TieredBroker, running_broker
 from builders.archive_writer import TopicPartition, write_archive
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, Segment, build_batch
-from coldlog.session import spark_session
-from coldlog.settings_sources import load_settings
-from coldlog.source.datasource import register_source
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.warehouse import Warehouse
+from coldlog.launch.session import spark_session
+from coldlog.records.source.datasource import register_source
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import run_pipeline
 from kafka_jars import find_tool, run_tool
 

@@ -23,14 +23,14 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from builders.payload_codecs import Codec
+from coldlog.launch.session import spark_session
 from coldlog.model.states import IndexDepth
-from coldlog.operations.replay import ReplayOptions, replay
-from coldlog.operations.replay_sinks import DeltaSink
-from coldlog.operations.replay_state import ReplayStates
-from coldlog.operations.system_clock import SystemClock
-from coldlog.session import spark_session
-from coldlog.settings_sources import load_settings
-from coldlog.source.options import read_options
+from coldlog.records.source.options import read_options
+from coldlog.replay.runs.replay import ReplayOptions, replay
+from coldlog.replay.runs.replay_sinks import DeltaSink
+from coldlog.replay.runs.replay_state import ReplayStates
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tiering.system_clock import SystemClock
 from golden_warehouse import build_settings, run_pipeline
 
 TARGET = 1.5

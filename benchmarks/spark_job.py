@@ -24,15 +24,15 @@ from benchmarks.generated_logs import CACHE, GeneratedArchive
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from coldlog.console import Console, Stage
-from coldlog.job import Job
+from coldlog.indexing.pipeline import open_warehouse, run_pipeline
+from coldlog.launch.session import spark_session
 from coldlog.model.states import IndexDepth
-from coldlog.operations.pipeline import open_warehouse, run_pipeline
-from coldlog.session import spark_session
-from coldlog.settings_sources import load_settings
-from coldlog.tables.catalog import INDEX_TABLES
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.time_index import TIME_INDEX
+from coldlog.runtime.console import Console, Stage
+from coldlog.runtime.job import Job
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.definitions.catalog import INDEX_TABLES
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.time_index import TIME_INDEX
 
 WAREHOUSES = CACHE / "warehouses"
 STAGES = ("scan", "build", "materialize")

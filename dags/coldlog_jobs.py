@@ -142,7 +142,7 @@ def _warehouse(text: str) -> str | None:
 
 
 def _holds_a_secret(text: str, uri: re.Match[str]) -> bool:
-    """As `coldlog.settings_sources` has it, which refuses it too: too late for what assets are named by."""
+    """As `coldlog.runtime.settings_sources` has it, which refuses it too: too late for what assets are named by."""
     authority = uri["authority"]
     while (decoded := unquote(authority)) != authority:
         authority = decoded

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.entry_point import job_argument_parser, run_job
-from coldlog.operations.pipeline import build
+from coldlog.indexing.pipeline import build
+from coldlog.launch.entry_point import job_argument_parser, run_job
 
 if __name__ == "__main__":
     sys.exit(run_job(build, job_argument_parser(__doc__)))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.entry_point import job_argument_parser, run_plain_job
-from coldlog.operations.copy_job import add_copy_options, copy
+from coldlog.launch.entry_point import job_argument_parser, run_plain_job
+from coldlog.tiering.copying.copy_job import add_copy_options, copy
 
 if __name__ == "__main__":
     sys.exit(run_plain_job(copy, add_copy_options(job_argument_parser(__doc__))))

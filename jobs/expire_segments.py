@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.entry_point import job_argument_parser, run_plain_job
-from coldlog.operations.expire_job import add_expire_options, expire
+from coldlog.launch.entry_point import job_argument_parser, run_plain_job
+from coldlog.tiering.expiry.expire_job import add_expire_options, expire
 
 if __name__ == "__main__":
     sys.exit(run_plain_job(expire, add_expire_options(job_argument_parser(__doc__))))

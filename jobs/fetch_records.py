@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.entry_point import job_argument_parser, run_plain_job
-from coldlog.operations.fetch_job import add_fetch_options, fetch
+from coldlog.launch.entry_point import job_argument_parser, run_plain_job
+from coldlog.records.fetch_job import add_fetch_options, fetch
 
 if __name__ == "__main__":
     parser = job_argument_parser(__doc__)

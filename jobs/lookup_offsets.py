@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.entry_point import job_argument_parser, run_prepared_job
-from coldlog.operations.lookup import add_lookup_options, prepare_lookup_offsets
+from coldlog.launch.entry_point import job_argument_parser, run_prepared_job
+from coldlog.lookups.lookup_jobs import add_lookup_options, prepare_lookup_offsets
 
 if __name__ == "__main__":
     parser = job_argument_parser(__doc__)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.entry_point import job_argument_parser, run_job
-from coldlog.operations.pipeline import maintain
+from coldlog.indexing.pipeline import maintain
+from coldlog.launch.entry_point import job_argument_parser, run_job
 
 if __name__ == "__main__":
     sys.exit(run_job(maintain, job_argument_parser(__doc__)))

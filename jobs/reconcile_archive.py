@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.entry_point import job_argument_parser, run_job
-from coldlog.operations.pipeline import reconcile_archive
+from coldlog.indexing.pipeline import reconcile_archive
+from coldlog.launch.entry_point import job_argument_parser, run_job
 
 if __name__ == "__main__":
     parser = job_argument_parser(__doc__)

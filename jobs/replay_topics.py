@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.entry_point import job_argument_parser, run_job
-from coldlog.operations.replay_job import add_replay_options, replay_topics
+from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.replay.runs.replay_job import add_replay_options, replay_topics
 
 if __name__ == "__main__":
     parser = job_argument_parser(__doc__)

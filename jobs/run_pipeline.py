@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.entry_point import job_argument_parser, run_job
-from coldlog.operations.pipeline import run_pipeline
+from coldlog.indexing.pipeline import run_pipeline
+from coldlog.launch.entry_point import job_argument_parser, run_job
 
 if __name__ == "__main__":
     sys.exit(run_job(run_pipeline, job_argument_parser(__doc__)))

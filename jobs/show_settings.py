@@ -10,9 +10,9 @@ import sys
 import tempfile
 from importlib.metadata import version
 
-from coldlog.console import counted
-from coldlog.entry_point import job_argument_parser, run_job
-from coldlog.job import Job
+from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.runtime.console import counted
+from coldlog.runtime.job import Job
 
 
 def show_settings(job: Job) -> None:

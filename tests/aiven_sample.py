@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypedDict
 
-from coldlog.archive.layout import SegmentFileKind
+from coldlog.archive.layouts.layout import SegmentFileKind
 
 AIVEN_SAMPLE = Path(__file__).parent / "golden" / "aiven-sample"
 VARIANTS = ("plain", "zstd", "encrypted", "zstd-encrypted", "faults")

@@ -9,10 +9,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.time_index import TIME_INDEX
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.delta.warehouse import Warehouse
 
 Answer = tuple[ErrorCode, int | None, int | None, int | None, Route | None, int | None]
 """Error, offset, its timestamp, its leader epoch, route, where a local search begins."""

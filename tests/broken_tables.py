@@ -12,8 +12,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from coldlog.tables.catalog import ALL_TABLES
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.delta.warehouse import Warehouse
 
 Row = dict[str, Any]
 World = dict[str, list[Row]]

@@ -18,12 +18,12 @@ from coldlog.lookups.offset_lookup import list_offsets_in_no_hurry
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.model.states import IndexStatus, IsolationLevel
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.segment_events import SEGMENT_EVENTS
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.txn_index import TXN_INDEX
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.tables.delta.warehouse import Warehouse
 from kafka_clusters import CLUSTER_NAMES, Line, iter_true_records, metadata_partitions, shape_of, true_lines
 from record_rows import as_truth, of_truth, read
 

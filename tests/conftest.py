@@ -17,10 +17,10 @@ import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
-from coldlog.session import spark_session
-from coldlog.settings import Settings
-from coldlog.settings_sources import load_settings
-from coldlog.tables.warehouse import Warehouse
+from coldlog.launch.session import spark_session
+from coldlog.runtime.settings import Settings
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.delta.warehouse import Warehouse
 from empty_tables import copying_empty_tables
 from planning import FOR_SMALL_TABLES
 

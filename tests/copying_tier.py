@@ -8,31 +8,31 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from coldlog.archive.layout import SegmentFileKind
-from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
+from coldlog.archive.layouts.layout import SegmentFileKind
+from coldlog.archive.layouts.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.metadata_log_writer import has_marker
-from coldlog.archive.object_writer import Content, WritableStore
+from coldlog.archive.stores.object_writer import Content, WritableStore
+from coldlog.formats.kafka.remote_log_events import Event
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.remote_log_events import Event
 from coldlog.model.ids import TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.operations.copy_segments import CopyOptions, CopySummary, copy_segments
-from coldlog.operations.event_logs import DirectoryEventLog, EventPlace, EventReader, KnownEventLog, directory_event_log
-from coldlog.operations.expire_partition import ExpiryRules
-from coldlog.operations.expire_segments import ExpireOptions, ExpirySummary, expire_segments
-from coldlog.operations.expire_segments import Tier as ExpiringTier
-from coldlog.operations.expiry_state import LogSources
-from coldlog.operations.tier_assignments import LEADER_OF_ALL, Assignments
-from coldlog.operations.tier_partitions import TierPartitions
-from coldlog.operations.tier_schedule import ScheduleOptions, TierSchedule, tier_schedule_table
-from coldlog.operations.tier_settings import open_tier_archive
-from coldlog.settings import S3Settings
-from coldlog.settings_sources import settings_of
-from coldlog.tables.small_table import Row, SmallTable
-from coldlog.tier.expiry import Retention
-from coldlog.tier.quota_config import QuotaConfig
-from coldlog.tier.remote_segments import RemoteSegment
+from coldlog.runtime.settings import S3Settings
+from coldlog.runtime.settings_sources import settings_of
+from coldlog.tables.delta.small_table import Row, SmallTable
+from coldlog.tiering.copying.copy_segments import CopyOptions, CopySummary, copy_segments
+from coldlog.tiering.event_logs import DirectoryEventLog, EventPlace, EventReader, KnownEventLog, directory_event_log
+from coldlog.tiering.expiry.expire_partition import ExpiryRules
+from coldlog.tiering.expiry.expire_segments import ExpireOptions, ExpirySummary, expire_segments
+from coldlog.tiering.expiry.expire_segments import Tier as ExpiringTier
+from coldlog.tiering.expiry.expiry_state import LogSources
+from coldlog.tiering.expiry.tier_partitions import TierPartitions
+from coldlog.tiering.rules.expiry import Retention
+from coldlog.tiering.rules.quota_config import QuotaConfig
+from coldlog.tiering.rules.remote_segments import RemoteSegment
+from coldlog.tiering.tier_assignments import LEADER_OF_ALL, Assignments
+from coldlog.tiering.tier_schedule import ScheduleOptions, TierSchedule, tier_schedule_table
+from coldlog.tiering.tier_settings import open_tier_archive
 from virtual_clock import VirtualClock
 
 _, FINISHED, _, DELETED = RemoteLogSegmentState

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.delta.warehouse import Warehouse
 
 
 @contextmanager

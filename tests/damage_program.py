@@ -14,9 +14,9 @@ import sys
 from collections.abc import Iterator
 
 from coldlog.errors import ArchiveError
-from coldlog.formats.crc import ADDRESS
+from coldlog.formats.kafka.crc import ADDRESS
+from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.sections import SectionReader
 from coldlog.index.segment_index import SegmentIndexer
 from coldlog.model.states import IndexDepth
 

@@ -15,16 +15,16 @@ from tempfile import TemporaryDirectory
 from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, write_archive
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, Segment, abort_marker, batch_positions
-from coldlog.archive.local_tiered_storage import SUFFIXES, LocalTieredStorageLayout
-from coldlog.archive.memory_store import MemoryStore
+from coldlog.archive.layouts.local_tiered_storage import SUFFIXES, LocalTieredStorageLayout
+from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import Reason
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.partition_plan import IncarnationPlan, SegmentFacts, plan_partition
+from coldlog.indexing.builds.build_plan import SegmentWork
+from coldlog.indexing.builds.encoded_rows import OUTCOME, payload_schema, read_payloads
+from coldlog.indexing.builds.segment_build import OUTCOME_SCHEMA, BuildOptions, OutcomeKind, build_segments
 from coldlog.model.states import IndexDepth
-from coldlog.operations.build_plan import SegmentWork
-from coldlog.operations.encoded_rows import OUTCOME, payload_schema, read_payloads
-from coldlog.operations.segment_build import OUTCOME_SCHEMA, BuildOptions, OutcomeKind, build_segments
-from coldlog.tables.definition import TableDefinition
+from coldlog.tables.definitions.definition import TableDefinition
 
 LOG = ".log"
 SIDE_FILES = tuple(suffix for suffix in SUFFIXES.values() if suffix != LOG)

@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from coldlog.tables.catalog import ALL_TABLES
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.delta.warehouse import Warehouse
 
 
 def copying_empty_tables(create_missing: Callable[[Warehouse], int], template: Path) -> Callable[[Warehouse], int]:

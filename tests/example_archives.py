@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from aiven_sample import ORIGINAL_NAMES, key_files
 from builders.aiven_writer import AivenSegment, read_keys, write_aiven_segment
 from builders.mirror_writer import SIDE_FILES, mirrored_name
-from coldlog.archive.aiven_layout import AivenLayout
-from coldlog.archive.layout import ArchiveLayout, SegmentFileKind
-from coldlog.archive.local_tiered_storage import SUFFIXES, LocalTieredStorageLayout
-from coldlog.archive.log_directories_layout import LogDirectoriesLayout
-from coldlog.archive.object_store import ObjectStore
+from coldlog.archive.layouts.aiven_layout import AivenLayout
+from coldlog.archive.layouts.layout import ArchiveLayout, SegmentFileKind
+from coldlog.archive.layouts.local_tiered_storage import SUFFIXES, LocalTieredStorageLayout
+from coldlog.archive.layouts.log_directories_layout import LogDirectoriesLayout
+from coldlog.archive.stores.object_store import ObjectStore
 from kafka_sample import TIERED_STORAGE, TrueSegment, true_segments
 
 PLACES = (("payments", 1), ("payments", 2))

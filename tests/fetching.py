@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from coldlog.archive.faulty_layout import FaultyLayout
-from coldlog.archive.layout import ArchiveLayout, ListedSegment
-from coldlog.fetch.record_source import RecordSource
+from coldlog.archive.layouts.faulty_layout import FaultyLayout
+from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment
 from coldlog.fetcher import RecordFetcher
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.fetch import FetchedRecord, FetchedRecords
 from coldlog.model.states import IsolationLevel
+from coldlog.records.fetch.record_source import RecordSource
 from record_rows import Row, consumed
 from virtual_clock import VirtualClock
 

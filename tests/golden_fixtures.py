@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aiven_sample import AIVEN_SAMPLE, archive_of, keys_setting
-from coldlog.archive.aiven_keys import ENVIRONMENT_VARIABLE
+from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.archive.open_archive import open_archive
 from coldlog.model.states import IndexDepth
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
 from kafka_clusters import copy_all_archives, copy_all_metadata_logs
 from kafka_sample import KAFKA_SAMPLE

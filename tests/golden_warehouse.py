@@ -8,21 +8,21 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from coldlog.archive.layout import ArchiveLayout
+from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive, open_store
 from coldlog.formats.limits import DecodeLimits
+from coldlog.indexing.builds.build import BuildSettings, build_indexes
+from coldlog.indexing.builds.segment_build import BuildOptions
+from coldlog.indexing.events.event_sources import LogSegmentsSource
+from coldlog.indexing.events.read_events import read_events
+from coldlog.indexing.publish.materialize import materialize_metadata
+from coldlog.indexing.scan.log_starts import merge_log_start_offsets
+from coldlog.indexing.scan.scan import scan_segments
 from coldlog.model.states import IndexDepth
-from coldlog.operations.build import BuildSettings, build_indexes
-from coldlog.operations.event_sources import LogSegmentsSource
-from coldlog.operations.log_starts import merge_log_start_offsets
-from coldlog.operations.materialize import materialize_metadata
-from coldlog.operations.read_events import read_events
-from coldlog.operations.reconcile import reconcile
-from coldlog.operations.scan import scan_segments
-from coldlog.operations.segment_build import BuildOptions
-from coldlog.operations.supplied_log_starts import read_log_start_offsets
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
+from coldlog.upkeep.reconcile import reconcile
 from kafka_sample import KAFKA_SAMPLE
 from planning import planned_for_small_tables
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from coldlog.console import Console
-from coldlog.entry_point import job_argument_parser
-from coldlog.job import Job
-from coldlog.operations.lookup import add_lookup_options, prepare_list_offsets, prepare_lookup_offsets
-from coldlog.settings import Settings
-from coldlog.settings_sources import load_settings
+from coldlog.launch.entry_point import job_argument_parser
+from coldlog.lookups.lookup_jobs import add_lookup_options, prepare_list_offsets, prepare_lookup_offsets
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import Job
+from coldlog.runtime.settings import Settings
+from coldlog.runtime.settings_sources import load_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

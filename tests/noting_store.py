@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from coldlog.archive.local_store import LocalStore
+from coldlog.archive.stores.local_store import LocalStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

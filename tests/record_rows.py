@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyspark.sql.datasource as ds
 
-from coldlog.source.arrow_rows import arrow_schema
-from coldlog.source.filters import RecordFilter
-from coldlog.source.options import read_options
-from coldlog.source.planning import open_reader, plan_reading
-from coldlog.source.read_tasks import ReadTask
-from coldlog.tables.warehouse import Warehouse
+from coldlog.records.source.arrow_rows import arrow_schema
+from coldlog.records.source.filters import RecordFilter
+from coldlog.records.source.options import read_options
+from coldlog.records.source.planning import open_reader, plan_reading
+from coldlog.records.source.read_tasks import ReadTask
+from coldlog.tables.delta.warehouse import Warehouse
 from kafka_sample import KAFKA_SAMPLE
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

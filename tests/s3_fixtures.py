@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import environment
 import pytest
 
-from coldlog.archive.s3_client import close_clients
+from coldlog.archive.stores.s3_client import close_clients
 from s3_proxy import S3Proxy, running_proxy
 from s3_server import Bucket, S3Server, running_moto, running_versitygw
 

@@ -6,11 +6,11 @@ from collections.abc import Collection
 
 from deltalake import DeltaTable
 
-from coldlog.tables.catalog import ALL_TABLES
-from coldlog.tables.definition import TableDefinition
-from coldlog.tables.job_runs import JOB_RUNS
-from coldlog.tables.table_storage import delta_storage_options
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.delta.table_storage import delta_storage_options
+from coldlog.tables.delta.warehouse import Warehouse
 
 TIMES_OF_RUNS = ("first_seen_ms", "last_seen_ms")
 BUILD_NUMBERS = ("build_number", "superseded_build_numbers", "served_build_number")

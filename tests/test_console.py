@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coldlog.console import Console, counted, human_bytes, human_duration, human_timestamp, plain_table
+from coldlog.runtime.console import Console, counted, human_bytes, human_duration, human_timestamp, plain_table
 
 
 def _console(times: Iterator[float], progress: io.StringIO) -> Console:

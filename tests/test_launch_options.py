@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.executor_packages import package_zip
+from coldlog.launch.executor_packages import package_zip
+from coldlog.launch.spark_options import LAUNCH_OPTIONS, REQUIRED_OPTIONS, list_jars
 from coldlog.launch_options import launch_environment, launch_options, main
-from coldlog.settings_sources import REPOSITORY
-from coldlog.spark_options import LAUNCH_OPTIONS, REQUIRED_OPTIONS, list_jars
+from coldlog.runtime.settings_sources import REPOSITORY
 
 
 def test_jars_and_memory_are_told_and_what_a_job_sets_itself_is_not(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,8 +71,8 @@ def test_a_driver_that_takes_coldlog_from_what_executors_are_sent_finds_the_chec
     """Spark's own spark-submit puts that package before all others."""
     package = package_zip()
     program = (
-        "import coldlog; from coldlog.executor_packages import package_zip; "
-        "from coldlog.settings_sources import REPOSITORY; "
+        "import coldlog; from coldlog.launch.executor_packages import package_zip; "
+        "from coldlog.runtime.settings_sources import REPOSITORY; "
         "print(coldlog.__file__, REPOSITORY, package_zip(), sep='\\n')"
     )
     told = subprocess.run(

@@ -24,8 +24,8 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell
 
 from coldlog.model.states import IndexStatus
-from coldlog.tables.warehouse import Warehouse
-from coldlog.timestamps import timestamp_from_text
+from coldlog.runtime.timestamps import timestamp_from_text
+from coldlog.tables.delta.warehouse import Warehouse
 from kafka_sample import KAFKA_SAMPLE, true_segments
 
 NOTEBOOK = Path(__file__).parent.parent / "notebooks" / "explore_archive.ipynb"

@@ -14,10 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.executor_packages import list_shipped_packages
-from coldlog.settings import Settings
-from coldlog.settings_sources import REPOSITORY, load_settings
-from coldlog.spark_options import (
+from coldlog.launch.executor_packages import list_shipped_packages
+from coldlog.launch.spark_options import (
     REQUIRED_OPTIONS,
     executor_python,
     is_local,
@@ -25,11 +23,13 @@ from coldlog.spark_options import (
     process_environment,
     spark_options,
 )
-from coldlog.submit import list_jobs, main, usage
+from coldlog.launch.submit import list_jobs, main, usage
+from coldlog.runtime.settings import Settings
+from coldlog.runtime.settings_sources import REPOSITORY, load_settings
 
 JOB = '''"""{name}: does it {name}?"""
 import os, sys, time
-from coldlog.entry_point import job_argument_parser, run_job
+from coldlog.launch.entry_point import job_argument_parser, run_job
 from coldlog.errors import ArchiveError, ColdlogError, Reason, UsageError
 def call(job):
 {body}
@@ -211,7 +211,7 @@ def test_a_job_shows_its_progress_on_stderr_its_result_on_stdout_and_nothing_els
 
 SEVERAL_JOBS = """
 import os, sys
-from coldlog.entry_point import job_argument_parser, run_job
+from coldlog.launch.entry_point import job_argument_parser, run_job
 from coldlog.errors import ColdlogError, UsageError
 {functions}
 for call in ({names}):

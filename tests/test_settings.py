@@ -10,8 +10,8 @@ import pytest
 from coldlog.archive.open_archive import directory_of
 from coldlog.errors import UsageError
 from coldlog.model.states import IndexDepth
-from coldlog.settings import ArchiveLayout, Settings
-from coldlog.settings_sources import REPOSITORY, list_setting_keys, load_settings
+from coldlog.runtime.settings import ArchiveLayout, Settings
+from coldlog.runtime.settings_sources import REPOSITORY, list_setting_keys, load_settings
 
 
 @pytest.fixture

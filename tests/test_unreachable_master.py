@@ -16,14 +16,14 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from coldlog import session
 from coldlog.errors import RetriableError, UsageError
-from coldlog.session import require_master
-from coldlog.settings_sources import REPOSITORY
+from coldlog.launch import session
+from coldlog.launch.session import require_master
+from coldlog.runtime.settings_sources import REPOSITORY
 
 JOB = '''"""look: is there a cluster?"""
 import sys
-from coldlog.entry_point import job_argument_parser, run_job
+from coldlog.launch.entry_point import job_argument_parser, run_job
 if __name__ == "__main__":
     sys.exit(run_job(lambda job: None, job_argument_parser(__doc__)))
 '''

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.sections import SectionReader
 from coldlog.index.segment_index import IndexChunk, SegmentIndexer
 from coldlog.index.segment_summary import SegmentSummary
 from coldlog.model.states import IndexDepth

@@ -11,7 +11,7 @@ code, the offsets that there are, and where to go on. Wrong arguments alone are 
 It answers as of the version of the tables that it opened, until `refresh`; a segment that is gone since then makes it
 look again, once. One fetcher is for all threads of a process. A fetch runs in its caller's thread, and may last longer
 than its timeout by one read of the store. `open_pool` gives a pool of workers instead, for many askers: it ends every
-fetch in time and keeps the read quota (`coldlog.fetch.fetch_pool`).
+fetch in time and keeps the read quota (`coldlog.records.fetch.fetch_pool`).
 """
 
 from __future__ import annotations
@@ -19,24 +19,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from types import TracebackType
 
 from coldlog.errors import RetriableError
-from coldlog.fetch.backoff import Backoff
-from coldlog.fetch.fetch_pool import FetchPool, PoolOptions
-from coldlog.fetch.record_source import RecordSource
-from coldlog.fetch.slices import LogSlice
-from coldlog.fetch.timed_out import timed_out
-from coldlog.formats.limits import DecodeLimits
 from coldlog.model.fetch import DEFAULT_MAX_BYTES, DEFAULT_TIMEOUT_MS, FetchAnswer, FetchRequest, PartitionEnds
 from coldlog.model.states import IsolationLevel
-from coldlog.open_layout import layout_opener
-from coldlog.operations.system_clock import SystemClock
-from coldlog.settings import ByteCount, Settings
-from coldlog.settings_sources import load_settings
-from coldlog.tier.clock import Clock
-from coldlog.tier.quota_config import QuotaConfig
+from coldlog.records.fetch.backoff import Backoff
+from coldlog.records.fetch.fetch_pool import FetchPool
+from coldlog.records.fetch.opened_source import open_source, pool_options
+from coldlog.records.fetch.record_source import RecordSource
+from coldlog.records.fetch.slices import LogSlice
+from coldlog.records.fetch.timed_out import timed_out
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tiering.rules.clock import Clock
+from coldlog.tiering.system_clock import SystemClock
 
 
 class RecordFetcher:
@@ -128,27 +124,3 @@ def open_pool(assignments: Sequence[str] = (), env: str = "local") -> Iterator[F
     source = open_source(settings)
     with closing(source), FetchPool(source, pool_options(settings), SystemClock()) as pool:
         yield pool
-
-
-def pool_options(settings: Settings) -> PoolOptions:
-    """The part of the settings that a pool needs."""
-    own = settings.fetch
-    quota = QuotaConfig(
-        bytes_per_second=own.max_bytes_per_second,
-        window_count=own.quota_window_num,
-        window_ms=own.quota_window_size_seconds * 1000,
-    )
-    return PoolOptions(quota=quota, threads=own.threads, max_pending=own.max_pending)
-
-
-def open_source(settings: Settings) -> RecordSource:
-    """What fetches of these settings read. A `UsageError` where there is no warehouse or no archive.
-
-    A store is asked once for each attempt, since an attempt that failed is made again here, and for no more than was
-    asked for.
-    """
-    once = replace(settings, s3=replace(settings.s3, max_attempts=1, read_ahead_bytes=ByteCount(0)))
-    limits = DecodeLimits(
-        max_batch_bytes=settings.index.max_batch_bytes, max_decompressed_bytes=settings.index.max_decompressed_bytes
-    )
-    return RecordSource(settings.warehouse_uri, layout_opener(once), limits)

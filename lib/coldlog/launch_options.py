@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from coldlog.errors import UsageError
-from coldlog.settings_sources import REPOSITORY, load_settings
-from coldlog.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
+from coldlog.launch.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
+from coldlog.runtime.settings_sources import REPOSITORY, load_settings
 
 _KEPT_VARIABLES = ("SPARK_CONF_DIR", "SPARK_LOCAL_IP", "NUMBA_CACHE_DIR")
 """The user's own win. Not so Python's: a scheduler's names its own environment, where coldlog is not installed."""

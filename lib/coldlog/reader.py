@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
-from coldlog.lookups.local_tier import FoundOffset
+from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.questions import is_repeated
 from coldlog.lookups.rows import answers_table, questions_of, requests_from_rows
 from coldlog.lookups.served_index import list_warehouse_files

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
+from coldlog.launch.session import spark_session
 from coldlog.lookups.functions import register_functions
-from coldlog.session import spark_session
-from coldlog.settings_sources import load_settings
-from coldlog.source.datasource import register_source, source_defaults
-from coldlog.tables.warehouse import Warehouse
+from coldlog.records.source.datasource import register_source, source_defaults
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.delta.warehouse import Warehouse
 
 
 def sql_session(assignments: Sequence[str] = (), env: str = "local") -> SparkSession:

@@ -11,8 +11,8 @@ import environment
 import pytest
 
 from airflow_home import AirflowHome
-from coldlog.submit import list_jobs
-from coldlog.tables.catalog import ALL_TABLES
+from coldlog.launch.submit import list_jobs
+from coldlog.tables.definitions.catalog import ALL_TABLES
 
 DAGS = environment.REPOSITORY / "dags"
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from aiven_sample import keys_setting
-from coldlog.archive.aiven_keys import ENVIRONMENT_VARIABLE
-from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind, SegmentListing
-from coldlog.archive.local_store import LocalStore
-from coldlog.archive.memory_store import MemoryStore
-from coldlog.archive.object_store import ObjectStore
-from coldlog.archive.s3_client import S3Options
-from coldlog.archive.s3_store import open_s3_store
+from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
+from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, SegmentFileKind, SegmentListing
+from coldlog.archive.stores.local_store import LocalStore
+from coldlog.archive.stores.memory_store import MemoryStore
+from coldlog.archive.stores.object_store import ObjectStore
+from coldlog.archive.stores.s3_client import S3Options
+from coldlog.archive.stores.s3_store import open_s3_store
 from coldlog.errors import ArchiveError, Reason, UsageError
 from example_archives import EXAMPLES, PLACES, Example, Place
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldlog.archive.layout import (
+from coldlog.archive.layouts.layout import (
     SMALL_FILE_LIMIT_BYTES,
     ArchiveLayout,
     ListedSegment,
@@ -18,13 +18,13 @@ from coldlog.archive.layout import (
     SegmentListing,
     SegmentObject,
 )
-from coldlog.archive.local_tiered_storage import (
+from coldlog.archive.layouts.local_tiered_storage import (
     REQUIRED_KINDS,
     SUFFIXES,
     LocalTieredStorageLayout,
 )
-from coldlog.archive.memory_store import MemoryStore
 from coldlog.archive.open_archive import open_archive
+from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import ArchiveError, Reason, UsageError
 from kafka_sample import KAFKA_SAMPLE, TIERED_STORAGE, true_segments
 

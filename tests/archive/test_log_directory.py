@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment, batch_positions, build_segment
 from builders.strategies import partitions
-from coldlog.archive.layout import SegmentFileKind
-from coldlog.archive.local_store import LocalStore
-from coldlog.archive.log_directory import (
+from coldlog.archive.layouts.layout import SegmentFileKind
+from coldlog.archive.layouts.log_directory import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     find_offset_index,
@@ -25,7 +24,8 @@ from coldlog.archive.log_directory import (
     read_lineage,
     read_snapshot,
 )
-from coldlog.archive.log_windows import LogFile, iter_log_windows
+from coldlog.archive.layouts.log_windows import LogFile, iter_log_windows
+from coldlog.archive.stores.local_store import LocalStore
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.limits import DecodeLimits
 

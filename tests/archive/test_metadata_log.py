@@ -12,8 +12,8 @@ from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, Segment, batch_positions, build_batch_around, build_segment
 from builders.strategies import partitions
 from coldlog.archive import metadata_log
-from coldlog.archive.memory_store import MemoryStore
 from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
+from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.limits import DecodeLimits
 

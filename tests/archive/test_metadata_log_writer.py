@@ -13,12 +13,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coldlog.archive.local_store import LocalStore
 from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
 from coldlog.archive.metadata_log_writer import MARKER, holding_jobs_lock, writing_metadata_log
+from coldlog.archive.stores.local_store import LocalStore
 from coldlog.errors import ArchiveError, RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.settings_sources import REPOSITORY
+from coldlog.runtime.settings_sources import REPOSITORY
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 Read = dict[int, list[tuple[int, int, bytes | None]]]

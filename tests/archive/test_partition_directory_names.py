@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldlog.archive.layout import PartitionDirectory
-from coldlog.archive.local_tiered_storage import find_partition_directory
+from coldlog.archive.layouts.layout import PartitionDirectory
+from coldlog.archive.layouts.local_tiered_storage import find_partition_directory
 from coldlog.model.ids import uuid_text
 
 TOPIC_ID = "-_AAAAAAAAAAAAAAAAAAAA"

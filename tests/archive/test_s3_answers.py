@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from coldlog.archive.s3_client import S3Options
-from coldlog.archive.s3_environment import shown_address
-from coldlog.archive.s3_store import S3Store, open_s3_store
+from coldlog.archive.stores.s3_client import S3Options
+from coldlog.archive.stores.s3_environment import shown_address
+from coldlog.archive.stores.s3_store import S3Store, open_s3_store
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 

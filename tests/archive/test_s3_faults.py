@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from coldlog.archive.s3_client import S3Client, S3Options, delay_s
-from coldlog.archive.s3_failures import Asked
-from coldlog.archive.s3_store import S3Store, open_s3_store
+from coldlog.archive.stores.s3_client import S3Client, S3Options, delay_s
+from coldlog.archive.stores.s3_failures import Asked
+from coldlog.archive.stores.s3_store import S3Store, open_s3_store
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 from s3_proxy import Fault, S3Proxy
 from s3_server import ACCESS_KEY, SECRET_KEY, Bucket

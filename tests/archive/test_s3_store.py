@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.archive.local_tiered_storage import LocalTieredStorageLayout
+from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
 from coldlog.archive.open_archive import open_archive, open_store
-from coldlog.archive.s3_client import S3Options, client_of_process, close_clients
-from coldlog.archive.s3_location import parse_s3_uri
-from coldlog.archive.s3_store import S3Store, open_s3_store
+from coldlog.archive.stores.s3_client import S3Options, client_of_process, close_clients
+from coldlog.archive.stores.s3_location import parse_s3_uri
+from coldlog.archive.stores.s3_store import S3Store, open_s3_store
 from coldlog.errors import ArchiveError, Reason, UsageError
-from coldlog.open_layout import layout_opener
-from coldlog.settings_sources import load_settings
+from coldlog.runtime.open_layout import layout_opener
+from coldlog.runtime.settings_sources import load_settings
 from s3_proxy import Request, S3Proxy
 from s3_server import ACCESS_KEY, PAGE_KEYS, SECRET_KEY, Bucket
 

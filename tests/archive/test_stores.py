@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldlog.archive.local_store import LocalStore, error_for_object
-from coldlog.archive.memory_store import MemoryStore, ReadRange
-from coldlog.archive.object_store import ObjectStore
-from coldlog.archive.s3_client import S3Options
-from coldlog.archive.s3_store import S3Store, open_s3_store
+from coldlog.archive.stores.local_store import LocalStore, error_for_object
+from coldlog.archive.stores.memory_store import MemoryStore, ReadRange
+from coldlog.archive.stores.object_store import ObjectStore
+from coldlog.archive.stores.s3_client import S3Options
+from coldlog.archive.stores.s3_store import S3Store, open_s3_store
 from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
 from s3_server import Bucket
 

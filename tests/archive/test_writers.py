@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.archive.local_writer import LocalWriter
-from coldlog.archive.memory_store import MemoryStore
-from coldlog.archive.object_writer import BytesContent, StoredContent, WritableStore
 from coldlog.archive.open_archive import open_archive_for_writing
-from coldlog.archive.s3_client import S3Options
-from coldlog.archive.s3_writer import S3Writer, open_s3_writer
+from coldlog.archive.stores.local_writer import LocalWriter
+from coldlog.archive.stores.memory_store import MemoryStore
+from coldlog.archive.stores.object_writer import BytesContent, StoredContent, WritableStore
+from coldlog.archive.stores.s3_client import S3Options
+from coldlog.archive.stores.s3_writer import S3Writer, open_s3_writer
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 from s3_proxy import Fault, Request, S3Proxy
 from s3_server import Bucket

@@ -15,15 +15,15 @@ from broker.scenario import Scenario
 from broker.tiered_broker import TieredBroker, running_broker
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.brokers.kafka_client import Cluster, open_cluster
-from coldlog.console import Console
-from coldlog.job import Job
-from coldlog.operations.live_topic import TopicSource
-from coldlog.operations.pipeline import run_pipeline
-from coldlog.operations.read_events import ReadSummary, read_events
-from coldlog.settings_sources import load_settings
-from coldlog.tables.quarantine import QUARANTINE
-from coldlog.tables.segment_events import SEGMENT_EVENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.indexing.events.live_topic import TopicSource
+from coldlog.indexing.events.read_events import ReadSummary, read_events
+from coldlog.indexing.pipeline import run_pipeline
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import Job
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.delta.warehouse import Warehouse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

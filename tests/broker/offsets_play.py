@@ -26,8 +26,8 @@ from kafka.errors import KafkaError
 from broker.offset_questions import Place, Question, ask_broker
 from broker.scenario import BRIEF, MOST_TRANSACTION_MS, ORDERS, START_MS, TIERED, Scenario, admin, make_topic
 from broker.tiered_broker import KAFKA_VERSION, TieredBroker, small_segments
-from coldlog.archive.local_store import LocalStore
-from coldlog.archive.log_directory import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
+from coldlog.archive.layouts.log_directory import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
+from coldlog.archive.stores.local_store import LocalStore
 from coldlog.model.list_offsets import SpecialTimestamp
 
 KEPT, PAID, AGAIN, YOUNG, FRESH = "kept", "paid", "again", "young", "fresh"

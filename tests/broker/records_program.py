@@ -20,8 +20,8 @@ import psutil
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from coldlog.session import spark_session
-from coldlog.settings_sources import load_settings
+from coldlog.launch.session import spark_session
+from coldlog.runtime.settings_sources import load_settings
 
 
 def main(path: str) -> None:

@@ -13,23 +13,23 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from broker.scenario import SMALL_SEGMENTS, TIERED, admin, make_topic, producer
 from broker.tiered_broker import TieredBroker, running_broker
-from coldlog.archive.local_store import LocalStore
-from coldlog.archive.log_directory import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
+from coldlog.archive.layouts.log_directory import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive_for_writing
+from coldlog.archive.stores.local_store import LocalStore
 from coldlog.brokers.kafka_client import Cluster, open_cluster
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.operations.copy_segments import CopyOptions, CopySummary, copy_segments
-from coldlog.operations.event_logs import KnownEventLog, topic_event_log
-from coldlog.operations.expire_partition import ExpiryOutcome, ExpiryRules, PartitionExpiry
-from coldlog.operations.expire_segments import ExpireOptions, Tier, expire_segments
-from coldlog.operations.expiry_state import LogSources
-from coldlog.operations.system_clock import SystemClock
-from coldlog.operations.tier_partitions import TierPartitions
-from coldlog.operations.tier_schedule import ScheduleOptions, TierSchedule, tier_schedule_table
-from coldlog.tier.expiry import Retention
-from coldlog.tier.quota_config import QuotaConfig
+from coldlog.tiering.copying.copy_segments import CopyOptions, CopySummary, copy_segments
+from coldlog.tiering.event_logs import KnownEventLog, topic_event_log
+from coldlog.tiering.expiry.expire_partition import ExpiryOutcome, ExpiryRules, PartitionExpiry
+from coldlog.tiering.expiry.expire_segments import ExpireOptions, Tier, expire_segments
+from coldlog.tiering.expiry.expiry_state import LogSources
+from coldlog.tiering.expiry.tier_partitions import TierPartitions
+from coldlog.tiering.rules.expiry import Retention
+from coldlog.tiering.rules.quota_config import QuotaConfig
+from coldlog.tiering.system_clock import SystemClock
+from coldlog.tiering.tier_schedule import ScheduleOptions, TierSchedule, tier_schedule_table
 
 TOPIC = "copied"
 START_MS = 1_700_000_000_000

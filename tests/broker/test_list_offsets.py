@@ -40,20 +40,20 @@ from broker.offsets_play import (
 from broker.scenario import BRIEF, ORDERS, START_MS
 from broker.tiered_broker import running_broker
 from coldlog.brokers.kafka_client import open_cluster
-from coldlog.console import Console
 from coldlog.formats.limits import DecodeLimits
-from coldlog.job import Job
+from coldlog.indexing.pipeline import run_pipeline
 from coldlog.lookups.list_offsets import LookupOptions
-from coldlog.lookups.live_broker_tier import LiveBrokerTier
-from coldlog.lookups.local_tier import LocalTier
-from coldlog.lookups.log_directory_tier import LogDirectoryTier
+from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
+from coldlog.lookups.local.local_tier import LocalTier
+from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.lookups.offset_lookup import list_offsets
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.list_offsets import NEWEST_VERSION, UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
-from coldlog.operations.pipeline import run_pipeline
 from coldlog.reader import OffsetReader
-from coldlog.settings_sources import load_settings
-from coldlog.tables.warehouse import Warehouse
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import Job
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.delta.warehouse import Warehouse
 
 pytestmark = [pytest.mark.usefixtures("kafka_leftovers"), pytest.mark.timeout(1200)]
 

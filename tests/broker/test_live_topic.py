@@ -18,11 +18,11 @@ from broker.tiered_broker import TieredBroker
 from builders.metadata_events import DELETE, SEGMENT, UPDATE
 from coldlog.brokers.kafka_client import Cluster, describe_topics, iter_records, open_cluster
 from coldlog.errors import RetriableError, UsageError
-from coldlog.formats.remote_log_metadata import encode_event
-from coldlog.operations.live_topic import TopicSource
-from coldlog.operations.read_events import read_events
-from coldlog.tables.segment_events import SEGMENT_EVENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.formats.kafka.remote_log_metadata import encode_event
+from coldlog.indexing.events.live_topic import TopicSource
+from coldlog.indexing.events.read_events import read_events
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import log_segments_source
 from table_contents import table_rows
 

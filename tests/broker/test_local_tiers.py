@@ -20,17 +20,22 @@ from broker.conftest import Played
 from broker.offset_questions import Question, ask_broker
 from broker.scenario import BRIEF, CUT_OFFSET, ORDERS, admin, make_topic, producer
 from broker.tiered_broker import KAFKA_VERSION, USER, TieredBroker, small_segments
-from coldlog.archive.local_store import LocalStore
-from coldlog.archive.log_directory import HIGH_WATERMARK_CHECKPOINT, find_partition, list_partitions, read_checkpoint
+from coldlog.archive.layouts.log_directory import (
+    HIGH_WATERMARK_CHECKPOINT,
+    find_partition,
+    list_partitions,
+    read_checkpoint,
+)
+from coldlog.archive.stores.local_store import LocalStore
 from coldlog.brokers.kafka_client import Cluster, open_cluster, written_topic_id
 from coldlog.errors import NotAuthorizedError, RetriableError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.lookups.live_broker_tier import LiveBrokerTier
-from coldlog.lookups.local_tier import FoundOffset, LocalLogState, LocalTier
-from coldlog.lookups.log_directory_tier import LogDirectoryTier
+from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
+from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState, LocalTier
+from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.model.list_offsets import SpecialTimestamp
-from coldlog.settings_sources import REPOSITORY
-from coldlog.tables.warehouse import Warehouse
+from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.tables.delta.warehouse import Warehouse
 from kafka_jars import run_tool
 
 pytestmark = pytest.mark.usefixtures("kafka_leftovers")

@@ -9,16 +9,16 @@ from kafka import TopicPartition
 from broker.conftest import Indexed, Played
 from broker.scenario import BRIEF, CUT_OFFSET, ORDERS, admin
 from coldlog.brokers.kafka_client import Cluster
+from coldlog.indexing.scan.log_starts import ask_log_start_offsets, merge_log_start_offsets
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
-from coldlog.operations.log_starts import ask_log_start_offsets, merge_log_start_offsets
-from coldlog.operations.supplied_log_starts import read_log_start_offsets
-from coldlog.tables.discrepancies import DISCREPANCIES
-from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.segment_events import SEGMENT_EVENTS
-from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.definitions.discrepancies import DISCREPANCIES
+from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
 from table_contents import table_rows
 
 PLACES = ((ORDERS, 0), (ORDERS, 1))

@@ -19,14 +19,14 @@ from broker.scenario import START_MS, TIERED, Scenario, make_topic
 from broker.tiered_broker import TieredBroker
 from coldlog.brokers.kafka_client import open_cluster
 from coldlog.errors import UsageError
-from coldlog.operations.replay import ReplayOptions, replay
-from coldlog.operations.replay_sinks import TopicSink
-from coldlog.operations.replay_state import ReplayStates
-from coldlog.operations.system_clock import SystemClock
+from coldlog.records.source.options import read_options
 from coldlog.replay.order import iter_merged
-from coldlog.source.options import read_options
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.warehouse import Warehouse
+from coldlog.replay.runs.replay import ReplayOptions, replay
+from coldlog.replay.runs.replay_sinks import TopicSink
+from coldlog.replay.runs.replay_state import ReplayStates
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tiering.system_clock import SystemClock
 from golden_warehouse import run_pipeline
 
 TOPIC = "ledger"

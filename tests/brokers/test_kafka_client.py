@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession
 
 from coldlog.brokers.kafka_client import Cluster, describe_topics, iter_records, open_cluster
 from coldlog.errors import RetriableError, UsageError
-from coldlog.operations.event_sources import RAW_DDL
-from coldlog.operations.live_topic import OffsetRange, TopicSource
-from coldlog.operations.pipeline import open_event_source
-from coldlog.operations.read_events import read_events
-from coldlog.settings_sources import load_settings
-from coldlog.tables.quarantine import QUARANTINE
-from coldlog.tables.segment_events import SEGMENT_EVENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.indexing.events.event_sources import RAW_DDL
+from coldlog.indexing.events.live_topic import OffsetRange, TopicSource
+from coldlog.indexing.events.read_events import read_events
+from coldlog.indexing.pipeline import open_event_source
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.delta.warehouse import Warehouse
 
 pytestmark = pytest.mark.usefixtures("kafka_leftovers")
 

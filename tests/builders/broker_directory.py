@@ -12,7 +12,7 @@ from pathlib import Path
 from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_offset_checkpoint
 from builders.mirror_writer import write_mirror
 from builders.segment_builder import build_segment, commit_marker
-from coldlog.formats.producer_snapshot import read_producer_snapshot
+from coldlog.formats.kafka.producer_snapshot import read_producer_snapshot
 from kafka_sample import TrueSegment
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
 from builders.segment_builder import Batch, Record, Segment, abort_marker, build_segment, uuid_text_of
 from builders.side_files import build_leader_epoch_checkpoint, extend_lineage
-from coldlog.formats.remote_log_events import Event, SegmentMetadataEvent, SegmentUpdateEvent
+from coldlog.formats.kafka.remote_log_events import Event, SegmentMetadataEvent, SegmentUpdateEvent
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.tables.discrepancies import DiscrepancyKind
+from coldlog.tables.definitions.discrepancies import DiscrepancyKind
 
 WRITTEN_MS, EVENT_MS = 1_700_000_000_000, 1_700_000_010_000
 LONG_AGO_MS = EVENT_MS - 2 * 60 * 60 * 1000

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from coldlog.formats.remote_log_events import Event, PartitionDeleteEvent, SegmentMetadataEvent, SegmentUpdateEvent
+from coldlog.formats.kafka.remote_log_events import (
+    Event,
+    PartitionDeleteEvent,
+    SegmentMetadataEvent,
+    SegmentUpdateEvent,
+)
 from coldlog.model.states import RemoteLogSegmentState, RemotePartitionDeleteState
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from coldlog.formats.flexible_encoding import TaggedFields
-from coldlog.formats.remote_log_events import (
+from coldlog.formats.kafka.flexible_encoding import TaggedFields
+from coldlog.formats.kafka.remote_log_events import (
     NO_UNKNOWN_TAGS,
     Event,
     PartitionDeleteEvent,

@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from coldlog.archive.layout import SegmentFileKind
-from coldlog.archive.local_tiered_storage import SUFFIXES
+from coldlog.archive.layouts.layout import SegmentFileKind
+from coldlog.archive.layouts.local_tiered_storage import SUFFIXES
 from kafka_sample import TIERED_STORAGE, TrueSegment, true_segments
 
 SIDE_FILES = frozenset(kind for kind in SegmentFileKind if kind is not SegmentFileKind.LOG)

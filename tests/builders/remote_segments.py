@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition, uuid_text
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.tier.remote_segments import RemoteSegment
+from coldlog.tiering.rules.remote_segments import RemoteSegment
 
 PARTITION = TopicIdPartition(topic="orders", partition=0, topic_id=uuid_text(b"\x01" * 16))
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

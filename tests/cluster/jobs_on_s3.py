@@ -13,10 +13,10 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from coldlog.tables.catalog import ALL_TABLES
-from coldlog.tables.definition import TableDefinition
-from coldlog.tables.job_runs import JOB_RUNS
-from coldlog.tables.table_storage import delta_storage_options
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.delta.table_storage import delta_storage_options
 from s3_server import Bucket
 from table_contents import BUILD_NUMBERS, TIMES_OF_RUNS
 

@@ -12,8 +12,8 @@ import pytest
 
 from cluster.jobs_on_s3 import PATIENCE_S, Submission, commit_count, contents, outcomes
 from cluster.standalone import StandaloneCluster, running_cluster, workers_python
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.validation_results import VALIDATION_RESULTS
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.validation_results import VALIDATION_RESULTS
 from s3_server import SECRET_KEY, Bucket
 
 # The interpreter of these tests has the packages that tasks need.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from coldlog.archive.open_archive import open_archive
-from coldlog.archive.s3_client import S3Options, close_clients
-from coldlog.archive.s3_store import S3Store, open_s3_store
+from coldlog.archive.stores.s3_client import S3Options, close_clients
+from coldlog.archive.stores.s3_store import S3Store, open_s3_store
 from coldlog.errors import ArchiveError, Reason, UsageError
-from coldlog.operations.listing import list_directories
+from coldlog.indexing.scan.listing import list_directories
 from s3_server import Bucket, S3Server
 
 MIB = 1 << 20

@@ -8,10 +8,10 @@ import pytest
 
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY
-from coldlog.archive.s3_client import close_clients
-from coldlog.operations.shared_quota import SharedQuota
-from coldlog.operations.tier_schedule import ScheduleOptions, TierSchedule, TierTask, tier_schedule_table
+from coldlog.archive.layouts.local_tiered_storage import ROOT_DIRECTORY
+from coldlog.archive.stores.s3_client import close_clients
+from coldlog.tiering.shared_quota import SharedQuota
+from coldlog.tiering.tier_schedule import ScheduleOptions, TierSchedule, TierTask, tier_schedule_table
 from copying_tier import FINISHED, ORDERS, Tier
 from s3_server import Bucket, S3Server
 from virtual_clock import VirtualClock

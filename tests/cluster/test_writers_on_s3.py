@@ -14,10 +14,10 @@ import pytest
 from deltalake import DeltaTable
 
 from cluster.jobs_on_s3 import PATIENCE_S, Submission, commit_count, contents
-from coldlog.tables.definition import TableDefinition
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.table_storage import delta_storage_options
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.table_storage import delta_storage_options
 from s3_server import Bucket
 
 ROUNDS = 50

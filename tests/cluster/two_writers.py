@@ -14,8 +14,8 @@ import sys
 import delta.exceptions  # noqa: F401
 from pyspark.errors import PySparkException
 
-from coldlog.session import spark_session
-from coldlog.settings_sources import load_settings
+from coldlog.launch.session import spark_session
+from coldlog.runtime.settings_sources import load_settings
 
 
 def main(table: str, name: str, rounds: int) -> None:

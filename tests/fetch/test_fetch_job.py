@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from coldlog.console import Console
-from coldlog.entry_point import job_argument_parser, run_plain_job
-from coldlog.job import PlainJob
-from coldlog.operations.fetch_job import add_fetch_options, fetch
-from coldlog.settings_sources import REPOSITORY, load_settings
-from coldlog.tables.warehouse import Warehouse
+from coldlog.launch.entry_point import job_argument_parser, run_plain_job
+from coldlog.records.fetch_job import add_fetch_options, fetch
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import PlainJob
+from coldlog.runtime.settings_sources import REPOSITORY, load_settings
+from coldlog.tables.delta.warehouse import Warehouse
 from fetching import true_records
 from virtual_clock import VirtualClock
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import RetriableError, UsageError
-from coldlog.fetch.fetch_pool import FetchPool, PoolOptions
-from coldlog.fetch.record_source import RecordSource
 from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest
-from coldlog.source.archived_log import ArchivedLogs
-from coldlog.tables.warehouse import Warehouse
-from coldlog.tier.quota_config import QuotaConfig
+from coldlog.records.fetch.fetch_pool import FetchPool, PoolOptions
+from coldlog.records.fetch.record_source import RecordSource
+from coldlog.records.source.archived_log import ArchivedLogs
+from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tiering.rules.quota_config import QuotaConfig
 from fetching import LIMITS, HookedLayout
 from record_rows import true_batches
 from virtual_clock import VirtualClock, most_over_quota

@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 
 from aiven_sample import archive_of, keys_setting, true_partitions
 from builders.mirror_writer import SIDE_FILES, write_mirror
-from coldlog.archive.aiven_keys import ENVIRONMENT_VARIABLE
+from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.archive.open_archive import open_archive
 from coldlog.fetcher import open_fetcher
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure
 from coldlog.model.states import IsolationLevel
-from coldlog.operations.partition_records import open_partition
-from coldlog.tables.warehouse import Warehouse
+from coldlog.records.partition_records import open_partition
+from coldlog.tables.delta.warehouse import Warehouse
 from fetching import LIMITS, as_truth, fetch_all, of_truth, open_fetcher_over, true_records
 from golden_warehouse import run_pipeline, write_log_start_offsets
 from record_rows import true_batches

@@ -16,8 +16,8 @@ from coldlog.errors import UsageError
 from coldlog.fetcher import RecordFetcher, open_fetcher
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure
 from coldlog.model.states import IsolationLevel
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.delta.warehouse import Warehouse
 from fetching import as_truth, fetch_all, of_truth, open_fetcher_over, true_records
 from golden_warehouse import golden_partitions
 from record_rows import true_batches

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.archive.s3_client import close_clients
-from coldlog.fetch.fetch_pool import FetchPool, PoolOptions
-from coldlog.fetcher import RecordFetcher, open_source
+from coldlog.archive.stores.s3_client import close_clients
+from coldlog.fetcher import RecordFetcher
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest
-from coldlog.settings_sources import load_settings
-from coldlog.tables.warehouse import Warehouse
+from coldlog.records.fetch.fetch_pool import FetchPool, PoolOptions
+from coldlog.records.fetch.opened_source import open_source
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.delta.warehouse import Warehouse
 from fetching import as_truth, fetch_all, of_truth, true_records
 from s3_proxy import Fault, Request, S3Proxy, running_proxy
 from s3_server import Bucket, running_moto

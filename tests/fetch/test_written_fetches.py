@@ -16,17 +16,17 @@ from builders.segment_builder import Batch, Record, Segment, abort_marker, commi
 from builders.side_files import build_leader_epoch_checkpoint
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import RetriableError, UsageError
-from coldlog.fetch.backoff import Backoff
 from coldlog.fetcher import RecordFetcher
+from coldlog.indexing.publish.materialize import materialize_metadata
+from coldlog.indexing.scan.scan import scan_segments
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure
 from coldlog.model.states import IsolationLevel
-from coldlog.operations.materialize import materialize_metadata
-from coldlog.operations.scan import scan_segments
-from coldlog.tables.definition import TableDefinition
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.table_files import list_table_files
-from coldlog.tables.warehouse import Warehouse
+from coldlog.records.fetch.backoff import Backoff
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.table_files import list_table_files
+from coldlog.tables.delta.warehouse import Warehouse
 from fetching import HookedLayout, fetch_all, open_fetcher_over
 from golden_warehouse import run_pipeline
 from virtual_clock import VirtualClock

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aiven_sample import VARIANTS, archive_of
 from builders.aiven_writer import pack_sizes
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.aiven_chunk_index import (
+from coldlog.formats.aiven.chunk_index import (
     INT32_MAX,
     MAX_SIZES_BYTES,
     FixedChunkIndex,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.aiven_custom_metadata import AivenCustomMetadata, read_aiven_custom_metadata
+from coldlog.formats.aiven.custom_metadata import AivenCustomMetadata, read_aiven_custom_metadata
 
 
 def varint(value: int) -> bytes:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aiven_sample import VARIANTS, archive_of, finished_segments
 from builders.aiven_writer import AivenSegment, make_keys, write_aiven_segment
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.aiven_manifest import MAX_MANIFEST_BYTES, SegmentManifest, read_aiven_manifest
+from coldlog.formats.aiven.manifest import MAX_MANIFEST_BYTES, SegmentManifest, read_aiven_manifest
 
 KEYS = make_keys()
 

@@ -18,8 +18,8 @@ from builders.message_sets import Magic, build_compressed_message_set, build_mes
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, build_batch, build_batch_around, build_segment, varint
 from coldlog.errors import ArchiveError, Reason
+from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.sections import SectionReader
 from coldlog.index.segment_index import SegmentIndexer
 from coldlog.index.segment_summary import SegmentSummary
 from coldlog.model.states import IndexDepth

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldlog.errors import ArchiveError, Reason, UsageError
-from coldlog.formats.leader_epoch_checkpoint import (
+from coldlog.formats.kafka.leader_epoch_checkpoint import (
     LeaderEpochCheckpoint,
     LeaderEpochEntry,
     read_leader_epoch_checkpoint,

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from coldlog.errors import UsageError
-from coldlog.formats.metadata_partition import find_metadata_partition
 from coldlog.model.ids import TopicIdPartition, uuid_text
+from coldlog.tiering.rules.metadata_partition import find_metadata_partition
 from kafka_sample import KAFKA_SAMPLE
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from builders.log_directory_writer import write_offset_checkpoint
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.offset_checkpoint import read_offset_checkpoint
+from coldlog.formats.kafka.offset_checkpoint import read_offset_checkpoint
 
 PLACES = st.tuples(st.text("abz019._-", min_size=1, max_size=12), st.integers(0, 2**31 - 1))
 

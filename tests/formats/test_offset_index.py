@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldlog.errors import ArchiveError, Reason, UsageError
-from coldlog.formats.offset_index import OffsetIndex, read_offset_index, write_offset_index
+from coldlog.formats.kafka.offset_index import OffsetIndex, read_offset_index, write_offset_index
 from kafka_sample import golden_files
 
 ENTRIES = st.lists(st.tuples(st.integers(1, 2**31 - 1), st.integers(1, 2**31 - 1)), max_size=20).map(

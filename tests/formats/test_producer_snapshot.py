@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldlog.errors import ArchiveError, Reason, UsageError
-from coldlog.formats.producer_snapshot import (
+from coldlog.formats.kafka.producer_snapshot import (
     ProducerSnapshot,
     ProducerStateEntry,
     read_producer_snapshot,

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from builders.segment_builder import Batch, Record, build_batch
 from coldlog.errors import UsageError
+from coldlog.formats.kafka.record_batch import read_batch_headers
+from coldlog.formats.kafka.record_batch_writer import write_record_batch
+from coldlog.formats.kafka.records import iter_records
+from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch import read_batch_headers
-from coldlog.formats.record_batch_writer import write_record_batch
-from coldlog.formats.records import iter_records
-from coldlog.formats.sections import SectionReader
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 VALUES = st.lists(st.one_of(st.binary(max_size=5), st.binary(min_size=60, max_size=200)), min_size=1, max_size=140)

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from builders.segment_builder import Segment, build_segment
 from builders.strategies import partitions
 from coldlog.errors import ArchiveError
-from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch import BatchHeaders, read_batch_headers
-from coldlog.formats.record_columns import (
+from coldlog.formats.kafka.record_batch import BatchHeaders, read_batch_headers
+from coldlog.formats.kafka.record_columns import (
     ByteColumn,
     HeaderColumn,
     RecordBounds,
@@ -24,8 +23,9 @@ from coldlog.formats.record_columns import (
     WantedFields,
     read_record_columns,
 )
-from coldlog.formats.records import Headers, iter_records
-from coldlog.formats.sections import RecordSections, SectionReader
+from coldlog.formats.kafka.records import Headers, iter_records
+from coldlog.formats.kafka.sections import RecordSections, SectionReader
+from coldlog.formats.limits import DecodeLimits
 from kafka_sample import TIERED_STORAGE, true_segments
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)

@@ -17,10 +17,10 @@ from builders.segment_builder import Batch, Segment, build_batch_around, build_s
 from builders.segment_builder import Record as WrittenRecord
 from builders.strategies import partitions
 from coldlog.errors import ArchiveError, Reason
+from coldlog.formats.kafka.record_batch import read_batch_headers
+from coldlog.formats.kafka.records import Record, iter_records
+from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch import read_batch_headers
-from coldlog.formats.records import Record, iter_records
-from coldlog.formats.sections import SectionReader
 from kafka_sample import KAFKA_SAMPLE, TIERED_STORAGE, true_segments
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)

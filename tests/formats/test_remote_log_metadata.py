@@ -12,10 +12,9 @@ from hypothesis import given
 
 from builders.metadata_events import DELETE, PARTITION, SEGMENT, SNAPSHOT, UPDATE, events
 from coldlog.errors import UsageError
-from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch import read_batch_headers
-from coldlog.formats.records import iter_records
-from coldlog.formats.remote_log_metadata import (
+from coldlog.formats.kafka.record_batch import read_batch_headers
+from coldlog.formats.kafka.records import iter_records
+from coldlog.formats.kafka.remote_log_metadata import (
     Event,
     SegmentMetadataEvent,
     SegmentSnapshotEvent,
@@ -24,7 +23,8 @@ from coldlog.formats.remote_log_metadata import (
     decode_event,
     encode_event,
 )
-from coldlog.formats.sections import SectionReader
+from coldlog.formats.kafka.sections import SectionReader
+from coldlog.formats.limits import DecodeLimits
 from coldlog.model.states import RemotePartitionDeleteState
 from kafka_sample import KAFKA_SAMPLE
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldlog.errors import ArchiveError, Reason, UsageError
-from coldlog.formats.txn_index import TxnIndex, read_txn_index, write_txn_index
+from coldlog.formats.kafka.txn_index import TxnIndex, read_txn_index, write_txn_index
 from kafka_sample import TIERED_STORAGE, golden_files, true_segments
 
 INT64 = st.integers(0, 2**63 - 1)

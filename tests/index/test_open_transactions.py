@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.segment_builder import Batch, Record, build_batch
-from coldlog.formats.producer_snapshot import read_producer_snapshot
-from coldlog.formats.record_batch import BatchHeaders, read_batch_headers
+from coldlog.formats.kafka.producer_snapshot import read_producer_snapshot
+from coldlog.formats.kafka.record_batch import BatchHeaders, read_batch_headers
 from coldlog.index.open_transactions import OpenTransactions
 from kafka_sample import TIERED_STORAGE, true_segments
 

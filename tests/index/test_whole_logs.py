@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from builders.brute_force import list_stairs
 from builders.segment_builder import Segment, build_segment
 from builders.strategies import partitions
+from coldlog.formats.kafka.record_batch import CODEC_NAMES
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch import CODEC_NAMES
 from coldlog.index.segment_index import IndexChunk
 from coldlog.index.segment_summary import SegmentSummary
 from coldlog.model.states import IndexDepth

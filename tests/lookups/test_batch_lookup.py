@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from builders.segment_builder import Batch, Record, build_batch
-from coldlog.archive.local_tiered_storage import LocalTieredStorageLayout
-from coldlog.archive.memory_store import MemoryStore
+from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
+from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.archive_search import BatchQuestion
 from coldlog.lookups.batch_lookup import BatchReader

@@ -6,8 +6,8 @@ import re
 import textwrap
 
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
-from coldlog.settings_sources import REPOSITORY
-from coldlog.tables.warehouse import Warehouse
+from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.tables.delta.warehouse import Warehouse
 
 DOCUMENT = (REPOSITORY / "docs" / "list-offsets.md").read_text(encoding="utf-8")
 

@@ -18,8 +18,8 @@ from builders.segment_builder import Batch, Record, Segment
 from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
 from coldlog.model.states import IndexDepth
 from coldlog.sql import attach_warehouse
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, golden_queries, is_true_answer, run_pipeline
 from spark_plans import scans_of
 

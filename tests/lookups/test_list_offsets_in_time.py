@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.archive.faulty_layout import FaultyLayout
+from coldlog.archive.layouts.faulty_layout import FaultyLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.batch_lookup import BatchReader
@@ -26,8 +26,8 @@ from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
-from coldlog.tables.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline
 from lookup_jobs import read_answers, run_list_offsets
 

@@ -11,7 +11,7 @@ import pytest
 
 from coldlog.brokers.kafka_client import open_cluster
 from coldlog.errors import RetriableError
-from coldlog.lookups.live_broker_tier import LiveBrokerTier
+from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
 
 pytestmark = pytest.mark.usefixtures("kafka_leftovers")
 

@@ -18,12 +18,12 @@ from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_off
 from builders.segment_builder import Batch, PlacedRecord, Record, Segment, abort_marker, build_batch, commit_marker
 from builders.side_files import build_leader_epoch_checkpoint, extend_lineage
 from builders.strategies import log_start_offsets, partitions, timestamps_to_ask
-from coldlog.archive import log_windows
-from coldlog.archive.local_store import LocalStore
+from coldlog.archive.layouts import log_windows
+from coldlog.archive.stores.local_store import LocalStore
 from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.lookups.local_tier import FoundOffset, LocalLogState
-from coldlog.lookups.log_directory_tier import LogDirectoryTier
+from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState
+from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 TOPIC = "a-b.c-1"

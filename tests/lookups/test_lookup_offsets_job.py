@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import golden_partitions, golden_queries, is_true_answer
 from lookup_jobs import Told, read_answers, run_list_offsets, run_lookup_offsets
 

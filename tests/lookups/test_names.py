@@ -10,15 +10,15 @@ from pyspark.sql import SparkSession
 
 from coldlog.lookups.functions import FUNCTIONS
 from coldlog.sql import attach_warehouse
-from coldlog.tables.catalog import ALL_TABLES
-from coldlog.tables.definition import TableDefinition
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.time_index import TIME_INDEX
-from coldlog.tables.txn_index import TXN_INDEX
-from coldlog.tables.txn_segments import TXN_SEGMENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
 
 NAMES = (
     "it's",

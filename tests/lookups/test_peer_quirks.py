@@ -21,13 +21,13 @@ from coldlog.errors import UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
-from coldlog.lookups.log_directory_tier import LogDirectoryTier
+from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
-from coldlog.tables.quarantine import QUARANTINE
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline
 from lookup_jobs import read_answers, run_list_offsets, run_lookup_offsets
 from peer_quirks import QUIRKS

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from coldlog.errors import UsageError
 from coldlog.lookups.functions import FUNCTIONS, VIEWS
 from coldlog.sql import attach_warehouse
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.delta.warehouse import Warehouse
 
 CALLS = {
     "offset_for_timestamp": "q.topic, q.partition, 1700042400000",
@@ -44,8 +44,8 @@ spark.stop()
 
 ASK = """
 import json, sys
-from coldlog.session import spark_session
-from coldlog.settings_sources import load_settings
+from coldlog.launch.session import spark_session
+from coldlog.runtime.settings_sources import load_settings
 spark = spark_session(load_settings("local", sys.argv[2:]))
 for query in json.loads(sys.argv[1]):
     print("ROWS" + json.dumps(sorted((list(row) for row in spark.sql(query).collect()), key=repr)))

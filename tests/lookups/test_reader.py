@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from archived_partitions import Request, archived_partitions, expected_answer
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.archive.layout import ArchiveLayout, ListedSegment
+from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.formats.limits import DecodeLimits
@@ -30,9 +30,9 @@ from coldlog.lookups.rows import LIST_OFFSETS_SCHEMA, requests_from_rows
 from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
 from coldlog.model.states import IsolationLevel
 from coldlog.reader import OffsetReader
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.time_index import TIME_INDEX
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import (
     golden_partitions,
     golden_queries,

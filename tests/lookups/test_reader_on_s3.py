@@ -9,7 +9,7 @@ import pytest
 
 from coldlog.errors import RetriableError, UsageError
 from coldlog.reader import OffsetReader
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import golden_queries, is_true_answer
 from s3_proxy import Fault, S3Proxy
 from s3_server import ACCESS_KEY, SECRET_KEY, Bucket

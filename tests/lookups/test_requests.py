@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from coldlog.errors import UsageError
 from coldlog.lookups.requests import read_requests_file, read_requests_table
 from coldlog.lookups.rows import requests_from_rows
-from coldlog.timestamps import timestamp_from_text
+from coldlog.runtime.timestamps import timestamp_from_text
 
 
 @pytest.mark.parametrize(

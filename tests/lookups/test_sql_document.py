@@ -13,7 +13,7 @@ from coldlog.lookups.functions import FUNCTIONS
 from coldlog.lookups.queries import query_text
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.sql import attach_warehouse
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.delta.warehouse import Warehouse
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "sql.md"
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

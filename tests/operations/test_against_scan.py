@@ -22,7 +22,7 @@ from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.states import IndexDepth
-from coldlog.tables.quarantine import QUARANTINE
+from coldlog.tables.definitions.quarantine import QUARANTINE
 from golden_warehouse import build_settings, run_pipeline
 
 MAX_TIMESTAMP_MS = 2**63 - 1

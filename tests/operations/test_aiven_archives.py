@@ -23,27 +23,27 @@ from aiven_sample import (
     true_partitions,
     true_segments,
 )
-from coldlog.archive.aiven_keys import ENVIRONMENT_VARIABLE, list_key_ids
-from coldlog.archive.aiven_layout import AivenLayout
-from coldlog.archive.layout import ArchiveLayout
-from coldlog.archive.memory_store import MemoryStore
+from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE, list_key_ids
+from coldlog.archive.layouts.aiven_layout import AivenLayout
+from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.open_archive import open_archive
+from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.formats.limits import DecodeLimits
+from coldlog.indexing.builds.build import build_indexes
+from coldlog.indexing.publish.materialize import materialize_metadata
+from coldlog.indexing.scan.scan import scan_segments
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.functions import register_functions
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import IndexDepth
-from coldlog.operations.build import build_indexes
-from coldlog.operations.expectation_suites import load_suites
-from coldlog.operations.materialize import materialize_metadata
-from coldlog.operations.scan import scan_segments
-from coldlog.operations.validate import validate_tables
 from coldlog.reader import OffsetReader
-from coldlog.tables.discrepancies import DISCREPANCIES
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.quarantine import QUARANTINE
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.discrepancies import DISCREPANCIES
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.upkeep.expectation_suites import load_suites
+from coldlog.upkeep.validate import validate_tables
 from golden_warehouse import build_settings, run_pipeline
 
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)

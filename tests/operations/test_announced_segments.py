@@ -23,14 +23,14 @@ from builders.metadata_cache import (
     MetadataCache,
 )
 from builders.metadata_events import DELETE, SEGMENT, UPDATE
-from coldlog.formats.remote_log_events import Event, SegmentMetadataEvent, UnknownTags
-from coldlog.formats.remote_log_metadata import encode_event
+from coldlog.formats.kafka.remote_log_events import Event, SegmentMetadataEvent, UnknownTags
+from coldlog.formats.kafka.remote_log_metadata import encode_event
+from coldlog.indexing.events.announced_segments import announced_segments, deleted_partitions
+from coldlog.indexing.events.event_rows import event_row
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition, uuid_text
 from coldlog.model.states import RemoteLogSegmentState, RemotePartitionDeleteState
-from coldlog.operations.announced_segments import announced_segments, deleted_partitions
-from coldlog.operations.event_rows import event_row
-from coldlog.tables.segment_events import SEGMENT_EVENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.delta.warehouse import Warehouse
 
 SEQUENCE_COUNT = 600
 END_OFFSET_77 = UnknownTags(event=((1, (77).to_bytes(8, "big")),))

@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldlog.archive.layout import ListedSegment, SegmentFileKind, SegmentObject
-from coldlog.operations.build_plan import SegmentWork, plan_commits, plan_tasks
+from coldlog.archive.layouts.layout import ListedSegment, SegmentFileKind, SegmentObject
+from coldlog.indexing.builds.build_plan import SegmentWork, plan_commits, plan_tasks
 
 MIB = 1 << 20
 OPENING_BYTES = MIB

@@ -13,13 +13,13 @@ from builders.compacted_topic import DELETED, DELETING, FINISHED, STARTED, Draft
 from builders.metadata_topic import became, started
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.metadata_log import METADATA_TOPIC
-from coldlog.formats.remote_log_metadata import encode_event
+from coldlog.formats.kafka.remote_log_metadata import encode_event
+from coldlog.indexing.events.read_events import read_events
 from coldlog.lookups.functions import register_functions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.operations.read_events import read_events
-from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.definitions.segments import SEGMENTS
 from golden_warehouse import log_segments_source, run_pipeline
 
 KEY_A_STATE, KEY_FOR_UPDATES, TRUNCATED = "key.a.state", "key.for.updates", "truncated"

@@ -13,15 +13,15 @@ import pytest
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.metadata_log_writer import holding_jobs_lock
-from coldlog.console import human_duration
-from coldlog.entry_point import job_argument_parser, run_plain_job
 from coldlog.formats.limits import DecodeLimits
-from coldlog.operations.copy_job import add_copy_options, copy, copy_options
-from coldlog.operations.copy_segments import CopyOptions
-from coldlog.operations.tier_assignments import Assignments, Role
-from coldlog.settings_sources import REPOSITORY, settings_of
-from coldlog.tier.clock import Clock
-from coldlog.tier.quota_config import QuotaConfig
+from coldlog.launch.entry_point import job_argument_parser, run_plain_job
+from coldlog.runtime.console import human_duration
+from coldlog.runtime.settings_sources import REPOSITORY, settings_of
+from coldlog.tiering.copying.copy_job import add_copy_options, copy, copy_options
+from coldlog.tiering.copying.copy_segments import CopyOptions
+from coldlog.tiering.rules.clock import Clock
+from coldlog.tiering.rules.quota_config import QuotaConfig
+from coldlog.tiering.tier_assignments import Assignments, Role
 from virtual_clock import VirtualClock
 
 
@@ -234,7 +234,7 @@ def test_archive_that_cannot_be_made_in_the_first_run_can_be_in_the_second(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as full:
-        full.setattr("coldlog.archive.local_writer.make_directories", fail)
+        full.setattr("coldlog.archive.stores.local_writer.make_directories", fail)
         assert run(arguments) == 1
     assert run(arguments) == 0
     assert len(list((tmp_path / "archive").glob("*/orders-0-*/*.log"))) == 2

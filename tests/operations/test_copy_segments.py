@@ -17,25 +17,25 @@ from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_off
 from builders.mirror_writer import golden_topics
 from builders.segment_builder import Batch, Record, Segment, abort_marker, build_batch, build_segment
 from builders.side_files import build_leader_epoch_checkpoint
-from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
-from coldlog.archive.log_windows import LogFile, LogWindow, iter_log_windows
+from coldlog.archive.layouts.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
+from coldlog.archive.layouts.log_windows import LogFile, LogWindow, iter_log_windows
 from coldlog.archive.metadata_log import METADATA_TOPIC
-from coldlog.archive.object_store import ObjectStore
 from coldlog.archive.open_archive import open_archive_for_writing
+from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.errors import ArchiveError, RetriableError, UsageError
-from coldlog.formats.leader_epoch_checkpoint import read_leader_epoch_checkpoint
+from coldlog.formats.kafka.leader_epoch_checkpoint import read_leader_epoch_checkpoint
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.operations.copy_partition import CopyOutcome, PartitionCopy
-from coldlog.operations.copy_segments import CopySummary, copy_segments, random_uuid
 from coldlog.reader import OffsetReader
-from coldlog.tables.discrepancies import DISCREPANCIES
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.quarantine import QUARANTINE
-from coldlog.tables.small_table import SmallTable
-from coldlog.tables.tier_quotas import TIER_QUOTAS
-from coldlog.tables.unrecognized_objects import UNRECOGNIZED_OBJECTS
-from coldlog.tier.quota_config import QuotaConfig
+from coldlog.tables.definitions.discrepancies import DISCREPANCIES
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
+from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
+from coldlog.tables.delta.small_table import SmallTable
+from coldlog.tiering.copying.copy_partition import CopyOutcome, PartitionCopy
+from coldlog.tiering.copying.copy_segments import CopySummary, copy_segments, random_uuid
+from coldlog.tiering.rules.quota_config import QuotaConfig
 from copying_tier import OPTIONS, ORDERS, BreakAt, KilledError, Tier, stem_of
 from golden_warehouse import golden_queries, is_true_answer, run_pipeline, write_log_start_offsets
 from kafka_sample import TIERED_STORAGE, TrueSegment
@@ -642,7 +642,7 @@ def watch_verified_logs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         verified.append(log.name)
         return original(store, log, **how)
 
-    monkeypatch.setattr("coldlog.tier.source_segment.iter_log_windows", watched)
+    monkeypatch.setattr("coldlog.tiering.rules.source_segment.iter_log_windows", watched)
     return verified
 
 

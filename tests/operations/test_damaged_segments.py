@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.archive.local_tiered_storage import LocalTieredStorageLayout
-from coldlog.archive.memory_store import MemoryStore
+from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
+from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import Reason
 from coldlog.model.states import IndexDepth
 from damaged_archives import (

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from builders.message_sets import Magic, build_compressed_message_set, build_message_set
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.archive.memory_store import MemoryStore
+from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import Reason
-from coldlog.formats.record_batch import HEADER_BYTES
+from coldlog.formats.kafka.record_batch import HEADER_BYTES
+from coldlog.indexing.builds.segment_build import BuildOptions
+from coldlog.indexing.pipeline import decode_limits
 from coldlog.model.states import IndexDepth
-from coldlog.operations.pipeline import decode_limits
-from coldlog.operations.segment_build import BuildOptions
-from coldlog.settings_sources import load_settings
+from coldlog.runtime.settings_sources import load_settings
 from damaged_archives import LOG, Partition, Row, build, build_store, options, small_partition, small_segment
 
 PARTITION = small_partition(index_interval_bytes=4096)

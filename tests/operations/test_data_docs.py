@@ -7,8 +7,8 @@ import traceback
 import pytest
 
 from coldlog.errors import UsageError
-from coldlog.operations.data_docs import data_docs_folder, data_docs_place
-from coldlog.settings_sources import load_settings
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.upkeep.data_docs import data_docs_folder, data_docs_place
 from s3_proxy import Fault, Request, S3Proxy
 from s3_server import SECRET_KEY, Bucket
 

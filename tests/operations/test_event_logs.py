@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.archive.local_store import LocalStore
 from coldlog.archive.metadata_log import METADATA_TOPIC
+from coldlog.archive.stores.local_store import LocalStore
 from coldlog.brokers.kafka_client import Cluster, LiveRecord, OffsetSpec
 from coldlog.errors import ArchiveError
-from coldlog.formats.remote_log_events import SegmentMetadataEvent, SegmentUpdateEvent
+from coldlog.formats.kafka.remote_log_events import SegmentMetadataEvent, SegmentUpdateEvent
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.operations.copy_segments import random_uuid
-from coldlog.operations.event_logs import KnownEventLog, TopicEventReader, directory_event_log
+from coldlog.tiering.copying.copy_segments import random_uuid
+from coldlog.tiering.event_logs import KnownEventLog, TopicEventReader, directory_event_log
 from copying_tier import LIMITS, ORDERS
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
@@ -143,8 +143,8 @@ def test_topic_with_holes_in_its_offsets_is_not_complete(
     """No broker of today compacts the topic: its answers are made up."""
     records = [LiveRecord(offset=offset, timestamp_ms=1, key=b"k", value=b"v") for offset in offsets]
     answers = {OffsetSpec.EARLIEST: {("events", 0): 0}, OffsetSpec.LATEST: {("events", 0): 3}}
-    monkeypatch.setattr("coldlog.operations.event_logs.list_offsets", lambda _cluster, _places, spec: answers[spec])
-    monkeypatch.setattr("coldlog.operations.event_logs.iter_records", lambda *_: iter([records]))
+    monkeypatch.setattr("coldlog.tiering.event_logs.list_offsets", lambda _cluster, _places, spec: answers[spec])
+    monkeypatch.setattr("coldlog.tiering.event_logs.iter_records", lambda *_: iter([records]))
     cluster = Cluster(bootstrap_servers="none:9092", timeout_ms=1, options={})
     reader = TopicEventReader(cluster=cluster, topic="events", partition_count=1)
     assert [place.offset for place, _ in reader.read_new()] == list(offsets)

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from builders.metadata_events import PARTITION, SEGMENT, SEGMENT_ID, SNAPSHOT, UPDATE
-from coldlog.formats.remote_log_events import UnknownTags
-from coldlog.formats.remote_log_metadata import decode_event, encode_event
+from coldlog.formats.kafka.remote_log_events import UnknownTags
+from coldlog.formats.kafka.remote_log_metadata import decode_event, encode_event
+from coldlog.indexing.events.event_rows import event_row
 from coldlog.model.ids import uuid_bytes
-from coldlog.operations.event_rows import event_row
 
 BYTES_KEY = uuid_bytes(PARTITION.topic_id) + struct.pack(">i", 3) + uuid_bytes(SEGMENT_ID.segment_id) + b"\x02"
 TEXT_KEY = f"{PARTITION.topic_id}:orders:3:199:-1".encode()

@@ -13,21 +13,21 @@ from pyspark.sql import SparkSession
 
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.console import Console
-from coldlog.entry_point import job_argument_parser, run_plain_job
 from coldlog.errors import UsageError
-from coldlog.job import Job
-from coldlog.operations.copy_job import add_copy_options, copy
-from coldlog.operations.expire_job import add_expire_options, expire, read_retentions
-from coldlog.operations.log_starts import read_tier_log_starts, stored_log_starts
-from coldlog.operations.pipeline import build, materialize, scan
-from coldlog.operations.system_clock import SystemClock
-from coldlog.operations.tier_partitions import TierPartitions
+from coldlog.indexing.pipeline import build, materialize, scan
+from coldlog.indexing.scan.log_starts import read_tier_log_starts, stored_log_starts
+from coldlog.launch.entry_point import job_argument_parser, run_plain_job
 from coldlog.reader import OffsetReader
-from coldlog.settings_sources import REPOSITORY, load_settings
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.warehouse import Warehouse
-from coldlog.tier.expiry import Retention
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import Job
+from coldlog.runtime.settings_sources import REPOSITORY, load_settings
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tiering.copying.copy_job import add_copy_options, copy
+from coldlog.tiering.expiry.expire_job import add_expire_options, expire, read_retentions
+from coldlog.tiering.expiry.tier_partitions import TierPartitions
+from coldlog.tiering.rules.expiry import Retention
+from coldlog.tiering.system_clock import SystemClock
 from copying_tier import ORDERS
 
 DAY = 86_400_000

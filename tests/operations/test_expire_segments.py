@@ -14,23 +14,23 @@ import pytest
 from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_offset_checkpoint, write_partition
 from builders.remote_segments import remote
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY
-from coldlog.archive.local_writer import LocalWriter
+from coldlog.archive.layouts.local_tiered_storage import ROOT_DIRECTORY
+from coldlog.archive.stores.local_writer import LocalWriter
 from coldlog.errors import RetriableError
-from coldlog.formats.remote_log_events import SegmentUpdateEvent
+from coldlog.formats.kafka.remote_log_events import SegmentUpdateEvent
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.operations import expire_partition
-from coldlog.operations.copy_partition import CopyOutcome
-from coldlog.operations.event_logs import KnownEventLog
-from coldlog.operations.expire_partition import ExpiryOutcome, PartitionExpiry, iter_reasons
-from coldlog.operations.expire_segments import ExpirySummary
-from coldlog.operations.tier_assignments import Assignments, Role
-from coldlog.operations.tier_schedule import TierSchedule, TierTask
-from coldlog.tables.small_table import SmallTable
-from coldlog.tables.tier_partitions import TIER_PARTITIONS
-from coldlog.tier.expiry import Retention
-from coldlog.tier.quota_config import QuotaConfig
-from coldlog.tier.remote_segments import join_lineage
+from coldlog.tables.definitions.tier_partitions import TIER_PARTITIONS
+from coldlog.tables.delta.small_table import SmallTable
+from coldlog.tiering.copying.copy_partition import CopyOutcome
+from coldlog.tiering.event_logs import KnownEventLog
+from coldlog.tiering.expiry import expire_partition
+from coldlog.tiering.expiry.expire_partition import ExpiryOutcome, PartitionExpiry, iter_reasons
+from coldlog.tiering.expiry.expire_segments import ExpirySummary
+from coldlog.tiering.rules.expiry import Retention
+from coldlog.tiering.rules.quota_config import QuotaConfig
+from coldlog.tiering.rules.remote_segments import join_lineage
+from coldlog.tiering.tier_assignments import Assignments, Role
+from coldlog.tiering.tier_schedule import TierSchedule, TierTask
 from copying_tier import ORDERS, BreakAt, KilledError, Tier
 from virtual_clock import VirtualClock
 
@@ -569,7 +569,7 @@ def test_object_that_a_copy_put_after_its_deletion_goes_and_its_segment_stays_de
 
 def test_orphans_stay_where_events_may_have_been_lost(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
     orphan = put(tier, f"{UNKNOWN}.log", 30 * DAY)
-    monkeypatch.setattr("coldlog.operations.event_logs.DirectoryEventReader.is_complete", False)
+    monkeypatch.setattr("coldlog.tiering.event_logs.DirectoryEventReader.is_complete", False)
     assert only(tier.expire(2 * DAY)).waiting_orphan_count == 1
     assert orphan.exists()
 

@@ -11,11 +11,11 @@ import pytest
 from environment import REPOSITORY
 
 from cluster_comparison import COMPARISONS, FINISHED, NEVER_ARCHIVED, Compared, refused_offsets, stable_offsets
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.quarantine import QUARANTINE
-from coldlog.tables.segment_events import SEGMENT_EVENTS
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
 from kafka_clusters import CLUSTER_NAMES, VERSIONS, Line, follower_entries, shape_of, true_lines
 from versions_table import versions_table
 

@@ -9,11 +9,11 @@ import pytest
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.quarantine import QUARANTINE
-from coldlog.tables.segment_events import SEGMENT_EVENTS
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import golden_partitions, golden_queries, is_true_answer
 from kafka_sample import KAFKA_SAMPLE, true_segments
 

@@ -13,8 +13,8 @@ from coldlog.lookups.functions import register_functions
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
-from coldlog.tables.time_index import TIME_INDEX
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, golden_queries, is_true_answer
 from kafka_sample import KAFKA_SAMPLE
 

@@ -13,10 +13,10 @@ from builders.segment_builder import Batch, Record, Segment, batch_positions, bu
 from builders.side_files import build_indexes
 from builders.strategies import partitions
 from coldlog.errors import ArchiveError, Reason
+from coldlog.formats.kafka.offset_index import read_offset_index
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.offset_index import read_offset_index
+from coldlog.index.index_checks import OffsetIndexCheck
 from coldlog.model.states import IndexDepth
-from coldlog.operations.index_checks import OffsetIndexCheck
 from walked_logs import walk_log
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)

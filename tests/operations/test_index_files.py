@@ -13,17 +13,17 @@ import pytest
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.open_archive import open_archive
-from coldlog.archive.s3_client import S3Options
+from coldlog.archive.stores.s3_client import S3Options
 from coldlog.errors import RetriableError
 from coldlog.formats.limits import DecodeLimits
+from coldlog.indexing.builds import index_files
+from coldlog.indexing.builds.build_plan import SegmentWork
+from coldlog.indexing.builds.index_files import IndexPlace, files_of, outcomes_of, write_index_files
+from coldlog.indexing.builds.segment_build import BuildOptions, build_segments
 from coldlog.model.states import IndexDepth
-from coldlog.operations import index_files
-from coldlog.operations.build_plan import SegmentWork
-from coldlog.operations.index_files import IndexPlace, files_of, outcomes_of, write_index_files
-from coldlog.operations.segment_build import BuildOptions, build_segments
-from coldlog.tables.catalog import INDEX_TABLES
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.time_index import TIME_INDEX
+from coldlog.tables.definitions.catalog import INDEX_TABLES
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.time_index import TIME_INDEX
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 # Small windows, so that pieces of a segment are there before its damage is met.

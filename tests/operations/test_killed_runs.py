@@ -24,16 +24,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from coldlog.tables.catalog import ALL_TABLES
-from coldlog.tables.definition import TableDefinition
-from coldlog.tables.job_runs import JOB_RUNS
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.quarantine import QUARANTINE
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.time_index import TIME_INDEX
-from coldlog.tables.txn_index import TXN_INDEX
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
 from kafka_sample import KAFKA_SAMPLE
 from killed_jobs import PATIENCE_S, find_jvm, find_processes, kill_session, start_job, wait_until

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coldlog.archive.open_archive import open_archive
-from coldlog.operations.listing import list_directories
+from coldlog.indexing.scan.listing import list_directories
 from s3_proxy import S3Proxy
 from s3_server import Bucket
 

@@ -11,19 +11,19 @@ from pyspark.sql import SparkSession
 from builders.log_directory_writer import write_partition
 from builders.mirror_writer import SIDE_FILES, golden_topics, write_mirror
 from builders.segment_builder import Batch, Record, Segment, build_segment
-from coldlog.archive.layout import ArchiveLayout, SegmentFileKind
+from coldlog.archive.layouts.layout import ArchiveLayout, SegmentFileKind
 from coldlog.archive.open_archive import LayoutOptions, open_archive
 from coldlog.lookups.list_offsets import LookupOptions
-from coldlog.operations.expectation_suites import load_suites
-from coldlog.operations.validate import validate_tables
 from coldlog.reader import OffsetReader
-from coldlog.tables.definition import TableDefinition
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.quarantine import QUARANTINE
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.txn_index import TXN_INDEX
-from coldlog.tables.unrecognized_objects import UNRECOGNIZED_OBJECTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
+from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.upkeep.expectation_suites import load_suites
+from coldlog.upkeep.validate import validate_tables
 from golden_warehouse import golden_queries, is_true_answer, run_pipeline, write_log_start_offsets
 from kafka_sample import true_segments
 

@@ -14,12 +14,12 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.operations.maintain import drop_deleted, maintain_table, maintain_tables
-from coldlog.settings import MaintenanceSettings
-from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.runtime.settings import MaintenanceSettings
+from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.upkeep.maintain import drop_deleted, maintain_table, maintain_tables
 from golden_warehouse import build_settings, run_pipeline
 from kafka_sample import KAFKA_SAMPLE
 from table_contents import BUILD_NUMBERS, table_contents

@@ -19,17 +19,17 @@ from pyspark.sql import SparkSession
 from builders.archive_writer import TopicPartition, write_archive
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, Segment, build_batch
-from coldlog.archive.layout import ArchiveLayout
+from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.open_archive import open_archive
-from coldlog.archive.s3_client import S3Options
+from coldlog.archive.stores.s3_client import S3Options
 from coldlog.formats.limits import DecodeLimits
+from coldlog.indexing.builds.build_plan import SegmentWork
+from coldlog.indexing.builds.index_files import ANSWER_DDL, IndexPlace, files_of, outcomes_of, write_index_files
+from coldlog.indexing.builds.segment_build import BuildOptions, build_segments
 from coldlog.model.states import IndexDepth
-from coldlog.operations.build_plan import SegmentWork
-from coldlog.operations.index_files import ANSWER_DDL, IndexPlace, files_of, outcomes_of, write_index_files
-from coldlog.operations.segment_build import BuildOptions, build_segments
-from coldlog.settings import IndexSettings
-from coldlog.tables.catalog import INDEX_TABLES
-from coldlog.tables.time_index import TIME_INDEX
+from coldlog.runtime.settings import IndexSettings
+from coldlog.tables.definitions.catalog import INDEX_TABLES
+from coldlog.tables.definitions.time_index import TIME_INDEX
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 TOPIC = TopicPartition(topic="large", partition=0)

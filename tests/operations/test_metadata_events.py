@@ -15,13 +15,13 @@ from builders.metadata_events import DELETE, SEGMENT, UPDATE
 from builders.metadata_topic import values_of, write_topic
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.errors import UsageError
-from coldlog.formats.record_batch import read_batch_headers
-from coldlog.operations.event_sources import TableSource
-from coldlog.operations.read_events import ReadSummary, read_events
-from coldlog.tables.definition import TableDefinition
-from coldlog.tables.quarantine import QUARANTINE
-from coldlog.tables.segment_events import SEGMENT_EVENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.formats.kafka.record_batch import read_batch_headers
+from coldlog.indexing.events.event_sources import TableSource
+from coldlog.indexing.events.read_events import ReadSummary, read_events
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import log_segments_source
 from kafka_sample import KAFKA_SAMPLE
 from table_contents import table_rows

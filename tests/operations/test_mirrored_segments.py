@@ -11,14 +11,14 @@ from builders.log_directory_writer import write_partition
 from builders.mirror_writer import SIDE_FILES, write_mirror
 from builders.segment_builder import Batch, Record, Segment
 from builders.side_files import build_leader_epoch_checkpoint
-from coldlog.archive.layout import SegmentFileKind
+from coldlog.archive.layouts.layout import SegmentFileKind
 from coldlog.archive.open_archive import open_archive
 from coldlog.formats.limits import DecodeLimits
+from coldlog.indexing.builds.build_plan import SegmentWork
+from coldlog.indexing.builds.encoded_rows import OUTCOME, payload_schema, read_payloads
+from coldlog.indexing.builds.segment_build import OUTCOME_SCHEMA, BuildOptions, build_segments
 from coldlog.model.states import IndexDepth
-from coldlog.operations.build_plan import SegmentWork
-from coldlog.operations.encoded_rows import OUTCOME, payload_schema, read_payloads
-from coldlog.operations.segment_build import OUTCOME_SCHEMA, BuildOptions, build_segments
-from coldlog.tables.txn_index import TXN_INDEX
+from coldlog.tables.definitions.txn_index import TXN_INDEX
 from kafka_sample import true_segments
 
 OPTIONS = BuildOptions(

@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 import noting_store
 from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, WrittenSegment, write_archive
 from builders.segment_builder import Batch, Record, Segment, abort_marker
-from coldlog.archive.local_tiered_storage import LocalTieredStorageLayout
+from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
 from coldlog.reader import OffsetReader
-from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
-from coldlog.tables.definition import TableDefinition
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.delta.warehouse import Warehouse
 from cut_runs import copies_behind_each_write, copies_in_order
 from golden_warehouse import run_pipeline
 from noting_store import NotingStore, take_notes

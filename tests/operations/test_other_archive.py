@@ -11,9 +11,9 @@ from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import UsageError
-from coldlog.operations.scan import scan_segments
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.indexing.scan.scan import scan_segments
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
 
 
 def segment(start_offset: int) -> Segment:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from coldlog.archive.aiven_layout import AivenLayout
-from coldlog.archive.local_tiered_storage import LocalTieredStorageLayout
-from coldlog.archive.memory_store import MemoryStore
-from coldlog.operations.other_key_prefixes import count_other_prefixes, find_other_key_prefixes
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.archive.layouts.aiven_layout import AivenLayout
+from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
+from coldlog.archive.stores.memory_store import MemoryStore
+from coldlog.indexing.scan.other_key_prefixes import count_other_prefixes, find_other_key_prefixes
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
 
 
 def noted(prefix: str) -> bytes:

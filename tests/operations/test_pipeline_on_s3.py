@@ -19,8 +19,8 @@ from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, golden_queries, run_pipeline
 from kafka_sample import KAFKA_SAMPLE
 from s3_proxy import Fault, S3Proxy
@@ -41,7 +41,7 @@ def _run(job: str, folder: Path, *settings: str) -> subprocess.CompletedProcess[
     """In a process of its own, whose workers have the environment of now."""
     arguments = [part for setting in settings for part in ("--set", setting)]
     return subprocess.run(
-        [sys.executable, "-P", "-m", "coldlog.submit", job, *arguments],
+        [sys.executable, "-P", "-m", "coldlog.launch.submit", job, *arguments],
         cwd=folder,
         env={**os.environ, "MASTER": "local[2]"},
         capture_output=True,

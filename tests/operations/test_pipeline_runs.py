@@ -17,29 +17,29 @@ from pyspark.sql import functions as F
 from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
 from builders.message_sets import build_message_set
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.archive.faulty_layout import FaultyLayout
+from coldlog.archive.layouts.faulty_layout import FaultyLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ColdlogError, RetriableError, UsageError
-from coldlog.formats.producer_snapshot import ProducerSnapshot, ProducerStateEntry, write_producer_snapshot
+from coldlog.formats.kafka.producer_snapshot import ProducerSnapshot, ProducerStateEntry, write_producer_snapshot
+from coldlog.indexing.builds.build import build_indexes
+from coldlog.indexing.publish.materialize import materialize_metadata
+from coldlog.indexing.scan.log_starts import merge_log_start_offsets
+from coldlog.indexing.scan.scan import scan_segments
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.states import IndexDepth
-from coldlog.operations.build import build_indexes
-from coldlog.operations.log_starts import merge_log_start_offsets
-from coldlog.operations.materialize import materialize_metadata
-from coldlog.operations.scan import scan_segments
-from coldlog.operations.supplied_log_starts import read_log_start_offsets
 from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
-from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
-from coldlog.tables.job_runs import JOB_RUNS
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.quarantine import QUARANTINE
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
+from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
 from cut_runs import copies_behind_each_write, copies_in_order
 from golden_warehouse import build_settings, run_pipeline
 from table_contents import table_contents

@@ -17,21 +17,21 @@ from builders.discordant_archive import COPIED, Cluster, remove_objects, write_d
 from builders.segment_builder import uuid_text_of
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive
-from coldlog.console import Console
-from coldlog.formats.remote_log_metadata import encode_event
-from coldlog.job import Job
-from coldlog.operations.build import build_indexes
-from coldlog.operations.event_rows import event_row, lost_row
-from coldlog.operations.materialize import materialize_metadata
-from coldlog.operations.pipeline import reconcile_archive
-from coldlog.operations.reconcile import ReconcileSummary, reconcile
-from coldlog.operations.scan import scan_segments
-from coldlog.operations.show import show_errors
-from coldlog.settings_sources import load_settings
-from coldlog.tables.discrepancies import DISCREPANCIES, DiscrepancyKind, Severity
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.segment_events import SEGMENT_EVENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.formats.kafka.remote_log_metadata import encode_event
+from coldlog.indexing.builds.build import build_indexes
+from coldlog.indexing.events.event_rows import event_row, lost_row
+from coldlog.indexing.pipeline import reconcile_archive
+from coldlog.indexing.publish.materialize import materialize_metadata
+from coldlog.indexing.scan.scan import scan_segments
+from coldlog.indexing.show import show_errors
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import Job
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.definitions.discrepancies import DISCREPANCIES, DiscrepancyKind, Severity
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.upkeep.reconcile import ReconcileSummary, reconcile
 from golden_warehouse import build_settings
 from kafka_sample import true_segments
 

@@ -19,8 +19,12 @@ from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.brokers.kafka_client import Cluster, open_cluster
 from coldlog.errors import RetriableError, UsageError
-from coldlog.operations import replay_order, replay_sinks
-from coldlog.operations.replay import (
+from coldlog.records.source.offset_ranges import PartitionSpan
+from coldlog.records.source.options import SourceOptions, read_options
+from coldlog.records.source.planning import find_spans
+from coldlog.replay.order import Head, iter_merged
+from coldlog.replay.runs import replay_order, replay_sinks
+from coldlog.replay.runs.replay import (
     NegativeTimestamps,
     ReplayOptions,
     ReplayOrder,
@@ -29,13 +33,9 @@ from coldlog.operations.replay import (
     SinkRun,
     replay,
 )
-from coldlog.operations.replay_sinks import DeltaSink, JsonLinesSink, TopicSink
-from coldlog.operations.replay_state import ReplayStates, TaskState
-from coldlog.replay.order import Head, iter_merged
-from coldlog.source.offset_ranges import PartitionSpan
-from coldlog.source.options import SourceOptions, read_options
-from coldlog.source.planning import find_spans
-from coldlog.tables.warehouse import Warehouse
+from coldlog.replay.runs.replay_sinks import DeltaSink, JsonLinesSink, TopicSink
+from coldlog.replay.runs.replay_state import ReplayStates, TaskState
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import golden_partitions, run_pipeline
 from record_rows import consumed
 from virtual_clock import VirtualClock
@@ -376,7 +376,7 @@ def test_to_look_at_the_tables_does_not_count_as_waiting(replayed: Replayed, mon
         replayed.clock.time_ms += 45_000
         return find_spans(options)
 
-    monkeypatch.setattr("coldlog.operations.replay.find_spans", find_slowly)
+    monkeypatch.setattr("coldlog.replay.runs.replay.find_spans", find_slowly)
     replayed.clock.grows = replayed.clock.monotonic_ms(), 2
     waited = replayed.run(max_task_idle_ms=2_500)
     assert (waited.enforced, waited.record_count, replayed.clock.waits) == ((), 2, [1_000])

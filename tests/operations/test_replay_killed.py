@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.operations.replay_state import ReplayState, ReplayStates
 from coldlog.replay.order import Head, iter_merged
-from coldlog.tables.locations import spark_uri
-from coldlog.tables.table_storage import delta_storage_options
+from coldlog.replay.runs.replay_state import ReplayState, ReplayStates
+from coldlog.tables.delta.locations import spark_uri
+from coldlog.tables.delta.table_storage import delta_storage_options
 from golden_warehouse import run_pipeline
 from killed_jobs import PATIENCE_S, kill_session, start_job, wait_until
 from s3_server import Bucket

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from coldlog.operations.run_log import noted_run
-from coldlog.tables.job_runs import JOB_RUNS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.indexing.run_log import noted_run
+from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.delta.warehouse import Warehouse
 
 
 @pytest.fixture

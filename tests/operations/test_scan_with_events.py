@@ -24,16 +24,16 @@ from builders.metadata_topic import (
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import UsageError
-from coldlog.formats.remote_log_events import Event
+from coldlog.formats.kafka.remote_log_events import Event
+from coldlog.indexing.events.read_events import read_events
+from coldlog.indexing.scan.scan import scan_segments
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.states import RemotePartitionDeleteState
-from coldlog.operations.read_events import read_events
-from coldlog.operations.scan import scan_segments
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import log_segments_source, run_pipeline
 from table_contents import BUILD_NUMBERS, table_rows
 

@@ -11,12 +11,12 @@ import pytest
 
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.operations.copy_partition import CopyOutcome
-from coldlog.operations.shared_quota import SharedQuota
-from coldlog.settings_sources import REPOSITORY
-from coldlog.tables.small_table import SmallTable
-from coldlog.tables.tier_quotas import TIER_QUOTAS
-from coldlog.tier.quota_config import QuotaConfig
+from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
+from coldlog.tables.delta.small_table import SmallTable
+from coldlog.tiering.copying.copy_partition import CopyOutcome
+from coldlog.tiering.rules.quota_config import QuotaConfig
+from coldlog.tiering.shared_quota import SharedQuota
 from copying_tier import Tier
 from s3_server import Bucket
 from virtual_clock import VirtualClock, most_over_quota
@@ -24,8 +24,8 @@ from virtual_clock import VirtualClock, most_over_quota
 RATE, SEGMENT_BYTES, SEGMENTS = 100_000, 5_000, 12
 TAKING = f"""
 import sys
-from coldlog.operations.shared_quota import SharedQuota
-from coldlog.operations.system_clock import SystemClock
+from coldlog.tiering.shared_quota import SharedQuota
+from coldlog.tiering.system_clock import SystemClock
 
 class Noting(SystemClock):
     asked_ms = 0

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind
+from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, SegmentFileKind
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.segment_summary import SegmentSummary
+from coldlog.indexing.builds.aborted_in_archive import TxnSegment, collect_aborted_transactions
+from coldlog.indexing.builds.side_files import SideFiles, read_side_files
 from coldlog.model.states import IndexDepth
-from coldlog.operations.aborted_in_archive import TxnSegment, collect_aborted_transactions
-from coldlog.operations.side_files import SideFiles, read_side_files
 from kafka_sample import TIERED_STORAGE, true_segments
 from walked_logs import walk_log
 

@@ -9,13 +9,13 @@ import duckdb
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from coldlog.tables.catalog import ALL_TABLES
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.time_index import TIME_INDEX
-from coldlog.tables.txn_index import TXN_INDEX
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import golden_partitions
 from kafka_sample import KAFKA_SAMPLE, true_segments
 

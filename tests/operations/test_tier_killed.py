@@ -13,7 +13,7 @@ import pytest
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.settings_sources import REPOSITORY
+from coldlog.runtime.settings_sources import REPOSITORY
 from copying_tier import ORDERS, Tier
 from virtual_clock import VirtualClock
 

@@ -16,19 +16,19 @@ from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoi
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.errors import RetriableError
 from coldlog.model.ids import TopicIdPartition
-from coldlog.operations.copy_partition import CopyOutcome
-from coldlog.operations.copy_segments import CopySummary
-from coldlog.operations.event_logs import KnownEventLog
-from coldlog.operations.tier_schedule import (
+from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.tables.definitions.tier_schedule import TIER_SCHEDULE
+from coldlog.tables.delta.small_table import SmallTable
+from coldlog.tiering.copying.copy_partition import CopyOutcome
+from coldlog.tiering.copying.copy_segments import CopySummary
+from coldlog.tiering.event_logs import KnownEventLog
+from coldlog.tiering.tier_schedule import (
     LeaseLostError,
     ScheduleOptions,
     TierSchedule,
     TierTask,
     tier_schedule_table,
 )
-from coldlog.settings_sources import REPOSITORY
-from coldlog.tables.small_table import SmallTable
-from coldlog.tables.tier_schedule import TIER_SCHEDULE
 from copying_tier import FINISHED, ORDERS, BreakAt, Tier
 from s3_server import Bucket
 from virtual_clock import VirtualClock
@@ -204,8 +204,8 @@ def test_lease_that_could_not_be_renewed_in_time_is_lost_though_the_clock_was_se
 RACER = """
 import os, sys, time
 from coldlog.model.ids import TopicIdPartition
-from coldlog.operations.system_clock import SystemClock
-from coldlog.operations.tier_schedule import ScheduleOptions, TierSchedule, TierTask, tier_schedule_table
+from coldlog.tiering.system_clock import SystemClock
+from coldlog.tiering.tier_schedule import ScheduleOptions, TierSchedule, TierTask, tier_schedule_table
 
 warehouse, marks, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
 wanted = {TopicIdPartition(topic="t", partition=each, topic_id="A" * 22) for each in range(number * 2, number * 2 + 5)}
@@ -242,7 +242,7 @@ def test_processes_that_race_for_the_same_partitions_never_have_one_at_once(tmp_
 
 READER = """
 import sys
-from coldlog.operations.tier_schedule import tier_schedule_table
+from coldlog.tiering.tier_schedule import tier_schedule_table
 
 for _ in range(5):
     tier_schedule_table(sys.argv[1]).read()

@@ -14,13 +14,13 @@ import pytest
 
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
-from coldlog.archive.object_writer import BytesContent
-from coldlog.archive.s3_client import close_clients
+from coldlog.archive.layouts.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
+from coldlog.archive.stores.object_writer import BytesContent
+from coldlog.archive.stores.s3_client import close_clients
 from coldlog.model.ids import TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.operations.tier_schedule import TierTask
-from coldlog.settings import S3Settings
+from coldlog.runtime.settings import S3Settings
+from coldlog.tiering.tier_schedule import TierTask
 from copying_tier import ORDERS, REQUIRED, Tier, stem_of
 from s3_proxy import Fault, Request, S3Proxy, running_proxy
 from s3_server import Bucket

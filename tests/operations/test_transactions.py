@@ -14,20 +14,20 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentFileKind
+from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, SegmentFileKind
 from coldlog.archive.open_archive import open_archive
+from coldlog.formats.kafka.records import Record
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.records import Record
+from coldlog.indexing.builds.aborted_in_archive import AbortedEntry, TxnSegment, collect_aborted_transactions
+from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.states import IsolationLevel
-from coldlog.operations.aborted_in_archive import AbortedEntry, TxnSegment, collect_aborted_transactions
-from coldlog.operations.build_plan import SegmentWork
-from coldlog.operations.partition_records import PartitionReader, StopReason, open_partition
+from coldlog.records.partition_records import PartitionReader, StopReason, open_partition
 from coldlog.sql import attach_warehouse
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import golden_partitions, golden_queries
 from kafka_sample import KAFKA_SAMPLE, true_segments
 

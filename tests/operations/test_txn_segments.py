@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from coldlog.operations.txn_segments import publish_txn_segments, wanted_txn_segments
+from coldlog.indexing.publish.txn_segments import publish_txn_segments, wanted_txn_segments
 from coldlog.sql import attach_warehouse
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.txn_segments import TXN_SEGMENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
 
 
 def segment_rows(spark: SparkSession, count: int, with_aborts: int) -> DataFrame:

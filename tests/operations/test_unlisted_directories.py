@@ -13,17 +13,17 @@ from builders.archive_writer import TopicPartition, write_archive
 from builders.log_directory_writer import write_partition
 from builders.metadata_topic import finished, values_of, write_topic
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.archive.layout import SMALL_FILE_LIMIT_BYTES, PartitionDirectory, SegmentListing
-from coldlog.archive.local_tiered_storage import LocalTieredStorageLayout
+from coldlog.archive.layouts.layout import SMALL_FILE_LIMIT_BYTES, PartitionDirectory, SegmentListing
+from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
 from coldlog.archive.open_archive import open_archive, open_store
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError
+from coldlog.indexing.events.read_events import read_events
+from coldlog.indexing.scan.listing import list_directories
+from coldlog.indexing.scan.scan import scan_segments
 from coldlog.lookups.functions import register_functions
-from coldlog.operations.listing import list_directories
-from coldlog.operations.read_events import read_events
-from coldlog.operations.scan import scan_segments
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.unrecognized_objects import UNRECOGNIZED_OBJECTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import log_segments_source
 
 STEM = f"{0:020d}"

@@ -18,24 +18,24 @@ from pyspark.sql import functions as F
 from broken_tables import BREAKAGES, WHOLE, World, place_worlds, world_of
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.console import Console
 from coldlog.errors import ColdlogError, Reason, UsageError
 from coldlog.index.partition_plan import LogStartSource
 from coldlog.index.served_ranges import NotServedReason
-from coldlog.job import Job
+from coldlog.indexing.pipeline import validate
 from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState, RemotePartitionDeleteState
-from coldlog.operations.checkpoint import Checkpoints, Verdict
-from coldlog.operations.data_docs import data_docs_folder, data_docs_place
-from coldlog.operations.expectation_suites import EXPECTATIONS, ExpectationSeverity, Suite, load_suites
-from coldlog.operations.pipeline import validate
-from coldlog.operations.validate import ALL_BUILDS, ValidationSummary, validate_tables, view_rows
-from coldlog.settings_sources import load_settings
-from coldlog.tables.catalog import ALL_TABLES, INDEX_TABLES
-from coldlog.tables.discrepancies import DiscrepancyKind
-from coldlog.tables.job_runs import JOB_RUNS, RunOutcome
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.validation_results import VALIDATION_RESULTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import Job
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
+from coldlog.tables.definitions.discrepancies import DiscrepancyKind
+from coldlog.tables.definitions.job_runs import JOB_RUNS, RunOutcome
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.validation_results import VALIDATION_RESULTS
+from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.upkeep.checkpoint import Checkpoints, Verdict
+from coldlog.upkeep.data_docs import data_docs_folder, data_docs_place
+from coldlog.upkeep.expectation_suites import EXPECTATIONS, ExpectationSeverity, Suite, load_suites
+from coldlog.upkeep.validate import ALL_BUILDS, ValidationSummary, validate_tables, view_rows
 from golden_warehouse import run_pipeline
 from s3_server import Bucket
 

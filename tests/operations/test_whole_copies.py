@@ -10,8 +10,8 @@ from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.segments import SEGMENTS
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
 from golden_warehouse import run_pipeline
 
 WON_MS, LOST_MS = 1_000, 900_000

@@ -25,8 +25,8 @@ from coldlog.replay.task_replayer import (
     TaskReplayer,
 )
 from coldlog.replay.tasks import co_partitioned_tasks, one_task
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.delta.warehouse import Warehouse
 from fetching import HookedLayout, open_fetcher_over, true_records
 from golden_warehouse import golden_partitions
 from virtual_clock import VirtualClock

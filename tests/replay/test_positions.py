@@ -12,7 +12,7 @@ from coldlog.errors import UsageError
 from coldlog.model.fetch import FetchedRecords, PartitionEnds
 from coldlog.model.states import IsolationLevel
 from coldlog.replay.positions import PartitionPositions
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.delta.warehouse import Warehouse
 from fetching import open_fetcher_over
 from s3_proxy import S3Proxy
 from s3_server import Bucket

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pyspark.sql.datasource as ds
 
-from coldlog.formats.record_columns import RecordBounds
-from coldlog.source.filters import RecordFilter
+from coldlog.formats.kafka.record_columns import RecordBounds
+from coldlog.records.source.filters import RecordFilter
 
 NOON = datetime(2023, 11, 15, 12, tzinfo=UTC)
 NOON_MS = 1_700_049_600_000

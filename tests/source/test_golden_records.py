@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 
 from coldlog.errors import ArchiveError, UsageError
 from coldlog.model.states import IsolationLevel
-from coldlog.source.datasource import register_source
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.warehouse import Warehouse
+from coldlog.records.source.datasource import register_source
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import golden_partitions, golden_queries
 from record_rows import as_truth, consumed, moment, of_truth, read, true_batches
 

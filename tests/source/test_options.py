@@ -6,7 +6,7 @@ import pytest
 
 from coldlog.errors import UsageError
 from coldlog.model.states import IsolationLevel
-from coldlog.source.options import EARLIEST, LATEST, Limit, Strategy, read_columns, read_options
+from coldlog.records.source.options import EARLIEST, LATEST, Limit, Strategy, read_columns, read_options
 
 PLACES = {"warehouse.uri": "/w", "archive.uri": "/a"}
 

@@ -7,9 +7,9 @@ import re
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from coldlog.source.columns import COLUMN_TYPES
-from coldlog.source.options import FOR_RECORDS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.records.source.columns import COLUMN_TYPES
+from coldlog.records.source.options import FOR_RECORDS
+from coldlog.tables.delta.warehouse import Warehouse
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "records.md"
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -14,11 +14,11 @@ from aiven_sample import archive_of, keys_setting, true_partitions
 from builders.archive_writer import TopicPartition, write_archive
 from builders.mirror_writer import SIDE_FILES, write_mirror
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.archive.aiven_keys import ENVIRONMENT_VARIABLE
+from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.archive.open_archive import open_archive
 from coldlog.model.states import IsolationLevel
-from coldlog.operations.partition_records import open_partition
-from coldlog.tables.warehouse import Warehouse
+from coldlog.records.partition_records import open_partition
+from coldlog.tables.delta.warehouse import Warehouse
 from fetching import LIMITS
 from golden_warehouse import run_pipeline, write_log_start_offsets
 from record_rows import as_truth, consumed, moment, of_truth, read, true_batches

@@ -13,10 +13,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker
 from coldlog.errors import UsageError
-from coldlog.source.datasource import register_source
-from coldlog.source.options import SourceOptions, read_options
-from coldlog.source.streaming import Position, initial_position, latest_position, plan_micro_batch
-from coldlog.tables.warehouse import Warehouse
+from coldlog.records.source.datasource import register_source
+from coldlog.records.source.options import SourceOptions, read_options
+from coldlog.records.source.streaming import Position, initial_position, latest_position, plan_micro_batch
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import run_pipeline
 
 ORDERS = [TopicPartition(topic="orders", partition=number) for number in range(3)]

@@ -13,8 +13,8 @@ from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker
 from builders.side_files import build_leader_epoch_checkpoint
 from coldlog.errors import ArchiveError, Reason, UsageError
-from coldlog.source.datasource import register_source
-from coldlog.tables.warehouse import Warehouse
+from coldlog.records.source.datasource import register_source
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import run_pipeline
 from record_rows import moment, read
 

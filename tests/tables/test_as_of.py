@@ -16,21 +16,21 @@ from pyspark.sql import SparkSession
 
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment, abort_marker
-from coldlog.console import Console
 from coldlog.errors import UsageError
-from coldlog.job import Job
+from coldlog.indexing.pipeline import run_pipeline as run_pipeline_job
+from coldlog.indexing.show import show_partitions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
-from coldlog.operations.pipeline import run_pipeline as run_pipeline_job
-from coldlog.operations.show import show_partitions
-from coldlog.settings_sources import load_settings
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import Job
+from coldlog.runtime.settings_sources import load_settings
 from coldlog.sql import attach_warehouse
-from coldlog.tables.as_of import Commit, find_moment, find_version, list_commits
-from coldlog.tables.catalog import ALL_TABLES
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.txn_segments import TXN_SEGMENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
+from coldlog.tables.delta.as_of import Commit, find_moment, find_version, list_commits
+from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import run_pipeline
 
 OLD, GONE, NEW = (TopicPartition(topic=topic, partition=0) for topic in ("old", "gone", "new"))

@@ -9,14 +9,14 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import Row, SparkSession
 
-from coldlog.tables.catalog import ALL_TABLES
-from coldlog.tables.definition import TableDefinition
-from coldlog.tables.replay_positions import REPLAY_POSITIONS
-from coldlog.tables.small_table import SmallTable
-from coldlog.tables.tier_partitions import TIER_PARTITIONS
-from coldlog.tables.tier_quotas import TIER_QUOTAS
-from coldlog.tables.tier_schedule import TIER_SCHEDULE
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
+from coldlog.tables.definitions.tier_partitions import TIER_PARTITIONS
+from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
+from coldlog.tables.definitions.tier_schedule import TIER_SCHEDULE
+from coldlog.tables.delta.small_table import SmallTable
+from coldlog.tables.delta.warehouse import Warehouse
 
 SMALL_TABLES = (TIER_SCHEDULE, TIER_PARTITIONS, TIER_QUOTAS, REPLAY_POSITIONS)
 # A feature of readers keeps out those that do not know it; version 1 has none, and every reader of Delta knows it.
@@ -84,6 +84,6 @@ def test_table_and_each_of_its_columns_have_a_comment(
 
 
 def test_every_table_that_is_defined_was_looked_at() -> None:
-    modules = (Path(__file__).parents[2] / "lib" / "coldlog" / "tables").glob("*.py")
+    modules = (Path(__file__).parents[2] / "lib" / "coldlog" / "tables" / "definitions").glob("*.py")
     defined = {path.stem for path in modules if "TableDefinition(\n    name=" in path.read_text(encoding="utf-8")}
     assert defined == {table.name for table in (*ALL_TABLES, *SMALL_TABLES)}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from coldlog.spark_failures import explain_failure
-from coldlog.tables.unrecognized_objects import UNRECOGNIZED_OBJECTS as TABLE
-from coldlog.tables.warehouse import Warehouse
+from coldlog.runtime.spark_failures import explain_failure
+from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS as TABLE
+from coldlog.tables.delta.warehouse import Warehouse
 
 
 @pytest.fixture(scope="module")

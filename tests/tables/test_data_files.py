@@ -17,14 +17,14 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from coldlog.archive.s3_client import S3Options
+from coldlog.archive.stores.s3_client import S3Options
 from coldlog.errors import RetriableError, UsageError
-from coldlog.tables.catalog import INDEX_TABLES
-from coldlog.tables.data_files import DataFile, DataFileWriter, _FileContent, _put
-from coldlog.tables.definition import TableDefinition
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.time_index import TIME_INDEX
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.catalog import INDEX_TABLES
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.delta.data_files import DataFile, DataFileWriter, _FileContent, _put
+from coldlog.tables.delta.warehouse import Warehouse
 
 _TEXTS = ("a", "orders", "ö" * 40)
 
@@ -138,8 +138,8 @@ def test_many_small_pieces_take_no_more_memory_than_their_rows() -> None:
     program = """
 import resource
 import pyarrow as pa
-from coldlog.tables.data_files import DataFileWriter
-from coldlog.tables.offset_index import OFFSET_INDEX
+from coldlog.tables.delta.data_files import DataFileWriter
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from test_data_files import rows_of
 
 rows = rows_of(OFFSET_INDEX, 3).to_batches()[0]

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.tables.catalog import ALL_TABLES
-from coldlog.tables.discrepancies import DISCREPANCIES
-from coldlog.tables.segment_events import SEGMENT_EVENTS
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.discrepancies import DISCREPANCIES
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
 
 GROUP = "looks at empty tables"
 

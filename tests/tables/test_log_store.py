@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from coldlog.s3a_options import s3a_options
+from coldlog.launch.s3a_options import s3a_options
 from s3_proxy import Fault, Request, S3Proxy
 from s3_server import ACCESS_KEY, SECRET_KEY, Bucket
 

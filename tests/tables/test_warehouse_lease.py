@@ -11,14 +11,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.errors import ColdlogError, RetriableError, UsageError
-from coldlog.operations.maintain import maintain_table
-from coldlog.settings import MaintenanceSettings
-from coldlog.tables.job_runs import JOB_RUNS
-from coldlog.tables.lease_objects import FOLDER
-from coldlog.tables.log_start_offsets import LOG_START_OFFSETS
-from coldlog.tables.warehouse import Warehouse
-from coldlog.tables.warehouse_lease import LeaseHeldError, LeaseLostError, WarehouseLease, take_lease
-from coldlog.tables.warehouse_lock import writing
+from coldlog.runtime.settings import MaintenanceSettings
+from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.delta.lease_objects import FOLDER
+from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tables.delta.warehouse_lease import LeaseHeldError, LeaseLostError, WarehouseLease, take_lease
+from coldlog.tables.delta.warehouse_lock import writing
+from coldlog.upkeep.maintain import maintain_table
 from s3_proxy import Fault, S3Proxy
 from s3_server import ACCESS_KEY, SECRET_KEY, Bucket
 

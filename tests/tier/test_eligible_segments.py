@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from builders.remote_segments import remote
 from coldlog.index.leader_epoch_lineage import LeaderEpochLineage
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.tier.eligible_segments import LocalLog, plan_copies
-from coldlog.tier.remote_segments import RemoteSegment
+from coldlog.tiering.rules.eligible_segments import LocalLog, plan_copies
+from coldlog.tiering.rules.remote_segments import RemoteSegment
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 BASES = (0, 10, 20, 30, 40)

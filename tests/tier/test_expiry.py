@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from builders.remote_segments import remote, segment_id
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.tier.expiry import ExpiryPlan, ExpiryReason, LogState, Retention, plan_expiry
-from coldlog.tier.remote_segments import RemoteSegment
+from coldlog.tiering.rules.expiry import ExpiryPlan, ExpiryReason, LogState, Retention, plan_expiry
+from coldlog.tiering.rules.remote_segments import RemoteSegment
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 NOW = 100_000

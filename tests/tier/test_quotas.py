@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldlog.errors import UsageError
-from coldlog.tier.byte_limiter import ByteLimiter
-from coldlog.tier.copy_quota import CopyQuota
-from coldlog.tier.fetch_quota import Accepted, FetchQueue, Taken, Throttled
-from coldlog.tier.quota_config import QuotaConfig
-from coldlog.tier.windowed_rate import WindowedRate
+from coldlog.tiering.rules.byte_limiter import ByteLimiter
+from coldlog.tiering.rules.copy_quota import CopyQuota
+from coldlog.tiering.rules.fetch_quota import Accepted, FetchQueue, Taken, Throttled
+from coldlog.tiering.rules.quota_config import QuotaConfig
+from coldlog.tiering.rules.windowed_rate import WindowedRate
 from virtual_clock import VirtualClock, most_over_quota
 
 MB, GIB = 1_000_000, 1 << 30

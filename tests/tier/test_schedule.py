@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldlog.model.ids import TopicIdPartition, uuid_text
-from coldlog.tier.schedule import (
+from coldlog.tiering.rules.schedule import (
     Lease,
     ScheduledPartition,
     assign,

@@ -17,16 +17,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment, build_segment
-from coldlog.archive.local_tiered_storage import ROOT_DIRECTORY
+from coldlog.archive.layouts.local_tiered_storage import ROOT_DIRECTORY
 from coldlog.errors import RetriableError
-from coldlog.formats.remote_log_events import SegmentMetadataEvent
-from coldlog.formats.remote_log_metadata import decode_event
+from coldlog.formats.kafka.remote_log_events import SegmentMetadataEvent
+from coldlog.formats.kafka.remote_log_metadata import decode_event
 from coldlog.model.ids import TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.operations.copy_partition import CopyOutcome
-from coldlog.operations.tier_schedule import TierSchedule, TierTask
-from coldlog.tier.quota_config import QuotaConfig
-from coldlog.tier.remote_segments import RemoteSegment
+from coldlog.tiering.copying.copy_partition import CopyOutcome
+from coldlog.tiering.rules.quota_config import QuotaConfig
+from coldlog.tiering.rules.remote_segments import RemoteSegment
+from coldlog.tiering.tier_schedule import TierSchedule, TierTask
 from copying_tier import OPTIONS, ORDERS, BreakAt, KilledError, Tier, stem_of
 from virtual_clock import most_over_quota
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coldlog.tier.windowed_rate import WindowedRate
+from coldlog.tiering.rules.windowed_rate import WindowedRate
 
 
 def three_seconds() -> WindowedRate:

@@ -17,13 +17,13 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from coldlog.archive.log_windows import iter_whole_batches
-from coldlog.archive.object_store import ObjectInfo, ObjectStore
+from coldlog.archive.layouts.log_windows import iter_whole_batches
+from coldlog.archive.stores.object_store import ObjectInfo, ObjectStore
 from coldlog.errors import ArchiveError, Reason
+from coldlog.formats.kafka.record_batch import MAGIC_POSITION, WindowHeaders, read_batch_headers
+from coldlog.formats.kafka.records import Record, iter_records
+from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch import MAGIC_POSITION, WindowHeaders, read_batch_headers
-from coldlog.formats.records import Record, iter_records
-from coldlog.formats.sections import SectionReader
 
 METADATA_TOPIC = "__remote_log_metadata"
 _LOG_NAME = re.compile(r"(?P<base_offset>[0-9]{20})\.log")

@@ -31,13 +31,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from coldlog.archive.local_store import LocalStore
-from coldlog.archive.local_writer import make_directories, sync_directory, write_all
-from coldlog.archive.log_windows import LogFile, iter_log_windows
+from coldlog.archive.layouts.log_windows import LogFile, iter_log_windows
 from coldlog.archive.metadata_log import METADATA_TOPIC
+from coldlog.archive.stores.local_store import LocalStore
+from coldlog.archive.stores.local_writer import make_directories, sync_directory, write_all
 from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
+from coldlog.formats.kafka.record_batch_writer import write_record_batch
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch_writer import write_record_batch
 
 MARKER = "coldlog-metadata-log"
 JOBS_LOCK = f"{MARKER}.jobs"

@@ -18,24 +18,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote, urlsplit
 
-from coldlog.archive.aiven_keys import require_keys
-from coldlog.archive.aiven_layout import AIVEN, AivenLayout, read_key_prefixes
-from coldlog.archive.layout import ArchiveLayout
-from coldlog.archive.local_store import LocalStore
-from coldlog.archive.local_tiered_storage import (
+from coldlog.archive.layouts.aiven_keys import require_keys
+from coldlog.archive.layouts.aiven_layout import AIVEN, AivenLayout, read_key_prefixes
+from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.archive.layouts.local_tiered_storage import (
     LOCAL_TIERED_STORAGE,
     ROOT_DIRECTORY,
     LocalTieredStorageLayout,
     find_partition_directory,
 )
-from coldlog.archive.local_writer import LocalWriter
-from coldlog.archive.log_directories_layout import LOG_DIRECTORIES, LogDirectoriesLayout
-from coldlog.archive.object_store import ObjectStore, RootedStore
-from coldlog.archive.object_writer import WritableStore
-from coldlog.archive.s3_client import S3Options
-from coldlog.archive.s3_location import is_s3_uri
-from coldlog.archive.s3_store import S3Store, open_s3_store
-from coldlog.archive.s3_writer import S3Writer, open_s3_writer
+from coldlog.archive.layouts.log_directories_layout import LOG_DIRECTORIES, LogDirectoriesLayout
+from coldlog.archive.stores.local_store import LocalStore
+from coldlog.archive.stores.local_writer import LocalWriter
+from coldlog.archive.stores.object_store import ObjectStore, RootedStore
+from coldlog.archive.stores.object_writer import WritableStore
+from coldlog.archive.stores.s3_client import S3Options
+from coldlog.archive.stores.s3_location import is_s3_uri
+from coldlog.archive.stores.s3_store import S3Store, open_s3_store
+from coldlog.archive.stores.s3_writer import S3Writer, open_s3_writer
 from coldlog.errors import UsageError
 
 

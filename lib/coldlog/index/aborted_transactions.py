@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from coldlog.formats.record_batch import TRANSACTIONAL, BatchHeaders
-from coldlog.formats.txn_index import TxnIndex
+from coldlog.formats.kafka.record_batch import TRANSACTIONAL, BatchHeaders
+from coldlog.formats.kafka.txn_index import TxnIndex
 
 Int64Column = npt.NDArray[np.int64]
 _DATA, _MARKER, _ABORT = 0, 1, 2

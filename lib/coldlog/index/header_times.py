@@ -13,7 +13,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from coldlog.formats.record_batch import BatchHeaders
+from coldlog.formats.kafka.record_batch import BatchHeaders
 from coldlog.index.stairs import RunningMaximum
 
 Int64Column = npt.NDArray[np.int64]

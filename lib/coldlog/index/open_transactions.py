@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from coldlog.formats.record_batch import BatchHeaders
+from coldlog.formats.kafka.record_batch import BatchHeaders
 
 
 @dataclass(slots=True)

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.control_record import ControlRecordType, read_control_record_type
-from coldlog.formats.index_entries import INT32_MAX
+from coldlog.formats.kafka.control_record import ControlRecordType, read_control_record_type
+from coldlog.formats.kafka.index_entries import INT32_MAX
+from coldlog.formats.kafka.record_batch import CONTROL, BatchHeaders, read_batch_headers
+from coldlog.formats.kafka.sections import RecordSections, SectionReader
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch import CONTROL, BatchHeaders, read_batch_headers
-from coldlog.formats.sections import RecordSections, SectionReader
 from coldlog.index.header_times import HeaderTimes, find_cut_batch, run_over_headers
 from coldlog.index.segment_summary import SegmentSummary, SegmentTotals
 from coldlog.index.stairs import BatchTimes, RunningMaximum, Stairs, find_stairs

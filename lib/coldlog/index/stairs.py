@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.record_batch import BatchHeaders
-from coldlog.formats.sections import RecordSections
-from coldlog.formats.varint import MAX_VARINT_BYTES, MAX_VARLONG_BYTES, read_signed
+from coldlog.formats.kafka.record_batch import BatchHeaders
+from coldlog.formats.kafka.sections import RecordSections
+from coldlog.formats.kafka.varint import MAX_VARINT_BYTES, MAX_VARLONG_BYTES, read_signed
 
 Int64Column = npt.NDArray[np.int64]
 BoolColumn = npt.NDArray[np.bool_]

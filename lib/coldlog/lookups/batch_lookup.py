@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coldlog.archive.layout import ArchiveLayout, ListedSegment, SegmentObject, object_kind
+from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, SegmentObject, object_kind
 from coldlog.errors import RetriableError, UsageError
+from coldlog.formats.kafka.record_batch import Int64Column, read_batch_headers
+from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
-from coldlog.formats.record_batch import Int64Column, read_batch_headers
-from coldlog.formats.sections import SectionReader
 from coldlog.index.changed_logs import replaced_batch, shorter_log
 from coldlog.index.stairs import RunningMaximum, find_stairs
-from coldlog.lookups.local_tier import FoundOffset
+from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.served_index import FoundBatch
 
 

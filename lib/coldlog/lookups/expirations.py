@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.model.list_offsets import TIMEOUT_SINCE_VERSION, ErrorCode
-from coldlog.tables.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
+from coldlog.tables.delta.warehouse import Warehouse
 
 
 def note_expirations(warehouse: Warehouse, answers: pa.Table, default_timeout_ms: int, requests: pa.Table) -> int:

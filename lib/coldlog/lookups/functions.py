@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
 from coldlog.lookups.queries import query_text
-from coldlog.tables.warehouse import DATABASE, has_lasting_catalog
+from coldlog.tables.delta.warehouse import DATABASE, has_lasting_catalog
 
 FUNCTIONS: tuple[str, ...] = (
     "offset_for_timestamp",

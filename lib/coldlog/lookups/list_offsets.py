@@ -31,8 +31,8 @@ import numpy as np
 from coldlog.errors import ArchiveError, NotAuthorizedError, RetriableError
 from coldlog.lookups.archive_search import BatchQuestion, search_archive
 from coldlog.lookups.batch_lookup import BatchReader
-from coldlog.lookups.local_answers import LocalTail
-from coldlog.lookups.local_tier import FoundOffset, LocalTier
+from coldlog.lookups.local.local_answers import LocalTail
+from coldlog.lookups.local.local_tier import FoundOffset, LocalTier
 from coldlog.lookups.questions import (
     LOCAL_ONLY,
     METADATA,

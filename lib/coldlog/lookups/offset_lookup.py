@@ -26,7 +26,7 @@ from coldlog.lookups.rows import ANSWER_SCHEMA, TimedQuestions, answers_table, q
 from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
 from coldlog.lookups.timed_answers import answer_until
 from coldlog.model.list_offsets import ErrorCode
-from coldlog.tables.warehouse import Warehouse
+from coldlog.tables.delta.warehouse import Warehouse
 
 _DEFAULTS = LookupOptions()
 _REQUESTS_AT_ONCE = 1_000_000

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldlog.lookups.local_tier import FoundOffset
+from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.served_index import NOTHING, Int64s
 from coldlog.model.list_offsets import NEWEST_VERSION, UNKNOWN_EPOCH, ErrorCode, Route, SpecialTimestamp
 

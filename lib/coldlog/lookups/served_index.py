@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.model.states import IndexDepth
-from coldlog.tables.definition import TableDefinition
-from coldlog.tables.locations import plain_location
-from coldlog.tables.offset_index import OFFSET_INDEX
-from coldlog.tables.partition_metadata import PARTITION_METADATA
-from coldlog.tables.segments import SEGMENTS
-from coldlog.tables.table_files import TableFiles, list_table_files
-from coldlog.tables.table_reader import PartRange, TableReader
-from coldlog.tables.time_index import TIME_INDEX
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.delta.locations import plain_location
+from coldlog.tables.delta.table_files import TableFiles, list_table_files
+from coldlog.tables.delta.table_reader import PartRange, TableReader
 
 Int64s = npt.NDArray[np.int64]
 NOTHING = np.iinfo(np.int64).min

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from coldlog.formats.record_batch import BatchHeaders
-from coldlog.formats.sections import SectionReader
+from coldlog.formats.kafka.record_batch import BatchHeaders
+from coldlog.formats.kafka.sections import SectionReader
 from coldlog.index.stairs import RunningMaximum, find_stairs
-from coldlog.lookups.local_tier import FoundOffset
+from coldlog.lookups.local.local_tier import FoundOffset
 
 
 def find_first_in_window(

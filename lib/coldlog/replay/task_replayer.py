@@ -38,7 +38,7 @@ from coldlog.replay.buffers import RecordBuffers
 from coldlog.replay.idling import NEVER_WAIT, TaskIdling, checked_idle_ms
 from coldlog.replay.lateness import Lateness
 from coldlog.replay.positions import EndsReader, PartitionPositions, TopicPartition
-from coldlog.tier.clock import Clock
+from coldlog.tiering.rules.clock import Clock
 
 POLL_RECORDS = 500
 """max.poll.records of a consumer."""

@@ -21,7 +21,7 @@ import org.apache.hadoop.fs.Path;
  * A commit is one object whose name is the next version. It is put on the condition that no object has that name
  * (If-None-Match: *), so that of all writers exactly one wins and the others are told, and Delta tries the next
  * version. S3 shows an object whole or not at all, and lists what was written before, so that reading needs nothing of
- * its own. Needs hadoop-aws 3.4.2 or newer and a store that honours the condition; coldlog.tables.warehouse_lease
+ * its own. Needs hadoop-aws 3.4.2 or newer and a store that honours the condition; coldlog.tables.delta.warehouse_lease
  * refuses one that does not.
  *
  * A put whose answer was lost is sent again by S3A and then finds its own object. A commit has an id of its own

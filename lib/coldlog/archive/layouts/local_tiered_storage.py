@@ -1,0 +1,213 @@
+"""local_tiered_storage: how does Kafka's LocalTieredStorage name a segment's objects?
+
+The tree that its `rsm.config.dir` points to (org.apache.kafka.server.log.remote.storage.LocalTieredStorage):
+
+    kafka-tiered-storage/                                      the root here
+        <topic>-<partition>-<topic id>/
+            <start offset, 20 digits>-<segment id><suffix>     one for each file of the segment
+
+Both ids are Kafka's Uuid text of 22 characters and may hold or begin with `-`; topics may hold `-` and end in digits.
+So names are read from the right. Each file is an object of its own, byte for byte. `.txnindex` is there only when
+something was aborted in the segment; the other five belong to every finished copy.
+
+Not recognized, and listed as such: names that Kafka would not write (partitions with leading zeros or beyond int32,
+offsets beyond int64, ids whose last character no 16 bytes encode to, other suffixes, temporary files), files beside the
+partition directories, directories below them, and a segment id that was met before under a lower start offset: an id is
+the key of a segment and stands for one upload.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from coldlog.archive.layouts.layout import (
+    DirectoryListing,
+    ListedSegment,
+    PartitionDirectory,
+    SegmentFileKind,
+    SegmentListing,
+    SegmentObject,
+    UnrecognizedObject,
+)
+from coldlog.archive.layouts.plain_objects import (
+    get_listed,
+    read_small_object,
+    require_small_kind,
+    split_level,
+    unrecognized_directory,
+    unrecognized_object,
+)
+from coldlog.archive.stores.object_store import ObjectInfo, ObjectStore
+from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
+
+LOCAL_TIERED_STORAGE = "local_tiered_storage"
+ROOT_DIRECTORY = "kafka-tiered-storage"
+SUFFIXES = {
+    SegmentFileKind.LOG: ".log",
+    SegmentFileKind.OFFSET_INDEX: ".index",
+    SegmentFileKind.TIME_INDEX: ".timeindex",
+    SegmentFileKind.TXN_INDEX: ".txnindex",
+    SegmentFileKind.PRODUCER_SNAPSHOT: ".snapshot",
+    SegmentFileKind.LEADER_EPOCH_CHECKPOINT: ".leader_epoch_checkpoint",
+}
+REQUIRED_KINDS = tuple(kind for kind in SegmentFileKind if kind is not SegmentFileKind.TXN_INDEX)
+
+_KINDS = {suffix: kind for kind, suffix in SUFFIXES.items()}
+# 22 characters hold 132 bits, so the last one carries only the two highest of its six.
+_UUID = r"[A-Za-z0-9_-]{21}[AQgw]"
+_DIRECTORY = re.compile(rf"(?P<topic>[A-Za-z0-9._-]{{1,249}})-(?P<partition>0|[1-9][0-9]{{0,9}})-(?P<topic_id>{_UUID})")
+_FILE = re.compile(rf"(?P<start_offset>[0-9]{{20}})-(?P<segment_id>{_UUID})(?P<suffix>\.[a-z_]+)")
+# Start offset and segment id.
+SegmentKey = tuple[int, str]
+
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalTieredStorageLayout:
+    """An ArchiveLayout over a store whose root is the directory `kafka-tiered-storage`."""
+
+    store: ObjectStore
+
+    @property
+    def name(self) -> str:
+        """The name in settings."""
+        return LOCAL_TIERED_STORAGE
+
+    @property
+    def uri(self) -> str:
+        """The archive as the user wrote it."""
+        return self.store.uri
+
+    @property
+    def is_mirror(self) -> bool:
+        """No: every upload has an id of its own."""
+        return False
+
+    def list_partition_directories(self) -> DirectoryListing:
+        """One look at the root."""
+        directories, unrecognized = [], []
+        names, strays = split_level(self.store.list_directories(""), self.store.iter_objects(""))
+        for name in names:
+            directory = find_partition_directory(name)
+            if directory is None:
+                unrecognized.append(unrecognized_directory(name, "no <topic>-<partition>-<topic id>"))
+            else:
+                directories.append(directory)
+        unrecognized += [unrecognized_object(stray, "a file beside the partitions") for stray in strays]
+        return DirectoryListing(directories=tuple(directories), unrecognized=tuple(unrecognized))
+
+    def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
+        """One look at the directory."""
+        unrecognized = [
+            unrecognized_directory(name, "a directory below a partition")
+            for name in self.store.list_directories(directory.name)
+        ]
+        objects: dict[SegmentKey, list[SegmentObject]] = {}
+        for info in self.store.iter_objects(directory.name):
+            found = _find_segment_object(info)
+            if found is None:
+                unrecognized.append(unrecognized_object(info, "no <start offset>-<segment id><suffix>"))
+            else:
+                objects.setdefault(found[0], []).append(found[1])
+        kept, repeated = _split_repeated_ids(objects)
+        segments = tuple(_listed_segment(directory, key, objects[key]) for key in kept)
+        for key in repeated:
+            unrecognized += [_repeated_id(key, listed) for listed in objects[key]]
+        return SegmentListing(segments=segments, unrecognized=tuple(unrecognized))
+
+    def has_file(self, segment: ListedSegment, kind: SegmentFileKind) -> bool:
+        """The listing had it."""
+        return segment.find_object(kind) is not None
+
+    def log_size_bytes(self, segment: ListedSegment) -> int:
+        """The size as listed."""
+        return _get_object(segment, SegmentFileKind.LOG).size_bytes
+
+    def read_log_range(
+        self, segment: ListedSegment, position: int, length: int, until: int | None = None
+    ) -> memoryview:
+        """Bytes of the `.log` object as they are."""
+        return self.store.read_range(_get_object(segment, SegmentFileKind.LOG).name, position, length, until)
+
+    def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
+        """The whole object; one that changed its size since it was listed is refused, for it may be half written."""
+        require_small_kind(kind)
+        return read_small_object(self.store, _get_object(segment, kind))
+
+
+def find_partition_directory(name: str) -> PartitionDirectory | None:
+    """The topic-partition that a directory's name stands for, if Kafka could have written it."""
+    match = _DIRECTORY.fullmatch(name)
+    if match is None or int(match["partition"]) > _INT32_MAX or match["topic"] in (".", ".."):
+        return None
+    return PartitionDirectory(
+        name=name, topic=match["topic"], topic_id=match["topic_id"], partition=int(match["partition"])
+    )
+
+
+def name_directory(partition: TopicIdPartition) -> str:
+    """The directory of a partition's segments."""
+    return f"{partition.topic}-{partition.partition}-{partition.topic_id}"
+
+
+def name_object(segment_id: RemoteLogSegmentId, start_offset: int, kind: SegmentFileKind) -> str:
+    """The object that holds a file of a segment."""
+    return f"{_stem(segment_id, start_offset)}{SUFFIXES[kind]}"
+
+
+def list_segment_objects(store: ObjectStore, segment_id: RemoteLogSegmentId, start_offset: int) -> list[str]:
+    """Every object there is of a segment, whole or temporary; one look at its directory."""
+    stem = _stem(segment_id, start_offset)
+    listed = store.iter_objects(name_directory(segment_id.topic_id_partition))
+    return [each.name for each in listed if each.name.startswith(f"{stem}.")]
+
+
+def _stem(segment_id: RemoteLogSegmentId, start_offset: int) -> str:
+    return f"{name_directory(segment_id.topic_id_partition)}/{start_offset:020d}-{segment_id.segment_id}"
+
+
+def _find_segment_object(info: ObjectInfo) -> tuple[SegmentKey, SegmentObject] | None:
+    match = _FILE.fullmatch(info.name.rpartition("/")[2])
+    if match is None or match["suffix"] not in _KINDS or int(match["start_offset"]) > _INT64_MAX:
+        return None
+    listed = SegmentObject(
+        kind=_KINDS[match["suffix"]], name=info.name, size_bytes=info.size_bytes, modified_ms=info.modified_ms
+    )
+    return (int(match["start_offset"]), match["segment_id"]), listed
+
+
+def _split_repeated_ids(keys: Iterable[SegmentKey]) -> tuple[list[SegmentKey], list[SegmentKey]]:
+    """Keys in order, apart from those whose segment id a lower start offset has already."""
+    kept: dict[str, SegmentKey] = {}
+    repeated = []
+    for key in sorted(keys):
+        if kept.setdefault(key[1], key) is not key:
+            repeated.append(key)
+    return list(kept.values()), repeated
+
+
+def _listed_segment(directory: PartitionDirectory, key: SegmentKey, objects: list[SegmentObject]) -> ListedSegment:
+    by_kind = {listed.kind: listed for listed in objects}
+    return ListedSegment(
+        topic=directory.topic,
+        topic_id=directory.topic_id,
+        partition=directory.partition,
+        start_offset=key[0],
+        segment_id=key[1],
+        objects=tuple(by_kind[kind] for kind in SegmentFileKind if kind in by_kind),
+        missing_kinds=tuple(kind for kind in REQUIRED_KINDS if kind not in by_kind),
+    )
+
+
+def _get_object(segment: ListedSegment, kind: SegmentFileKind) -> SegmentObject:
+    directory = f"{segment.topic}-{segment.partition}-{segment.topic_id}"
+    return get_listed(segment, kind, f"{directory}/{segment.start_offset:020d}-{segment.segment_id}{SUFFIXES[kind]}")
+
+
+def _repeated_id(key: SegmentKey, listed: SegmentObject) -> UnrecognizedObject:
+    why = f"segment id {key[1]} belongs to a lower start offset"
+    return UnrecognizedObject(name=listed.name, size_bytes=listed.size_bytes, why=why)

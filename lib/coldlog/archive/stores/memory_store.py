@@ -1,0 +1,86 @@
+"""memory_store: an archive in a dictionary, which remembers what was read of it.
+
+For tests, and for asking how often a lookup reads the archive: `reads` lists every range that was asked for, in order.
+Behaves as the local store does, down to the errors; directories exist as far as names imply them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from coldlog.archive.stores.object_names import require_object_name, require_prefix, require_range
+from coldlog.archive.stores.object_store import ObjectInfo
+from coldlog.archive.stores.object_writer import Content
+from coldlog.errors import ArchiveError, Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRange:
+    """One call of `read_range`."""
+
+    name: str
+    position: int
+    length: int
+
+
+class MemoryStore:
+    """A WritableStore over a copy of `objects` (name to content), all last modified at `modified_ms`."""
+
+    def __init__(self, objects: Mapping[str, bytes], *, modified_ms: int = 0, uri: str = "memory:") -> None:
+        for name in objects:
+            require_object_name(name)
+        self.objects = dict(objects)
+        self.modified_ms = modified_ms
+        self.reads: list[ReadRange] = []
+        self._uri = uri
+
+    @property
+    def uri(self) -> str:
+        """The root as given; for messages."""
+        return self._uri
+
+    def list_directories(self, prefix: str) -> list[str]:
+        """Names right below `prefix` that hold further names."""
+        start = _start_of(prefix)
+        rests = (name[len(start) :] for name in self.objects if name.startswith(start))
+        return sorted({start + rest.partition("/")[0] for rest in rests if "/" in rest})
+
+    def iter_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Every object right below `prefix`."""
+        start = _start_of(prefix)
+        for name in sorted(self.objects):
+            if name.startswith(start) and "/" not in name[len(start) :]:
+                yield ObjectInfo(name=name, size_bytes=len(self.objects[name]), modified_ms=self.modified_ms)
+
+    def size_bytes(self, name: str) -> int:
+        """The object's size."""
+        return len(self._content(name))
+
+    def read_range(self, name: str, position: int, length: int, until: int | None = None) -> memoryview:
+        """A view of the content; the call is remembered in `reads`."""
+        require_range(position, length)
+        content = self._content(name)
+        self.reads.append(ReadRange(name=name, position=position, length=length))
+        return memoryview(content)[position : position + length]
+
+    def put(self, name: str, content: Content) -> None:
+        """The object is there when all of its pieces were given."""
+        require_object_name(name)
+        self.objects[name] = b"".join(content.iter_pieces())
+
+    def delete(self, name: str) -> None:
+        """The object is gone."""
+        require_object_name(name)
+        self.objects.pop(name, None)
+
+    def _content(self, name: str) -> bytes:
+        require_object_name(name)
+        if name not in self.objects:
+            raise ArchiveError(Reason.OBJECT_MISSING, "the archive has no such object", object_name=name)
+        return self.objects[name]
+
+
+def _start_of(prefix: str) -> str:
+    require_prefix(prefix)
+    return f"{prefix}/" if prefix else ""

@@ -1,0 +1,111 @@
+"""aiven_encryption: how does the Aiven plugin encrypt a segment, and what is there without a key?
+
+Each segment has an AES-256 key of its own, wrapped with an RSA public key: OAEP, SHA3-512 for both the label and MGF1,
+an empty label (RsaEncryptionProvider: RSA/NONE/OAEPWithSHA3-512AndMGF1Padding of Bouncy Castle). Each chunk of the log
+and each index is encrypted by AES-256-GCM with the manifest's additional data (AesEncryptionProvider):
+
+    initialization vector   12 bytes
+    encrypted bytes         as many as the original has
+    tag                     16 bytes
+
+Two libraries, because OpenSSL's AES, which `cryptography` calls, is 1.5 to 30 times as fast as pycryptodome's, and
+`cryptography` 50 refuses OAEP with SHA3-512, which pycryptodome has.
+
+Secrets stay in the objects here: neither shows itself, neither can be pickled, no error says anything of them.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from Crypto.Cipher import PKCS1_OAEP
+from Crypto.Hash import SHA3_512
+from Crypto.PublicKey import RSA
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from coldlog.errors import ArchiveError, Reason, UsageError
+from coldlog.formats.aiven.manifest import ENCRYPTION_OVERHEAD_BYTES, Encryption
+
+DATA_KEY_BYTES = 32
+_IV_BYTES = 12
+
+
+class _Secret:
+    """Something that is not to be seen."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} stays in the process that read it")
+
+
+class PrivateKey(_Secret):
+    """An RSA private key."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: RSA.RsaKey) -> None:
+        self._key = key
+
+    def unwrap(self, encryption: Encryption) -> ChunkCipher:
+        """What decrypts the segment; DECRYPTION_FAILED where its data key was wrapped for another key or is damaged."""
+        cipher = PKCS1_OAEP.new(self._key, hashAlgo=SHA3_512)
+        try:
+            data_key = cipher.decrypt(encryption.wrapped_data_key)
+        except ValueError:
+            data_key = b""
+        if len(data_key) != DATA_KEY_BYTES:
+            raise ArchiveError(
+                Reason.DECRYPTION_FAILED,
+                f"data key cannot be unwrapped with the private key {encryption.key_id!a}: it is of another pair of "
+                "that name, or the manifest is damaged; give the right key and run with build.retry_quarantined=true",
+                expected=f"a data key of {DATA_KEY_BYTES} bytes wrapped for it",
+                found="something else",
+            )
+        return ChunkCipher(data_key, encryption.aad)
+
+
+class ChunkCipher(_Secret):
+    """Decrypts the chunks and indexes of one segment."""
+
+    __slots__ = ("_aad", "_cipher")
+
+    def __init__(self, data_key: bytes, aad: bytes) -> None:
+        self._cipher = AESGCM(data_key)
+        self._aad = aad
+
+    def decrypt(self, stored: memoryview) -> memoryview:
+        """The original of a chunk or an index; DECRYPTION_FAILED where it, its tag or the additional data differ."""
+        output = memoryview(bytearray(max(0, len(stored) - ENCRYPTION_OVERHEAD_BYTES)))
+        self.decrypt_into(stored, output)
+        return output.toreadonly()
+
+    def decrypt_into(self, stored: memoryview, output: memoryview) -> None:
+        """The same into memory of the original's size, whose content does not count after an error."""
+        if len(stored) - ENCRYPTION_OVERHEAD_BYTES != len(output):
+            raise _damaged(f"{len(stored)} bytes for {len(output)}")
+        try:
+            self._cipher.decrypt_into(stored[:_IV_BYTES], stored[_IV_BYTES:], self._aad, output)
+        except InvalidTag:
+            raise _damaged("another tag") from None
+
+
+def read_private_key(pem: bytes) -> PrivateKey:
+    """The RSA key of a PEM file without a passphrase (PKCS#8 or PKCS#1); `UsageError` says nothing of its content."""
+    try:
+        key = RSA.import_key(pem)
+    except (ValueError, IndexError, TypeError):
+        raise UsageError("it holds no RSA private key in PEM without a passphrase") from None
+    if not key.has_private():
+        raise UsageError("it holds a public key; the private one of the pair is needed")
+    return PrivateKey(key)
+
+
+def _damaged(found: str) -> ArchiveError:
+    return ArchiveError(
+        Reason.DECRYPTION_FAILED, "encrypted bytes are damaged", expected="bytes with their tag", found=found
+    )

@@ -1,0 +1,126 @@
+"""leader_epoch_checkpoint: at which offset did each leader epoch begin?
+
+Text in ASCII, one item a line (org.apache.kafka.server.common.CheckpointFile, LeaderEpochCheckpointFile):
+
+    0                           version
+    <number of entries>
+    <epoch> <start offset>      once for each entry
+
+The newline is that of the broker's platform: LF, CR LF and CR are all read; fields are split at any white space. The
+lineage runs up to the end of the segment. It begins at the log start of its time: mostly long before the segment, but
+inside it where records were deleted up to there. Epochs and start offsets both ascend strictly
+(LeaderEpochFileCache removes what a later entry contradicts). A file of 0 bytes has no entries: Kafka creates it so.
+
+Refused (LEADER_EPOCH_CHECKPOINT_INVALID): another version, a count that differs from the lines, a line that is not two
+numbers, numbers beyond int32 and int64, entries that do not ascend, and a last line without its newline: Kafka always
+writes one, so the number before it may have been cut short. Kafka's own reader is laxer in the last two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from coldlog.errors import ArchiveError, Reason, UsageError
+from coldlog.formats.kafka.index_entries import INT32_MAX, INT64_MAX
+
+CHECKPOINT_VERSION = 0
+_NUMBER = re.compile(rb"[0-9]{1,19}")
+_SHOWN_BYTES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class LeaderEpochEntry:
+    """An epoch and the first offset written in it."""
+
+    leader_epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderEpochCheckpoint:
+    """The lineage of a partition's leaders, oldest first."""
+
+    entries: tuple[LeaderEpochEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    position: int
+    fields: tuple[bytes, ...]
+
+
+def read_leader_epoch_checkpoint(buffer: memoryview) -> LeaderEpochCheckpoint:
+    """The lineage in a `.leader_epoch_checkpoint` file."""
+    text = bytes(buffer)
+    lines = _read_lines(text)
+    if not lines:
+        return LeaderEpochCheckpoint(entries=())
+    (version,) = _read_numbers(lines[0], (INT32_MAX,))
+    if version != CHECKPOINT_VERSION:
+        raise _refusal("unknown version of a leader epoch checkpoint", 0, f"{CHECKPOINT_VERSION}", f"{version}")
+    if len(lines) < 2:
+        raise _refusal("leader epoch checkpoint has no count", len(text), "a number of entries", "the end of the file")
+    (entry_count,) = _read_numbers(lines[1], (INT32_MAX,))
+    if entry_count != len(lines) - 2:
+        found = f"{len(lines) - 2} entries"
+        raise _refusal("leader epoch checkpoint has a wrong count", lines[1].position, f"{entry_count} entries", found)
+    return LeaderEpochCheckpoint(entries=tuple(_iter_entries(lines[2:])))
+
+
+def write_leader_epoch_checkpoint(checkpoint: LeaderEpochCheckpoint) -> bytes:
+    """The text of a `.leader_epoch_checkpoint` file, with LF as newline."""
+    for entry in checkpoint.entries:
+        if not (0 <= entry.leader_epoch <= INT32_MAX and 0 <= entry.start_offset <= INT64_MAX):
+            raise UsageError(f"a leader epoch entry does not fit its fields: {entry}")
+    for before, after in pairwise(checkpoint.entries):
+        if not _is_ascending(before, after):
+            raise UsageError(f"leader epoch entries must ascend: {before} is followed by {after}")
+    lines = [f"{CHECKPOINT_VERSION}", f"{len(checkpoint.entries)}"]
+    lines += [f"{entry.leader_epoch} {entry.start_offset}" for entry in checkpoint.entries]
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+
+def _read_lines(text: bytes) -> list[_Line]:
+    lines, position = [], 0
+    for raw in text.splitlines(keepends=True):
+        lines.append(_Line(position=position, fields=tuple(raw.split())))
+        position += len(raw)
+    if text and not text.endswith((b"\n", b"\r")):
+        raise _refusal("leader epoch checkpoint is cut inside a line", len(text), "a newline", "the end of the file")
+    return lines
+
+
+def _read_numbers(line: _Line, maxima: tuple[int, ...]) -> list[int]:
+    is_numbers = len(line.fields) == len(maxima) and all(_NUMBER.fullmatch(field) for field in line.fields)
+    numbers = [int(field) for field in line.fields] if is_numbers else []
+    if not is_numbers or any(number > maximum for number, maximum in zip(numbers, maxima, strict=True)):
+        expected = "a number" if len(maxima) == 1 else "an epoch and a start offset"
+        found = repr(b" ".join(line.fields)[:_SHOWN_BYTES])
+        raise _refusal("leader epoch checkpoint has a malformed line", line.position, expected, found)
+    return numbers
+
+
+def _iter_entries(lines: list[_Line]) -> Iterator[LeaderEpochEntry]:
+    before: LeaderEpochEntry | None = None
+    for line in lines:
+        leader_epoch, start_offset = _read_numbers(line, (INT32_MAX, INT64_MAX))
+        entry = LeaderEpochEntry(leader_epoch=leader_epoch, start_offset=start_offset)
+        if before is not None and not _is_ascending(before, entry):
+            expected = f"an epoch above {before.leader_epoch} and an offset above {before.start_offset}"
+            found = f"epoch {leader_epoch} at {start_offset}"
+            raise _refusal("leader epochs do not ascend", line.position, expected, found)
+        yield entry
+        before = entry
+
+
+def _is_ascending(before: LeaderEpochEntry, after: LeaderEpochEntry) -> bool:
+    return before.leader_epoch < after.leader_epoch and before.start_offset < after.start_offset
+
+
+def _refusal(message: str, position: int, expected: str, found: str) -> ArchiveError:
+    return ArchiveError(
+        Reason.LEADER_EPOCH_CHECKPOINT_INVALID, message, position=position, expected=expected, found=found
+    )

@@ -1,0 +1,309 @@
+"""build: how do pending segments become index rows?
+
+In commits of `build.max_bytes_per_commit`: tasks read the segments and write the rows of the good ones to files of the
+index tables; the driver looks at each segment's outcome, adds the files to the tables, and publishes last, by one merge
+into `segments` that gives each segment its build number. A run that was killed leaves rows of a build number that was
+never published; the next run removes them first, so the tables end the same.
+
+A segment that holds a partition's log start offset is then counted anew from there, alone, under a number of its own.
+Lookups see nothing of a build before `materialize_metadata` publishes it: where a segment answers already, the rows
+that it answers from stay until then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.archive.stores.s3_client import S3Options
+from coldlog.errors import ColdlogError, RetriableError
+from coldlog.indexing.builds.build_plan import SegmentWork, plan_commits, plan_tasks
+from coldlog.indexing.builds.build_work import BuildSurvey, find_pending_work, find_recount_work, survey_builds
+from coldlog.indexing.builds.index_files import (
+    ANSWER_DDL,
+    IndexPlace,
+    files_of,
+    outcomes_of,
+    write_index_files,
+)
+from coldlog.indexing.builds.segment_build import BuildOptions, OutcomeKind, build_segments
+from coldlog.indexing.publish.serving_plan import ServingPlan
+from coldlog.model.states import IndexStatus
+from coldlog.runtime.spark_failures import error_of_a_worker
+from coldlog.tables.definitions.catalog import INDEX_TABLES
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.upkeep.superseded_builds import remove_superseded
+
+PUBLISHED_COLUMNS = (
+    "end_offset",
+    "size_bytes",
+    "max_timestamp_ms",
+    "max_timestamp_offset",
+    "min_timestamp_ms",
+    "metadata_max_timestamp_ms",
+    "segment_leader_epochs",
+    "txn_index_empty",
+    "index_status",
+    "index_depth",
+    "build_number",
+    "superseded_build_numbers",
+    "counted_from_offset",
+    "counted_max_timestamp_ms",
+    "counted_max_timestamp_offset",
+    "batch_count",
+    "record_count",
+    "control_batch_count",
+    "commit_marker_count",
+    "abort_marker_count",
+    "codecs",
+    "leader_epoch_checkpoint",
+    "open_transaction_count",
+    "open_from_offset",
+)
+
+
+_Written = dict[tuple[object, ...], tuple[int, int, int]]
+"""Batches, records and stairs, by the key of their segment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSettings:
+    """What a build needs to know; see the settings of the same names. `decryption_key_ids`: private keys that are
+    there, so that segments which lacked one of them are tried again."""
+
+    options: BuildOptions
+    max_bytes_per_commit: int
+    tasks_per_core: int
+    max_quarantined_share: float
+    retry_quarantined: bool
+    decryption_key_ids: frozenset[str] = frozenset()
+    s3: S3Options = field(default_factory=S3Options)
+
+
+@dataclass(slots=True)
+class BuildSummary:
+    """What a run indexed; added to commit by commit. `last_build_number` is that of the newest build published."""
+
+    last_build_number: int = 0
+    indexed_count: int = 0
+    recounted_count: int = 0
+    quarantined_count: int = 0
+    unreadable_count: int = 0
+    log_bytes: int = 0
+    batch_count: int = 0
+    record_count: int = 0
+    stair_count: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    first_error: str = ""
+
+
+def build_indexes(
+    warehouse: Warehouse,
+    layout: ArchiveLayout,
+    settings: BuildSettings,
+    report: Callable[[str], None] = lambda _: None,
+    plan: ServingPlan | None = None,
+) -> BuildSummary:
+    """Indexes every pending segment, then counts anew those that a log start offset cuts. `plan` holds at the end.
+
+    Segments whose bytes are wrong go to `quarantine` and the run goes on; it fails at its end (`ColdlogError`) when
+    there is more than one and their share is above `max_quarantined_share`, and (`RetriableError`) when the store
+    could not be read for some.
+    """
+    if plan is None:
+        with ServingPlan(warehouse) as plan:
+            return build_indexes(warehouse, layout, settings, report, plan)
+    found = survey_builds(warehouse)
+    _remove_leftovers(warehouse, found)
+    summary = BuildSummary(last_build_number=found.last_build_number)
+    pending = find_pending_work(
+        warehouse,
+        found,
+        retry_quarantined=settings.retry_quarantined,
+        decryption_key_ids=settings.decryption_key_ids,
+        is_mirror=layout.is_mirror,
+    )
+    indexed = _run_commits(warehouse, layout, settings, pending, summary, report)
+    recount = find_recount_work(warehouse, plan, is_mirror=layout.is_mirror)
+    recounted = _run_commits(warehouse, layout, settings, recount, summary, report)
+    summary.indexed_count, summary.recounted_count = len(indexed), len(recounted)
+    # Of a segment that was counted anew, the rows of the first count are gone.
+    written = (indexed | recounted).values()
+    summary.batch_count, summary.record_count, summary.stair_count = (
+        sum(counts[at] for counts in written) for at in range(3)
+    )
+    _fail_if_too_bad(summary, len(pending), settings.max_quarantined_share)
+    return summary
+
+
+def _remove_leftovers(warehouse: Warehouse, found: BuildSurvey) -> None:
+    """Rows of builds that were never published, and of builds that a later one has replaced."""
+    with ThreadPoolExecutor(len(INDEX_TABLES)) as looks:  # each is a short job that mostly waits
+        for removed in [
+            looks.submit(warehouse.delete_build_after, table, found.last_build_number) for table in INDEX_TABLES
+        ]:
+            removed.result()
+    if found.superseded_count:  # behind that: both write the same tables
+        remove_superseded(warehouse)
+
+
+def _run_commits(
+    warehouse: Warehouse,
+    layout: ArchiveLayout,
+    settings: BuildSettings,
+    work: list[SegmentWork],
+    summary: BuildSummary,
+    report: Callable[[str], None],
+) -> _Written:
+    """What was indexed, by segment."""
+    written: _Written = {}
+    commits = plan_commits(work, settings.max_bytes_per_commit)
+    for number, commit in enumerate(commits, start=1):
+        if len(commits) > 1:
+            report(f"commit {number} of {len(commits)}: {len(commit)} segments")
+        written |= _run_commit(warehouse, layout, settings, commit, summary)
+    return written
+
+
+def _run_commit(
+    warehouse: Warehouse,
+    layout: ArchiveLayout,
+    settings: BuildSettings,
+    commit: list[SegmentWork],
+    summary: BuildSummary,
+) -> _Written:
+    number = summary.last_build_number + 1
+    place = IndexPlace(
+        locations={table.name: warehouse.data_location(table) for table in INDEX_TABLES},
+        s3=settings.s3,
+        build_number=number,
+    )
+    answers = _run_tasks(warehouse.spark, layout, settings, commit, place)
+    outcomes = outcomes_of(answers)
+    for table in INDEX_TABLES:
+        if files := files_of(table.name, answers):
+            warehouse.add_files(table, files)
+    if any(row["outcome"] == OutcomeKind.INDEXED.value for row in outcomes):
+        _publish(warehouse, outcomes, number)
+        summary.last_build_number = number
+    _note_quarantine(warehouse, outcomes)
+    if any(row["replaces_build_numbers"] for row in outcomes):
+        remove_superseded(warehouse)
+    return _add_to(summary, outcomes)
+
+
+def _run_tasks(
+    spark: SparkSession, layout: ArchiveLayout, settings: BuildSettings, commit: list[SegmentWork], place: IndexPlace
+) -> pa.Table:
+    """What the tasks answer."""
+    tasks = plan_tasks(commit, spark.sparkContext.defaultParallelism * settings.tasks_per_core)
+    shipped = spark.sparkContext.broadcast((layout, tasks, settings.options, place))
+
+    def build_tasks(batches):  # type: ignore[no-untyped-def]  # pyspark pickles it; its signature is Spark's
+        layout, tasks, options, place = shipped.value
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                yield from write_index_files(build_segments(layout, tasks[task], options), place)
+
+    answered = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(build_tasks, schema=ANSWER_DDL)
+    try:
+        return answered.toArrow()
+    except PySparkException as failed:
+        # What a task raised on purpose is an error of coldlog here too: what was published before is materialized.
+        on_purpose = error_of_a_worker(failed)
+        if on_purpose is None:
+            raise
+        raise on_purpose from failed
+    finally:
+        shipped.unpersist()
+
+
+def _publish(warehouse: Warehouse, outcomes: list[dict[str, object]], number: int) -> None:
+    """The one commit by which rows begin to count."""
+    rows = []
+    for row in outcomes:
+        if row["outcome"] == OutcomeKind.INDEXED.value:
+            status = {"index_status": IndexStatus.INDEXED.value, "build_number": number}
+            rows.append({**row, **status, "superseded_build_numbers": row["replaces_build_numbers"] or None})
+    schema = pa.schema([SEGMENTS.arrow_schema.field(name) for name in (*SEGMENTS.key, *PUBLISHED_COLUMNS)])
+    published = warehouse.spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
+    warehouse.merge(SEGMENTS, published, update=PUBLISHED_COLUMNS)
+
+
+def _note_quarantine(warehouse: Warehouse, outcomes: list[dict[str, object]]) -> None:
+    bad = [row for row in outcomes if row["outcome"] == OutcomeKind.QUARANTINED.value]
+    known = warehouse.read(QUARANTINE)
+    now_ms = time.time_ns() // 1_000_000
+    if bad:
+        rows = warehouse.local(QUARANTINE, [_quarantine_row(row, now_ms) for row in bad])
+        before = known.select(
+            *QUARANTINE.key, F.col("first_seen_ms").alias("before_ms"), F.col("attempt_count").alias("attempts_before")
+        )
+        merged = (
+            rows.join(before, list(QUARANTINE.key), "left")
+            .withColumn("first_seen_ms", F.coalesce("before_ms", "first_seen_ms"))
+            .withColumn("attempt_count", F.col("attempt_count") + F.coalesce("attempts_before", F.lit(0)))
+        )
+        warehouse.merge(QUARANTINE, merged)
+        status = [
+            {name: row[name] for name in SEGMENTS.key} | {"index_status": IndexStatus.QUARANTINED.value} for row in bad
+        ]
+        schema = pa.schema([SEGMENTS.arrow_schema.field(name) for name in (*SEGMENTS.key, "index_status")])
+        changed = warehouse.spark.createDataFrame(pa.Table.from_pylist(status, schema=schema))
+        warehouse.merge(SEGMENTS, changed, update=("index_status",))
+    if known.head(1):
+        usable = warehouse.read(SEGMENTS).where(
+            ~F.col("index_status").isin(IndexStatus.QUARANTINED.value, IndexStatus.PENDING.value)
+        )
+        released = known.join(usable, list(QUARANTINE.key), "left_semi")
+        if released.head(1):
+            warehouse.delete_keys(QUARANTINE, released)
+
+
+def _quarantine_row(row: dict[str, object], now_ms: int) -> dict[str, object]:
+    facts = ("topic", "partition", "topic_id", "start_offset", "segment_id", "reason", "message", "object_name")
+    places = ("position", "expected", "found")
+    seen = {"first_seen_ms": now_ms, "last_seen_ms": now_ms, "attempt_count": 1}
+    return {name: row[name] for name in (*facts, *places)} | seen
+
+
+def _add_to(summary: BuildSummary, outcomes: list[dict[str, object]]) -> _Written:
+    written: _Written = {}
+    for row in outcomes:
+        kind = OutcomeKind(str(row["outcome"]))
+        if kind is OutcomeKind.INDEXED:
+            summary.log_bytes += row["log_bytes"]  # type: ignore[operator]  # a row of `OUTCOME_SCHEMA`
+            counts = (row["batch_count"], row["record_count"], row["stair_count"])
+            written[tuple(row[name] for name in SEGMENTS.key)] = counts  # type: ignore[assignment]
+        elif kind is OutcomeKind.QUARANTINED:
+            summary.quarantined_count += 1
+            reason = str(row["reason"])
+            summary.reasons[reason] = summary.reasons.get(reason, 0) + 1
+        else:
+            summary.unreadable_count += 1
+            summary.first_error = summary.first_error or str(row["message"])
+    return written
+
+
+def _fail_if_too_bad(summary: BuildSummary, tried_count: int, max_quarantined_share: float) -> None:
+    if summary.unreadable_count:
+        raise RetriableError(
+            f"{summary.unreadable_count} of {tried_count} segments could not be read from the store; the others are "
+            f"indexed; run again when the store answers: {summary.first_error}"
+        )
+    if summary.quarantined_count > 1 and summary.quarantined_count / tried_count > max_quarantined_share:
+        raise ColdlogError(
+            f"{summary.quarantined_count} of {tried_count} segments are quarantined, more than "
+            f"build.max_quarantined_share={max_quarantined_share} allows; the others are indexed; "
+            "look at the table quarantine"
+        )

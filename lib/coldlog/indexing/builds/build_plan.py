@@ -1,0 +1,90 @@
+"""build_plan: which segments are read by which task, and published in which commit?
+
+Segments keep their order of topic, partition and start offset, so that each file of an index table covers a short range
+of it; commits and tasks are runs of that order with about equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coldlog.archive.layouts.layout import ListedSegment, SegmentFileKind
+from coldlog.tables.definitions.segments import listed_segment, required_integer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentWork:
+    """A segment to be read. Running maxima and stairs count records from `count_from_offset` on. What was announced of
+    it is None where no event is known. `is_last`: no listed segment of its directory begins behind it."""
+
+    segment: ListedSegment
+    log_modified_ms: int
+    count_from_offset: int
+    replaces_build_numbers: tuple[int, ...]
+    announced_size_bytes: int | None = None
+    announced_end_offset: int | None = None
+    is_last: bool = False
+
+    @property
+    def log_bytes(self) -> int:
+        log = self.segment.find_object(SegmentFileKind.LOG)
+        return log.size_bytes if log else 0
+
+    @staticmethod
+    def from_row(row: dict[str, object]) -> SegmentWork:
+        """From a row of `segments` with the columns count_from_offset and is_last added."""
+        return SegmentWork(
+            segment=listed_segment(row),
+            log_modified_ms=required_integer(row["log_modified_ms"]),
+            count_from_offset=required_integer(row["count_from_offset"]),
+            replaces_build_numbers=_build_numbers(row),
+            announced_size_bytes=_known_integer(row.get("announced_size_bytes")),
+            announced_end_offset=_known_integer(row.get("announced_end_offset")),
+            is_last=row.get("is_last") is True,
+        )
+
+
+def plan_commits(work: Sequence[SegmentWork], max_bytes: int) -> list[list[SegmentWork]]:
+    """Runs of `work` of at most `max_bytes` of log each; one segment larger than that is a run of its own."""
+    commits: list[list[SegmentWork]] = []
+    room = 0
+    for each in work:
+        if not commits or each.log_bytes > room:
+            commits.append([])
+            room = max_bytes
+        commits[-1].append(each)
+        room -= each.log_bytes
+    return commits
+
+
+def plan_tasks(work: Sequence[SegmentWork], task_count: int) -> list[list[SegmentWork]]:
+    """At most `task_count` runs of `work` of about equal bytes; none is empty."""
+    total = sum(_cost(each) for each in work)
+    tasks: list[list[SegmentWork]] = []
+    done = 0
+    for each in work:
+        if not tasks or done * task_count >= total * len(tasks):
+            tasks.append([])
+        tasks[-1].append(each)
+        done += _cost(each)
+    return tasks
+
+
+_OPENING_COST_BYTES = 1 << 20
+"""What opening a segment's files costs, in bytes that could have been read meanwhile."""
+
+
+def _cost(work: SegmentWork) -> int:
+    return work.log_bytes + _OPENING_COST_BYTES
+
+
+def _build_numbers(row: dict[str, object]) -> tuple[int, ...]:
+    """The newest build, and earlier ones whose rows are still there."""
+    earlier = row.get("superseded_build_numbers") or []
+    newest = _known_integer(row["build_number"])
+    return (*earlier, *([] if newest is None else [newest]))  # type: ignore[misc]  # an Arrow list column
+
+
+def _known_integer(value: object) -> int | None:
+    return None if value is None else required_integer(value)

@@ -1,0 +1,123 @@
+"""build_work: which segments are to be indexed, and from which offset is each counted?
+
+From `segments`, in one look at it (`survey_builds`) and a query for the segments that wait, if there are any; and from
+the serving plan, for those that a log start offset cuts. Segments that a build would read come with all that the build
+needs of their rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from coldlog.errors import Reason
+from coldlog.indexing.builds.build_plan import SegmentWork
+from coldlog.indexing.publish.serving_plan import ServingPlan
+from coldlog.model.states import IndexStatus
+from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSurvey:
+    """What `segments` asks of a build, in one look."""
+
+    last_build_number: int
+    pending_count: int
+    quarantined_count: int
+    superseded_count: int
+
+
+def survey_builds(warehouse: Warehouse) -> BuildSurvey:
+    """Asks `segments`."""
+    counts = warehouse.read(SEGMENTS).agg(
+        F.coalesce(F.max("build_number"), F.lit(0)).alias("last_build_number"),
+        F.count_if(F.col("index_status") == IndexStatus.PENDING.value).alias("pending_count"),
+        F.count_if(F.col("index_status") == IndexStatus.QUARANTINED.value).alias("quarantined_count"),
+        F.count("superseded_build_numbers").alias("superseded_count"),
+    )
+    return BuildSurvey(**counts.collect()[0].asDict())
+
+
+def find_pending_work(
+    warehouse: Warehouse,
+    found: BuildSurvey,
+    *,
+    retry_quarantined: bool,
+    decryption_key_ids: frozenset[str],
+    is_mirror: bool,
+) -> list[SegmentWork]:
+    """Segments to index: those that wait, and of those in quarantine all, or those whose reason may be void. Each is
+    counted from the log start offset where that lies inside the segment by its name."""
+    is_wanted = F.col("index_status") == IndexStatus.PENDING.value
+    is_quarantined = F.col("index_status") == IndexStatus.QUARANTINED.value
+    segments, retried = warehouse.read(SEGMENTS), None
+    if retry_quarantined:
+        is_wanted = is_wanted | is_quarantined
+    elif found.quarantined_count:
+        retried = _find_void_reasons(warehouse, decryption_key_ids)
+    if not (found.pending_count or retried is not None or (retry_quarantined and found.quarantined_count)):
+        return []
+    if retried is not None:
+        segments = segments.join(F.broadcast(retried), list(SEGMENTS.key), "left")
+        is_wanted = is_wanted | (is_quarantined & F.col("is_retried").isNotNull())
+    segments = segments.withColumn("is_last", _is_last() if is_mirror else F.lit(False))
+    in_order = Window.partitionBy("topic", "partition", "topic_id").orderBy("start_offset", "segment_id")
+    next_start = F.lead("start_offset").over(in_order)
+    holds_log_start = (F.col("start_offset") < F.col("log_start_offset")) & (
+        next_start.isNull() | (next_start > F.col("log_start_offset"))
+    )
+    counted = segments.join(F.broadcast(warehouse.read(LOG_START_OFFSETS)), ["topic", "partition"], "left").withColumn(
+        "count_from_offset", F.when(holds_log_start, F.col("log_start_offset")).otherwise(F.col("start_offset"))
+    )
+    return _work_of(counted.where(is_wanted))
+
+
+def _find_void_reasons(warehouse: Warehouse, key_ids: frozenset[str]) -> DataFrame | None:
+    """Find segments in quarantine that may be readable now; None if there are none.
+
+    They lacked a key that is there now (`expected` is its id), or an older rule refused them. The words in `expected`
+    tell the older rule: it refused offset indexes that followers wrote.
+    """
+    lacked_a_key = F.col("reason") == Reason.DECRYPTION_KEY_MISSING.value
+    is_unlocked = lacked_a_key & F.col("expected").isin(sorted(key_ids))
+    is_of_older_rule = (F.col("reason") == Reason.OFFSET_INDEX_INVALID.value) & F.col("expected").rlike(
+        "^last offset -?[0-9]+ at byte [0-9]+$"
+    )
+    void = warehouse.read(QUARANTINE).where(is_unlocked | is_of_older_rule)
+    return void.select(*SEGMENTS.key, F.lit(True).alias("is_retried")) if void.head(1) else None
+
+
+def find_recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: bool) -> list[SegmentWork]:
+    """Indexed segments that serve from another offset than the one they were counted from; `plan` is forgotten if there
+    are any."""
+    plan.forget()
+    if not plan.totals.uncounted_segment_count:
+        return []
+    uncounted = plan.segments.where(F.col("must_count_from").isNotNull())
+    from_offsets = uncounted.select(*SEGMENTS.key, F.col("must_count_from").alias("count_from_offset"))
+    segments = warehouse.read(SEGMENTS).withColumn("is_last", _is_last() if is_mirror else F.lit(False))
+    work = _work_of(segments.join(from_offsets, list(SEGMENTS.key), "inner"))
+    plan.forget()
+    return work
+
+
+def _is_last() -> Column:
+    """No listed segment of the same directory begins behind it."""
+    directory = F.regexp_replace(F.try_element_at("objects", F.lit(1))["name"], "/[^/]*$", "")
+    in_directory = Window.partitionBy("topic", "partition", "topic_id", directory)
+    last_start = F.max(F.when(F.col("is_listed"), F.col("start_offset"))).over(in_directory)
+    return F.coalesce(F.col("start_offset") == last_start, F.lit(False))
+
+
+def _work_of(segments: DataFrame) -> list[SegmentWork]:
+    columns = (
+        *SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "superseded_build_numbers",
+        "count_from_offset", "announced_size_bytes", "announced_end_offset", "is_last",
+    )  # fmt: skip
+    ordered = segments.select(*columns).toArrow().sort_by([(name, "ascending") for name in SEGMENTS.key])
+    return [SegmentWork.from_row(row) for row in ordered.to_pylist()]

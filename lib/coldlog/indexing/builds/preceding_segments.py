@@ -1,0 +1,100 @@
+"""preceding_segments: which transactions are open where a segment begins, if no producer snapshot of its own tells?
+
+For mirrors. Looks at the segments that lie before it in its directory, the nearest first: at the producer snapshot of
+one that has it, else at the headers of its batches, until each producer in question has a marker in them (behind which
+its next transaction is seen to begin) or the log begins; at most `FARTHEST` segments, since a producer that wrote
+nothing is met nowhere. A transaction that is longer than that begins, as far as this tells, with its first batch in
+them. What lies in gaps between segments is not known, nor what lies before a segment that cannot be read: that one has
+an outcome of its own, and must not spoil this one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, PartitionDirectory, SegmentFileKind
+from coldlog.archive.layouts.log_windows import LogFile, iter_log_windows
+from coldlog.errors import ArchiveError
+from coldlog.formats.kafka.producer_snapshot import read_producer_snapshot
+from coldlog.formats.kafka.record_batch import TRANSACTIONAL, BatchHeaders
+from coldlog.formats.limits import DecodeLimits
+from coldlog.index.open_transactions import OpenTransactions
+
+FARTHEST = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentLog:
+    """The log of a segment as `log_windows` reads it."""
+
+    layout: ArchiveLayout
+    segment: ListedSegment
+
+    def log_file(self, *, is_active: bool) -> LogFile:
+        """As it was listed."""
+        listed = self.segment.find_object(SegmentFileKind.LOG)
+        return LogFile(
+            name="" if listed is None else listed.name,
+            size_bytes=self.layout.log_size_bytes(self.segment),
+            base_offset=self.segment.start_offset,
+            is_active=is_active,
+        )
+
+    def read_range(self, _: str, position: int, length: int) -> memoryview:
+        """Bytes of the log, whatever it is called."""
+        return self.layout.read_log_range(self.segment, position, length)
+
+
+def find_open_before(
+    layout: ArchiveLayout,
+    segment: ListedSegment,
+    producer_ids: Iterable[int],
+    *,
+    limits: DecodeLimits,
+    window_bytes: int,
+) -> Mapping[int, int]:
+    """First offsets by producer id of the transactions that are open where the segment begins; `producer_ids` are those
+    that have to be settled."""
+    log = segment.find_object(SegmentFileKind.LOG)
+    directory = PartitionDirectory(
+        name="" if log is None else log.name.rpartition("/")[0],
+        topic=segment.topic,
+        topic_id=segment.topic_id,
+        partition=segment.partition,
+    )
+    before = [each for each in layout.list_segments(directory).segments if each.start_offset < segment.start_offset]
+    pieces: list[list[BatchHeaders]] = []
+    found = OpenTransactions()
+    for each in reversed(before[-FARTHEST:]):
+        try:
+            snapshot = _read_snapshot(layout, each)
+            if snapshot is None:
+                pieces.append(_read_transactional(layout, each, limits, window_bytes))
+        except ArchiveError:
+            break
+        found = OpenTransactions(first_offsets=snapshot or {})
+        for piece in reversed(pieces):
+            for headers in piece:
+                found.add(headers)
+        if snapshot is not None or found.ended.issuperset(producer_ids):
+            break
+    return found.first_offsets
+
+
+def _read_snapshot(layout: ArchiveLayout, segment: ListedSegment) -> dict[int, int] | None:
+    kind = SegmentFileKind.PRODUCER_SNAPSHOT
+    if not layout.has_file(segment, kind):
+        return None
+    entries = read_producer_snapshot(layout.read_small_file(segment, kind)).entries
+    return {entry.producer_id: entry.current_txn_first_offset for entry in entries if entry.has_open_transaction}
+
+
+def _read_transactional(
+    layout: ArchiveLayout, segment: ListedSegment, limits: DecodeLimits, window_bytes: int
+) -> list[BatchHeaders]:
+    log = SegmentLog(layout=layout, segment=segment)
+    windows = iter_log_windows(
+        log, log.log_file(is_active=False), from_position=0, limits=limits, window_bytes=window_bytes
+    )
+    return [window.headers for window in windows if window.headers.has_any(TRANSACTIONAL)]

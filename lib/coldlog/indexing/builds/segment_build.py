@@ -1,0 +1,280 @@
+"""segment_build: what comes of reading one segment?
+
+Runs in a task. Reads the segment's small files and walks its log in windows, hands over the index rows as pieces while
+it goes, and ends with one outcome piece: indexed, quarantined (the bytes are wrong, with the facts) or unreadable (the
+store did not answer; to be tried again). Whatever is wrong with a segment becomes its outcome; the next one follows.
+
+A segment is held to its own side files: the offset index may not point behind the log or beside its batches, the time
+index may not promise offsets that the log does not hold, the transaction index must list the aborts that the log shows.
+
+The last segment of a mirror counts as far as it is whole: a batch that is cut or zeros at its end are no damage, unless
+a whole batch follows (archive.log_windows has the rule). Its log is therefore walked twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import pyarrow as pa
+
+from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, SegmentFileKind
+from coldlog.archive.layouts.log_windows import find_log_end
+from coldlog.errors import ArchiveError, Reason, RetriableError
+from coldlog.formats.kafka.sections import SectionReader
+from coldlog.formats.limits import DecodeLimits
+from coldlog.index.aborted_transactions import AbortedTransactions
+from coldlog.index.segment_index import IndexChunk, SegmentIndexer
+from coldlog.index.segment_summary import SegmentSummary
+from coldlog.indexing.builds.build_plan import SegmentWork
+from coldlog.indexing.builds.encoded_rows import OUTCOME, encode_rows
+from coldlog.indexing.builds.index_rows import offset_index_rows, time_index_rows, txn_index_rows
+from coldlog.indexing.builds.preceding_segments import SegmentLog, find_open_before
+from coldlog.indexing.builds.side_files import SideFiles, read_side_files
+from coldlog.model.states import IndexDepth
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.definitions.txn_index import TXN_INDEX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """How deep to index, how much of a log to hold at once, and what a batch may grow to."""
+
+    depth: IndexDepth
+    limits: DecodeLimits
+    window_bytes: int
+
+
+class OutcomeKind(StrEnum):
+    """What came of a segment."""
+
+    INDEXED = "indexed"
+    QUARANTINED = "quarantined"
+    UNREADABLE = "unreadable"
+
+
+_FROM_SEGMENTS = (
+    "topic",
+    "partition",
+    "topic_id",
+    "start_offset",
+    "segment_id",
+    "end_offset",
+    "size_bytes",
+    "max_timestamp_ms",
+    "max_timestamp_offset",
+    "min_timestamp_ms",
+    "metadata_max_timestamp_ms",
+    "segment_leader_epochs",
+    "txn_index_empty",
+    "index_depth",
+    "counted_from_offset",
+    "counted_max_timestamp_ms",
+    "counted_max_timestamp_offset",
+    "batch_count",
+    "record_count",
+    "control_batch_count",
+    "commit_marker_count",
+    "abort_marker_count",
+    "codecs",
+    "leader_epoch_checkpoint",
+    "open_transaction_count",
+    "open_from_offset",
+)
+OUTCOME_SCHEMA = pa.schema(
+    [
+        *(SEGMENTS.arrow_schema.field(name).with_nullable(True) for name in _FROM_SEGMENTS),
+        ("outcome", pa.string()),
+        ("replaces_build_numbers", pa.list_(pa.int64())),
+        ("log_bytes", pa.int64()),
+        ("stair_count", pa.int64()),
+        ("reason", pa.string()),
+        ("message", pa.string()),
+        ("object_name", pa.string()),
+        ("position", pa.int64()),
+        ("expected", pa.string()),
+        ("found", pa.string()),
+    ]
+)
+
+
+def build_segments(layout: ArchiveLayout, works: list[SegmentWork], options: BuildOptions) -> Iterator[pa.RecordBatch]:
+    """The pieces of every segment of `works`, each segment's outcome last."""
+    for work in works:
+        try:
+            facts = yield from _index_one(layout, work, options)
+            outcome: dict[str, object] = {"outcome": OutcomeKind.INDEXED.value, **facts}
+        except ArchiveError as wrong:
+            outcome = {"outcome": OutcomeKind.QUARANTINED.value, **_facts_of(wrong, work.segment)}
+        except RetriableError as unanswered:
+            outcome = {"outcome": OutcomeKind.UNREADABLE.value, "message": str(unanswered)}
+        row = {**_key_of(work.segment), "log_bytes": work.log_bytes, **outcome}
+        yield encode_rows(OUTCOME, work.segment, pa.RecordBatch.from_pylist([row], schema=OUTCOME_SCHEMA))
+
+
+def _index_one(
+    layout: ArchiveLayout, work: SegmentWork, options: BuildOptions
+) -> Generator[pa.RecordBatch, None, dict[str, object]]:
+    """The pieces of one segment; returns what is to be published of it."""
+    segment = work.segment
+    _require_announced_size(layout, work)
+    is_open_ended = work.is_last and layout.is_mirror
+    side_files = read_side_files(layout, segment, is_open_ended=is_open_ended)
+    aborted = AbortedTransactions() if side_files.is_without_snapshot else None
+    indexer = SegmentIndexer(
+        start_offset=segment.start_offset,
+        depth=options.depth,
+        counted_from_offset=work.count_from_offset,
+        sections=SectionReader(limits=options.limits),
+    )
+    size_bytes = _find_end(layout, segment, options) if is_open_ended else layout.log_size_bytes(segment)
+    for chunk in _iter_chunks(layout, segment, indexer, size_bytes, options.window_bytes):
+        side_files.add(chunk)
+        if aborted is not None:
+            aborted.add(chunk.headers, chunk.abort_offsets)
+        if len(chunk.headers):
+            yield encode_rows(OFFSET_INDEX.name, segment, offset_index_rows(chunk))
+        if len(chunk.stairs.offset):
+            yield encode_rows(TIME_INDEX.name, segment, time_index_rows(chunk))
+        del chunk  # before the next one is there
+    summary = indexer.finish()
+    side_files, open_before = _settle_transactions(layout, work, side_files, aborted, summary, options)
+    side_files.require_agreement(summary)
+    _require_announced_end(work, summary)
+    if side_files.txn_index.entry_count:
+        yield encode_rows(TXN_INDEX.name, segment, txn_index_rows(side_files.txn_index))
+    listed_bytes = segment.listed_log_size_bytes
+    return {
+        **_published(work, summary, options.depth),
+        "size_bytes": size_bytes if listed_bytes is None else listed_bytes,
+        **side_files.facts(summary, open_before),
+    }
+
+
+def _find_end(layout: ArchiveLayout, segment: ListedSegment, options: BuildOptions) -> int:
+    """Where the whole batches of a log end that may be cut or grow."""
+    log = SegmentLog(layout=layout, segment=segment)
+    return find_log_end(log, log.log_file(is_active=True), limits=options.limits, window_bytes=options.window_bytes)
+
+
+def _settle_transactions(
+    layout: ArchiveLayout,
+    work: SegmentWork,
+    side_files: SideFiles,
+    aborted: AbortedTransactions | None,
+    summary: SegmentSummary,
+    options: BuildOptions,
+) -> tuple[SideFiles, Mapping[int, int]]:
+    """The side files with the aborts that the log shows, and the transactions that earlier segments leave open, as far
+    as something depends on them: what is aborted here, and what the last segment leaves open."""
+    open_before: Mapping[int, int] = {}
+    if aborted is not None:
+        asked = aborted.may_begin_before if side_files.is_without_txn_index else frozenset()
+        is_end_asked = work.is_last and aborted.has_batches
+        if is_end_asked:
+            asked |= summary.open_transactions.keys() - summary.ended_producers
+        if asked or is_end_asked:
+            limits, window_bytes = options.limits, options.window_bytes
+            open_before = find_open_before(layout, work.segment, asked, limits=limits, window_bytes=window_bytes)
+        if side_files.is_without_txn_index:
+            side_files = replace(side_files, txn_index=aborted.finish(open_before))
+    if work.is_last and layout.is_mirror:
+        side_files = side_files.up_to(summary.last_offset)
+    return side_files, open_before
+
+
+def _require_announced_size(layout: ArchiveLayout, work: SegmentWork) -> None:
+    size_bytes = layout.log_size_bytes(work.segment)
+    if work.announced_size_bytes not in (None, size_bytes):
+        raise ArchiveError(
+            Reason.LOG_SIZE_DIFFERS,
+            "log has another size than its metadata announced",
+            expected=f"{work.announced_size_bytes} bytes",
+            found=f"{size_bytes} bytes",
+        )
+
+
+def _require_announced_end(work: SegmentWork, summary: SegmentSummary) -> None:
+    if work.announced_end_offset is not None and summary.last_offset > work.announced_end_offset:
+        raise ArchiveError(
+            Reason.OFFSETS_NOT_ANNOUNCED,
+            "log holds offsets behind the end that its metadata announced",
+            expected=f"offset {work.announced_end_offset} at most",
+            found=f"offset {summary.last_offset}",
+        )
+
+
+def _iter_chunks(
+    layout: ArchiveLayout, segment: ListedSegment, indexer: SegmentIndexer, size_bytes: int, window_bytes: int
+) -> Iterator[IndexChunk]:
+    """The log's chunks up to `size_bytes`, window after window; a window is as large as the next batch if that is
+    larger."""
+    position, needed = 0, 0
+    while position < size_bytes:
+        wanted = min(max(window_bytes, needed), size_bytes - position)
+        window = layout.read_log_range(segment, position, wanted)
+        if len(window) < wanted:
+            raise ArchiveError(
+                Reason.LOG_TRUNCATED,
+                "log is shorter than it was when it was listed",
+                position=position + len(window),
+                expected=f"{size_bytes} bytes",
+                found=f"{position + len(window)} bytes",
+            )
+        chunk = indexer.add_window(window, position, is_last=position + wanted == size_bytes)
+        del window  # so that the next one is read into the same memory, which is in the processor's cache
+        position, needed = position + chunk.consumed_bytes, chunk.needed_bytes
+        yield chunk
+        del chunk  # before the next one is there
+
+
+def _published(work: SegmentWork, summary: SegmentSummary, depth: IndexDepth) -> dict[str, object]:
+    """Kafka's metadata gives the time of the file where no batch has a timestamp (LogSegment.largestTimestamp)."""
+    largest = summary.largest_batch_timestamp_ms
+    return {
+        "end_offset": summary.last_offset,
+        "max_timestamp_ms": summary.max_timestamp_ms,
+        "max_timestamp_offset": summary.max_timestamp_offset,
+        "min_timestamp_ms": summary.min_timestamp_ms,
+        "metadata_max_timestamp_ms": largest if largest >= 0 else work.log_modified_ms,
+        "segment_leader_epochs": [
+            {"leader_epoch": epoch, "start_offset": offset} for epoch, offset in summary.leader_epochs
+        ],
+        "index_depth": depth.value,
+        "counted_from_offset": work.count_from_offset,
+        "counted_max_timestamp_ms": summary.counted_max_timestamp_ms,
+        "counted_max_timestamp_offset": summary.counted_max_timestamp_offset,
+        "batch_count": summary.batch_count,
+        "record_count": summary.record_count,
+        "control_batch_count": summary.control_batch_count,
+        "commit_marker_count": summary.commit_marker_count,
+        "abort_marker_count": summary.abort_marker_count,
+        "codecs": list(summary.codecs),
+        "stair_count": summary.stair_count,
+        "replaces_build_numbers": list(work.replaces_build_numbers),
+    }
+
+
+def _key_of(segment: ListedSegment) -> dict[str, object]:
+    return {
+        "topic": segment.topic,
+        "partition": segment.partition,
+        "topic_id": segment.topic_id,
+        "start_offset": segment.start_offset,
+        "segment_id": segment.segment_id,
+    }
+
+
+def _facts_of(wrong: ArchiveError, segment: ListedSegment) -> dict[str, object]:
+    log = segment.find_object(SegmentFileKind.LOG)
+    return {
+        "reason": wrong.reason.value,
+        "message": wrong.message,
+        "object_name": wrong.object_name or (log.name if log else ""),
+        "position": wrong.position,
+        "expected": wrong.expected,
+        "found": wrong.found,
+    }

@@ -1,0 +1,192 @@
+"""event_sources: read the raw records of the metadata topic.
+
+A source gives raw records: partition and offset in the topic, timestamp, key, value, each partition from a given offset
+on. Damage is a row with its facts instead of a value, the last one of its partition. Where the topic's log begins after
+the given offset, retention has removed records that were wanted: a row of the reason `NO_LONGER_THERE` says up to which
+offset. Two sources need nothing but Spark:
+
+`LogSegmentsSource`   the topic's own log segments, in a broker's data directory or a copy of it
+`TableSource`         a Delta table with the columns partition, offset, timestamp, key and value, as Spark's Kafka
+                      source writes it; timestamp and key may be missing, and a record that was written twice counts
+                      once. Its key and value are BINARY. It does not say where the topic's log began
+
+A live topic is `operations.live_topic`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from coldlog.archive.metadata_log import MetadataPartition, iter_metadata_records, list_metadata_partitions
+from coldlog.archive.stores.object_store import ObjectStore
+from coldlog.errors import ArchiveError, UsageError
+from coldlog.formats.limits import DecodeLimits
+
+RAW_SCHEMA = pa.schema(
+    [
+        ("metadata_partition", pa.int32()),
+        ("metadata_offset", pa.int64()),
+        ("record_timestamp_ms", pa.int64()),
+        ("record_key", pa.binary()),
+        ("value", pa.binary()),
+        ("reason", pa.string()),
+        ("message", pa.string()),
+        ("object_name", pa.string()),
+        ("position", pa.int64()),
+        ("expected", pa.string()),
+        ("found", pa.string()),
+    ]
+)
+RAW_DDL = (
+    "metadata_partition INT, metadata_offset BIGINT, record_timestamp_ms BIGINT, record_key BINARY, value BINARY, "
+    "reason STRING, message STRING, object_name STRING, position BIGINT, expected STRING, found STRING"
+)
+NO_ANSWER, REFUSED = "no_answer", "refused"
+"""Reasons of rows that tell of no damage: a source was silent, or did not let us in, while it was read."""
+NO_LONGER_THERE = "no_longer_there"
+"""Reason of a row that stands for the records up to its offset: they were wanted, and the topic has lost them."""
+_ROWS_A_BATCH = 10_000
+
+
+class EventSource(Protocol):
+    """Records of the metadata topic."""
+
+    @property
+    def uri(self) -> str:
+        """What it reads; for messages."""
+
+    def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
+        """Rows of `RAW_SCHEMA`: every record at or behind its partition's offset (0 where none is given)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSegmentsSource:
+    """The directories `<topic>-<partition>` below a store's root."""
+
+    store: ObjectStore
+    topic: str
+    limits: DecodeLimits
+
+    @property
+    def uri(self) -> str:
+        return self.store.uri
+
+    def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
+        """A task a partition of the topic."""
+        partitions = list_metadata_partitions(self.store, self.topic)
+        if not partitions:
+            raise UsageError(
+                f"metadata.uri {self.uri} holds no directory {self.topic}-<partition>; name the directory that holds "
+                "them, or correct metadata.topic"
+            )
+        starts = [from_offsets.get(each.partition, 0) for each in partitions]
+
+        def read_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for index in batch.column(0).to_pylist():
+                    yield from _in_batches(_partition_rows(self, partitions[index], starts[index]))
+
+        return spark.range(0, len(partitions), 1, len(partitions)).mapInArrow(read_partitions, schema=RAW_DDL)
+
+
+def _partition_rows(
+    source: LogSegmentsSource, partition: MetadataPartition, from_offset: int
+) -> Iterator[dict[str, object]]:
+    log_start_offset = partition.files[0].base_offset if partition.files else from_offset
+    if log_start_offset > from_offset:
+        yield lost_before(partition.partition, log_start_offset)
+    try:
+        for record in iter_metadata_records(source.store, partition, from_offset, source.limits):
+            yield {
+                "metadata_partition": partition.partition,
+                "metadata_offset": record.offset,
+                "record_timestamp_ms": record.timestamp_ms,
+                "record_key": record.key,
+                "value": record.value,
+            }
+    except ArchiveError as wrong:
+        yield {
+            "metadata_partition": partition.partition,
+            "reason": wrong.reason.value,
+            "message": wrong.message,
+            "object_name": wrong.object_name,
+            "position": wrong.position,
+            "expected": wrong.expected,
+            "found": wrong.found,
+        }
+
+
+def lost_before(partition: int, log_start_offset: int) -> dict[str, object]:
+    """The row of a metadata partition whose log begins after the wanted offset."""
+    return {
+        "metadata_partition": partition,
+        "metadata_offset": log_start_offset - 1,
+        "reason": NO_LONGER_THERE,
+    }
+
+
+def _in_batches(rows: Iterator[dict[str, object]]) -> Iterator[pa.RecordBatch]:
+    waiting: list[dict[str, object]] = []
+    for row in rows:
+        waiting.append(row)
+        if len(waiting) == _ROWS_A_BATCH:
+            yield pa.RecordBatch.from_pylist(waiting, schema=RAW_SCHEMA)
+            waiting = []
+    yield pa.RecordBatch.from_pylist(waiting, schema=RAW_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSource:
+    """A Delta table of the topic's records."""
+
+    uri: str
+
+    def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
+        """Rows with an offset below what was read already are left to Delta's file statistics to skip."""
+        try:
+            table = spark.read.format("delta").load(self.uri)
+        except AnalysisException as missing:
+            raise UsageError(f"metadata.uri {self.uri} is not a Delta table ({missing.getCondition()})") from missing
+        lacking = sorted({"partition", "offset", "value"} - set(table.columns))
+        if lacking:
+            raise UsageError(f"the table {self.uri} lacks the columns {', '.join(lacking)}: partition, offset, value")
+        partition, offset = F.expr("try_cast(partition AS INT)"), F.expr("try_cast(offset AS BIGINT)")
+        wanted = F.lit(True)
+        if from_offsets:
+            start = F.create_map(*(F.lit(each) for pair in from_offsets.items() for each in pair))
+            # What has no place is wanted too: it is refused where it is seen.
+            wanted = (offset >= F.coalesce(F.try_element_at(start, partition), F.lit(0))) | offset.isNull()
+        rows = table.where(wanted).select(
+            partition.alias("metadata_partition"),
+            offset.alias("metadata_offset"),
+            self._timestamp_ms(table).alias("record_timestamp_ms"),
+            self._bytes(table, "key").alias("record_key"),
+            self._bytes(table, "value").alias("value"),
+        )
+        rows = rows.dropDuplicates(["metadata_partition", "metadata_offset", "value"])
+        nothing = [name for name in RAW_SCHEMA.names if name not in rows.columns]
+        types = dict(each.strip().split(" ") for each in RAW_DDL.split(","))
+        return rows.withColumns({name: F.lit(None).cast(types[name]) for name in nothing})
+
+    def _bytes(self, table: DataFrame, name: str) -> Column:
+        if name not in table.columns:
+            return F.lit(None).cast("binary")
+        found = table.schema[name].dataType.simpleString()
+        if found != "binary":
+            raise UsageError(f"the table {self.uri} has {found} in its column {name}; the records' bytes are expected")
+        return F.col(name)
+
+    def _timestamp_ms(self, table: DataFrame) -> Column:
+        """Of a timestamp, or of milliseconds; it is kept for people alone."""
+        if "timestamp" not in table.columns:
+            return F.lit(None).cast("bigint")
+        if table.schema["timestamp"].dataType.simpleString() in ("timestamp", "timestamp_ntz"):
+            return F.unix_millis(F.col("timestamp").cast("timestamp"))
+        return F.expr("try_cast(timestamp AS BIGINT)")

@@ -1,0 +1,114 @@
+"""live_topic: read the metadata topic of a running cluster.
+
+Each partition is read from the wanted offset to its end as it stood when the reading began, in a task of its own,
+by read_uncommitted as the broker's own reader does. No group is joined, nothing is committed: where a reading stopped
+is in the table of events. The end is taken once, so what arrives meanwhile is the next reading's.
+
+Where the topic begins after the wanted offset (retention), a row says up to which offset its records are lost. A task
+that gets no answer, or is refused, gives a row that says so as its partition's last.
+
+Refused: a topic that the cluster does not have; a partition that ends before what was read of it (`UsageError`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from coldlog.brokers.kafka_client import Cluster, LiveRecord, OffsetSpec, describe_topics, iter_records, list_offsets
+from coldlog.errors import RetriableError, UsageError
+from coldlog.indexing.events.event_sources import NO_ANSWER, RAW_DDL, RAW_SCHEMA, REFUSED, lost_before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """The offsets [from_offset, end_offset) of a partition; `is_cut`: the topic has lost those before, which were
+    wanted too."""
+
+    partition: int
+    from_offset: int
+    end_offset: int
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSource:
+    """The metadata topic of a running cluster."""
+
+    cluster: Cluster
+    topic: str
+
+    @property
+    def uri(self) -> str:
+        return f"topic {self.topic} at {self.cluster.bootstrap_servers}"
+
+    def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
+        """A task a partition of the topic; the ends are asked for here."""
+        ranges = [each for each in self.plan_ranges(from_offsets) if each.is_cut or each.from_offset < each.end_offset]
+
+        def read_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for index in batch.column(0).to_pylist():
+                    yield from _range_batches(self, ranges[index])
+
+        return spark.range(0, len(ranges), 1, max(1, len(ranges))).mapInArrow(read_ranges, schema=RAW_DDL)
+
+    def plan_ranges(self, from_offsets: Mapping[int, int]) -> list[OffsetRange]:
+        """What there is to read of each partition now."""
+        topic = describe_topics(self.cluster, [self.topic]).get(self.topic)
+        if topic is None:
+            raise UsageError(
+                f"there is no topic {self.topic} at {self.cluster.bootstrap_servers}; correct metadata.topic or "
+                "metadata.bootstrap_servers"
+            )
+        partitions = [(self.topic, partition) for partition in topic.partitions]
+        latest = list_offsets(self.cluster, partitions, OffsetSpec.LATEST)
+        earliest = list_offsets(self.cluster, partitions, OffsetSpec.EARLIEST)
+        for partition, offset in from_offsets.items():
+            if latest.get((self.topic, partition), 0) <= offset:
+                raise UsageError(
+                    f"partition {partition} of {self.uri} ends before offset {offset}, which was read before: it is "
+                    "the topic of another cluster, or was made anew; correct metadata.bootstrap_servers, or use a new "
+                    "warehouse"
+                )
+        return [
+            OffsetRange(
+                partition=partition,
+                from_offset=max(from_offsets.get(partition, 0), earliest[self.topic, partition]),
+                end_offset=latest[self.topic, partition],
+                is_cut=earliest[self.topic, partition] > from_offsets.get(partition, 0),
+            )
+            for partition in topic.partitions
+        ]
+
+
+def _range_batches(source: TopicSource, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    partition = wanted.partition
+    if wanted.is_cut:
+        yield pa.RecordBatch.from_pylist([lost_before(partition, wanted.from_offset)], schema=RAW_SCHEMA)
+    if wanted.from_offset == wanted.end_offset:
+        return
+    try:
+        for records in iter_records(source.cluster, source.topic, partition, wanted.from_offset, wanted.end_offset):
+            yield _record_batch(partition, records)
+    except (RetriableError, UsageError) as failed:
+        reason = NO_ANSWER if isinstance(failed, RetriableError) else REFUSED
+        row = {"metadata_partition": partition, "reason": reason, "message": str(failed)}
+        yield pa.RecordBatch.from_pylist([row], schema=RAW_SCHEMA)
+
+
+def _record_batch(partition: int, records: list[LiveRecord]) -> pa.RecordBatch:
+    rows = [
+        {
+            "metadata_partition": partition,
+            "metadata_offset": record.offset,
+            "record_timestamp_ms": record.timestamp_ms,
+            "record_key": record.key,
+            "value": record.value,
+        }
+        for record in records
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=RAW_SCHEMA)

@@ -1,0 +1,221 @@
+"""read_events: append the new events of the metadata topic to `segment_events`.
+
+Reads a source from the last offset of each metadata partition in `segment_events` and appends what follows it in one
+commit, so a run that is killed anywhere repeats nothing and loses nothing. The record at the last offset is read again
+and must equal the stored one: a source of another cluster, or a topic that was created anew, is refused.
+
+Damage in the topic's log stops the reading of that metadata partition there, and is a row of `quarantine` until it is
+mended; the other partitions go on. Offsets missing among the new events, or before them, are counted. Compaction leaves
+such holes too, so in a partition whose records have keys only offsets that retention removed count. Where it removed
+some, a row of kind `lost` is stored at the last of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from coldlog.archive.metadata_log import METADATA_TOPIC
+from coldlog.errors import RetriableError, UsageError
+from coldlog.indexing.events.event_rows import LOST, UNREADABLE, event_row, lost_row
+from coldlog.indexing.events.event_sources import NO_ANSWER, NO_LONGER_THERE, RAW_SCHEMA, REFUSED, EventSource
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.delta.warehouse import Warehouse
+
+_DAMAGE = RAW_SCHEMA.names[5:]
+_DECODED_SCHEMA = pa.schema(
+    [
+        *(field.with_nullable(True) for field in SEGMENT_EVENTS.arrow_schema),
+        *(RAW_SCHEMA.field(name) for name in _DAMAGE),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSummary:
+    """What one reading found. `missing_offset_count`: offsets up to the last new event of each partition of which
+    nothing was read, in this reading or before: the topic has lost them, or its copy has; holes that compaction may
+    have left do not count. `lost_partitions`: those that end before what was read of them, or do not exist any more."""
+
+    new_event_count: int
+    unreadable_count: int
+    damaged_partition_count: int
+    missing_offset_count: int
+    lost_partitions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cursor:
+    offset: int
+    value: bytes | None
+
+
+def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
+    """Brings `segment_events` to the source's end."""
+    cursors = _cursors(warehouse)
+    raw = source.read(warehouse.spark, {partition: cursor.offset for partition, cursor in cursors.items()})
+    decoded = _decoded(raw).persist()
+    try:
+        _require_answers(decoded)
+        lost = _require_same_topic(decoded, cursors, source)
+        damaged_count = _note_damage(warehouse, decoded.where(F.col("reason").isNotNull()))
+        new = _after_cursors(decoded.where(F.col("reason").isNull()), cursors)
+        lasts = _lasts(new)
+        _require_usable(lasts, source)
+        if lasts:
+            warehouse.append(SEGMENT_EVENTS, new)
+    finally:
+        decoded.unpersist()
+    return ReadSummary(
+        new_event_count=sum(row["events"] for row in lasts),
+        unreadable_count=sum(row["unreadable"] for row in lasts),
+        damaged_partition_count=damaged_count,
+        missing_offset_count=sum(_missing_count(row, _next_offset(cursors, row[0])) for row in lasts),
+        lost_partitions=lost,
+    )
+
+
+def _lasts(new: DataFrame) -> list[Row]:
+    """Of each metadata partition: the last offset, how many events, unreadable ones, rows and offsets, the last offset
+    that is lost (NULL: none is), and whether records have keys."""
+    is_lost = F.col("event_kind") == LOST
+    columns = (
+        F.max("metadata_offset").alias("last_offset"),
+        F.count_if(~is_lost).alias("events"),
+        F.count_if(F.col("event_kind") == UNREADABLE).alias("unreadable"),
+        F.count("*").alias("rows"),
+        F.count_distinct("metadata_offset").alias("offsets"),
+        F.max(F.when(is_lost, F.col("metadata_offset"))).alias("lost_offset"),
+        F.expr("count(record_key) > 0").alias("is_keyed"),
+    )
+    return new.groupBy("metadata_partition").agg(*columns).collect()
+
+
+def _missing_count(row: Row, next_offset: int) -> int:
+    if row["is_keyed"]:
+        return 0 if row["lost_offset"] is None else int(row["lost_offset"]) + 1 - next_offset
+    return int(row["last_offset"]) + 1 - int(row["events"]) - next_offset
+
+
+def _require_usable(lasts: list[Row], source: EventSource) -> None:
+    """Refuse unusable records before anything is written, because events are never removed."""
+    if any(row["metadata_partition"] is None or row["last_offset"] is None for row in lasts):
+        raise UsageError(f"{source.uri} holds records without a partition and offset that are integers")
+    twice = [row["metadata_partition"] for row in lasts if row["rows"] != row["offsets"]]
+    if twice:
+        raise UsageError(f"{source.uri} holds two values for one offset of metadata partition {twice[0]}; remove one")
+    count, unreadable = sum(row["events"] for row in lasts), sum(row["unreadable"] for row in lasts)
+    if count and count == unreadable:
+        raise UsageError(f"none of the {count} records of {source.uri} is an event of remote log metadata")
+
+
+def _next_offset(cursors: dict[int, _Cursor], partition: int) -> int:
+    return cursors[partition].offset + 1 if partition in cursors else 0
+
+
+def _cursors(warehouse: Warehouse) -> dict[int, _Cursor]:
+    last = F.max_by("value", "metadata_offset")
+    rows = warehouse.read(SEGMENT_EVENTS).groupBy("metadata_partition").agg(F.max("metadata_offset"), last).collect()
+    return {row[0]: _Cursor(offset=row[1], value=None if row[2] is None else bytes(row[2])) for row in rows}
+
+
+def _decoded(raw: DataFrame) -> DataFrame:
+    types = SEGMENT_EVENTS.column_types | dict.fromkeys(_DAMAGE, "STRING") | {"position": "BIGINT"}
+    ddl = ", ".join(f"{name} {types[name]}" for name in _DECODED_SCHEMA.names)
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pylist([_decoded_row(row) for row in batch.to_pylist()], schema=_DECODED_SCHEMA)
+
+    return raw.mapInArrow(decode, schema=ddl)
+
+
+def _decoded_row(row: dict[str, Any]) -> dict[str, object]:
+    if row["reason"] == NO_LONGER_THERE:
+        return {**row, "reason": None, **lost_row()}
+    return row if row["reason"] else {**row, **event_row(row["value"], row["record_key"])}
+
+
+def _after_cursors(rows: DataFrame, cursors: dict[int, _Cursor]) -> DataFrame:
+    """Rows without an offset too: they are refused where they are counted."""
+    return rows.where((F.col("metadata_offset") > _last_read(cursors)) | F.col("metadata_offset").isNull())
+
+
+def _last_read(cursors: dict[int, _Cursor]) -> Column:
+    """The offset up to which a row's metadata partition was read before."""
+    nothing = F.lit(-1).cast("bigint")
+    if not cursors:
+        return nothing
+    last = [F.lit(each) for partition, cursor in cursors.items() for each in (partition, cursor.offset)]
+    return F.coalesce(F.try_element_at(F.create_map(*last), F.col("metadata_partition")), nothing)
+
+
+def _require_answers(decoded: DataFrame) -> None:
+    """A source that was silent for a part of the topic is read again from the start of this reading."""
+    failed = decoded.where(F.col("reason").isin(NO_ANSWER, REFUSED)).select("reason", "message").head(1)
+    for row in failed:
+        raise RetriableError(row["message"]) if row["reason"] == NO_ANSWER else UsageError(row["message"])
+
+
+def _require_same_topic(decoded: DataFrame, cursors: dict[int, _Cursor], source: EventSource) -> tuple[int, ...]:
+    """The stored event at each partition's last offset is the one that stands there now; returns the partitions that
+    end before it or are not there at all. Where that is all of them, it is another topic."""
+    if not cursors:
+        return ()
+    there = {row[0] for row in decoded.select("metadata_partition").distinct().collect()}
+    lost = tuple(sorted(cursors.keys() - there))
+    if len(lost) == len(cursors):
+        raise UsageError(
+            f"{source.uri} ends before what was read of it in every metadata partition: it is the topic of another "
+            "cluster, was made anew, or is an old copy; correct where metadata.* points to, or use a new warehouse"
+        )
+    # The record at the cursor may be lost since, and then a row of that kind stands in its place.
+    again = decoded.where((F.col("metadata_offset") <= _last_read(cursors)) & ~F.col("event_kind").eqNullSafe(LOST))
+    for row in again.select("metadata_partition", "metadata_offset", "value").collect():
+        value = None if row["value"] is None else bytes(row["value"])
+        if value != cursors[row["metadata_partition"]].value:
+            raise UsageError(
+                f"{source.uri} holds another event at offset {row['metadata_offset']} of metadata partition "
+                f"{row['metadata_partition']} than was read before: it is the topic of another cluster, or was made "
+                "anew; correct where metadata.* points to, or use a new warehouse"
+            )
+    return lost
+
+
+def _note_damage(warehouse: Warehouse, damaged: DataFrame) -> int:
+    """Brings the rows of the metadata topic in `quarantine` to what is damaged now."""
+    found = damaged.collect()
+    known = warehouse.read(QUARANTINE).where(F.col("topic") == METADATA_TOPIC)
+    before = {row["segment_id"]: row for row in known.collect()}
+    names = {row["object_name"] for row in found}
+    mended = [row.asDict() for name, row in before.items() if name not in names]
+    if mended:
+        warehouse.delete_keys(QUARANTINE, warehouse.local(QUARANTINE, mended))
+    if found:
+        now_ms = time.time_ns() // 1_000_000
+        rows = [_quarantine_row(row.asDict(), before.get(row["object_name"]), now_ms) for row in found]
+        warehouse.merge(QUARANTINE, warehouse.local(QUARANTINE, rows))
+    return len(found)
+
+
+def _quarantine_row(row: dict[str, object], before: object, now_ms: int) -> dict[str, object]:
+    facts = {name: row[name] for name in _DAMAGE}
+    stem = str(row["object_name"]).rpartition("/")[2].partition(".")[0]
+    return {
+        "topic": METADATA_TOPIC,
+        "partition": row["metadata_partition"],
+        "topic_id": "",
+        "start_offset": int(stem),
+        "segment_id": row["object_name"],
+        **facts,
+        "first_seen_ms": before["first_seen_ms"] if before else now_ms,  # type: ignore[index]  # a row of the table
+        "last_seen_ms": now_ms,
+        "attempt_count": (before["attempt_count"] if before else 0) + 1,  # type: ignore[index]
+    }

@@ -1,0 +1,316 @@
+"""pipeline: how do the jobs follow one another, and what do they tell people?
+
+Each function here is what one job calls: it joins settings, archive and warehouse, runs one operation as a stage of the
+console, and notes the run in `job_runs`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from coldlog.archive.layouts.aiven_keys import list_key_ids
+from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.archive.open_archive import open_store
+from coldlog.brokers.kafka_client import Cluster, open_cluster
+from coldlog.errors import ColdlogError, UsageError
+from coldlog.formats.limits import DecodeLimits
+from coldlog.indexing.builds.build import BuildSettings, BuildSummary, build_indexes
+from coldlog.indexing.builds.segment_build import BuildOptions
+from coldlog.indexing.events.event_sources import EventSource, LogSegmentsSource, TableSource
+from coldlog.indexing.events.live_topic import TopicSource
+from coldlog.indexing.events.read_events import read_events
+from coldlog.indexing.publish.materialize import materialize_metadata
+from coldlog.indexing.publish.serving_plan import ServingPlan
+from coldlog.indexing.run_log import noted_run
+from coldlog.indexing.scan.log_starts import (
+    ask_log_start_offsets,
+    merge_log_start_offsets,
+    read_tier_log_starts,
+    stored_log_starts,
+)
+from coldlog.indexing.scan.other_key_prefixes import find_other_key_prefixes
+from coldlog.indexing.scan.scan import scan_segments
+from coldlog.indexing.show import (
+    show_errors,
+    show_lookups,
+    show_maintenance,
+    show_partitions,
+    show_problems,
+    show_quarantine,
+)
+from coldlog.lookups.functions import register_functions
+from coldlog.runtime.console import Stage, counted, human_bytes
+from coldlog.runtime.job import Job
+from coldlog.runtime.open_layout import layout_opener, s3_options
+from coldlog.runtime.settings import MetadataSource, Settings
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.discrepancies import Severity
+from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tables.delta.warehouse_lease import WarehouseLease
+from coldlog.tables.delta.warehouse_lock import writing
+from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts, read_log_start_offsets
+from coldlog.upkeep.maintain import maintain_tables
+from coldlog.upkeep.reconcile import ReconcileSummary, reconcile
+from coldlog.upkeep.validation_report import validate_and_show
+
+_NAMED_TOPICS = 5
+
+
+def scan(job: Job) -> None:
+    """scan_segments: list the archive."""
+    with _writing(job, "scan_segments") as (warehouse, run):
+        run["metadata"] = _read_metadata(job, warehouse)
+        run["scan"] = _scan(job, warehouse, layout_opener(job.settings)())
+
+
+def build(job: Job) -> None:
+    """build_indexes: index what is pending."""
+    with _writing(job, "build_indexes") as (warehouse, run), ServingPlan(warehouse) as plan:
+        run.update(_build(job, warehouse, layout_opener(job.settings)(), plan))
+
+
+def materialize(job: Job) -> None:
+    """materialize_metadata: publish."""
+    with _writing(job, "materialize_metadata") as (warehouse, run), ServingPlan(warehouse) as plan:
+        run.update(_materialize(job, warehouse, plan))
+
+
+def reconcile_archive(job: Job) -> int:
+    """reconcile_archive: compare what was announced, listed and read; 1 if a problem is as grave as `--fail-on`."""
+    with _writing(job, "reconcile_archive") as (warehouse, run):
+        run["reconcile"] = dataclasses.asdict(_reconcile(job, warehouse))
+        found = show_problems(job)
+    fail_on = job.arguments.fail_on
+    return int(fail_on is not None and any(Severity(each).is_as_grave_as(Severity(fail_on)) for each in found))
+
+
+def validate(job: Job) -> None:
+    """validate_tables: hold what has changed to the suites of its tables, or everything with `--full`."""
+    with _writing(job, "validate_tables") as (warehouse, run):
+        run["validate"] = validate_and_show(job, warehouse, is_full=job.arguments.full)
+
+
+def maintain(job: Job) -> None:
+    """maintain_tables: what is no longer needed goes, what is small is put together."""
+    with _writing(job, "maintain_tables") as (warehouse, run), job.console.stage("maintain") as stage:
+        summary = maintain_tables(warehouse, job.settings.maintenance)
+        run["maintain"] = dataclasses.asdict(summary)
+        before, after = (
+            sum(getattr(each, name) for each in summary.tables) for name in ("files_before", "files_after")
+        )
+        removed = sum(each.removed_files for each in summary.tables)
+        stage.add(f"index rows of {counted(summary.dropped_segments, 'deleted segment')} dropped")
+        stage.add(f"{before} files became {after}", f"{counted(removed, 'old file')} removed")
+        stage.add(human_bytes(sum(each.removed_bytes for each in summary.tables)) + " saved")
+    show_maintenance(job, summary)
+
+
+def run_pipeline(job: Job) -> None:
+    """All four, then what came of it and a few lookups; and validate, where that is wanted after a build."""
+    layout = layout_opener(job.settings)()
+    with _writing(job, "run_pipeline") as (warehouse, run):
+        run["metadata"] = _read_metadata(job, warehouse)
+        run["scan"] = _scan(job, warehouse, layout)
+        failure = None
+        with ServingPlan(warehouse) as plan:
+            try:
+                run["build"] = _build(job, warehouse, layout, plan)
+            except ColdlogError as failed:  # what was indexed before it failed is published all the same
+                failure = failed
+            run["materialize"] = _materialize(job, warehouse, plan)
+        discrepancies = _reconcile(job, warehouse)
+        run["reconcile"] = dataclasses.asdict(discrepancies)
+        show_partitions(job, warehouse)
+        show_quarantine(job, warehouse)
+        if discrepancies.count_of(Severity.ERROR):
+            show_errors(job, warehouse)
+        elif discrepancies.count_of(Severity.WARNING):
+            job.console.note("what the warnings are, and what to do: ./spark-submit.sh reconcile_archive")
+        show_lookups(job, warehouse)
+        if failure is not None:
+            raise failure
+        if job.settings.validation.after_build:
+            run["validate"] = validate_and_show(job, warehouse, is_full=False)
+
+
+@contextmanager
+def _writing(job: Job, name: str) -> Iterator[tuple[Warehouse, dict[str, object]]]:
+    """The warehouse, held for this job, and the summary that its row in `job_runs` ends with."""
+    with writing(job.settings.warehouse_uri, lease_s=job.settings.warehouse.lease_seconds) as lease:
+        warehouse = open_warehouse(job, lease)
+        with noted_run(warehouse, name) as run:
+            yield warehouse, run
+
+
+def open_warehouse(job: Job, lease: WarehouseLease | None = None) -> Warehouse:
+    """The warehouse of the settings, with every table there and registered by name."""
+    own = job.settings.warehouse
+    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=own.as_of, lease=lease)
+    with job.console.stage("warehouse") as stage:
+        is_new = warehouse.create_missing() == len(ALL_TABLES)
+        if lease is not None and lease.was_abandoned and not is_new:
+            stage.add("its last writer was cut off, and is shut out")
+            warehouse.fence()
+        warehouse.register()
+        register_functions(job.spark, persistent=own.persistent_functions)
+        stage.add(warehouse.uri)
+    return warehouse
+
+
+def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:
+    source = open_event_source(job.settings)
+    if source is None:
+        if warehouse.read(SEGMENT_EVENTS).head(1):
+            job.console.note("the metadata topic is not read in this run: no metadata.uri; what it told before counts")
+        return None
+    with job.console.stage("metadata") as stage:
+        summary = read_events(warehouse, source)
+        stage.add(counted(summary.new_event_count, "new event"))
+        for count, what in (
+            (summary.unreadable_count, "unreadable"),
+            (summary.missing_offset_count, "offsets lack"),
+            (summary.damaged_partition_count, "damaged of the topic's partitions, see quarantine"),
+        ):
+            if count:
+                stage.add(f"{count} {what}")
+    if summary.lost_partitions:
+        lost = ", ".join(map(str, summary.lost_partitions))
+        job.console.note(f"metadata partitions that end before what was read of them, or are gone: {lost}")
+    return dataclasses.asdict(summary)
+
+
+def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, object]:
+    with job.console.stage("scan") as stage:
+        supplied = job.settings.log_start_offsets.uri
+        # Read before anything is written: a wrong file stops the run.
+        log_starts = {} if supplied is None else read_log_start_offsets(supplied)
+        accept_replaced = job.settings.scan.accept_replaced_archive
+        summary = scan_segments(warehouse, layout, accept_replaced=accept_replaced, report=job.console.note)
+        _merge_log_starts(job, warehouse, log_starts, stage)
+        stage.add(counted(summary.partition_count, "partition"), counted(summary.segment_count, "segment") + " listed")
+        stage.add(human_bytes(summary.log_bytes), f"{summary.new_count} new", f"{summary.changed_count} changed")
+        for count, what in (
+            (summary.gone_count, "gone"),
+            (summary.incomplete_count, "incomplete"),
+            (summary.unlisted_count, "directories not listed"),
+            (summary.unrecognized_count, "unrecognized"),
+        ):
+            if count:
+                stage.add(f"{count} {what}")
+    for prefix, count in find_other_key_prefixes(warehouse, layout).items():
+        lost = counted(count, "finished segment")
+        job.console.note(f"not listed: {lost} below the key prefix {prefix!r}, which archive.key_prefix lacks")
+    return dataclasses.asdict(summary)
+
+
+def _merge_log_starts(job: Job, warehouse: Warehouse, supplied: LogStarts, stage: Stage) -> None:
+    """Behind the scan, because brokers are asked for what it found."""
+    settings, expired = job.settings.log_start_offsets, read_tier_log_starts(warehouse)
+    if settings.uri is None and settings.bootstrap_servers is None:
+        if kept := warehouse.read(LOG_START_OFFSETS).count():
+            job.console.note(f"{kept} log start offsets that were supplied before still count; see log_start_offsets")
+        if expired:
+            changed = merge_log_start_offsets(warehouse, stored_log_starts(warehouse), expired)
+            stage.add(counted(changed, "log start offset") + " moved by expiry")
+        return
+    told = LiveLogStarts(log_starts={}, left_out_topics=())
+    if settings.bootstrap_servers is not None:
+        told = ask_log_start_offsets(warehouse, _cluster(job.settings, settings.bootstrap_servers))
+    changed = merge_log_start_offsets(warehouse, supplied, told.log_starts, expired)
+    stage.add(counted(changed, "log start offset") + " changed")
+    if told.left_out_topics:
+        names = ", ".join(told.left_out_topics[:_NAMED_TOPICS])
+        more = "" if len(told.left_out_topics) <= _NAMED_TOPICS else ", ..."
+        stage.add(f"{counted(len(told.left_out_topics), 'topic')} no longer at the brokers ({names}{more})")
+
+
+def _cluster(settings: Settings, bootstrap_servers: str) -> Cluster:
+    return open_cluster(bootstrap_servers, settings.metadata.timeout_ms, settings.metadata.client_config)
+
+
+def decode_limits(settings: Settings) -> DecodeLimits:
+    """What a batch may grow to."""
+    index = settings.index
+    return DecodeLimits(max_batch_bytes=index.max_batch_bytes, max_decompressed_bytes=index.max_decompressed_bytes)
+
+
+def open_event_source(settings: Settings) -> EventSource | None:
+    """What `metadata.*` names; None where there is nothing to read, neither a `metadata.uri` nor a live topic."""
+    metadata = settings.metadata
+    if metadata.source is MetadataSource.TOPIC:
+        if metadata.bootstrap_servers is None:
+            raise UsageError("metadata.source = topic needs metadata.bootstrap_servers: give --set with host:port")
+        return TopicSource(cluster=_cluster(settings, metadata.bootstrap_servers), topic=metadata.topic)
+    if metadata.uri is None:
+        return None
+    if metadata.source is MetadataSource.TABLE:
+        return TableSource(uri=metadata.uri)
+    store = open_store(metadata.uri, s3_options(settings))
+    return LogSegmentsSource(store=store, topic=metadata.topic, limits=decode_limits(settings))
+
+
+def build_settings(job: Job) -> BuildSettings:
+    """The part of a job's settings that a build needs."""
+    index, own = job.settings.index, job.settings.build
+    return BuildSettings(
+        options=BuildOptions(depth=index.depth, limits=decode_limits(job.settings), window_bytes=index.window_bytes),
+        max_bytes_per_commit=own.max_bytes_per_commit,
+        tasks_per_core=own.tasks_per_core,
+        max_quarantined_share=own.max_quarantined_share,
+        retry_quarantined=own.retry_quarantined,
+        decryption_key_ids=list_key_ids(),
+        s3=s3_options(job.settings),
+    )
+
+
+def _build(job: Job, warehouse: Warehouse, layout: ArchiveLayout, plan: ServingPlan) -> dict[str, object]:
+    with job.console.stage("build") as stage:
+        summary = build_indexes(warehouse, layout, build_settings(job), job.console.note, plan)
+        for fact in _build_facts(summary):
+            stage.add(fact)
+    return dataclasses.asdict(summary)
+
+
+def _build_facts(summary: BuildSummary) -> Iterator[str]:
+    yield f"{counted(summary.indexed_count, 'segment')} indexed"
+    if summary.indexed_count or summary.recounted_count:
+        yield f"{human_bytes(summary.log_bytes)} read"
+        yield counted(summary.batch_count, "batch", "batches")
+        yield counted(summary.record_count, "record")
+        yield counted(summary.stair_count, "stair")
+    if summary.recounted_count:
+        yield f"{counted(summary.recounted_count, 'segment')} counted from a log start offset"
+    if summary.quarantined_count:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.reasons.items()))
+        yield f"{summary.quarantined_count} quarantined ({reasons})"
+
+
+def _materialize(job: Job, warehouse: Warehouse, plan: ServingPlan) -> dict[str, object]:
+    with job.console.stage("materialize") as stage:
+        summary = materialize_metadata(warehouse, plan)
+        stage.add(counted(summary.partition_count, "partition"), f"{summary.served_segment_count:,} segments served")
+        stage.add(
+            f"{summary.changed_segment_count} segment rows and {summary.changed_partition_count} partition rows changed"
+        )
+        if summary.gap_count:
+            stage.add(counted(summary.gap_count, "gap") + " between served offsets")
+    return dataclasses.asdict(summary)
+
+
+def _reconcile(job: Job, warehouse: Warehouse) -> ReconcileSummary:
+    with job.console.stage("reconcile") as stage:
+        summary = reconcile(warehouse)
+        stage.add(counted(summary.count_of(Severity.ERROR), "error"))
+        stage.add(counted(summary.count_of(Severity.WARNING), "warning"))
+        for count, what in (
+            (summary.count_of(Severity.INFO), "for information"),
+            (summary.new_count, "new"),
+            (summary.mended_count, "mended"),
+        ):
+            if count:
+                stage.add(f"{count} {what}")
+    return summary

@@ -1,0 +1,83 @@
+"""txn_segments: which segments may hold aborted transactions, and from where on is each the next one?
+
+Computed from the served segments by windows over their order: within a leader epoch, as Kafka's
+RemoteLogMetadataCache.nextSegmentWithTxnIndex walks from the segment that holds an offset to the one that holds the
+offset behind it, until one has an index or nothing follows; and over the whole partition, as its caller goes on with
+the next epochs. Only partitions that have such a segment are looked at.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
+
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
+
+_PARTITION = ("topic", "partition", "topic_id")
+
+
+def publish_txn_segments(warehouse: Warehouse) -> int:
+    """Brings `txn_segments` to what is served now; returns how many rows changed."""
+    wanted = wanted_txn_segments(warehouse.read(SEGMENTS)).persist()
+    stored = warehouse.read(TXN_SEGMENTS)
+    key = list(TXN_SEGMENTS.key)
+    changed = wanted.subtract(stored).persist()
+    no_more = stored.join(wanted, key, "left_anti").persist()
+    counts = changed.count(), no_more.count()
+    if counts[0]:
+        warehouse.merge(TXN_SEGMENTS, changed)
+    if counts[1]:
+        warehouse.delete_keys(TXN_SEGMENTS, no_more)
+    for frame in (wanted, changed, no_more):
+        frame.unpersist()
+    return sum(counts)
+
+
+def wanted_txn_segments(segments: DataFrame) -> DataFrame:
+    """The rows of `txn_segments` from rows of `segments`."""
+    served = segments.where(F.col("served_from_offset").isNotNull())
+    may_hold = ~F.coalesce("txn_index_empty", F.lit(False))
+    concerned = served.where(may_hold).select(*_PARTITION).distinct()
+    parts = _epoch_parts(served.withColumn("may_hold", may_hold).join(concerned, list(_PARTITION), "left_semi"))
+    in_epoch = Window.partitionBy(*_PARTITION, "leader_epoch").orderBy("from_offset")
+    in_log = Window.partitionBy(*_PARTITION).orderBy("from_offset")
+    return (
+        parts.withColumn("epoch_from_offset", _next_from(in_epoch, ends_at_gaps=True))
+        .withColumn("log_from_offset", _next_from(in_log, ends_at_gaps=False))
+        .where("may_hold")
+        .withColumn("is_certain", F.coalesce(~F.col("txn_index_empty"), F.lit(False)))
+        .select(*TXN_SEGMENTS.column_names)
+    )
+
+
+def _epoch_parts(served: DataFrame) -> DataFrame:
+    """A row a served segment and leader epoch of it, with the offsets it serves of that epoch."""
+    epochs = F.coalesce("announced_leader_epochs", "segment_leader_epochs")
+    following = F.try_element_at(epochs, F.col("at") + F.lit(2))["start_offset"]
+    exploded = served.select("*", F.posexplode(epochs).alias("at", "epoch"))
+    first = F.when(F.col("at") == 0, F.col("served_from_offset")).otherwise(F.col("epoch.start_offset"))
+    return exploded.select(
+        *_PARTITION, "segment_id", "start_offset", "txn_index_empty", "may_hold",
+        F.greatest("end_offset", "announced_end_offset").alias("end_offset"),
+        F.col("epoch.leader_epoch").alias("leader_epoch"),
+        F.greatest(first, "served_from_offset").alias("from_offset"),
+        F.least(F.coalesce(following - 1, "served_to_offset"), "served_to_offset").alias("to_offset"),
+    ).where("from_offset <= to_offset")  # fmt: skip
+
+
+def _next_from(window: WindowSpec, *, ends_at_gaps: bool) -> Column:
+    """The first offset from which the walk along `window` meets no other segment that may hold aborts.
+
+    A run begins behind such a segment, and where offsets lack if the walk ends at gaps.
+    """
+    previous_to = F.lag("to_offset").over(window)
+    begins = previous_to.isNull() | F.lag("may_hold").over(window)
+    if ends_at_gaps:
+        begins = begins | (previous_to + 1 != F.col("from_offset"))
+    # Behind another segment the whole log is searched on, gaps too; before the first one nothing is known.
+    start = F.col("from_offset") if ends_at_gaps else F.coalesce(previous_to + 1, "from_offset")
+    so_far = window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return F.last(F.when(begins, start), ignorenulls=True).over(so_far)

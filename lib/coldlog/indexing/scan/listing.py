@@ -1,0 +1,133 @@
+"""listing: what does the archive list?
+
+Lists the partition directories' objects in tasks, many directories a task and several of them at once, and gives a
+row a segment and a row a stray object. No object is opened, but what tells a layout which topic a directory is of. A
+segment's state here is the one that a listing can tell: with all its required files a copy counts as
+COPY_SEGMENT_FINISHED, else as COPY_SEGMENT_STARTED (`incomplete`).
+
+A directory that cannot be listed (`ArchiveError`) ends no task: it is a row of its own, unrecognized and with the
+partition, so that it is told apart from an empty one. A store that does not answer is nobody's row: it ends the task.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, PartitionDirectory, SegmentFileKind
+from coldlog.archive.layouts.plain_objects import unrecognized_directory
+from coldlog.errors import ArchiveError
+from coldlog.model.states import IndexStatus, RemoteLogSegmentState
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
+
+LISTED_COLUMNS = ("size_bytes", "objects", "missing_kinds", "log_modified_ms")
+_MOST_DIRECTORIES_A_TASK, _LISTED_AT_ONCE = 64, 16
+LISTED_SCHEMA = pa.schema(
+    [
+        *(
+            SEGMENTS.arrow_schema.field(name).with_nullable(True)
+            for name in (
+                "topic",
+                "partition",
+                "topic_id",
+                "start_offset",
+                "segment_id",
+                *LISTED_COLUMNS,
+                "state",
+                "index_status",
+            )
+        ),
+        ("unrecognized_name", pa.string()),
+        ("unrecognized_bytes", pa.int64()),
+        ("unrecognized_why", pa.string()),
+    ]
+)
+
+
+def list_in_tasks(
+    warehouse: Warehouse, layout: ArchiveLayout, directories: tuple[PartitionDirectory, ...]
+) -> DataFrame:
+    """Every segment and every stray object below `directories`, and those of them that cannot be listed, in the columns
+    of `LISTED_SCHEMA`."""
+    spark = warehouse.spark
+    slots = spark.sparkContext.defaultParallelism
+    size = max(1, min(_MOST_DIRECTORIES_A_TASK, math.ceil(len(directories) / slots)))
+    groups = [directories[i : i + size] for i in range(0, len(directories), size)]
+
+    def list_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for group in batch.column(0).to_pylist():
+                yield from list_directories(layout, groups[group])
+
+    task_count = max(1, len(groups))
+    tasks = spark.range(0, len(groups), 1, task_count)
+    ddl = ", ".join(f"{name} {_DDL_TYPES[name]}" for name in LISTED_SCHEMA.names)
+    return tasks.mapInArrow(list_groups, schema=ddl)
+
+
+def list_directories(layout: ArchiveLayout, directories: Sequence[PartitionDirectory]) -> Iterator[pa.RecordBatch]:
+    """Rows of `LISTED_SCHEMA`, a batch a directory, in that order."""
+    # A store answers a page at a time, and mostly is waited for.
+    with ThreadPoolExecutor(_LISTED_AT_ONCE) as threads:
+        yield from threads.map(partial(_listing_rows, layout), directories)
+
+
+_DDL_TYPES = {column.name: column.type for column in SEGMENTS.columns} | {
+    "unrecognized_name": "STRING",
+    "unrecognized_bytes": "BIGINT",
+    "unrecognized_why": "STRING",
+}
+
+
+def _listing_rows(layout: ArchiveLayout, directory: PartitionDirectory) -> pa.RecordBatch:
+    try:
+        listing = layout.list_segments(directory)
+    except ArchiveError as wrong:
+        return pa.RecordBatch.from_pylist([_unlisted_row(directory, wrong)], schema=LISTED_SCHEMA)
+    rows = [_segment_row(segment) for segment in listing.segments]
+    rows += [
+        {"unrecognized_name": stray.name, "unrecognized_bytes": stray.size_bytes, "unrecognized_why": stray.why}
+        for stray in listing.unrecognized
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=LISTED_SCHEMA)
+
+
+def _unlisted_row(directory: PartitionDirectory, wrong: ArchiveError) -> dict[str, object]:
+    """Unlike a stray's, with the partition."""
+    shown = unrecognized_directory(directory.name, f"cannot be listed: {wrong}")
+    return {
+        "topic": directory.topic,
+        "partition": directory.partition,
+        "topic_id": directory.topic_id,
+        "unrecognized_name": shown.name,
+        "unrecognized_bytes": shown.size_bytes,
+        "unrecognized_why": shown.why,
+    }
+
+
+def _segment_row(segment: ListedSegment) -> dict[str, object]:
+    log = segment.find_object(SegmentFileKind.LOG)
+    is_whole = not segment.missing_kinds
+    state = RemoteLogSegmentState.COPY_SEGMENT_FINISHED if is_whole else RemoteLogSegmentState.COPY_SEGMENT_STARTED
+    return {
+        "topic": segment.topic,
+        "partition": segment.partition,
+        "topic_id": segment.topic_id,
+        "start_offset": segment.start_offset,
+        "segment_id": segment.segment_id,
+        "size_bytes": segment.listed_log_size_bytes,
+        "objects": [
+            {"kind": listed.kind.value, "name": listed.name, "size_bytes": listed.size_bytes}
+            for listed in segment.objects
+        ],
+        "missing_kinds": [kind.value for kind in segment.missing_kinds],
+        "log_modified_ms": log.modified_ms if log else None,
+        "state": state.name,
+        "index_status": (IndexStatus.PENDING if is_whole else IndexStatus.INCOMPLETE).value,
+    }

@@ -1,0 +1,306 @@
+"""scan: bring `segments` to what the archive lists and what the metadata topic announced.
+
+Lists the archive (`listing`), joins what the metadata topic has announced (`announced_segments`), compares with
+`segments` and writes what differs: new segments, segments whose objects or state changed, segments that have gone. The
+state is the announced one. A partition of which no event is known is told from the listing, and a segment of it that is
+no longer listed counts as DELETE_SEGMENT_FINISHED (`gone`).
+
+A segment that was announced as copied and whose first event is missing (`announced_segments`) is indexed like any
+other; its offsets are those of its listing and its bytes. So is one that may have been announced in events that the
+topic has lost (`lost_announcements`). What is neither listed nor announced with its offsets has no row.
+
+A partition directory that cannot be listed is reported and is a row of `unrecognized_objects`; all others are scanned.
+What is known of its partition and is not listed elsewhere stays as it was.
+
+Events are read before the listing is made, so that a segment that is uploaded meanwhile is an orphan for one run and
+never a missing one.
+
+Refused: an archive that lists no segment while the tables know some whose deletion nobody announced, and one that lists
+none of those they know; a wrong path must not empty a warehouse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from coldlog.archive.layouts.layout import ArchiveLayout, UnrecognizedObject
+from coldlog.errors import UsageError
+from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS, announced_segments
+from coldlog.indexing.scan.listing import LISTED_COLUMNS, LISTED_SCHEMA, list_in_tasks
+from coldlog.indexing.scan.lost_announcements import lost_offsets, with_lost_announcements
+from coldlog.model.states import IndexStatus, RemoteLogSegmentState
+from coldlog.runtime.console import Console, counted
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
+from coldlog.tables.delta.warehouse import Warehouse
+
+WRITTEN_COLUMNS = (
+    *LISTED_COLUMNS, "is_listed", "state", "state_source", "index_status", "txn_index_empty", *ANNOUNCED_COLUMNS
+)  # fmt: skip
+_FROM_LISTING, _FROM_EVENTS = "listing", "events"
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+_REPORTED_DIRECTORIES = 5
+# Of what is not recognized, only a directory that cannot be listed comes with its partition.
+_IS_UNLISTED = "unrecognized_name IS NOT NULL AND topic IS NOT NULL"
+_LOG_OBJECT_BYTES = "aggregate(filter(objects, o -> o.kind = 'log'), 0L, (bytes, o) -> bytes + o.size_bytes)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanSummary:
+    """What one listing found and what of it was new. `unlisted_count`: of `partition_count`, directories that could not
+    be listed; they are among the unrecognized too."""
+
+    partition_count: int
+    segment_count: int
+    log_bytes: int
+    new_count: int
+    changed_count: int
+    gone_count: int
+    incomplete_count: int
+    unrecognized_count: int
+    unlisted_count: int = 0
+
+
+def scan_segments(
+    warehouse: Warehouse,
+    layout: ArchiveLayout,
+    *,
+    accept_replaced: bool = False,
+    report: Callable[[str], None] | None = None,
+) -> ScanSummary:
+    """Brings `segments` and `unrecognized_objects` to what the archive lists.
+
+    `report` gets the directories that cannot be listed; without it they are printed to stderr.
+    """
+    directories = layout.list_partition_directories()
+    listed = list_in_tasks(warehouse, layout, directories.directories).persist()
+    try:
+        listed_segments = listed.where(F.col("unrecognized_name").isNull()).select(*LISTED_SCHEMA.names[:-3])
+        expected = _expected(listed_segments, announced_segments(warehouse), lost_offsets(warehouse))
+        totals = _totals(listed)
+        found = _differences(expected, warehouse.read(SEGMENTS), is_mirror=layout.is_mirror).persist()
+        differences = found
+        if totals["unlisted"]:
+            unlisted = listed.where(_IS_UNLISTED)
+            # Of what is kept: to push this join into the expressions above takes the optimizer for ever.
+            differences = _without_unknown(found, unlisted)
+            _report_unlisted(unlisted, totals["unlisted"], report or Console().note)
+        counts = {row["change"]: row["count"] for row in differences.groupBy("change").count().collect()}
+        if not totals["segments"]:
+            _refuse_emptied(warehouse, layout, differences)
+        elif counts.get("gone") and counts.get("new") and not accept_replaced:
+            _refuse_replaced(warehouse, layout, listed_segments)
+        _write_differences(warehouse, differences, counts)
+        found.unpersist()
+        unrecognized_count = 0
+        if totals["unrecognized"] or directories.unrecognized or not warehouse.is_known_empty(UNRECOGNIZED_OBJECTS):
+            unrecognized_count = _write_unrecognized(warehouse, listed, directories.unrecognized)
+    finally:
+        listed.unpersist()
+    return ScanSummary(
+        partition_count=len(directories.directories),
+        segment_count=totals["segments"],
+        log_bytes=totals["bytes"] or 0,
+        new_count=counts.get("new", 0),
+        changed_count=counts.get("changed", 0),
+        gone_count=counts.get("gone", 0),
+        incomplete_count=totals["incomplete"],
+        unrecognized_count=unrecognized_count,
+        unlisted_count=totals["unlisted"],
+    )
+
+
+def _totals(listed: DataFrame) -> Row:
+    is_segment = F.col("unrecognized_name").isNull()
+    counts = listed.agg(
+        F.count_if(is_segment).alias("segments"),
+        F.sum(F.when(is_segment, F.expr(_LOG_OBJECT_BYTES))).alias("bytes"),
+        F.count_if(is_segment & (F.size("missing_kinds") > 0)).alias("incomplete"),
+        F.count("unrecognized_name").alias("unrecognized"),
+        F.expr(f"count_if({_IS_UNLISTED})").alias("unlisted"),
+    )
+    return counts.collect()[0]
+
+
+def _expected(listed: DataFrame, announced: DataFrame, lost: dict[int, list[int]]) -> DataFrame:
+    """What listing and events say together: a row a segment, in the columns that a scan writes.
+
+    A partition of which no event announced a segment with its offsets is told from the listing alone. In other
+    partitions an object that none announced, in what is lost neither, is an orphan: it waits, and is indexed if it is
+    announced later.
+    """
+    key = ["topic", "partition", "topic_id", "segment_id"]
+    valid = announced.where(F.col("announced_state").isNotNull())
+    placed = valid.where(F.col("announced_start_offset").isNotNull())
+    governed = F.broadcast(placed.select("topic_id", "partition").distinct().withColumn("is_governed", F.lit(True)))
+    both = listed.withColumn("listed", F.lit(True)).join(valid, key, "full_outer")
+    both = both.where(F.coalesce("start_offset", "announced_start_offset").isNotNull())
+    both = with_lost_announcements(both.join(governed, ["topic_id", "partition"], "left"), lost)
+    state = F.col("announced_state")
+    is_whole = F.col("listed") & (F.size("missing_kinds") == 0)
+    status = (
+        F.when(state.isNull() & F.col("is_governed") & ~F.col("may_be_announced"), IndexStatus.ORPHAN.value)
+        .when(state.isNull(), F.col("index_status"))
+        .when(state.startswith("DELETE"), IndexStatus.GONE.value)
+        .when(F.col("listed").isNull() & (state == _FINISHED), IndexStatus.GONE.value)
+        .when(is_whole & (state == _FINISHED), IndexStatus.PENDING.value)
+        .otherwise(IndexStatus.INCOMPLETE.value)
+    )
+    return both.select(
+        *key,
+        F.coalesce("start_offset", "announced_start_offset").alias("start_offset"),
+        F.coalesce("listed", F.lit(False)).alias("is_listed"),
+        "size_bytes",
+        "objects",
+        "missing_kinds",
+        "log_modified_ms",
+        F.coalesce(state, "state").alias("state"),
+        F.when(state.isNull(), _FROM_LISTING).otherwise(_FROM_EVENTS).alias("state_source"),
+        status.alias("index_status"),
+        F.nullif("announced_txn_index_empty", F.lit(False)).alias("txn_index_empty"),
+        *ANNOUNCED_COLUMNS,
+    )
+
+
+def _differences(expected: DataFrame, stored: DataFrame, *, is_mirror: bool) -> DataFrame:
+    """The written columns of segments that are `new`, `changed` or `gone`.
+
+    A changed time of the log alone matters in a mirror, where a file may be replaced by one of the same size, and to a
+    segment in quarantine: it may have been restored. One that was gone and is back unchanged is indexed still.
+    """
+    before = stored.select(
+        *SEGMENTS.key, *(F.col(name).alias(f"stored_{name}") for name in (*WRITTEN_COLUMNS, "topic_id", "build_number"))
+    )
+    both = expected.withColumn("is_expected", F.lit(True)).join(before, list(SEGMENTS.key), "full_outer")
+    wanted = _wanted(both, is_mirror=is_mirror)
+    is_new = F.col("stored_index_status").isNull()
+    compared = [name for name in WRITTEN_COLUMNS if is_mirror or name != "log_modified_ms"]
+    is_same = F.lit(True)
+    for name in compared:
+        is_same = is_same & wanted[name].eqNullSafe(F.col(f"stored_{name}"))
+    change = (
+        F.when(is_new, "new")
+        .when(is_same, None)
+        .when(wanted["index_status"] == IndexStatus.GONE.value, "gone")
+        .otherwise("changed")
+    )
+    columns = [wanted[name].alias(name) for name in WRITTEN_COLUMNS]
+    topic_id = F.coalesce("topic_id", "stored_topic_id").alias("topic_id")
+    return both.select(*SEGMENTS.key, topic_id, change.alias("change"), *columns).where(F.col("change").isNotNull())
+
+
+def _wanted(both: DataFrame, *, is_mirror: bool) -> dict[str, Column]:
+    """Each written column as it is to be; what was neither listed nor announced has gone, and keeps what was known."""
+    stored = {name: F.col(f"stored_{name}") for name in WRITTEN_COLUMNS}
+    is_expected, is_listed = F.col("is_expected").isNotNull(), F.coalesce("is_listed", F.lit(False))
+    wanted = {name: F.when(is_expected, F.col(name)).otherwise(stored[name]) for name in WRITTEN_COLUMNS}
+    for name in LISTED_COLUMNS:
+        wanted[name] = F.when(is_listed, F.col(name)).otherwise(stored[name])
+    # Where a listing does not tell the size of a log, what the build read of it stays.
+    has_log = is_listed & F.col("log_modified_ms").isNotNull()
+    kept_size = F.coalesce("size_bytes", stored["size_bytes"])
+    wanted["size_bytes"] = F.when(has_log, kept_size).otherwise(wanted["size_bytes"])
+    for name in ("objects", "missing_kinds"):
+        wanted[name] = F.coalesce(wanted[name], F.from_json(F.lit("[]"), SEGMENTS.column_types[name]))
+    wanted["is_listed"] = is_listed
+    is_built = F.col("stored_build_number").isNotNull()
+    wanted["txn_index_empty"] = F.when(is_built, stored["txn_index_empty"]).otherwise(wanted["txn_index_empty"])
+    may_be_another = F.lit(is_mirror) | (stored["index_status"] == IndexStatus.QUARANTINED.value)
+    is_restored = may_be_another & ~F.col("log_modified_ms").eqNullSafe(stored["log_modified_ms"])
+    is_usable = F.col("index_status") == IndexStatus.PENDING.value
+    is_untouched = is_usable & F.col("objects").eqNullSafe(stored["objects"]) & ~F.coalesce(is_restored, F.lit(False))
+    known = (IndexStatus.INDEXED.value, IndexStatus.QUARANTINED.value)
+    is_back = ~stored["index_status"].isin(*known, IndexStatus.PENDING.value) & F.col("stored_build_number").isNotNull()
+    wanted["index_status"] = (
+        F.when(~is_expected, IndexStatus.GONE.value)
+        .when(is_untouched & stored["index_status"].isin(*known), stored["index_status"])
+        .when(is_untouched & is_back, IndexStatus.INDEXED.value)
+        .otherwise(F.col("index_status"))
+    )
+    deleted = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED.name
+    wanted["state"] = F.when(is_expected, F.col("state")).otherwise(deleted)
+    return wanted
+
+
+def _without_unknown(differences: DataFrame, unlisted: DataFrame) -> DataFrame:
+    """Without those of segments that may lie, unseen, in a directory that cannot be listed.
+
+    Where a layout knows no topic ids of directories, these are all of that topic and partition.
+    """
+    places = unlisted.select(*(F.col(name).alias(f"unlisted_{name}") for name in ("topic", "partition", "topic_id")))
+    is_there = (
+        ~F.col("is_listed")
+        & (F.col("topic") == F.col("unlisted_topic"))
+        & (F.col("partition") == F.col("unlisted_partition"))
+        & F.col("unlisted_topic_id").isin("", F.col("topic_id"))
+    )
+    return differences.join(F.broadcast(places), is_there, "left_anti")
+
+
+def _report_unlisted(unlisted: DataFrame, count: int, report: Callable[[str], None]) -> None:
+    directories = counted(count, "partition directory", "partition directories")
+    report(f"{directories} could not be listed; what is known of their segments stays as it was:")
+    for row in unlisted.orderBy("unrecognized_name").limit(_REPORTED_DIRECTORIES).collect():
+        report(f"  {row['unrecognized_name']}: {row['unrecognized_why']}")
+    if count > _REPORTED_DIRECTORIES:
+        report(f"  ... and {count - _REPORTED_DIRECTORIES:,} more; see unrecognized_objects")
+
+
+def _refuse_emptied(warehouse: Warehouse, layout: ArchiveLayout, differences: DataFrame) -> None:
+    is_announced = (F.col("state_source") == _FROM_EVENTS) & F.col("state").startswith("DELETE")
+    lost = differences.where((F.col("change") == "gone") & ~is_announced).count()
+    if lost:
+        raise UsageError(
+            f"the archive {layout.uri} lists no segment, but the warehouse {warehouse.uri} knows {lost}; correct "
+            "archive.uri, or use another warehouse for another archive"
+        )
+
+
+def _refuse_replaced(warehouse: Warehouse, layout: ArchiveLayout, listed: DataFrame) -> None:
+    known = warehouse.read(SEGMENTS).where(F.col("index_status") != IndexStatus.GONE.value).select("segment_id")
+    if known.head(1) and not known.join(listed.select("segment_id"), "segment_id", "left_semi").head(1):
+        raise UsageError(
+            f"the archive {layout.uri} holds none of the segments that the warehouse {warehouse.uri} knows: another "
+            "archive? use another warehouse for it, or --set scan.accept_replaced_archive=true if all were replaced"
+        )
+
+
+def _write_differences(warehouse: Warehouse, differences: DataFrame, counts: dict[str, int]) -> None:
+    if not counts:
+        return
+    if set(counts) == {"new"}:
+        unknown = [name for name in SEGMENTS.column_names if name not in differences.columns]
+        types = SEGMENTS.column_types
+        warehouse.append(SEGMENTS, differences.withColumns({name: F.lit(None).cast(types[name]) for name in unknown}))
+        return
+    new = differences.where(F.col("change") == "new")
+    if counts.get("new"):
+        _write_differences(warehouse, new, {"new": counts["new"]})
+    warehouse.merge(SEGMENTS, differences.where(F.col("change") != "new"), update=WRITTEN_COLUMNS)
+
+
+def _write_unrecognized(warehouse: Warehouse, listed: DataFrame, beside: tuple[UnrecognizedObject, ...]) -> int:
+    in_directories = listed.where(F.col("unrecognized_name").isNotNull()).select(
+        F.col("unrecognized_name").alias("name"),
+        F.col("unrecognized_bytes").alias("size_bytes"),
+        F.col("unrecognized_why").alias("why"),
+    )
+    at_the_root = warehouse.local(
+        UNRECOGNIZED_OBJECTS, [{"name": s.name, "size_bytes": s.size_bytes, "why": s.why} for s in beside]
+    )
+    found = in_directories.unionByName(at_the_root).dropDuplicates(["name"]).persist()
+    stored = warehouse.read(UNRECOGNIZED_OBJECTS)
+    columns = list(UNRECOGNIZED_OBJECTS.column_names)
+    count = found.count()
+    new = found.join(stored, columns, "left_anti")
+    no_more = stored.join(found, ["name"], "left_anti")
+    if new.head(1):
+        warehouse.merge(UNRECOGNIZED_OBJECTS, new)
+    if no_more.head(1):
+        warehouse.delete_keys(UNRECOGNIZED_OBJECTS, no_more)
+    found.unpersist()
+    return count

@@ -1,0 +1,118 @@
+"""session: how does a process get a Spark session that reads and writes coldlog's tables?
+
+A job, a test or a notebook starts Spark's JVM here, with the options of `coldlog.launch.spark_options`. In a process
+that spark-submit started, the session takes the options it was submitted with and adds what is missing: what a cluster
+or a scheduler has set is left alone.
+
+A standalone cluster (`spark://`) whose masters do not answer is a `RetriableError`. Spark itself finds out in two
+minutes, and says so in its log alone: a look at their ports comes before it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+import pyspark
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from coldlog.errors import RetriableError, UsageError
+from coldlog.launch.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
+from coldlog.records.source.datasource import register_source, source_defaults
+from coldlog.runtime.settings import Settings
+from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.spark_gateway import start_gateway
+
+_STANDALONE = "spark://"
+_HOST_AND_PORT = re.compile(r"(?P<host>[^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})")
+_CONNECT_S = 5.0
+_WAS_STOPPED = ("stopped SparkContext", "All masters are unresponsive")
+
+
+def spark_session(settings: Settings, app_name: str = "coldlog", *, places: Collection[str] = ()) -> SparkSession:
+    """The session of this process; the first call starts Spark. `places`: as those of `spark_options`."""
+    if _has_jvm():
+        submitted = SparkConf()
+        master = submitted.get("spark.master", "")
+        options = {
+            key: value
+            for key, value in spark_options(settings, os.environ, places=places).items()
+            if key not in LAUNCH_OPTIONS and not submitted.contains(key)
+        }
+    else:
+        # Before the options, for which packages may have to be put together.
+        require_master(os.environ.get("MASTER") or settings.spark.get("spark.master", ""))
+        options = spark_options(settings, os.environ, places=places)
+        master = options["spark.master"]
+        _start_jvm(options, executor_python(settings, master))
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    session = _get_or_create(builder, master)
+    register_source(session, source_defaults(settings))
+    return session
+
+
+def require_master(master: str) -> None:
+    """One of a standalone cluster's masters can be connected to; other masters are not looked at."""
+    if not master.startswith(_STANDALONE):
+        return
+    refusals = []
+    for address in master.removeprefix(_STANDALONE).split(","):
+        matched = _HOST_AND_PORT.fullmatch(address)
+        if matched is None or int(matched["port"]) > 65_535:
+            raise UsageError(f"not a master: {master}; spark://host:port is expected, or spark://host:port,host:port")
+        try:
+            with socket.create_connection((matched["host"].strip("[]"), int(matched["port"])), timeout=_CONNECT_S):
+                return
+        except OSError as failure:
+            refusals.append(f"{address}: {_why(failure)}")
+    raise _no_master(master, "; ".join(refusals))
+
+
+def _why(failure: OSError) -> str:
+    if isinstance(failure, socket.gaierror):
+        return "the name does not resolve"
+    return "no answer" if isinstance(failure, TimeoutError) else failure.strerror or str(failure)
+
+
+def _no_master(master: str, why: str) -> RetriableError:
+    return RetriableError(f"no Spark master answers at {master} ({why}): correct MASTER or spark.master, or start it")
+
+
+def _get_or_create(builder: SparkSession.Builder, master: str) -> SparkSession:
+    try:
+        return builder.getOrCreate()
+    except Exception as failure:
+        # The context ends by itself when no master took it, under the call that makes the session.
+        if master.startswith(_STANDALONE) and any(each in str(failure) for each in _WAS_STOPPED):
+            raise _no_master(master, "none took the application") from failure
+        raise
+
+
+def _has_jvm() -> bool:
+    # The variable is spark-submit's word to the driver it starts.
+    return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _start_jvm(options: dict[str, str], worker_python: str) -> None:
+    needed = process_environment(
+        os.environ,
+        options["spark.master"],
+        python=sys.executable,
+        conf=REPOSITORY / "conf",
+        worker_python=worker_python,
+    )
+    os.environ.update(needed)
+    # The Spark beside pyspark, whatever SPARK_HOME says: another version would not understand it.
+    gateway = start_gateway(Path(pyspark.__file__).parent, options, os.environ)
+    os.environ.update(gateway.environment)
+    SparkContext._ensure_initialized()
+    # A job that this process starts would take them for its own JVM.
+    for variable in gateway.environment:
+        del os.environ[variable]

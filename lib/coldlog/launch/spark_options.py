@@ -1,0 +1,137 @@
+"""spark_options: with which options must Spark start, whoever starts it?
+
+Three origins, the later wins: what correct answers need (`REQUIRED_OPTIONS`), `spark.*` of the settings, and how it was
+started: `MASTER`, `SPARK_DRIVER_MEMORY`. Refused with `UsageError`: a start without Delta's jars.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from coldlog.errors import UsageError
+from coldlog.launch.executor_packages import UNPACKED_NAME, package_zip, packages_archive
+from coldlog.launch.s3a_options import LOG_STORE, executor_s3_place, refuse_secrets, s3a_options
+from coldlog.runtime.settings import Settings
+from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.tables.delta.locations import bucket_and_prefix, spark_uri
+
+REQUIRED_OPTIONS: dict[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Named and positional parameters of SQL fail once Delta's extension is loaded, unless they are constants.
+    "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
+    # Timestamps are epoch milliseconds; where one is shown, it is shown in UTC.
+    "spark.sql.session.timeZone": "UTC",
+    # Index tables have small logs: one partition reads a snapshot faster than Delta's 50.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # Tables stay readable by delta-rs and DuckDB.
+    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
+    "spark.databricks.delta.properties.defaults.columnMapping.mode": "none",
+    "spark.databricks.delta.properties.defaults.checkpointPolicy": "classic",
+    # Delta refuses a version whose commit is older than a week, be it that of yesterday; a vacuum keeps its files.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+    "spark.ui.showConsoleProgress": "false",
+    **LOG_STORE,
+}
+
+_S3_PLACE = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION")
+
+LAUNCH_OPTIONS: frozenset[str] = frozenset(
+    {
+        "spark.master",
+        "spark.jars",
+        "spark.driver.memory",
+        "spark.driver.extraJavaOptions",
+        "spark.driver.extraClassPath",
+        "spark.archives",
+    }
+)
+"""Options that only count before the driver's JVM runs."""
+
+
+def spark_options(
+    settings: Settings,
+    environment: Mapping[str, str],
+    *,
+    places: Iterable[str] = (),
+    jar_directory: Path = REPOSITORY / ".jars",
+) -> dict[str, str]:
+    """Every option of the session, `spark.master` and `spark.jars` included; `places` are what else it reads or writes,
+    beside the warehouse."""
+    options = {"spark.master": "local[*]", **REQUIRED_OPTIONS}
+    if settings.warehouse.uri is not None:
+        options["spark.sql.warehouse.dir"] = spark_uri(settings.warehouse.uri)
+    is_on_s3 = any(bucket_and_prefix(each) for each in (settings.warehouse.uri, *places) if each is not None)
+    if is_on_s3:
+        options.update(s3a_options())
+    refuse_secrets(settings.spark)
+    options.update(settings.spark)
+    if master := environment.get("MASTER"):
+        options["spark.master"] = master
+    memory = environment.get("SPARK_DRIVER_MEMORY")
+    if memory and settings.origin("spark.driver.memory") != "--set":
+        options["spark.driver.memory"] = memory
+    if is_local(options["spark.master"]):
+        options.setdefault("spark.driver.host", "127.0.0.1")
+        options.setdefault("spark.driver.bindAddress", "127.0.0.1")
+    else:
+        s3_place = executor_s3_place() if is_on_s3 else {}
+        options = {**s3_place, **_executor_options(settings, environment), **options}
+    if not {"spark.jars", "spark.jars.packages"} & options.keys():
+        options["spark.jars"] = ",".join(list_jars(jar_directory))
+    return options
+
+
+def _executor_options(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
+    """What the workers of a cluster need to run coldlog's tasks."""
+    options = {
+        "spark.submit.pyFiles": str(package_zip()),
+        # In the executor's own directory: what one of its Python workers compiled, the others load.
+        "spark.executorEnv.NUMBA_CACHE_DIR": "numba-cache",
+    }
+    if settings.cluster.ship_packages:
+        options["spark.archives"] = f"{packages_archive()}#{UNPACKED_NAME}"
+        options["spark.executorEnv.PYTHONPATH"] = UNPACKED_NAME
+    # Which S3 is meant is no secret; who asks is, and workers have credentials of their own.
+    for name in _S3_PLACE:
+        if name in environment:
+            options[f"spark.executorEnv.{name}"] = environment[name]
+    return options
+
+
+def executor_python(settings: Settings, master: str) -> str:
+    """The interpreter of the workers; on this machine it is this one."""
+    return sys.executable if is_local(master) else settings.cluster.python
+
+
+def is_local(master: str) -> bool:
+    """Driver and executors are one process of this machine."""
+    return master.split("[")[0] in ("local", "local-cluster")
+
+
+def list_jars(jar_directory: Path) -> list[str]:
+    """The jars that `make setup` resolved."""
+    jars = sorted(str(each) for each in jar_directory.glob("*.jar"))
+    if not jars:
+        raise UsageError(f"no jars in {jar_directory}: run `make setup`, or set spark.jars")
+    return jars
+
+
+def process_environment(
+    environment: Mapping[str, str], master: str, *, python: str, conf: Path, worker_python: str = ""
+) -> dict[str, str]:
+    """The environment variables a driver needs: Python, configuration, address, numba's cache; the user's own win."""
+    needed = {
+        "PYSPARK_PYTHON": worker_python or python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        "SPARK_CONF_DIR": str(conf),
+        # Beside the packages it was compiled against: a new environment never sees an old cache.
+        "NUMBA_CACHE_DIR": str(Path(python).parent.parent / "numba-cache"),
+        # Spark wants the same hash of a text in every Python worker.
+        "PYTHONHASHSEED": "0",
+    }
+    if is_local(master):
+        needed["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return {**needed, **environment}

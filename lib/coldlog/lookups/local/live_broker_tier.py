@@ -1,0 +1,172 @@
+"""live_broker_tier: what do the brokers themselves say of what is not archived yet?
+
+The client is made in the process that asks, when it first asks, and kept until `close`.
+
+- `find_offset` takes the broker's word, which is of its whole log, its remote tier included. A broker cannot be told
+  where to begin: where its answer lies below `from_offset`, because a record there is late enough, nothing is known of
+  what follows. Then the records from `from_offset` on are fetched and looked at, by the rule and with the code of the
+  log directory: exact, markers included, and as slow as the log is long until the answer.
+- An answer is decided or not: the broker is asked at read_uncommitted, which ends at the high watermark.
+- The epoch at an offset is searched among the ends of epochs (OffsetForLeaderEpoch), in as many questions as the
+  current epoch has binary digits.
+
+Brokers before Kafka 3.6 know no tiers: their local log start is the log start, and what is tiered they cannot tell.
+Refused (`NotSupportedError`): the largest timestamp of a broker that cannot tell (before Kafka 3.0).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from coldlog.brokers.kafka_client import Cluster
+from coldlog.brokers.offsets_client import FetchedBatches, ListedOffset, OffsetQuestion, OffsetsClient
+from coldlog.errors import NotSupportedError, RetriableError
+from coldlog.formats.kafka.record_batch import read_batch_headers
+from coldlog.formats.kafka.sections import SectionReader
+from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState
+from coldlog.lookups.window_search import find_first_in_window
+from coldlog.model.list_offsets import UNKNOWN_EPOCH, SpecialTimestamp
+
+_LIMITS = DecodeLimits(max_batch_bytes=128 << 20, max_decompressed_bytes=128 << 20)
+_STARTS = (
+    SpecialTimestamp.EARLIEST,
+    SpecialTimestamp.EARLIEST_LOCAL,
+    SpecialTimestamp.LATEST_TIERED,
+    SpecialTimestamp.EARLIEST_PENDING_UPLOAD,
+)
+_FETCH_BYTES = 4 << 20
+_EMPTY_FETCHES = 20
+"""That many without a record, below the high watermark, are no answer."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """The client of this process; a copy in another process begins without one."""
+
+    client: OffsetsClient | None = None
+    process_id: int = 0
+
+    def __reduce__(self) -> tuple[type[_Held], tuple[()]]:
+        return _Held, ()
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBrokerTier:
+    """A LocalTier over the brokers of a cluster."""
+
+    cluster: Cluster
+    limits: DecodeLimits = _LIMITS
+    _held: _Held = field(default_factory=_Held, init=False, repr=False, compare=False)
+
+    @property
+    def covers_archive(self) -> bool:
+        """It does: a broker answers for its remote tier too."""
+        return True
+
+    def read_state(self, topic: str, partition: int) -> LocalLogState | None:
+        """What grows is asked for last, so that no end lies before a start."""
+        client = self._client()
+        version = client.newest_version()
+        starts = [each for each in _STARTS if each.since_version <= version]
+        latest = [
+            OffsetQuestion(timestamp_ms=SpecialTimestamp.LATEST, is_committed=is_committed)
+            for is_committed in (True, False)
+        ]
+        questions = [*(OffsetQuestion(timestamp_ms=each) for each in starts), *latest]
+        told = client.list_offsets(topic, partition, questions, is_leader_asked=True)
+        if told is None:
+            return None
+        by_special = dict(zip(starts, told.answers, strict=False))
+        earliest = by_special[SpecialTimestamp.EARLIEST]
+        tiered = by_special.get(SpecialTimestamp.LATEST_TIERED)
+        pending = by_special.get(SpecialTimestamp.EARLIEST_PENDING_UPLOAD)
+        return LocalLogState(
+            log_start_offset=earliest.offset,
+            local_log_start_offset=by_special.get(SpecialTimestamp.EARLIEST_LOCAL, earliest).offset,
+            high_watermark=told.answers[-1].offset,
+            last_stable_offset=told.answers[-2].offset,
+            leader_epoch=told.leader.leader_epoch,
+            highest_tiered_offset=None if tiered is None else tiered.offset,
+            earliest_pending_offset=None if pending is None else pending.offset,
+            topic_id=told.leader.topic_id,
+        )
+
+    def find_offset(
+        self, topic: str, partition: int, timestamp_ms: int, from_offset: int, *, broker_compatible: bool = False
+    ) -> FoundOffset | None:
+        """The broker's answer, by its rule in any case, or what is read behind it."""
+        told = self._client().list_offsets(topic, partition, [OffsetQuestion(timestamp_ms=timestamp_ms)])
+        found = None if told is None else _found(told.answers[0])
+        if found is None or found.offset >= from_offset:
+            return found
+        return self._find_by_reading(topic, partition, timestamp_ms, from_offset)
+
+    def find_max_timestamp(self, topic: str, partition: int) -> FoundOffset | None:
+        """Of the broker's local segments, as the broker tells it."""
+        special, client = SpecialTimestamp.MAX_TIMESTAMP, self._client()
+        if client.newest_version() < special.since_version:
+            raise NotSupportedError(
+                f"{self.cluster.bootstrap_servers} cannot tell the largest timestamp: Kafka 3.0 and later can"
+            )
+        told = client.list_offsets(topic, partition, [OffsetQuestion(timestamp_ms=special)])
+        return None if told is None else _found(told.answers[0])
+
+    def leader_epoch_at(self, topic: str, partition: int, offset: int) -> int:
+        """The lowest epoch that ends behind the offset."""
+        client = self._client()
+        earliest = OffsetQuestion(timestamp_ms=SpecialTimestamp.EARLIEST)
+        told = client.list_offsets(topic, partition, [earliest], is_leader_asked=True)
+        if told is None or offset < told.answers[0].offset:
+            return UNKNOWN_EPOCH
+        low, high = 0, told.leader.leader_epoch
+        while low < high:
+            middle = (low + high) // 2
+            end_offset = client.end_offset_of_epoch(topic, partition, middle)
+            low, high = (low, middle) if end_offset is None or not 0 <= end_offset <= offset else (middle + 1, high)
+        return high
+
+    def close(self) -> None:
+        """Closes the client; a later question makes another."""
+        if self._held.client is not None and self._held.process_id == os.getpid():
+            self._held.client.close()
+        self._held.client = None
+
+    def _client(self) -> OffsetsClient:
+        if self._held.client is None or self._held.process_id != os.getpid():
+            self._held.client, self._held.process_id = OffsetsClient(cluster=self.cluster), os.getpid()
+        return self._held.client
+
+    def _find_by_reading(self, topic: str, partition: int, timestamp_ms: int, from_offset: int) -> FoundOffset | None:
+        sections = SectionReader(limits=self.limits)
+        position, empty_count = from_offset, 0
+        while empty_count < _EMPTY_FETCHES:
+            fetched = self._client().fetch_batches(topic, partition, position, _FETCH_BYTES)
+            if fetched is None or fetched.content is None:
+                return None
+            found, following = self._search(fetched, sections, timestamp_ms, from_offset)
+            if found is not None or following >= fetched.high_watermark or position >= fetched.high_watermark:
+                return found
+            empty_count = 0 if following > position else empty_count + 1
+            position = max(position, following)
+        raise RetriableError(f"{topic}-{partition} gave no records from offset {position} on; try again")
+
+    def _search(
+        self, fetched: FetchedBatches, sections: SectionReader, timestamp_ms: int, from_offset: int
+    ) -> tuple[FoundOffset | None, int]:
+        """The answer, and the offset behind what was looked at."""
+        content = memoryview(fetched.content or b"")
+        read = read_batch_headers(
+            content, position=0, next_offset=0, is_last=False, max_batch_bytes=self.limits.max_batch_bytes
+        )
+        found = find_first_in_window(
+            content, read.headers, 0, timestamp_ms=timestamp_ms, from_offset=from_offset, sections=sections
+        )
+        return found, int(read.headers.last_offset[-1]) + 1 if len(read.headers) else 0
+
+
+def _found(told: ListedOffset) -> FoundOffset | None:
+    if told.offset < 0:
+        return None
+    return FoundOffset(offset=told.offset, timestamp_ms=told.timestamp_ms, leader_epoch=told.leader_epoch)

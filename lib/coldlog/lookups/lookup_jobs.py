@@ -1,0 +1,264 @@
+"""lookup: how do the jobs lookup_offsets and list_offsets take requests and hand over answers?"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from coldlog.brokers.kafka_client import open_cluster
+from coldlog.errors import UsageError
+from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.answers import starting_offsets, write_json_lines, write_starting_offsets, write_table
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.expirations import note_expirations
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
+from coldlog.lookups.local.local_tier import LocalTier
+from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
+from coldlog.lookups.offset_lookup import answers_of_archive, list_offsets, list_offsets_in_no_hurry
+from coldlog.lookups.requests import is_file_of_requests, read_requests_file, read_requests_table
+from coldlog.lookups.rows import requests_from_rows
+from coldlog.model.list_offsets import SpecialTimestamp
+from coldlog.runtime.console import counted, human_timestamp
+from coldlog.runtime.job import Job
+from coldlog.runtime.open_layout import layout_opener
+from coldlog.runtime.settings import Settings
+from coldlog.runtime.timestamps import timestamp_from_text
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.delta.warehouse import Warehouse
+
+_SHOWN_ROWS = 100
+_SPECIAL_NAMES = {each.value: each.name.lower().replace("_", "-") for each in SpecialTimestamp}
+"""As kafka-get-offsets takes them."""
+_SPECIALS = {name: value for value, name in _SPECIAL_NAMES.items()}
+
+
+def add_lookup_options(parser: argparse.ArgumentParser) -> None:
+    """The options of lookup_offsets."""
+    asked = parser.add_argument_group("requests")
+    asked.add_argument("--topic", help="ask for this topic")
+    asked.add_argument(
+        "--partition", type=int, help="ask for this partition only (default: every partition of the topic)"
+    )
+    asked.add_argument(
+        "--timestamp",
+        help="epoch milliseconds, ISO 8601 such as 2026-01-05T10:00:00Z (no zone: UTC), or earliest, latest, ...",
+    )
+    asked.add_argument(
+        "--requests",
+        metavar="FILE",
+        help="a .csv or .jsonl file, or a Delta table, with topic, partition, timestamp_ms",
+    )
+    answered = parser.add_argument_group("answers (default: a table on the screen)")
+    answered.add_argument("--output", metavar="FILE", help="write JSON lines, one a request, in the order asked")
+    answered.add_argument("--output-table", metavar="DIR", help="write a Delta table, replacing what is there")
+    answered.add_argument(
+        "--starting-offsets",
+        metavar="FILE",
+        help="write the JSON of startingOffsets for Spark's Kafka source; - prints it",
+    )
+
+
+def prepare_lookup_offsets(settings: Settings, arguments: argparse.Namespace) -> Callable[[Job], None]:
+    """Reads what is asked, without Spark where that can be done; what is returned asks the tables and writes the
+    answers."""
+    return partial(_lookup_offsets, asked=_read_asked(arguments))
+
+
+def prepare_list_offsets(settings: Settings, arguments: argparse.Namespace) -> Callable[[Job], None]:
+    """The same; what is returned answers each request within its timeout, and counts those that came too late."""
+    own = settings.list_offsets
+    if own.log_directory is not None and own.bootstrap_servers is not None:
+        raise UsageError("give list_offsets.log_directory or list_offsets.bootstrap_servers, not both")
+    if (own.log_directory or own.bootstrap_servers) and settings.warehouse.as_of is not None:
+        raise UsageError(
+            "the index as of a time of the past and a local tier of now do not belong together; unset warehouse.as_of, "
+            "or list_offsets.log_directory and list_offsets.bootstrap_servers"
+        )
+    return partial(_list_offsets_of_requests, asked=_read_asked(arguments))
+
+
+def _lookup_offsets(job: Job, asked: _Asked) -> None:
+    warehouse, requests = _requests(job, asked)
+    with job.console.stage("lookup") as stage:
+        told = list_offsets_in_no_hurry(warehouse, requests, lookup_options(job.settings))
+        answers = answers_of_archive(told)
+        found = answers.num_rows - answers.column("offset").null_count
+        wrong = answers.num_rows - answers.column("error").null_count
+        stage.add(f"{found:,} found", f"{answers.num_rows - found - wrong:,} later than the archive")
+        stage.add(*_counted_by_error(answers))
+    _hand_over(job, answers, told)
+
+
+def _list_offsets_of_requests(job: Job, asked: _Asked) -> None:
+    options = list_offsets_options(job.settings)
+    warehouse, requests = _requests(job, asked)
+    with job.console.stage("answers") as stage:
+        answers = list_offsets(warehouse, requests, options)
+        stage.add(*_counted_by_error(answers))
+    _hand_over(job, answers, answers)
+    # The past is not written to.
+    late = (
+        0 if warehouse.as_of else note_expirations(warehouse, answers, job.settings.list_offsets.timeout_ms, requests)
+    )
+    if late:
+        job.console.note(f"{counted(late, 'request')} timed out: coldlog.list_offsets_expiration_rates counts them")
+
+
+def _counted_by_error(answers: pa.Table) -> list[str]:
+    counts = pc.value_counts(answers.column("error").drop_null()).to_pylist()
+    return [f"{row['counts']:,} {row['values']}" for row in sorted(counts, key=lambda row: -row["counts"])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Everywhere:
+    """Every partition of a topic is asked for this timestamp."""
+
+    topic: str
+    timestamp_ms: int
+
+
+_Asked: TypeAlias = pa.Table | _Everywhere | str
+"""Requests, or what Spark has to say more of: the partitions of a topic, the rows of a table."""
+
+
+def _read_asked(arguments: argparse.Namespace) -> _Asked:
+    if arguments.requests:
+        if arguments.topic or arguments.timestamp or arguments.partition is not None:
+            raise UsageError("give --requests, or --topic with --timestamp, not both")
+        path = str(arguments.requests)
+        return read_requests_file(path) if is_file_of_requests(path) else path
+    if not arguments.topic or not arguments.timestamp:
+        raise UsageError("nothing is asked: give --topic and --timestamp, or --requests")
+    try:
+        arguments.topic.encode()
+    except UnicodeEncodeError as no_text:
+        raise UsageError(f"--topic {arguments.topic!r}: not UTF-8") from no_text
+    timestamp_ms = _timestamp(arguments.timestamp)
+    if arguments.partition is not None and not 0 <= arguments.partition < 2**31:
+        raise UsageError(f"--partition {arguments.partition}: 0 to {2**31 - 1} is expected")
+    if arguments.partition is None:
+        return _Everywhere(topic=arguments.topic, timestamp_ms=timestamp_ms)
+    return requests_from_rows([(arguments.topic, arguments.partition, timestamp_ms)])
+
+
+def _requests(job: Job, asked: _Asked) -> tuple[Warehouse, pa.Table]:
+    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=job.settings.warehouse.as_of)
+    with job.console.stage("requests") as stage:
+        if isinstance(asked, str):
+            asked = read_requests_table(asked, job.spark)
+        elif isinstance(asked, _Everywhere):
+            asked = _requests_everywhere(warehouse, asked)
+        stage.add(f"{asked.num_rows:,} asked")
+    return warehouse, asked
+
+
+def _requests_everywhere(warehouse: Warehouse, asked: _Everywhere) -> pa.Table:
+    known = warehouse.read(PARTITION_METADATA).where(F.col("is_current") & (F.col("topic") == F.lit(asked.topic)))
+    partitions = [row["partition"] for row in known.select("partition").orderBy("partition").collect()]
+    if not partitions:
+        raise UsageError(f"the warehouse {warehouse.uri} knows no topic {asked.topic!r}")
+    return requests_from_rows([(asked.topic, partition, asked.timestamp_ms) for partition in partitions])
+
+
+def lookup_options(settings: Settings) -> LookupOptions:
+    """What the settings say of how requests are answered."""
+    limits = DecodeLimits(
+        max_batch_bytes=settings.index.max_batch_bytes, max_decompressed_bytes=settings.index.max_decompressed_bytes
+    )
+    batches = None
+    if settings.archive.uri is not None:
+        batches = BatchReader(open_layout=layout_opener(settings), limits=limits)
+    return LookupOptions(
+        isolation_level=settings.lookup.isolation_level,
+        broker_compatible=settings.lookup.broker_compatible,
+        batches=batches,
+        timeout_ms=settings.list_offsets.timeout_ms,
+        most_reads_at_once=settings.list_offsets.max_partitions_at_once,
+    )
+
+
+def list_offsets_options(settings: Settings) -> LookupOptions:
+    """The same, with the local tier."""
+    return replace(lookup_options(settings), local=_local_tier(settings))
+
+
+def _local_tier(settings: Settings) -> LocalTier | None:
+    directory, servers = settings.list_offsets.log_directory, settings.list_offsets.bootstrap_servers
+    if servers is not None:
+        cluster = open_cluster(servers, settings.metadata.timeout_ms, settings.metadata.client_config)
+        return LiveBrokerTier(cluster=cluster)
+    if directory is None:
+        return None
+    limits = DecodeLimits(
+        max_batch_bytes=settings.index.max_batch_bytes, max_decompressed_bytes=settings.index.max_decompressed_bytes
+    )
+    return LogDirectoryTier(directory=directory, limits=limits)
+
+
+def _timestamp(text: str) -> int:
+    """A time, or a special timestamp by its name as kafka-get-offsets takes it."""
+    if text in _SPECIALS:
+        return _SPECIALS[text]
+    try:
+        timestamp_ms = timestamp_from_text(text)
+    except UsageError as unreadable:
+        raise UsageError(f"{unreadable}, or {', '.join(_SPECIALS)}") from unreadable
+    if timestamp_ms < 0 and str(timestamp_ms) != text:
+        # As a number it would mean something else.
+        raise UsageError(f"--timestamp {text}: times before 1970 cannot be asked for; earliest is the first offset")
+    return timestamp_ms
+
+
+def _hand_over(job: Job, answers: pa.Table, told: pa.Table) -> None:
+    """`told` are the answers as of ListOffsets."""
+    arguments = job.arguments
+    if arguments.output:
+        write_json_lines(answers, arguments.output)
+        job.console.note(f"answers in {arguments.output}")
+    if arguments.output_table:
+        write_table(answers, arguments.output_table, job.spark)
+        job.console.note(f"answers in the table {arguments.output_table}")
+    if arguments.starting_offsets == "-":
+        job.console.result(starting_offsets(told))
+    elif arguments.starting_offsets:
+        write_starting_offsets(told, arguments.starting_offsets)
+        job.console.note(f"starting offsets in {arguments.starting_offsets}")
+    if not (arguments.output or arguments.output_table or arguments.starting_offsets):
+        _show(job, answers)
+
+
+def _show(job: Job, answers: pa.Table) -> None:
+    shown = answers.slice(0, _SHOWN_ROWS).to_pylist()
+    routed = [name for name in ("route", "local_start_offset") if name in answers.column_names]
+    job.console.table(
+        ["topic", "partition", "asked", "offset", "timestamp", "leader epoch", "error", *routed],
+        [
+            (
+                row["topic"],
+                row["partition"],
+                _asked_text(row["timestamp_ms"]),
+                row["offset"],
+                human_timestamp(row["offset_timestamp_ms"]),
+                row["leader_epoch"],
+                row["error"] or ("" if row["offset"] is not None else "none: later than the archive"),
+                *(row[name] for name in routed),
+            )
+            for row in shown
+        ],
+    )
+    if answers.num_rows > _SHOWN_ROWS:
+        job.console.result(f"... and {answers.num_rows - _SHOWN_ROWS:,} more; --output FILE writes them all")
+
+
+def _asked_text(timestamp_ms: int) -> str | None:
+    return _SPECIAL_NAMES.get(timestamp_ms) or (
+        human_timestamp(timestamp_ms) if timestamp_ms >= 0 else str(timestamp_ms)
+    )

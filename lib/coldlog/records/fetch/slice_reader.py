@@ -1,0 +1,172 @@
+"""slice_reader: which records does a slice of a log hold?
+
+One ranged read. The batches are checked as the build checks them, and must be those that the index names. Control
+batches are left out, and those of aborted transactions for readers of committed records. Where a batch is damaged, the
+ones before it are given, and the next fetch, which begins at it, is told: so a reader gets as far as Kafka's does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from coldlog.archive.layouts.layout import ArchiveLayout, SegmentFileKind
+from coldlog.errors import ArchiveError
+from coldlog.formats.kafka.record_batch import BatchHeaders, read_batch_headers
+from coldlog.formats.kafka.record_columns import (
+    ByteColumn,
+    HeaderColumn,
+    RecordColumns,
+    WantedFields,
+    read_record_columns,
+)
+from coldlog.formats.kafka.sections import SectionReader
+from coldlog.formats.limits import DecodeLimits
+from coldlog.index.changed_logs import replaced_batch, shorter_log
+from coldlog.model.fetch import (
+    FetchAnswer,
+    FetchedRecord,
+    FetchedRecords,
+    FetchErrorCode,
+    FetchFailure,
+    TimestampType,
+)
+from coldlog.records.fetch.slices import LogSlice
+
+_EVERYTHING = WantedFields(key=True, value=True, headers=True)
+_Headers = tuple[tuple[str, bytes | None], ...]
+
+
+def read_slice(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice) -> FetchAnswer:
+    """The records, or CORRUPT_MESSAGE. `ArchiveError(OBJECT_MISSING)` for a log that is gone; the store's errors."""
+    segment = log_slice.served.segment
+    window = layout.read_log_range(segment, log_slice.position, log_slice.size_bytes)
+    read_bytes = len(window)
+    while True:
+        try:
+            records = tuple(_iter_records(window[: log_slice.size_bytes], limits, log_slice))
+        except ArchiveError as wrong:
+            before = int(np.searchsorted(log_slice.batches.position, wrong.position)) if wrong.position >= 0 else 0
+            if not 0 < before < len(log_slice.batches):
+                return damaged(log_slice, wrong)
+            log_slice = log_slice.first_batches(before)
+        else:
+            return FetchedRecords(
+                records=records, next_offset=log_slice.next_offset, ends=log_slice.ends, read_bytes=read_bytes
+            )
+
+
+def damaged(log_slice: LogSlice, wrong: ArchiveError) -> FetchFailure:
+    """What is told of a slice whose first batch is damaged, or which cannot be read."""
+    served, batches = log_slice.served, log_slice.batches
+    error = _of_segment(wrong, log_slice)
+    resume_offset = min(int(batches.last_offset[0]), served.to_offset) + 1
+    return FetchFailure(
+        error=FetchErrorCode.CORRUPT_MESSAGE,
+        message=f"{log_slice.request}: {error}; the batch has offsets {int(batches.base_offset[0])} to "
+        f"{int(batches.last_offset[0])}",
+        ends=log_slice.ends,
+        resume_offset=resume_offset,
+    )
+
+
+def _iter_records(window: memoryview, limits: DecodeLimits, log_slice: LogSlice) -> Iterator[FetchedRecord]:
+    headers = _read_headers(window, limits, log_slice)
+    is_wanted = ~headers.is_control & (headers.record_count > 0)
+    if len(log_slice.aborted):
+        is_wanted &= ~(headers.is_transactional & log_slice.aborted.hold(headers.producer_id, headers.base_offset))
+    if not is_wanted.any():
+        return
+    taken = headers.where(is_wanted)
+    for section in SectionReader(limits=limits).iter_sections(window, taken, log_slice.position):
+        columns = read_record_columns(section, taken, log_slice.bounds, _EVERYTHING)
+        batches = np.searchsorted(taken.base_offset, columns.offset, side="right") - 1
+        yield from _records(columns, taken.leader_epoch[batches].tolist())
+
+
+def _read_headers(window: memoryview, limits: DecodeLimits, log_slice: LogSlice) -> BatchHeaders:
+    """Of the batches of the slice, which are as they were indexed."""
+    batches = log_slice.batches
+    if len(window) < log_slice.size_bytes:
+        ends = batches.position + batches.size_bytes - log_slice.position
+        cut = int(np.searchsorted(ends, len(window), side="right"))
+        raise shorter_log(
+            int(batches.position[cut]),
+            f"{log_slice.size_bytes} bytes from byte {log_slice.position} on",
+            f"{len(window)} bytes",
+        )
+    headers = read_batch_headers(
+        window,
+        position=log_slice.position,
+        next_offset=log_slice.served.segment.start_offset,
+        is_last=True,
+        max_batch_bytes=limits.max_batch_bytes,
+    ).headers
+    indexed, found = (
+        np.stack((each.position, each.base_offset, each.last_offset))[:, : min(len(headers), len(batches))]
+        for each in (batches, headers)
+    )
+    is_other = (indexed != found).any(axis=0)
+    if len(headers) != len(batches) or is_other.any():
+        at = int(np.argmax(is_other)) if is_other.any() else min(len(headers), len(batches)) - 1
+        raise replaced_batch(
+            int(batches.position[at]),
+            f"offsets {int(batches.base_offset[at])} to {int(batches.last_offset[at])}",
+            f"offsets {int(headers.base_offset[at])} to {int(headers.last_offset[at])}",
+        )
+    return headers
+
+
+def _records(columns: RecordColumns, leader_epochs: list[int]) -> Iterator[FetchedRecord]:
+    assert columns.key is not None
+    assert columns.value is not None
+    assert columns.headers is not None
+    fields = (
+        columns.offset.tolist(),
+        columns.timestamp_ms.tolist(),
+        columns.is_log_append_time.tolist(),
+        leader_epochs,
+        _contents(columns.key),
+        _contents(columns.value),
+        _headers(columns.headers),
+    )
+    for offset, timestamp_ms, is_append_time, leader_epoch, key, value, headers in zip(*fields, strict=True):
+        yield FetchedRecord(
+            offset=offset,
+            timestamp_ms=timestamp_ms,
+            timestamp_type=TimestampType.LOG_APPEND_TIME if is_append_time else TimestampType.CREATE_TIME,
+            leader_epoch=leader_epoch,
+            key=key,
+            value=value,
+            headers=headers,
+        )
+
+
+def _contents(column: ByteColumn) -> list[bytes | None]:
+    content, offsets = column.content.tobytes(), column.offsets.tolist()
+    found: list[bytes | None] = [content[start:stop] for start, stop in pairwise(offsets)]
+    if column.is_null is not None:
+        for at in np.flatnonzero(column.is_null).tolist():
+            found[at] = None
+    return found
+
+
+def _headers(column: HeaderColumn) -> list[_Headers]:
+    names = [(name or b"").decode("utf-8", "replace") for name in _contents(column.names)]
+    pairs = list(zip(names, _contents(column.values), strict=True))
+    offsets = column.offsets.tolist()
+    return [tuple(pairs[start:stop]) for start, stop in pairwise(offsets)]
+
+
+def _of_segment(wrong: ArchiveError, log_slice: LogSlice) -> ArchiveError:
+    segment = log_slice.served.segment
+    return ArchiveError(
+        wrong.reason,
+        f"segment {segment.segment_id} of {segment.topic}-{segment.partition}: {wrong.message}",
+        object_name=wrong.object_name or segment.object_name_of(SegmentFileKind.LOG),
+        position=wrong.position,
+        expected=wrong.expected,
+        found=wrong.found,
+    )

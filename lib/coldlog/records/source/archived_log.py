@@ -1,0 +1,277 @@
+"""archived_log: what do the tables say of the log of a partition, read without an engine?
+
+Its served segments, where their batches lie, and which transactions were aborted: over `TableReader`, so that a
+question reads the row groups that may hold its answer. One version of the tables is read throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coldlog.archive.layouts.layout import ListedSegment
+from coldlog.lookups.batch_lookup import listed_segment
+from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.tables.delta.table_files import TableFiles, list_table_files
+from coldlog.tables.delta.table_reader import TableReader
+
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+_GREATEST = (1 << 63) - 1
+_KEEP_BYTES = 64 << 20
+_SEGMENT_COLUMNS = (
+    "topic", "partition", "topic_id", "segment_id", "start_offset", "end_offset", "min_timestamp_ms",
+    "max_timestamp_ms", "size_bytes", "objects", "served_build_number", "served_from_offset", "served_to_offset",
+    "open_from_offset",
+)  # fmt: skip
+_BATCH_COLUMNS = (
+    "segment_id", "build_number", "base_offset", "last_offset", "position", "size_bytes", "max_timestamp_ms",
+    "min_timestamp_ms",
+)  # fmt: skip
+_ABORTED_COLUMNS = (
+    "topic", "partition", "topic_id", "segment_id", "build_number", "producer_id", "first_offset", "last_offset",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedSegment:
+    """A segment and the offsets, inclusive, that it answers for; None is what is not known. `open_from_offset`: the
+    first of the oldest transaction that is open at its end; None: there is none."""
+
+    segment: ListedSegment
+    build_number: int
+    from_offset: int
+    to_offset: int
+    end_offset: int
+    size_bytes: int | None
+    min_timestamp_ms: int | None
+    max_timestamp_ms: int | None
+    open_from_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlaces:
+    """Batches of one segment in the order of its log, an entry each. Where `min_timestamp_ms` is not known, it is the
+    least that there is."""
+
+    base_offset: Int64s
+    last_offset: Int64s
+    position: Int64s
+    size_bytes: Int64s
+    max_timestamp_ms: Int64s
+    min_timestamp_ms: Int64s
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    def where(self, is_taken: Flags) -> BatchPlaces:
+        """Some of them."""
+        return BatchPlaces(
+            base_offset=self.base_offset[is_taken],
+            last_offset=self.last_offset[is_taken],
+            position=self.position[is_taken],
+            size_bytes=self.size_bytes[is_taken],
+            max_timestamp_ms=self.max_timestamp_ms[is_taken],
+            min_timestamp_ms=self.min_timestamp_ms[is_taken],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortedTransactions:
+    """Records of `producer_id[i]` from `first_offset[i]` to `last_offset[i]`, its marker, do not count. Sorted by
+    producer and first offset; those of one producer do not overlap."""
+
+    producer_id: Int64s
+    first_offset: Int64s
+    last_offset: Int64s
+
+    def __len__(self) -> int:
+        return len(self.producer_id)
+
+    def between(self, from_offset: int, to_offset: int) -> AbortedTransactions:
+        """Those that may have records between the offsets, both inclusive."""
+        is_near = (self.last_offset >= from_offset) & (self.first_offset <= to_offset)
+        return AbortedTransactions(
+            producer_id=self.producer_id[is_near],
+            first_offset=self.first_offset[is_near],
+            last_offset=self.last_offset[is_near],
+        )
+
+    def hold(self, producer_ids: Int64s, offsets: Int64s) -> Flags:
+        """Whether the batch of a producer that begins at an offset belongs to one of them."""
+        held = np.zeros(len(offsets), dtype=np.bool_)
+        for producer_id in np.intersect1d(producer_ids, self.producer_id).tolist():
+            own = slice(*np.searchsorted(self.producer_id, [producer_id, producer_id + 1]).tolist())
+            where = np.flatnonzero(producer_ids == producer_id)
+            before = np.searchsorted(self.first_offset[own], offsets[where], side="right") - 1
+            is_behind = (before >= 0) & (offsets[where] <= self.last_offset[own][np.maximum(before, 0)])
+            held[where[is_behind]] = True
+        return held
+
+
+NOTHING_ABORTED = AbortedTransactions(
+    producer_id=np.empty(0, dtype=np.int64),
+    first_offset=np.empty(0, dtype=np.int64),
+    last_offset=np.empty(0, dtype=np.int64),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFiles:
+    """The files of the tables that a reading of records is planned by."""
+
+    lookups: WarehouseFiles
+    aborted: TableFiles
+
+
+def list_source_files(uri: str, as_of_ms: int | None) -> SourceFiles:
+    """What the warehouse holds now, or held then; a place that holds none is a `UsageError`."""
+    location = f"{uri.rstrip('/')}/{TXN_INDEX.name}"
+    while True:
+        lookups = list_warehouse_files(uri, as_of_ms=as_of_ms)
+        aborted = list_table_files(
+            location, TXN_INDEX, ("topic", "partition", "first_offset", "last_offset"), as_of_ms=as_of_ms
+        )
+        segments = f"{uri.rstrip('/')}/{SEGMENTS.name}"
+        if list_table_files(segments, SEGMENTS, (), as_of_ms=as_of_ms).version == lookups.segments.version:
+            return SourceFiles(lookups=lookups, aborted=aborted)
+        # A run published meanwhile.
+
+
+class ArchivedLogs:
+    """The logs of all partitions in one version of the tables; for one thread."""
+
+    def __init__(self, files: SourceFiles) -> None:
+        def whole(rows: pa.Table) -> tuple[pa.Table, int]:
+            return rows, rows.nbytes
+
+        lookups = files.lookups
+        self._partitions = TableReader(
+            lookups.partitions, PARTITION_METADATA, ("topic", "partition", "is_current"), whole, keep_bytes=_KEEP_BYTES
+        )
+        self._segments = TableReader(lookups.segments, SEGMENTS, _SEGMENT_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
+        self._batches = TableReader(lookups.batches, OFFSET_INDEX, _BATCH_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
+        self._aborted = TableReader(files.aborted, TXN_INDEX, _ABORTED_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
+
+    @property
+    def rows_read(self) -> int:
+        """Rows that were read from files so far; what was kept in memory does not count."""
+        readers = (self._partitions, self._segments, self._batches, self._aborted)
+        return sum(reader.counts.rows for reader in readers)
+
+    def partitions(self) -> list[tuple[str, int]]:
+        """Every topic-partition that the archive knows, in order."""
+        found = set()
+        for _, rows in self._partitions.iter_parts({}, "partition"):
+            current = rows.filter(rows["is_current"])
+            found |= set(zip(current["topic"].to_pylist(), current["partition"].to_pylist(), strict=True))
+        return sorted(found)
+
+    def served_segments(self, topic: str, partition: int, topic_id: str) -> list[ServedSegment]:
+        """Of one incarnation of a partition, by offset."""
+        found = []
+        for rows in self._rows(self._segments, "start_offset", topic, partition, topic_id):
+            served = rows.filter(rows["served_from_offset"].is_valid())
+            found += [_served_segment(row) for row in served.to_pylist()]
+        return sorted(found, key=lambda each: each.from_offset)
+
+    def batches(self, served: ServedSegment, from_offset: int, to_offset: int) -> BatchPlaces:
+        """The batches of a segment that may have records between the offsets, both inclusive."""
+        segment = served.segment
+        near = {"topic": (segment.topic,) * 2, "partition": (segment.partition,) * 2}
+        further = {"last_offset": (from_offset, _GREATEST), "base_offset": (0, to_offset)}
+        parts = []
+        for _, rows in self._batches.iter_parts(near, "base_offset", further):
+            is_own = pc.and_(
+                pc.equal(rows["segment_id"], segment.segment_id), pc.equal(rows["build_number"], served.build_number)
+            )
+            is_near = pc.and_(
+                pc.greater_equal(rows["last_offset"], from_offset), pc.less_equal(rows["base_offset"], to_offset)
+            )
+            parts.append(rows.filter(pc.and_(is_own, is_near)))
+        columns = {
+            name: np.concatenate([_numbers(part[name]) for part in parts] or [np.empty(0, dtype=np.int64)])
+            for name in _BATCH_COLUMNS[2:]
+        }
+        order = np.argsort(columns["position"], kind="stable")
+        return BatchPlaces(**{name: column[order] for name, column in columns.items()})
+
+    def aborted(
+        self, topic: str, partition: int, topic_id: str, served: Sequence[ServedSegment]
+    ) -> AbortedTransactions:
+        """The aborted transactions that the partition's served segments tell of."""
+        builds = {each.segment.segment_id: each.build_number for each in served}
+        found = sorted(
+            {
+                (row["producer_id"], row["first_offset"], row["last_offset"])
+                for rows in self._rows(self._aborted, "first_offset", topic, partition, topic_id)
+                for row in rows.to_pylist()
+                if builds.get(row["segment_id"]) == row["build_number"]
+            }
+        )
+        columns = np.array(found, dtype=np.int64).reshape(-1, 3)
+        return AbortedTransactions(
+            producer_id=columns[:, 0].copy(), first_offset=columns[:, 1].copy(), last_offset=columns[:, 2].copy()
+        )
+
+    def _rows(
+        self, reader: TableReader[pa.Table], order_by: str, topic: str, partition: int, topic_id: str
+    ) -> Iterator[pa.Table]:
+        near = {"topic": (topic, topic), "partition": (partition, partition)}
+        for _, rows in reader.iter_parts(near, order_by):
+            is_it = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
+            yield rows.filter(pc.and_(is_it, pc.equal(rows["topic_id"], topic_id)))
+
+    def close(self) -> None:
+        """Closes the files."""
+        for reader in (self._partitions, self._segments, self._batches, self._aborted):
+            reader.close()
+
+
+def undecided_offsets(segments: Sequence[ServedSegment]) -> list[tuple[int, int]]:
+    """Of the served segments of a partition in order, the offsets, inclusive, whose transactions may have ended in a
+    gap behind them: nobody can tell whether they were aborted."""
+    return [
+        (before.open_from_offset, before.to_offset)
+        for before, after in pairwise(segments)
+        if after.from_offset > before.to_offset + 1
+        and before.open_from_offset is not None
+        and before.open_from_offset <= before.to_offset
+    ]
+
+
+def without_offsets(segments: Sequence[ServedSegment], lost: Sequence[tuple[int, int]]) -> list[ServedSegment]:
+    """The segments without these offsets, each of which ends where a segment ends."""
+    left = []
+    for each in segments:
+        first = min((begin for begin, end in lost if begin <= each.to_offset <= end), default=each.to_offset + 1)
+        if first > each.from_offset:
+            left.append(replace(each, to_offset=first - 1))
+    return left
+
+
+def _served_segment(row: Mapping[str, object]) -> ServedSegment:
+    known = ("end_offset", "size_bytes", "min_timestamp_ms", "max_timestamp_ms", "open_from_offset")
+    numbers = {name: row[name] for name in known}
+    return ServedSegment(
+        segment=listed_segment(row),
+        build_number=row["served_build_number"],  # type: ignore[arg-type]  # the columns' types are those of the table
+        from_offset=row["served_from_offset"],  # type: ignore[arg-type]  # the columns' types are those of the table
+        to_offset=row["served_to_offset"],  # type: ignore[arg-type]
+        **numbers,  # type: ignore[arg-type]
+    )
+
+
+def _numbers(column: pa.ChunkedArray) -> Int64s:
+    numbers: Int64s = pc.fill_null(column.cast(pa.int64()), -_GREATEST - 1).to_numpy()
+    return numbers

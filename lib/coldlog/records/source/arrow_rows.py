@@ -1,0 +1,127 @@
+"""arrow_rows: how do decoded records become rows of Arrow?
+
+Buffers that the kernels filled are handed over as they are; what is the same in every row of a partition is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from coldlog.errors import ArchiveError, Reason
+from coldlog.formats.kafka.record_columns import ByteColumn, HeaderColumn, RecordColumns, WantedFields
+from coldlog.records.source.columns import HEADERS
+
+_HEADER_TYPE = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_ARROW_TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    HEADERS: pa.list_(pa.field("element", _HEADER_TYPE)),
+}
+_MOST_MS = np.iinfo(np.int64).max // 1000
+"""A TIMESTAMP of Spark counts microseconds."""
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """The schema of these columns."""
+    return pa.schema([(name, _ARROW_TYPES[name]) for name in columns])
+
+
+def wanted_fields(columns: Sequence[str]) -> WantedFields:
+    """What has to be copied of each record."""
+    return WantedFields(key="key" in columns, value="value" in columns, headers=HEADERS in columns)
+
+
+@dataclass(slots=True, kw_only=True)
+class RowBuilder:
+    """Makes rows of one partition's records; keeps what is the same in all of them."""
+
+    topic: str
+    partition: int
+    columns: Sequence[str]
+    _same: dict[str, pa.Array] = field(default_factory=dict)
+
+    def build(self, records: RecordColumns) -> pa.RecordBatch:
+        """A row a record. `ArchiveError`: a timestamp that no TIMESTAMP of Spark can hold."""
+        arrays = [self._array(name, records) for name in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.columns))
+
+    def _array(self, name: str, records: RecordColumns) -> pa.Array:
+        if name in ("topic", "partition"):
+            return self._repeated(name, len(records))
+        if name == "offset":
+            return pa.array(records.offset)
+        if name == "timestamp":
+            return self._timestamps(records)
+        if name == "timestampType":
+            return pa.array(records.is_log_append_time.astype(np.int32))
+        if name == HEADERS:
+            assert records.headers is not None
+            return _header_array(records.headers)
+        content = records.key if name == "key" else records.value
+        assert content is not None
+        return _byte_array(content, pa.binary())
+
+    def _repeated(self, name: str, count: int) -> pa.Array:
+        """A slice of the longest that was needed so far."""
+        same = self._same.get(name)
+        if same is None or len(same) < count:
+            value = self.topic if name == "topic" else self.partition
+            same = self._same[name] = pa.repeat(pa.scalar(value, type=_ARROW_TYPES[name]), count)
+        return same.slice(0, count)
+
+    def _timestamps(self, records: RecordColumns) -> pa.Array:
+        milliseconds = records.timestamp_ms
+        is_beyond = (milliseconds > _MOST_MS) | (milliseconds < -_MOST_MS)
+        if is_beyond.any():
+            at = int(np.argmax(is_beyond))
+            raise ArchiveError(
+                Reason.RECORDS_INVALID,
+                f"the timestamp of offset {int(records.offset[at])} of {self.topic}-{self.partition} is beyond what a "
+                "TIMESTAMP of Spark can hold; name the columns that are needed without it (option columns)",
+                expected=f"{_MOST_MS} ms at most",
+                found=f"{int(milliseconds[at])} ms",
+            )
+        return pa.array(milliseconds * 1000).view(_ARROW_TYPES["timestamp"])
+
+
+def _byte_array(column: ByteColumn, kind: pa.DataType) -> pa.Array:
+    validity, null_count = _validity(column.is_null)
+    buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.content)]
+    return pa.Array.from_buffers(kind, len(column.offsets) - 1, buffers, null_count)
+
+
+def _header_array(column: HeaderColumn) -> pa.Array:
+    count = len(column.offsets) - 1
+    names = _text_array(column.names)
+    structs = pa.StructArray.from_arrays([names, _byte_array(column.values, pa.binary())], fields=list(_HEADER_TYPE))
+    validity, null_count = _validity(np.diff(column.offsets) == 0)
+    buffers = [validity, pa.py_buffer(column.offsets)]
+    return pa.Array.from_buffers(_ARROW_TYPES[HEADERS], count, buffers, null_count, children=[structs])
+
+
+def _text_array(column: ByteColumn) -> pa.Array:
+    """As Kafka's consumer reads names: what is not UTF-8 is replaced."""
+    texts = _byte_array(column, pa.string())
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        read = [each.decode("utf-8", "replace") for each in _byte_array(column, pa.binary()).to_pylist()]
+        return pa.array(read, type=pa.string())
+    return texts
+
+
+def _validity(is_null: npt.NDArray[np.bool_] | None) -> tuple[pa.Buffer | None, int]:
+    null_count = 0 if is_null is None else int(np.count_nonzero(is_null))
+    if is_null is None or not null_count:
+        return None, 0
+    return pa.py_buffer(np.packbits(~is_null, bitorder="little")), null_count

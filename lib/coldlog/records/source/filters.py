@@ -1,0 +1,119 @@
+"""filters: which records can a query's filters be true for?
+
+Spark hands over conditions that all must hold. Those on `topic`, `partition`, `offset` and `timestamp` that are
+comparisons with a constant become bounds, which prune segments and batches and are exact for every record that is read;
+of the rest, what narrows the bounds is used and left to Spark as well. None of these columns is ever NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pyspark.sql.datasource as ds
+
+from coldlog.formats.kafka.record_columns import RecordBounds
+
+_LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_COMPARISONS = (ds.EqualTo, ds.EqualNullSafe, ds.GreaterThan, ds.GreaterThanOrEqual, ds.LessThan, ds.LessThanOrEqual)
+_NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
+
+
+@dataclass(slots=True, kw_only=True)
+class _Range:
+    """Least and greatest value, both included."""
+
+    low: int = _LEAST
+    high: int = _GREATEST
+
+    def narrow(self, low: int, high: int) -> None:
+        self.low, self.high = max(self.low, low), min(self.high, high)
+
+    def holds(self, value: int) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordFilter:
+    """The bounds; by default everything. `topics` None is any."""
+
+    topics: frozenset[str] | None = None
+    partitions: _Range = field(default_factory=_Range)
+    offsets: _Range = field(default_factory=_Range)
+    timestamps_us: _Range = field(default_factory=_Range)
+
+    def push(self, filters: Sequence[ds.Filter]) -> Iterable[ds.Filter]:
+        """Takes what it can; returns what is still to be evaluated."""
+        return [each for each in filters if not self._take(each)]
+
+    def holds_partition(self, topic: str, partition: int) -> bool:
+        """A record of it may pass."""
+        return (self.topics is None or topic in self.topics) and self.partitions.holds(partition)
+
+    @property
+    def bounds(self) -> RecordBounds:
+        """Of offsets and timestamps; a timestamp of whole milliseconds passes as its microseconds do."""
+        return RecordBounds(
+            from_offset=max(self.offsets.low, 0),
+            to_offset=self.offsets.high,
+            from_timestamp_ms=-(-self.timestamps_us.low // 1000) if self.timestamps_us.low > _LEAST else _LEAST,
+            to_timestamp_ms=self.timestamps_us.high // 1000 if self.timestamps_us.high < _GREATEST else _GREATEST,
+        )
+
+    def _take(self, condition: ds.Filter) -> bool:
+        """Whether it is wholly seen to."""
+        attribute: tuple[str, ...] = getattr(condition, "attribute", ())
+        if len(attribute) != 1 or attribute[0] not in _NEVER_NULL:
+            return False
+        column = attribute[0]
+        if isinstance(condition, ds.IsNotNull):
+            return True
+        if column == "topic":
+            return self._take_topics(condition)
+        values = {"partition": self.partitions, "offset": self.offsets, "timestamp": self.timestamps_us}.get(column)
+        if values is None:
+            return False
+        if isinstance(condition, ds.In):
+            members = [_number(each) for each in condition.value if each is not None]
+            values.narrow(min(members, default=1), max(members, default=0))
+            return False
+        return isinstance(condition, _COMPARISONS) and _narrow(values, condition)
+
+    def _take_topics(self, condition: ds.Filter) -> bool:
+        if isinstance(condition, ds.EqualTo | ds.EqualNullSafe):
+            named = frozenset({condition.value})
+        elif isinstance(condition, ds.In):
+            named = frozenset(condition.value)
+        else:
+            return False
+        self.topics = named if self.topics is None else self.topics & named
+        return True
+
+
+def _narrow(values: _Range, condition: ds.Filter) -> bool:
+    if condition.value is None:  # type: ignore[attr-defined]  # every comparison has one
+        values.narrow(1, 0)
+        return True
+    number = _number(condition.value)  # type: ignore[attr-defined]
+    if isinstance(condition, ds.GreaterThanOrEqual):
+        values.narrow(number, _GREATEST)
+    elif isinstance(condition, ds.GreaterThan):
+        values.narrow(number + 1, _GREATEST)
+    elif isinstance(condition, ds.LessThanOrEqual):
+        values.narrow(_LEAST, number)
+    elif isinstance(condition, ds.LessThan):
+        values.narrow(_LEAST, number - 1)
+    else:
+        values.narrow(number, number)
+    return True
+
+
+def _number(value: object) -> int:
+    """An integer, or the microseconds of a timestamp."""
+    if isinstance(value, datetime):
+        return (value - _EPOCH) // _MICROSECOND
+    assert isinstance(value, int)
+    return value

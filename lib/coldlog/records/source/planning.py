@@ -1,0 +1,68 @@
+"""planning: how do options and filters become tasks, and what reads a task?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.list_offsets import LookupOptions, open_lookup
+from coldlog.model.states import IsolationLevel
+from coldlog.records.source.archived_log import ArchivedLogs, list_source_files
+from coldlog.records.source.filters import RecordFilter
+from coldlog.records.source.offset_ranges import OffsetResolver, PartitionSpan
+from coldlog.records.source.options import SourceOptions, TopicPartition
+from coldlog.records.source.read_tasks import ReadTask, TaskSizes, plan_tasks
+from coldlog.records.source.record_reader import RecordReader
+from coldlog.runtime.open_layout import layout_opener
+from coldlog.runtime.settings import Settings
+
+
+def plan_reading(options: SourceOptions, wanted: RecordFilter) -> list[ReadTask]:
+    """The tasks of a reading. `UsageError`: what is asked for is not there, or cannot be found."""
+    may_grow = layout_opener(options.settings)().is_mirror
+    with _resolving(options) as (logs, resolver):
+        return plan_tasks(
+            logs,
+            resolver.resolve(wanted),
+            wanted.bounds,
+            TaskSizes(task_bytes=options.task_bytes, min_tasks=options.min_tasks),
+            is_committed=options.isolation_level is IsolationLevel.READ_COMMITTED,
+            may_grow=may_grow,
+        )
+
+
+def find_spans(options: SourceOptions) -> dict[TopicPartition, PartitionSpan]:
+    """Of each partition that is asked for: where a reading begins and ends."""
+    with _resolving(options) as (_, resolver):
+        return resolver.find_spans()
+
+
+@contextmanager
+def _resolving(options: SourceOptions) -> Iterator[tuple[ArchivedLogs, OffsetResolver]]:
+    """The tables as they are now."""
+    files = list_source_files(options.warehouse_uri, options.as_of_ms)
+    logs = ArchivedLogs(files)
+    batches = BatchReader(open_layout=layout_opener(options.settings), limits=_limits(options.settings))
+    index, lookup = open_lookup(files.lookups, LookupOptions(batches=batches))
+    try:
+        yield logs, OffsetResolver(options, logs, index, lookup)
+    finally:
+        index.close()
+        logs.close()
+
+
+def open_reader(options: SourceOptions, count_bytes: Callable[[int], None]) -> RecordReader:
+    """What reads tasks of this reading, in the process that is asked."""
+    return RecordReader(
+        layout=layout_opener(options.settings)(),
+        limits=_limits(options.settings),
+        columns=options.columns,
+        count_bytes=count_bytes,
+    )
+
+
+def _limits(settings: Settings) -> DecodeLimits:
+    own = settings.index
+    return DecodeLimits(max_batch_bytes=own.max_batch_bytes, max_decompressed_bytes=own.max_decompressed_bytes)

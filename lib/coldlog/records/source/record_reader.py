@@ -1,0 +1,123 @@
+"""record_reader: what are the rows of a task?
+
+Walks the batches of each piece in windows, checked as the build checks them, leaves out control batches and those of
+aborted transactions, decompresses what is left, and gives Arrow batches of some thousand rows. Bytes that are wrong are
+an `ArchiveError` that names the partition, the object and the position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from coldlog.archive.layouts.layout import ArchiveLayout, SegmentFileKind
+from coldlog.errors import ArchiveError
+from coldlog.formats.kafka.record_batch import BatchHeaders, read_batch_headers
+from coldlog.formats.kafka.record_columns import RecordBounds, read_record_columns
+from coldlog.formats.kafka.sections import SectionReader
+from coldlog.formats.limits import DecodeLimits
+from coldlog.index.changed_logs import shorter_log
+from coldlog.records.source.arrow_rows import RowBuilder, wanted_fields
+from coldlog.records.source.read_tasks import ReadTask, SegmentPiece
+
+_WINDOW_BYTES = 4 << 20
+_MIN_ROWS = 8192
+_MIN_BYTES = 16 << 20
+"""Large records: what is held at once is not to grow with them."""
+_Window = tuple[memoryview, BatchHeaders, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordReader:
+    """Reads tasks; `count_bytes` is told how many bytes of logs each read gave that were not read before."""
+
+    layout: ArchiveLayout
+    limits: DecodeLimits
+    columns: tuple[str, ...]
+    count_bytes: Callable[[int], None]
+
+    def iter_rows(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
+        """The rows in order of offsets, in Arrow batches of `_MIN_ROWS` or `_MIN_BYTES` and more, but for the last."""
+        waiting: list[pa.RecordBatch] = []
+        for batch in self._iter_batches(task):
+            waiting.append(batch)
+            is_enough = sum(each.num_rows for each in waiting) >= _MIN_ROWS
+            if is_enough or sum(each.nbytes for each in waiting) >= _MIN_BYTES:
+                yield _together(waiting)
+                waiting = []
+        if waiting:
+            yield _together(waiting)
+
+    def _iter_batches(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
+        rows = RowBuilder(topic=task.topic, partition=task.partition, columns=self.columns)
+        sections, wanted = SectionReader(limits=self.limits), wanted_fields(self.columns)
+        for piece in task.pieces:
+            try:
+                for window, headers, position in self._iter_windows(piece):
+                    is_wanted = _is_wanted(headers, piece.bounds) & ~_is_aborted(headers, task)
+                    if not is_wanted.any():
+                        continue
+                    taken = headers if is_wanted.all() else headers.where(is_wanted)
+                    for section in sections.iter_sections(window, taken, position):
+                        records = read_record_columns(section, taken, piece.bounds, wanted)
+                        if len(records):
+                            yield rows.build(records)
+            except ArchiveError as wrong:
+                raise _of_partition(wrong, task, piece) from wrong
+
+    def _iter_windows(self, piece: SegmentPiece) -> Iterator[_Window]:
+        """Whole batches, and where the window begins in the log."""
+        for start, length in zip(piece.positions, piece.lengths, strict=True):
+            position, end, needed, known = start, start + length, 0, start
+            next_offset = piece.segment.start_offset
+            while position < end:
+                wanted = min(max(_WINDOW_BYTES, needed), end - position)
+                window = self.layout.read_log_range(piece.segment, position, wanted, end)
+                self.count_bytes(max(0, position + len(window) - known))
+                known = max(known, position + len(window))
+                if len(window) < wanted:
+                    raise shorter_log(position, f"{wanted} bytes from here on", f"{len(window)} bytes")
+                read = read_batch_headers(
+                    window,
+                    position=position,
+                    next_offset=next_offset,
+                    is_last=position + wanted == end,
+                    max_batch_bytes=self.limits.max_batch_bytes,
+                )
+                yield window, read.headers, position
+                if len(read.headers):
+                    next_offset = int(read.headers.last_offset[-1]) + 1
+                position, needed = position + read.consumed_bytes, read.needed_bytes
+
+
+def _is_wanted(headers: BatchHeaders, bounds: RecordBounds) -> npt.NDArray[np.bool_]:
+    """Batches that may have a record within the bounds."""
+    is_near = (headers.last_offset >= bounds.from_offset) & (headers.base_offset <= bounds.to_offset)
+    is_late = headers.max_timestamp_ms >= bounds.from_timestamp_ms
+    is_early = ~headers.is_log_append_time | (headers.max_timestamp_ms <= bounds.to_timestamp_ms)
+    return is_near & is_late & is_early & ~headers.is_control & (headers.record_count > 0)
+
+
+def _is_aborted(headers: BatchHeaders, task: ReadTask) -> npt.NDArray[np.bool_]:
+    if not len(task.aborted):
+        return np.zeros(len(headers), dtype=np.bool_)
+    return headers.is_transactional & task.aborted.hold(headers.producer_id, headers.base_offset)
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _of_partition(wrong: ArchiveError, task: ReadTask, piece: SegmentPiece) -> ArchiveError:
+    return ArchiveError(
+        wrong.reason,
+        f"segment {piece.segment.segment_id} of {task.topic}-{task.partition}: {wrong.message}",
+        object_name=wrong.object_name or piece.segment.object_name_of(SegmentFileKind.LOG),
+        position=wrong.position,
+        expected=wrong.expected,
+        found=wrong.found,
+    )

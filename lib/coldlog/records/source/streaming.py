@@ -1,0 +1,106 @@
+"""streaming: which records of an archive that grows has a stream not seen yet?
+
+A stream's position is the next offset of each partition, as Spark keeps it in the checkpoint:
+`{"orders": {"0": 23, "1": 0}}`. Each micro-batch reads the tables as they are then, so that what was uploaded and
+indexed since comes with it, and partitions that are new from their first offset on. A stream never goes back: where the
+archive ends before the position, because the topic was made anew or the tables were, that is lost data.
+
+`maxOffsetsPerTrigger` is shared out among the partitions by how much each has left, as in Spark's Kafka source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from coldlog.errors import UsageError
+from coldlog.records.source.filters import RecordFilter
+from coldlog.records.source.options import EARLIEST, Limit, SourceOptions, Strategy, Subscription, TopicPartition
+from coldlog.records.source.planning import find_spans, plan_reading
+from coldlog.records.source.read_tasks import ReadTask
+
+Offsets = Mapping[TopicPartition, int]
+Position = dict[str, dict[str, int]]
+_SHOWN = 5
+
+
+def initial_position(options: SourceOptions) -> Position:
+    """Where a stream without a checkpoint begins."""
+    return _position({place: span.start for place, span in find_spans(options).items()})
+
+
+def latest_position(
+    options: SourceOptions, start: Position, *, most_offsets: int | None = None, target: Position | None = None
+) -> Position:
+    """How far a stream that stands at `start` may read now: so many offsets further, and to `target`, at the most."""
+    begun = _offsets(start)
+    # A partition that the stream has met goes on where it stands; one that is new is read from its first offset.
+    spans = find_spans(replace(options, start=Limit(offset=EARLIEST)))
+    gone = sorted(begun.keys() - spans.keys())
+    if gone and options.fails_on_data_loss:
+        told = ", ".join(f"{topic}-{partition}" for topic, partition in gone[:_SHOWN])
+        raise UsageError(
+            f"the stream has read partitions that its options name no longer, or the archive has no longer: {told}; "
+            "begin with another checkpoint, or let failOnDataLoss=false go on without them"
+        )
+    ends = {place: (span.start, span.until) for place, span in spans.items()}
+    if target is not None:
+        wanted = _offsets(target)
+        ends = {place: (first, min(end, wanted[place])) for place, (first, end) in ends.items() if place in wanted}
+    until = {place: end for place, (_, end) in ends.items()}
+    begun = {place: begun.get(place, first) for place, (first, _) in ends.items()} | begun
+    behind = sorted(place for place, offset in begun.items() if until.get(place, offset) < offset)
+    if behind and options.fails_on_data_loss:
+        told = ", ".join(
+            f"{topic}-{partition}, which ends at {until[topic, partition]}, from {begun[topic, partition]} on"
+            for topic, partition in behind[:_SHOWN]
+        )
+        raise UsageError(
+            f"the archive does not go as far as the stream has read: {told}; was a topic made anew? begin with another "
+            "checkpoint, or let failOnDataLoss=false wait until it goes further"
+        )
+    reached = {place: max(offset, until.get(place, 0)) for place, offset in begun.items()}
+    return _position(reached if most_offsets is None else _share(begun, reached, most_offsets))
+
+
+def plan_micro_batch(options: SourceOptions, start: Position, end: Position) -> list[ReadTask]:
+    """The tasks between two positions."""
+    until, begun = _offsets(end), _offsets(start)
+    new = until.keys() - begun.keys()
+    if new:
+        spans = find_spans(
+            _of_partitions(options, {place: until[place] for place in new}, start=Limit(offset=EARLIEST))
+        )
+        begun |= {place: span.start for place, span in spans.items()}
+    moved = {place: offset for place, offset in until.items() if begun.get(place, offset) < offset}
+    if not moved:
+        return []
+    asked = _of_partitions(options, moved, start=Limit(offsets={place: begun[place] for place in moved}))
+    return plan_reading(replace(asked, end=Limit(offsets=moved)), RecordFilter())
+
+
+def _of_partitions(options: SourceOptions, places: Offsets, *, start: Limit) -> SourceOptions:
+    chosen = Subscription(strategy=Strategy.ASSIGN, partitions=frozenset(places))
+    return replace(options, subscription=chosen, start=start)
+
+
+def _share(begun: Offsets, reached: Offsets, most_offsets: int) -> Offsets:
+    left = {place: reached[place] - begun[place] for place in reached}
+    total = sum(left.values())
+    if total <= most_offsets:
+        return reached
+    # Rounded up, so that every partition goes on and the last offsets are reached.
+    return {place: begun[place] + min(count, -(-count * most_offsets // total)) for place, count in left.items()}
+
+
+def _position(offsets: Offsets) -> Position:
+    position: Position = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        position.setdefault(topic, {})[str(partition)] = offset
+    return position
+
+
+def _offsets(position: Position) -> dict[TopicPartition, int]:
+    return {
+        (topic, int(partition)): offset for topic, offsets in position.items() for partition, offset in offsets.items()
+    }

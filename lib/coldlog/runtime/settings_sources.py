@@ -1,0 +1,290 @@
+"""settings_sources: which value does each setting have in this run, and who said so?
+
+Order: the default, conf/base.toml, conf/<env>.toml, `--set key=value`; the last one wins. A relative path in a conf
+file is relative to the repository (so that conf/local.toml can name the sample archive), after `--set` to the directory
+the user is in.
+
+A uri of the scheme `file` becomes the path it means, without percent escapes; every other one stays as it is written.
+
+Refused with `UsageError`: files that cannot be read, unknown keys (naming the nearest), values of the wrong type or out
+of range, another host's files, anything that looks like a credential (credentials belong to the platform: instance
+roles, provider chains, the environment). What looks like one is not repeated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import re
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from coldlog.errors import UsageError
+from coldlog.runtime.setting_uris import absolute_uri, is_secret_key, names_a_secret
+from coldlog.runtime.settings import GIB, KIB, MIB, SETTING_GROUPS, ByteCount, Settings, Uri, key_of
+
+
+def _find_repository() -> Path:
+    """The checkout around this file, be it its own or, where Spark's own spark-submit starts the driver, that of the
+    package that is made for executors, which lies in the checkout too."""
+    above = Path(__file__).resolve().parents
+    return next((each for each in above if (each / "conf" / "base.toml").is_file()), above[2])
+
+
+REPOSITORY = _find_repository()
+
+_ENV_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+_BYTES = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|TiB)?", re.IGNORECASE)
+_BYTE_UNITS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
+_MOST_BYTES = 2**63 - 1
+_BYTE_ORDER_MARK = "\ufeff"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingKey:
+    """A key that can be set: its type as people say it, its default, its meaning and its bounds (inclusive)."""
+
+    key: str
+    annotation: object
+    allowed: str
+    default: object
+    meaning: str
+    at_least: float | None
+    at_most: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Assignment:
+    """A value as found, before it is understood; `directory` is what relative paths are relative to."""
+
+    key: str
+    value: object
+    origin: str
+    directory: Path
+
+
+def list_setting_keys() -> list[SettingKey]:
+    """Every key but those under `spark.`, in the order of their declaration."""
+    return [
+        SettingKey(
+            key=key_of(group, each),
+            annotation=hints[each.name],
+            allowed=_allowed(hints[each.name], each.metadata["at_least"], each.metadata["at_most"]),
+            default=each.default,
+            meaning=each.metadata["meaning"],
+            at_least=each.metadata["at_least"],
+            at_most=each.metadata["at_most"],
+        )
+        for group, group_class in SETTING_GROUPS.items()
+        for hints in [typing.get_type_hints(group_class)]
+        for each in dataclasses.fields(group_class)
+    ]
+
+
+def load_settings(
+    env: str = "local",
+    assignments: Sequence[str] = (),
+    *,
+    repository: Path = REPOSITORY,
+    directory: Path | None = None,
+) -> Settings:
+    """The settings of a run: `assignments` are the texts after `--set`, `directory` is where the user is."""
+    found = [
+        *_iter_conf(repository / "conf" / "base.toml", repository),
+        *_iter_conf(_conf_of(env, repository), repository),
+        *(_read_assignment(text, directory or Path.cwd()) for text in assignments),
+    ]
+    return _understood(env, found)
+
+
+def settings_of(values: Mapping[str, str], origin: str) -> Settings:
+    """Settings of these values alone, whatever the files say; relative paths are relative to the directory the process
+    is in. `origin` says in messages where they come from."""
+    found = [_Assignment(key=key, value=value, origin=origin, directory=Path.cwd()) for key, value in values.items()]
+    return _understood("local", found)
+
+
+def _understood(env: str, found: Sequence[_Assignment]) -> Settings:
+    keys = {each.key: each for each in list_setting_keys()}
+    values: dict[str, object] = {}
+    spark: dict[str, str] = {}
+    for assignment in found:
+        _refuse_secret(assignment)
+        if assignment.key.startswith("spark."):
+            spark[assignment.key] = _spark_value(assignment)
+        elif assignment.key in keys:
+            values[assignment.key] = _understand(keys[assignment.key], assignment)
+        else:
+            raise _unknown_key(assignment, list(keys))
+    return _settings(env, values, spark, {each.key: each.origin for each in found})
+
+
+def _settings(env: str, values: Mapping[str, object], spark: Mapping[str, str], origins: Mapping[str, str]) -> Settings:
+    groups = {
+        group: group_class(
+            **{
+                each.name: values[key_of(group, each)]
+                for each in dataclasses.fields(group_class)
+                if key_of(group, each) in values
+            }
+        )
+        for group, group_class in SETTING_GROUPS.items()
+    }
+    return Settings(env=env, spark=dict(spark), origins=dict(origins), **groups)
+
+
+def _conf_of(env: str, repository: Path) -> Path:
+    path = repository / "conf" / f"{env}.toml"
+    known = sorted(each.stem for each in (repository / "conf").glob("*.toml") if each.stem != "base")
+    if not _ENV_NAME.fullmatch(env) or not path.is_file():
+        raise UsageError(f"--env {env}: there is no conf/{env}.toml; known are {', '.join(known)}")
+    return path
+
+
+def _iter_conf(path: Path, repository: Path) -> Iterator[_Assignment]:
+    origin = f"conf/{path.name}"
+    for key, value in _read_conf(path, origin):
+        yield _Assignment(key=key, value=value, origin=origin, directory=repository)
+
+
+def _read_conf(path: Path, origin: str) -> list[tuple[str, object]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        if text.startswith(_BYTE_ORDER_MARK):
+            raise UsageError(f"{origin} begins with a byte order mark, which TOML does not know: save it without one")
+        found = list(_iter_flat(tomllib.loads(text), ""))
+        # Hexadecimal numbers of any length are read, but only those of some thousand digits can be shown.
+        str(found)
+    except FileNotFoundError as error:
+        raise UsageError(f"{path} is missing: run from a checkout of the repository") from error
+    except OSError as error:
+        raise UsageError(f"{origin} cannot be read: {error.strerror}") from error
+    except RecursionError as error:
+        raise UsageError(f"{origin} is nested too deeply: a setting is group.key = value") from error
+    except ValueError as error:  # not TOML, not UTF-8, or a number of too many digits
+        raise UsageError(f"{origin} is not TOML: {error}") from error
+    return found
+
+
+def _iter_flat(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _iter_flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _read_assignment(text: str, directory: Path) -> _Assignment:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        shown = "--set (what looks like a credential is not shown)" if names_a_secret(text) else f"--set {text}"
+        raise UsageError(f"{shown}: expected key=value")
+    return _Assignment(key=key.strip(), value=value.strip(), origin="--set", directory=directory)
+
+
+def _refuse_secret(assignment: _Assignment) -> None:
+    if is_secret_key(assignment.key) or names_a_secret(str(assignment.value)):
+        raise UsageError(
+            f"{assignment.key} ({assignment.origin}) looks like a credential: settings are printed and stored; "
+            "use the platform's credential chain or environment instead"
+        )
+
+
+def _unknown_key(assignment: _Assignment, keys: list[str]) -> UsageError:
+    nearest = difflib.get_close_matches(assignment.key, keys, n=1, cutoff=0.0)[0]
+    return UsageError(
+        f"unknown setting {assignment.key} ({assignment.origin}): did you mean {nearest}? --list-settings shows all"
+    )
+
+
+def _spark_value(assignment: _Assignment) -> str:
+    value = assignment.value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float) and "\n" not in str(value):
+        return str(value)
+    raise UsageError(
+        f"{assignment.key} = {value!r} ({assignment.origin}): expected a text, a number, true or false on one line"
+    )
+
+
+def _understand(key: SettingKey, assignment: _Assignment) -> object:
+    value = _convert(key.annotation, assignment)
+    if value is _NOT_UNDERSTOOD or not _is_within_bounds(key, value):
+        raise UsageError(f"{key.key} = {assignment.value!r} ({assignment.origin}): expected {key.allowed}")
+    return value
+
+
+def _is_within_bounds(key: SettingKey, value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return True
+    # One comparison that must hold, so that nan is outside.
+    low = -math.inf if key.at_least is None else key.at_least
+    high = math.inf if key.at_most is None else key.at_most
+    return low <= value <= high
+
+
+_NOT_UNDERSTOOD = object()
+
+
+def _convert(annotation: object, assignment: _Assignment) -> object:
+    value = assignment.value
+    if _is_uri(annotation):
+        named = f"{assignment.key} ({assignment.origin})"
+        uri = absolute_uri(value, named, assignment.directory) if isinstance(value, str) and value else "\0"
+        return uri if "\0" not in uri else _NOT_UNDERSTOOD
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return next((each for each in annotation if each == value), _NOT_UNDERSTOOD)
+    if annotation is bool:
+        return {"true": True, "false": False}.get(str(value).lower(), _NOT_UNDERSTOOD)
+    if isinstance(value, bool):
+        return _NOT_UNDERSTOOD
+    if _is_text(annotation):
+        return value if isinstance(value, str) and value and value.isprintable() else _NOT_UNDERSTOOD
+    if annotation is ByteCount:
+        return _byte_count(value)
+    return _number(annotation, value)
+
+
+def _number(annotation: object, value: object) -> object:
+    try:
+        return int(str(value)) if annotation is int else float(str(value))
+    except ValueError:
+        return _NOT_UNDERSTOOD
+
+
+def _byte_count(value: object) -> object:
+    match = _BYTES.fullmatch(str(value))
+    number = _number(int, match[1]) if match else _NOT_UNDERSTOOD
+    if match is None or not isinstance(number, int):
+        return _NOT_UNDERSTOOD
+    count = number * _BYTE_UNITS[(match[2] or "").lower()]
+    return ByteCount(count) if count <= _MOST_BYTES else _NOT_UNDERSTOOD
+
+
+def _is_uri(annotation: object) -> bool:
+    return Uri in typing.get_args(annotation)
+
+
+def _is_text(annotation: object) -> bool:
+    return annotation is str or str in typing.get_args(annotation)
+
+
+def _allowed(annotation: object, at_least: float | None, at_most: float | None) -> str:
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return " or ".join(each.value for each in annotation)
+    if _is_uri(annotation):
+        return "a path or a URI"
+    if _is_text(annotation):
+        return "a text on one line"
+    if annotation is bool:
+        return "true or false"
+    name = "bytes, such as 32 MiB" if annotation is ByteCount else "a whole number" if annotation is int else "a number"
+    low = "" if at_least is None else f" from {at_least:g}" if annotation is not ByteCount else f" from {at_least:.0f}"
+    high = "" if at_most is None else f" to {at_most:g}" if annotation is not ByteCount else f" to {at_most:.0f}"
+    return f"{name}{low}{high}"

@@ -1,1 +1,0 @@
-"""source: archived records as a DataFrame."""

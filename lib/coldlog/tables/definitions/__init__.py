@@ -1,0 +1,4 @@
+"""Define the tables of a warehouse: one module a table, with columns, keys, clustering and comments.
+
+Read `definition.py` first. A new table is one module here and one line in `catalog.py`.
+"""

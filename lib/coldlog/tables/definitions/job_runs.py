@@ -1,0 +1,42 @@
+"""job_runs: what did each run of a job do, and how long did it take?
+
+One row a run that writes the warehouse, from its beginning on; `summary` holds the job's own counts as JSON.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from coldlog.tables.definitions.definition import Column, TableDefinition
+
+
+class RunOutcome(StrEnum):
+    """What came of a run; the `outcome` column of `job_runs`."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    KILLED = "killed"
+
+
+JOB_RUNS = TableDefinition(
+    name="job_runs",
+    comment="Runs of jobs",
+    key=("run_id",),
+    clustered_by=("started_ms",),
+    skipping_columns=("started_ms", "job", "outcome"),
+    columns=(
+        Column(name="run_id", type="STRING", required=True, comment="Id of the run"),
+        Column(name="job", type="STRING", required=True, comment="Name of the job"),
+        Column(name="started_ms", type="BIGINT", required=True, comment="When it started"),
+        Column(name="finished_ms", type="BIGINT", comment="When it ended; NULL: it is running, or was killed"),
+        Column(
+            name="outcome",
+            type="STRING",
+            required=True,
+            comment="running, succeeded, failed, or killed: it never told its end, as the next run found",
+        ),
+        Column(name="error", type="STRING", comment="Why it failed"),
+        Column(name="summary", type="STRING", required=True, comment="Its counts when it ended, as JSON"),
+    ),
+)

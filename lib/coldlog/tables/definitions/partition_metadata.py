@@ -1,0 +1,57 @@
+"""partition_metadata: what does the archive hold of a partition?
+
+One row a topic-partition and incarnation of its topic. Where a topic was deleted and made again, `is_current` names the
+incarnation that lookups by topic name mean: the one whose newest log object was written last, the higher id on ties.
+"""
+
+from __future__ import annotations
+
+from coldlog.tables.definitions.definition import Column, TableDefinition
+
+PARTITION_METADATA = TableDefinition(
+    name="partition_metadata",
+    comment="What the archive holds and serves of each partition",
+    key=("topic", "partition", "topic_id"),
+    clustered_by=("topic", "partition"),
+    skipping_columns=("topic", "partition", "max_timestamp_ms"),
+    columns=(
+        Column(name="topic", type="STRING", required=True, comment="Topic name"),
+        Column(name="partition", type="INT", required=True, comment="Partition number"),
+        Column(name="topic_id", type="STRING", required=True, comment="Topic id"),
+        Column(name="is_current", type="BOOLEAN", required=True, comment="Lookups by topic name mean this incarnation"),
+        Column(name="log_start_offset", type="BIGINT", comment="First offset that still exists; NULL: unknown"),
+        Column(
+            name="log_start_source",
+            type="STRING",
+            comment="What told it: supplied, deleted_segments (events), leader_epochs (newest checkpoint)",
+        ),
+        Column(name="earliest_offset", type="BIGINT", comment="First offset served; NULL: none"),
+        Column(name="latest_tiered_offset", type="BIGINT", comment="Last offset served, inclusive; NULL: none"),
+        Column(name="max_timestamp_ms", type="BIGINT", comment="Largest timestamp served; NULL: none"),
+        Column(name="max_timestamp_offset", type="BIGINT", comment="Lowest offset that has it; NULL: not counted"),
+        Column(name="segment_count", type="BIGINT", required=True, comment="Segments listed"),
+        Column(name="served_segment_count", type="BIGINT", required=True, comment="Segments that answer lookups"),
+        Column(name="unserved_segment_count", type="BIGINT", required=True, comment="Segments that do not"),
+        Column(name="pending_segment_count", type="BIGINT", required=True, comment="Segments waiting for the build"),
+        Column(name="quarantined_segment_count", type="BIGINT", required=True, comment="Segments in quarantine"),
+        Column(name="txn_index_segment_count", type="BIGINT", required=True, comment="Served segments with aborts"),
+        Column(name="txn_index_empty", type="BOOLEAN", comment="True: no served segment holds an abort marker"),
+        Column(name="size_bytes", type="BIGINT", required=True, comment="Bytes of the logs served"),
+        Column(name="record_count", type="BIGINT", required=True, comment="Records of the segments served"),
+        Column(
+            name="leader_epoch_lineage",
+            type="ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>",
+            required=True,
+            comment="Leader epochs that hold records, from the log start on, by the newest checkpoint",
+        ),
+        Column(
+            name="stable_offset",
+            type="BIGINT",
+            comment="A reader of committed records stops here: the oldest transaction that is open at the archive end",
+        ),
+        Column(name="open_transaction_count", type="BIGINT", comment="Transactions open at the archive end"),
+        Column(
+            name="gap_count", type="BIGINT", required=True, comment="Places where offsets between served segments lack"
+        ),
+    ),
+)

@@ -1,0 +1,48 @@
+"""replay_positions: how far has each replay come in each partition, and what is it doing now?
+
+One row a replay and partition. Written without Spark, by compare and set (`small_table`), and no part of the tables
+that the jobs with Spark make and maintain. All rows of a replay change in one commit.
+"""
+
+from __future__ import annotations
+
+from coldlog.tables.definitions.definition import Column, TableDefinition
+
+REPLAY_POSITIONS = TableDefinition(
+    name="replay_positions",
+    comment="How far each replay has come in each partition",
+    key=("replay", "topic", "partition"),
+    clustered_by=("replay", "topic", "partition"),
+    skipping_columns=("replay", "topic", "partition"),
+    columns=(
+        Column(name="replay", type="STRING", required=True, comment="Name of the replay"),
+        Column(name="topic", type="STRING", required=True, comment="Topic name"),
+        Column(name="partition", type="INT", required=True, comment="Partition number"),
+        Column(name="topic_id", type="STRING", required=True, comment="Topic id"),
+        Column(name="replay_id", type="STRING", required=True, comment="Made with the first plan; sinks know it"),
+        Column(name="sink", type="STRING", required=True, comment="Where the replay writes"),
+        Column(name="rules", type="STRING", required=True, comment="Order, isolation level, negative timestamps"),
+        Column(name="run", type="BIGINT", required=True, comment="Number of the last run, from 1"),
+        Column(
+            name="is_planned",
+            type="BOOLEAN",
+            required=True,
+            comment="That run goes on, or was killed: then the next one does the same again",
+        ),
+        Column(name="from_offset", type="BIGINT", required=True, comment="The offset that comes next"),
+        Column(
+            name="until_offset",
+            type="BIGINT",
+            required=True,
+            comment="Behind the last that the planned run replays; from_offset where none is planned",
+        ),
+        Column(name="reached_ms", type="BIGINT", comment="Greatest timestamp before from_offset; NULL: no record yet"),
+        Column(name="task", type="INT", required=True, comment="Group of partitions that share one order"),
+        Column(name="task_next_sequence", type="BIGINT", required=True, comment="Number of the task's next record"),
+        Column(
+            name="task_latest_ms",
+            type="BIGINT",
+            comment="Greatest timestamp that the task has replayed; what comes before it is late; NULL: no record yet",
+        ),
+    ),
+)

@@ -1,0 +1,209 @@
+"""data_files: how do tasks write files of a table that the driver then adds to it in one commit?
+
+Spark's writer takes rows, one by one, through Java; the index of a log comes as columns, millions of rows from a log of
+a few hundred megabytes, so tasks write Parquet themselves. A `DataFileWriter` makes one file of a table: encodings and
+row groups as the table's definition says, and the statistics by which Delta skips files. A file is in the table once
+`Warehouse.add_files` has committed it; until then nobody reads it, and VACUUM takes it when its time has come.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from tempfile import TemporaryFile, gettempdir
+from typing import IO
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coldlog.archive.stores.s3_client import S3Options
+from coldlog.archive.stores.s3_writer import open_s3_writer
+from coldlog.errors import RetriableError
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.delta.locations import bucket_and_prefix
+
+_ROW_GROUP_ROWS = 1 << 20
+_PIECE_BYTES = 4 << 20
+_MANY_PIECES, _SMALL_PIECE_ROWS = 64, 1 << 12
+"""A piece takes some 16 KB, however few rows it has."""
+_ZSTD_LEVEL = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A whole file; `path` is below the table's location, `statistics` are Delta's, as JSON."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+    statistics: str
+
+
+@dataclass(slots=True, kw_only=True)
+class DataFileWriter:
+    """One file of `table`; holds the rows of one row group, and the rest in a temporary file."""
+
+    table: TableDefinition
+    _content: IO[bytes] = field(default_factory=TemporaryFile, init=False)
+    _metadata: list[pq.FileMetaData] = field(default_factory=list, init=False)
+    _waiting: list[pa.RecordBatch] = field(default_factory=list, init=False)
+    _waiting_rows: int = field(default=0, init=False)
+    _schema: pa.Schema = field(init=False)
+    _parquet: pq.ParquetWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._schema = _file_schema(self.table)
+        packed = set(self.table.delta_packed)
+        self._parquet = pq.ParquetWriter(
+            self._content,
+            self._schema,
+            compression="zstd",
+            compression_level=_ZSTD_LEVEL,
+            use_dictionary=[name for name in self.table.column_names if name not in packed],
+            column_encoding=dict.fromkeys(packed, "DELTA_BINARY_PACKED"),
+            store_schema=False,
+            write_page_index=True,
+            metadata_collector=self._metadata,
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """What is written of it so far."""
+        return self._content.tell()
+
+    def add(self, columns: dict[str, pa.Array]) -> None:
+        """Rows by column; a text may come as a dictionary. A required column that lacks a value is a `ValueError`."""
+        for column in self.table.columns:
+            if column.required and columns[column.name].null_count:
+                raise ValueError(f"{self.table.name}.{column.name} lacks a value, and every row must have one")
+        arrays = [
+            columns[each.name].dictionary_encode() if columns[each.name].type == pa.string() else columns[each.name]
+            for each in self._schema
+        ]
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        self._join_small_pieces()
+        group_rows = self.table.row_group_rows or _ROW_GROUP_ROWS
+        if self._waiting_rows >= group_rows:
+            whole = self._waiting_rows // group_rows * group_rows
+            rows_waiting = pa.Table.from_batches(self._waiting)
+            self._write(rows_waiting.slice(0, whole), group_rows)
+            self._waiting = rows_waiting.slice(whole).to_batches()
+            self._waiting_rows -= whole
+
+    def _join_small_pieces(self) -> None:
+        """The last ones become one, that many small segments take no more memory than their rows."""
+        last = self._waiting[-_MANY_PIECES:]
+        if len(last) == _MANY_PIECES and all(each.num_rows < _SMALL_PIECE_ROWS for each in last):
+            joined = pa.Table.from_batches(last).unify_dictionaries().combine_chunks()
+            self._waiting[-_MANY_PIECES:] = joined.to_batches()
+
+    def _write(self, rows: pa.Table, group_rows: int) -> None:
+        # Each piece has dictionaries of its own; in a group with several, Parquet would give up the file's.
+        with writing_temporary_files():
+            self._parquet.write_table(rows.unify_dictionaries(), group_rows)
+
+    def finish(self, location: str, s3: S3Options) -> DataFile:
+        """Puts the file at the table's location (`Warehouse.data_location`). Raises `RetriableError` or `UsageError`
+        where that cannot be done."""
+        try:
+            if self._waiting_rows:
+                self._write(pa.Table.from_batches(self._waiting), self._waiting_rows)
+            with writing_temporary_files():
+                self._parquet.close()
+                size_bytes = self._content.seek(0, os.SEEK_END)  # what is buffered is written first
+            name = f"part-{uuid4()}.zstd.parquet"
+            _put(location, s3, name, _FileContent(file=self._content, size_bytes=size_bytes))
+        finally:
+            self.close()
+        return DataFile(
+            path=name,
+            size_bytes=size_bytes,
+            modified_ms=time.time_ns() // 1_000_000,
+            statistics=_statistics_of(self._metadata[0], self.table),
+        )
+
+    def close(self) -> None:
+        """Lets go of what was written so far; again does nothing."""
+        if not self._content.closed:
+            # Both write what is wanted no more. Where there was no room they fail again, pyarrow with a RuntimeError.
+            with suppress(OSError, RuntimeError):
+                self._parquet.close()
+            self._parquet.is_open = False
+            with suppress(OSError):
+                self._content.close()
+
+
+@contextmanager
+def writing_temporary_files() -> Iterator[None]:
+    """A temporary file that cannot be written is a `RetriableError` that says where it lies."""
+    try:
+        yield
+    except OSError as failed:
+        raise RetriableError(
+            f"a temporary file in {gettempdir()} cannot be written: {failed.strerror or failed}; make room there, or "
+            "set TMPDIR to a folder with room"
+        ) from failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FileContent:
+    """What is to be put, from an open file."""
+
+    file: IO[bytes]
+    size_bytes: int
+
+    def iter_pieces(self) -> Iterator[memoryview]:
+        self.file.seek(0)
+        while piece := self.file.read(_PIECE_BYTES):
+            yield memoryview(piece)
+
+
+def _file_schema(table: TableDefinition) -> pa.Schema:
+    """Texts are dictionaries on their way into the file. That a column is required stands, as with Spark, in the
+    table's log alone."""
+    text = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([(each.name, text if each.type == pa.string() else each.type) for each in table.arrow_schema])
+
+
+def _put(location: str, s3: S3Options, name: str, content: _FileContent) -> None:
+    if bucket_and_prefix(location) is not None:
+        open_s3_writer(location, s3).put(name, content)
+        return
+    path = os.path.join(location, name)
+    try:
+        with open(path, "xb") as file:
+            for piece in content.iter_pieces():
+                file.write(piece)
+    except OSError as failed:
+        with suppress(OSError):  # a part of it helps nobody, least of all on a disk that is full
+            os.unlink(path)
+        raise RetriableError(
+            f"{path} cannot be written: {failed.strerror}; driver and workers need the same folder, room in it and the "
+            "permission to write there"
+        ) from failed
+
+
+def _statistics_of(metadata: pq.FileMetaData, table: TableDefinition) -> str:
+    """Counts, and of the columns that the table is skipped by nulls, minima and maxima (Delta's protocol, "per-file
+    statistics")."""
+    columns = {name: table.column_names.index(name) for name in table.skipping_columns}
+    smallest: dict[str, object] = {}
+    largest: dict[str, object] = {}
+    nulls = dict.fromkeys(columns, 0)
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for name, at in columns.items():
+            found = row_group.column(at).statistics
+            nulls[name] += found.null_count
+            if found.has_min_max:
+                smallest[name] = min(smallest.get(name, found.min), found.min)
+                largest[name] = max(largest.get(name, found.max), found.max)
+    statistics = {"numRecords": metadata.num_rows, "minValues": smallest, "maxValues": largest, "nullCount": nulls}
+    return json.dumps(statistics, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,133 @@
+"""table_files: which files of a table may hold a row?
+
+For readers that want few rows of a large table in milliseconds and need no engine for it. The list of files and their
+statistics are those of one version of the Delta table, read through delta-rs. Can be pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from coldlog.errors import UsageError
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.delta.locations import bucket_and_prefix
+from coldlog.tables.delta.table_storage import delta_storage_options, require_reachable, storage_error
+
+Bounds = npt.NDArray[Any]
+"""64-bit integers, or texts."""
+
+_LEAST_NUMBER, _GREATEST_NUMBER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_LAST_MS = 253_402_300_799_000
+"""The last second of the year 9999, behind which there is no datetime."""
+_LEAST_TEXT, _GREATEST_TEXT = "", chr(0x10FFFF) * 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnRanges:
+    """Least and greatest value of some columns in each of `count` parts of a table."""
+
+    minima: Mapping[str, Bounds]
+    maxima: Mapping[str, Bounds]
+    count: int
+
+    def may_hold(
+        self, within: Mapping[str, tuple[Any, Any]], among: npt.NDArray[np.intp] | None = None
+    ) -> npt.NDArray[np.intp]:
+        """The parts that may have a row with every column in its range, ends included; of some, or of all."""
+        possible = among
+        # Numbers first: they are compared many times faster than texts, which then are few.
+        for name in sorted(within, key=lambda name: self.minima[name].dtype == np.object_):
+            low, high = within[name]
+            minima, maxima = self.minima[name], self.maxima[name]
+            if possible is None:
+                possible = np.flatnonzero((maxima >= low) & (minima <= high))
+            else:
+                possible = possible[(maxima[possible] >= low) & (minima[possible] <= high)]
+        return np.arange(self.count) if possible is None else possible
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFiles:
+    """The files of one version of a table below `location`, and what their statistics say."""
+
+    location: str
+    version: int
+    paths: tuple[str, ...]
+    ranges: ColumnRanges
+
+
+def list_table_files(
+    location: str, table: TableDefinition, columns: Sequence[str], *, as_of_ms: int | None = None
+) -> TableFiles:
+    """The newest version, or the one of that time, with the ranges of `columns`.
+
+    A place that holds no such table, or held none at that time, is a `UsageError`.
+    """
+    try:
+        delta = DeltaTable(location, storage_options=delta_storage_options(location))
+        if as_of_ms is not None:
+            delta.load_as_version(datetime.fromtimestamp(min(as_of_ms, _LAST_MS) / 1000, tz=UTC))
+    except (DeltaError, OSError) as missing:
+        if bucket_and_prefix(location) is not None:
+            # delta-rs takes a bucket that it may not list, or that does not answer, for an empty one.
+            require_reachable(location)
+            if not isinstance(missing, TableNotFoundError):
+                raise storage_error(missing, location) from None
+        raise UsageError(
+            f"{location} is not a {table.name} table of coldlog ({type(missing).__name__}); "
+            "run the pipeline into this warehouse first, or correct warehouse.uri"
+        ) from None
+    if as_of_ms is not None and delta.version() == 0 and delta.history()[-1]["timestamp"] > as_of_ms:
+        raise UsageError(f"{location} was not there yet at {as_of_ms} ms since the epoch; ask for a later time")
+    missing_columns = set(table.column_names) - {field.name for field in delta.schema().fields}
+    if missing_columns:
+        raise UsageError(
+            f"{location} is a {table.name} table of an older coldlog: {', '.join(sorted(missing_columns))} missing; "
+            "index the archive into a new warehouse"
+        )
+    actions = pa.table(delta.get_add_actions(flatten=True))
+    known = set(actions.column_names)
+    least, greatest = (
+        {
+            name: actions[f"{bound}.{name}"].to_pylist() if f"{bound}.{name}" in known else [None] * len(actions)
+            for name in columns
+        }
+        for bound in ("min", "max")
+    )
+    return TableFiles(
+        location=location.rstrip("/"),
+        version=delta.version(),
+        paths=tuple(actions["path"].to_pylist()),
+        ranges=column_ranges(table, least, greatest, len(actions)),
+    )
+
+
+def column_ranges(
+    table: TableDefinition, least: Mapping[str, Sequence[object]], greatest: Mapping[str, Sequence[object]], count: int
+) -> ColumnRanges:
+    """Ranges of integer and text columns; None where a bound is not known: any value may be there."""
+    is_number = {name: pa.types.is_integer(table.arrow_schema.field(name).type) for name in least}
+    return ColumnRanges(
+        minima={
+            name: _bounds(values, _LEAST_NUMBER if is_number[name] else _LEAST_TEXT) for name, values in least.items()
+        },
+        maxima={
+            name: _bounds(values, _GREATEST_NUMBER if is_number[name] else _GREATEST_TEXT)
+            for name, values in greatest.items()
+        },
+        count=count,
+    )
+
+
+def _bounds(values: Sequence[object], unknown: int | str) -> Bounds:
+    known = [unknown if value is None else value for value in values]
+    return np.array(known, dtype=np.int64 if isinstance(unknown, int) else np.object_)

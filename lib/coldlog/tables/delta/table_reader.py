@@ -1,0 +1,221 @@
+"""table_reader: how is a small part of a table read without an engine?
+
+Below the files of a table, the statistics of Parquet's row groups narrow further; a row group is read at a time, the
+columns that are asked for alone, decoded once, and kept while there is room. One reader is for one thread.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.delta.locations import bucket_and_prefix
+from coldlog.tables.delta.table_files import ColumnRanges, TableFiles, column_ranges
+from coldlog.tables.delta.table_storage import file_opener, storage_error
+
+_Decoded = TypeVar("_Decoded")
+_OPEN_FILES = 256
+
+Within = Mapping[str, tuple[Any, Any]]
+"""The least and the greatest value, both included, of some columns."""
+
+_ANYWHERE: Within = {}
+_FEW = 8
+"""So many parts are compared sooner one by one than as arrays."""
+
+
+class _NearParts:
+    """The parts of a table or a file that may hold some rows: their numbers, and what is known of each."""
+
+    def __init__(self, ranges: ColumnRanges, within: Within) -> None:
+        self._ranges = ranges
+        self._parts = ranges.may_hold(within)
+        self._bounds: dict[str, tuple[list[Any], list[Any]]] = {}
+        self.numbers: list[int] = self._parts.tolist()
+
+    def may_hold(self, further: Within) -> Iterable[int]:
+        """Places in `numbers`."""
+        places = range(len(self.numbers))
+        if not further:
+            return places
+        if len(places) > _FEW:
+            held: list[int] = np.searchsorted(self._parts, self._ranges.may_hold(further, self._parts)).tolist()
+            return held
+        wanted = [(*self.bounds(name), low, high) for name, (low, high) in further.items()]
+        return [
+            at
+            for at in places
+            if all(least[at] <= high and greatest[at] >= low for least, greatest, low, high in wanted)
+        ]
+
+    def bounds(self, name: str) -> tuple[list[Any], list[Any]]:
+        """The least and the greatest values of a column."""
+        bounds = self._bounds.get(name)
+        if bounds is None:
+            both = self._ranges.minima[name], self._ranges.maxima[name]
+            bounds = self._bounds[name] = both[0][self._parts].tolist(), both[1][self._parts].tolist()
+        return bounds
+
+
+@dataclass(frozen=True, slots=True)
+class PartRange:
+    """What is known of a file or a row group before it is read: the least and the greatest value of some columns."""
+
+    parts: _NearParts
+    at: int
+
+    def least(self, name: str) -> Any:
+        return self.parts.bounds(name)[0][self.at]
+
+    def greatest(self, name: str) -> Any:
+        return self.parts.bounds(name)[1][self.at]
+
+
+IsNeeded = Callable[[PartRange], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenFile:
+    parquet: pq.ParquetFile
+    ranges: ColumnRanges
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What a reader has read from storage so far; what it had kept does not count."""
+
+    files: int = 0
+    row_groups: int = 0
+    rows: int = 0
+
+
+def _in_order(place: tuple[int, int, int, PartRange]) -> tuple[int, int, int]:
+    return place[:3]
+
+
+class TableReader(Generic[_Decoded]):
+    """Row groups of one table, decoded by `decode`, which gives what to keep and its size in bytes."""
+
+    def __init__(
+        self,
+        files: TableFiles,
+        table: TableDefinition,
+        columns: Sequence[str],
+        decode: Callable[[pa.Table], tuple[_Decoded, int]],
+        *,
+        keep_bytes: int = 256 << 20,
+    ) -> None:
+        self.counts = ReadCounts()
+        self._files = files
+        self._table = table
+        self._columns = list(columns)
+        self._decode = decode
+        self._keep_bytes = keep_bytes
+        self._kept_bytes = 0
+        self._kept: OrderedDict[tuple[int, int], tuple[_Decoded, int]] = OrderedDict()
+        self._open: OrderedDict[int, _OpenFile] = OrderedDict()
+        self._is_remote = bucket_and_prefix(files.location) is not None
+        self._open_file: Callable[[str], pa.NativeFile] | None = None
+        self._near: Within = _ANYWHERE
+        self._near_files = _NearParts(files.ranges, _ANYWHERE)
+        self._near_groups: dict[int, _NearParts] = {}
+
+    @property
+    def version(self) -> int:
+        """The version of the table."""
+        return self._files.version
+
+    def iter_parts(
+        self, near: Within, order_by: str, further: Within = _ANYWHERE, is_needed: IsNeeded | None = None
+    ) -> Iterator[tuple[PartRange, _Decoded]]:
+        """Row groups that may have a row with all columns in their ranges (ends included), by the least value of
+        `order_by`, an integer column; they hold other rows too. With each comes what was known of it.
+
+        What `near` leaves is remembered until another is asked for; `further` narrows it, and so does `is_needed`,
+        which is asked of files and row groups, and of the latter again just before they are read. A file that cannot be
+        read is a `RetriableError`: a table that was vacuumed meanwhile, or a store that is down.
+        """
+        if near != self._near:
+            self._near, self._near_files, self._near_groups = near, _NearParts(self._files.ranges, near), {}
+        files, places = self._near_files, []
+        for file in files.may_hold(further):
+            if is_needed is not None and not is_needed(PartRange(files, file)):
+                continue
+            number = files.numbers[file]
+            groups = self._groups_near(number)
+            for at in groups.may_hold(further):
+                part = PartRange(groups, at)
+                if is_needed is None or is_needed(part):
+                    places.append((part.least(order_by), number, groups.numbers[at], part))
+        is_only = len(places) == 1
+        for _, number, group, part in places if is_only else sorted(places, key=_in_order):
+            if is_needed is None or is_only or is_needed(part):
+                yield part, self._read(number, group)
+
+    def _groups_near(self, number: int) -> _NearParts:
+        groups = self._near_groups.get(number)
+        if groups is None:
+            groups = self._near_groups[number] = _NearParts(self._opened(number).ranges, self._near)
+        return groups
+
+    def _read(self, number: int, group: int) -> _Decoded:
+        kept = self._kept.get((number, group))
+        if kept is not None:
+            self._kept.move_to_end((number, group))
+            return kept[0]
+        try:
+            rows = self._opened(number).parquet.read_row_group(group, columns=self._columns, use_threads=False)
+        except (OSError, pa.ArrowException) as failed:
+            raise storage_error(failed, self._files.location, self._files.paths[number]) from None
+        self.counts.row_groups += 1
+        self.counts.rows += rows.num_rows
+        decoded, size_bytes = self._decode(rows)
+        self._kept[number, group] = decoded, size_bytes
+        self._kept_bytes += size_bytes
+        while self._kept_bytes > self._keep_bytes and len(self._kept) > 1:
+            self._kept_bytes -= self._kept.popitem(last=False)[1][1]
+        return decoded
+
+    def _opened(self, number: int) -> _OpenFile:
+        opened = self._open.get(number)
+        if opened is not None:
+            self._open.move_to_end(number)
+            return opened
+        try:
+            if self._open_file is None:
+                self._open_file = file_opener(self._files.location)
+            parquet = pq.ParquetFile(self._open_file(self._files.paths[number]), pre_buffer=self._is_remote)
+        except (OSError, pa.ArrowException) as failed:
+            raise storage_error(failed, self._files.location, self._files.paths[number]) from None
+        opened = self._open[number] = _OpenFile(parquet, self._row_group_ranges(parquet.metadata))
+        self.counts.files += 1
+        if len(self._open) > _OPEN_FILES:
+            self._open.popitem(last=False)[1].parquet.close(force=True)
+        return opened
+
+    def _row_group_ranges(self, metadata: pq.FileMetaData) -> ColumnRanges:
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        places = {groups[0].column(at).path_in_schema: at for at in range(groups[0].num_columns)} if groups else {}
+        names = self._files.ranges.minima.keys()
+        least: dict[str, list[object]] = {name: [] for name in names}
+        greatest: dict[str, list[object]] = {name: [] for name in names}
+        for group in groups:
+            for name in names:
+                statistics = group.column(places[name]).statistics if name in places else None
+                if statistics is not None and not statistics.has_min_max:
+                    statistics = None
+                least[name].append(None if statistics is None else statistics.min)
+                greatest[name].append(None if statistics is None else statistics.max)
+        return column_ranges(self._table, least, greatest, len(groups))
+
+    def close(self) -> None:
+        """Closes the files."""
+        while self._open:
+            self._open.popitem()[1].parquet.close(force=True)

@@ -1,0 +1,373 @@
+"""warehouse: how are the tables read and written?
+
+A warehouse is a folder of Delta tables. Every read and write goes through here: reads name the columns of the
+definition, writes bring the rows to them first, so a table cannot drift from its definition unseen. Writes that would
+change nothing make no commit. What is known to be empty, as half of the tables of a healthy archive are, costs no
+query: it is read as no rows at all, and what would be merged into it is appended. `create_missing` creates what is
+missing, `register` makes the tables known by name in the session's catalog. A warehouse `as_of` a moment of the past is
+read as it was then, and not written to. Under a `lease` (a warehouse on S3), every commit says whose it is, and one
+whose lease was taken over is not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from threading import RLock
+
+import pyarrow as pa
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from coldlog.errors import ColdlogError, UsageError
+from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.as_of import find_moment, find_version, list_commits
+from coldlog.tables.delta.data_files import DataFile
+from coldlog.tables.delta.delta_log import (
+    add_files,
+    file_count_if_known,
+    find_data_location,
+    newest_version,
+    stored_column_names,
+)
+from coldlog.tables.delta.lease_objects import FOLDER
+from coldlog.tables.delta.locations import spark_uri
+from coldlog.tables.delta.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
+
+DATABASE = "coldlog"
+_IDEMPOTENT_WRITE = "spark.databricks.delta.write"
+_NOT_MADE_AGAIN = (*INDEX_TABLES, SEGMENT_EVENTS)
+_TABLES_AT_ONCE = 8
+"""Each is some requests to the store, one after another."""
+
+
+def has_lasting_catalog(spark: SparkSession) -> bool:
+    """What is registered outlives the session, and other sessions see it."""
+    return spark.conf.get("spark.sql.catalogImplementation") == "hive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warehouse:
+    """The tables below `uri`, as `spark` sees them.
+
+    `as_of` is a time (ISO 8601 or epoch milliseconds) or `v<N>`, a version of partition_metadata; None is now. It is
+    understood at the first read and kept: one object shows one moment.
+    """
+
+    spark: SparkSession
+    uri: str
+    as_of: str | None = None
+    lease: WarehouseLease | None = None
+    _lock: RLock = field(default_factory=RLock, init=False, repr=False, compare=False)
+    _versions: dict[str, int | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _moments: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def as_of_ms(self) -> int | None:
+        """The moment of `as_of`; None is now."""
+        if self.as_of is None:
+            return None
+        if not self._moments:
+            self.require_tables()
+            self._moments.append(find_moment(self.as_of, list_commits(self.spark, self.location(PARTITION_METADATA))))
+        return self._moments[0]
+
+    def version(self, table: TableDefinition) -> int | None:
+        """The table's version at the moment of `as_of`; None: it was not there yet."""
+        moment_ms = self.as_of_ms
+        if moment_ms is None:
+            raise UsageError(f"the warehouse {self.uri} is read as it is now, in no version of its own")
+        if table.name not in self._versions:
+            commits = list_commits(self.spark, self.location(table))
+            self._versions[table.name] = find_version(commits, moment_ms, table.name)
+        return self._versions[table.name]
+
+    def newest_version(self, table: TableDefinition) -> int:
+        """The table's version now."""
+        return newest_version(self.spark, self.location(table))
+
+    def _refuse_writing(self) -> None:
+        if self.as_of is not None:
+            raise UsageError(f"a warehouse as of {self.as_of} is only read; unset warehouse.as_of to write to it")
+
+    @contextmanager
+    def commits(self) -> Iterator[tuple[str, int] | None]:
+        """Around one commit: it is this lease's, or it is not made. Gives the application and number by which it says
+        so, which Spark's own writers find in the session.
+
+        Of OPTIMIZE and VACUUM, which carry no identifier, the lease is looked at before and behind them.
+        """
+        self._refuse_writing()
+        lease = self.lease
+        if lease is None:
+            yield None
+            return
+        # The identifier is the session's while the commit is made, so that commits are made one by one.
+        with self._lock:
+            lease.require()
+            number = lease.next_version()
+            identifier = {"txnAppId": APPLICATION, "txnVersion": str(number)}
+            for key, value in identifier.items():
+                self.spark.conf.set(f"{_IDEMPOTENT_WRITE}.{key}", value)
+            try:
+                yield APPLICATION, number
+            except (PySparkException, Py4JJavaError) as failed:
+                if "DELTA_CONCURRENT_TRANSACTION" in str(failed):
+                    raise LeaseLostError(
+                        f"a commit to {self.uri} met one of another job, which writes this warehouse now; run again"
+                    ) from failed
+                raise
+            finally:
+                for key in identifier:
+                    self.spark.conf.unset(f"{_IDEMPOTENT_WRITE}.{key}")
+            lease.confirm()
+
+    def fence(self) -> None:
+        """Shuts out whoever held a lease before this one; to be called before anything is read."""
+        lease = self.lease
+        if lease is None:
+            return
+        lease.require()
+        tables = [table for table in ALL_TABLES if self.has(table)]
+
+        def shut(table: TableDefinition) -> None:
+            nothing = self.local(table, [])
+            writer = nothing.write.format("delta").mode("append").option("txnAppId", APPLICATION)
+            with self._requiring_a_commit(table, lease):
+                writer.option("txnVersion", str(lease.first_version)).save(self.location(table))
+
+        with ThreadPoolExecutor(_TABLES_AT_ONCE) as commits:
+            for made in [commits.submit(shut, table) for table in tables]:
+                made.result()
+        lease.confirm()
+
+    @contextmanager
+    def _requiring_a_commit(self, table: TableDefinition, lease: WarehouseLease) -> Iterator[None]:
+        """Delta leaves a commit out without a word whose lease is not above the last one that the table knows."""
+        before = self.newest_version(table)
+        yield
+        if self.newest_version(table) == before:
+            lease.confirm()
+            raise ColdlogError(
+                f"a commit to {self.location(table)} was left out: the table knows a later writer than lease "
+                f"{lease.number}, so leases below {self.uri}/{FOLDER} are gone; when no job writes this warehouse, "
+                "delete all that is below that folder, and run again: leases go on above all that were"
+            )
+
+    def location(self, table: TableDefinition) -> str:
+        return f"{spark_uri(self.uri)}/{table.name}"
+
+    def identifier(self, table: TableDefinition) -> str:
+        """The table's name in statements: by path, whatever the catalog holds."""
+        return "delta.`" + self.location(table).replace("`", "``") + "`"
+
+    def create_missing(self) -> int:
+        """Create every table that is missing, and add the columns that tables of an older release lack.
+
+        Returns how many tables it created. `UsageError`: a table is gone whose rows cannot be made again from
+        `segments`, or one lacks a required column.
+        """
+        self._refuse_writing()
+        self.data_location(SEGMENTS)  # a `UsageError` where tasks cannot write, before anything is written
+        with ThreadPoolExecutor(_TABLES_AT_ONCE) as looks:
+            are_there = list(looks.map(self.has, ALL_TABLES))
+        missing = [table for table, is_there in zip(ALL_TABLES, are_there, strict=True) if not is_there]
+        lost = [table.name for table in missing if table in _NOT_MADE_AGAIN]
+        if lost and SEGMENTS not in missing and self._has_index():
+            raise UsageError(
+                f"{', '.join(lost)} of the warehouse {self.uri} is gone, though segments are indexed in it; restore it "
+                "from a copy, or set warehouse.uri to a new place and run the pipeline"
+            )
+        self._add_columns([table for table in ALL_TABLES if table not in missing])
+
+        def create(table: TableDefinition) -> None:
+            self.spark.sql(table.create_statement(self.identifier(table), self.location(table)))
+
+        with ThreadPoolExecutor(_TABLES_AT_ONCE) as creations:
+            for made in [creations.submit(create, table) for table in missing]:
+                made.result()
+        return len(missing)
+
+    def _add_columns(self, tables: Sequence[TableDefinition]) -> None:
+        with ThreadPoolExecutor(_TABLES_AT_ONCE) as looks:
+            stored = list(looks.map(lambda table: stored_column_names(self.spark, self.location(table)), tables))
+        for table, names in zip(tables, stored, strict=True):
+            statement = table.add_columns_statement(self.identifier(table), names)
+            if statement is not None:
+                with self.commits():
+                    self.spark.sql(statement)
+
+    def _has_index(self) -> bool:
+        return bool(self.read(SEGMENTS).where("build_number IS NOT NULL").head(1))
+
+    def require_tables(self) -> None:
+        """A `UsageError` names the tables that are missing."""
+        missing = [table.name for table in ALL_TABLES if not self.has(table)]
+        if missing:
+            raise UsageError(
+                f"{self.uri} is no warehouse of coldlog: {', '.join(missing)} missing; run the pipeline into it first, "
+                "or correct warehouse.uri"
+            )
+
+    def has(self, table: TableDefinition) -> bool:
+        return DeltaTable.isDeltaTable(self.spark, self.location(table))
+
+    def read(self, table: TableDefinition, version: int | None = None) -> DataFrame:
+        """All columns of the definition, of a `version` if one is named; a table that is missing or lacks one is a
+        `UsageError`. Of a table without rows the frame stays without, whatever is written behind this call."""
+        rows = self._load(table, version)
+        is_of_now = version is None and self.as_of is None
+        return rows.where(F.lit(False)) if is_of_now and self.is_known_empty(table, is_just_loaded=True) else rows
+
+    def _load(self, table: TableDefinition, version: int | None) -> DataFrame:
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        elif self.as_of is not None:
+            version = self.version(table)
+            if version is None:
+                return self.local(table, [])
+            reader = reader.option("versionAsOf", version)
+        try:
+            return reader.load(self.location(table)).select(*table.column_names)
+        except AnalysisException as missing:
+            raise UsageError(
+                f"{self.location(table)} is not a {table.name} table of coldlog ({missing.getCondition()}); "
+                "run the pipeline into this warehouse first, or correct warehouse.uri"
+            ) from missing
+
+    def is_known_empty(self, table: TableDefinition, *, is_just_loaded: bool = False) -> bool:
+        """It has no files, as far as Delta knows without looking for them."""
+        return file_count_if_known(self.spark, self.location(table), is_just_loaded=is_just_loaded) == 0
+
+    def view(self, table: TableDefinition) -> str:
+        """The name of a temporary view of the table, for `IDENTIFIER(:table)`, which takes no paths of Delta tables."""
+        name = f"coldlog_view_{table.name}"
+        self._load(table, None).createOrReplaceTempView(name)
+        return name
+
+    def local(self, table: TableDefinition, rows: Iterable[dict[str, object]] | pa.Table) -> DataFrame:
+        """Rows made on the driver, in the table's schema."""
+        arrow = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=table.arrow_schema)
+        return self.spark.createDataFrame(arrow)
+
+    def append(self, table: TableDefinition, rows: DataFrame) -> None:
+        checked = nullcontext() if self.lease is None else self._requiring_a_commit(table, self.lease)
+        with self.commits(), checked, self._encodings(table):
+            rows.select(*table.column_names).write.format("delta").mode("append").save(self.location(table))
+
+    def data_location(self, table: TableDefinition) -> str:
+        """Where tasks put files of it that `add_files` is to add."""
+        return find_data_location(self.spark, self.location(table))
+
+    def add_files(self, table: TableDefinition, files: Sequence[DataFile]) -> None:
+        """Appends the rows of files that lie at the table's location already."""
+        checked = nullcontext() if self.lease is None else self._requiring_a_commit(table, self.lease)
+        with self.commits() as transaction, checked:
+            add_files(self.spark, self.location(table), files, transaction)
+
+    @contextmanager
+    def _encodings(self, table: TableDefinition) -> Iterator[None]:
+        """Delta hands a writer's options for Parquet on to nobody; the session's reach it, and go again behind it."""
+        options = {f"parquet.enable.dictionary#{name}": "false" for name in table.delta_packed}
+        if table.row_group_rows is not None:
+            options["parquet.block.row.count.limit"] = str(table.row_group_rows)
+        for key, value in options.items():
+            self.spark.conf.set(key, value)
+        try:
+            yield
+        finally:
+            for key in options:
+                self.spark.conf.unset(key)
+
+    def merge(self, table: TableDefinition, rows: DataFrame, *, update: tuple[str, ...] = (), remove: str = "") -> None:
+        """Inserts rows with a new key and updates the others: the columns named in `update`, or all.
+
+        Keys may not repeat in `rows`. With `update`, `rows` needs only the key and these columns, and nothing is
+        inserted. `remove` names a boolean column of `rows`: where it is true, the stored row goes, in the same commit.
+        """
+        self._refuse_writing()
+        if self.is_known_empty(table):
+            if not update:
+                self.append(table, rows.where(~F.col(remove)) if remove else rows)
+            return
+        names = (*table.key, *update) if update else table.column_names
+        source = f"coldlog_merge_{table.name}"
+        rows.select(*names, *([remove] if remove else [])).createOrReplaceTempView(source)
+        on = " AND ".join(f"t.{name} = s.{name}" for name in table.key)
+        changes = ", ".join(f"t.{name} = s.{name}" for name in names if name not in table.key)
+        delete = f"WHEN MATCHED AND s.{remove} THEN DELETE" if remove else ""
+        insert = "" if update else "WHEN NOT MATCHED THEN INSERT *"
+        with self.commits():
+            self.spark.sql(
+                f"MERGE INTO {self.identifier(table)} t USING {source} s ON {on} {delete} "
+                f"WHEN MATCHED THEN UPDATE SET {changes} {insert}"
+            )
+        self.spark.catalog.dropTempView(source)
+
+    def delete_keys(self, table: TableDefinition, keys: DataFrame) -> None:
+        """Removes the rows whose key is in `keys`."""
+        self.delete_matching(table, keys.select(*table.key))
+
+    def delete_matching(self, table: TableDefinition, rows: DataFrame) -> None:
+        """Removes every row that equals a row of `rows` in all columns of `rows`; those may not repeat."""
+        self._refuse_writing()
+        if self.is_known_empty(table):
+            return
+        source = f"coldlog_stale_{table.name}"
+        rows.createOrReplaceTempView(source)
+        on = " AND ".join(f"t.{name} = s.{name}" for name in rows.columns)
+        with self.commits():
+            self.spark.sql(f"MERGE INTO {self.identifier(table)} t USING {source} s ON {on} WHEN MATCHED THEN DELETE")
+        self.spark.catalog.dropTempView(source)
+
+    def delete_build_after(self, table: TableDefinition, build_number: int) -> None:
+        """Removes rows of builds after `build_number`: what a build left that never came to be published.
+
+        File statistics on build_number keep this to a look at the transaction log when there is nothing to remove.
+        """
+        left = self.read(table).where(F.col("build_number") > F.lit(build_number))
+        if left.head(1):
+            with self.commits():
+                self.spark.sql(f"DELETE FROM {self.identifier(table)} WHERE build_number > {int(build_number)}")
+
+    def register(self) -> None:
+        """Registers the tables in the session's catalog as `coldlog.<table>`, for people who write SQL; as of a moment
+        of the past they are views.
+
+        A name that points to another warehouse is pointed here; the data it pointed to stays where it is.
+        """
+        if self.as_of is not None and has_lasting_catalog(self.spark):
+            raise UsageError(
+                "this session's catalog is everybody's: in it the names of coldlog cannot stand for the past; "
+                "unset warehouse.as_of, or start a session with spark.sql.catalogImplementation=in-memory"
+            )
+        statements = [(table, self._register_statement(table)) for table in ALL_TABLES]
+        self.spark.sql(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+        # A name may stand for a table of another warehouse, which may be gone, or for a view of the past.
+        views = {row["viewName"] for row in self.spark.sql(f"SHOW VIEWS IN {DATABASE}").collect()}
+        for table, statement in statements:
+            kind = "VIEW" if table.name in views else "TABLE"
+            self.spark.sql(f"DROP {kind} IF EXISTS {DATABASE}.{table.name}")
+            self.spark.sql(statement)
+
+    def _register_statement(self, table: TableDefinition) -> str:
+        name = f"{DATABASE}.{table.name}"
+        if self.as_of is None:
+            location = self.location(table).replace("\\", "\\\\").replace("'", "\\'")
+            return f"CREATE TABLE {name} USING DELTA LOCATION '{location}'"
+        version = self.version(table)
+        if version is None:
+            columns = ", ".join(f"CAST(NULL AS {column.type}) AS {column.name}" for column in table.columns)
+            return f"CREATE VIEW {name} AS SELECT {columns} WHERE false"
+        columns = ", ".join(table.column_names)
+        return f"CREATE VIEW {name} AS SELECT {columns} FROM {self.identifier(table)} VERSION AS OF {version}"

@@ -1,0 +1,64 @@
+"""warehouse_lock: who may write to a warehouse now?
+
+Two jobs that write one warehouse would take the same build number and leave rows that count twice. So a job that writes
+holds an advisory lock on a file in the warehouse's folder (`flock`); the system takes it back when the process ends,
+however it ends. On S3 it holds a lease (`coldlog.tables.delta.warehouse_lease`). Reading needs neither. A warehouse
+elsewhere is not locked: there, what runs the jobs must keep two from running at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import unquote, urlsplit
+
+from coldlog.errors import RetriableError, UsageError
+from coldlog.tables.delta.locations import bucket_and_prefix
+from coldlog.tables.delta.warehouse_lease import DEFAULT_TTL_S, WarehouseLease, holding_lease
+
+LOCK_NAME = ".coldlog-writer"
+
+
+@contextmanager
+def writing(uri: str, *, lease_s: float = DEFAULT_TTL_S) -> Iterator[WarehouseLease | None]:
+    """Holds the warehouse at `uri` for writing, on S3 by the lease it yields; `RetriableError`
+    while another job does."""
+    place = bucket_and_prefix(uri)
+    if place is not None:
+        with holding_lease(uri, *place, ttl_s=lease_s) as lease:
+            yield lease
+        return
+    folder = _local_folder(uri)
+    if folder is None:
+        yield None
+        return
+    try:
+        os.makedirs(folder, exist_ok=True)
+        descriptor = os.open(os.path.join(folder, LOCK_NAME), os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as refused:
+        raise UsageError(
+            f"the warehouse {uri} cannot be written: {refused.strerror}; correct warehouse.uri"
+        ) from refused
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as held:
+        holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
+        os.close(descriptor)
+        raise RetriableError(
+            f"another job (process {holder or 'unknown'}) is writing the warehouse {uri}; run one at a time"
+        ) from held
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
+        yield None
+    finally:
+        os.close(descriptor)
+
+
+def _local_folder(uri: str) -> str | None:
+    if "://" not in uri and not uri.startswith("file:"):
+        return uri
+    parts = urlsplit(uri)
+    return unquote(parts.path) if parts.scheme == "file" else None

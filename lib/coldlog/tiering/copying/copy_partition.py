@@ -1,0 +1,240 @@
+"""copy_partition: how is one partition of a log directory brought into the archive?
+
+First what an earlier run left: copies of this broker that were begun and not finished are deleted. Then the eligible
+segments, the earliest first and one by one, each read and verified, then copied when the broker's quota allows it. A
+segment that cannot be copied ends the work on its partition, so that what is copied has no gap at its end.
+
+The last stable offset is what the log directory says (`lookups.log_directory_tier`): nothing behind the high watermark
+of `replication-offset-checkpoint`, nothing of a transaction that is open there. Where that file does not name the
+partition, nothing tells what is committed, and nothing is copied unless `assumes_committed` takes closed segments for
+it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from coldlog.archive.layouts.local_tiered_storage import name_directory
+from coldlog.archive.layouts.log_directory import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LocalPartition,
+    find_partition,
+    read_checkpoint,
+    read_lineage,
+    read_topic_id,
+)
+from coldlog.archive.stores.local_store import LocalStore
+from coldlog.archive.stores.s3_location import is_s3_uri
+from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError
+from coldlog.formats.kafka.leader_epoch_checkpoint import LeaderEpochEntry
+from coldlog.formats.limits import DecodeLimits
+from coldlog.index.leader_epoch_lineage import LeaderEpochLineage
+from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
+from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
+from coldlog.model.states import RemoteLogSegmentState
+from coldlog.tiering.event_logs import KnownEventLog
+from coldlog.tiering.rules.copy_quota import CopyQuota
+from coldlog.tiering.rules.eligible_segments import EligibleSegment, LocalLog, plan_copies
+from coldlog.tiering.rules.remote_segments import join_lineage
+from coldlog.tiering.rules.segment_copy import SegmentCopier
+from coldlog.tiering.rules.source_segment import NotCopiableError, SegmentReader
+
+_STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+_LONGEST_FILE_NAME = 255
+_CHANGED = frozenset({Reason.OBJECT_MISSING, Reason.LOG_SIZE_DIFFERS})
+"""A broker deletes and truncates segments while they are read."""
+
+
+class CopyOutcome(StrEnum):
+    """How the work on a partition ended: with nothing left; to go on behind the others; because the run ends; because
+    it lacks what a copy must have; by an error that may be gone in the next run; by damage; by a refusal; or it did not
+    begin, because its time has not come or another run holds it."""
+
+    DONE = "done"
+    GAVE_UP_PLACE = "gave_up_place"
+    STOPPED = "stopped"
+    HELD_BACK = "held_back"
+    RETRIABLE = "retriable"
+    DAMAGED = "damaged"
+    REFUSED = "refused"
+    NOT_DUE = "not_due"
+
+    @property
+    def is_failure(self) -> bool:
+        """Somebody has to look."""
+        return self in (CopyOutcome.RETRIABLE, CopyOutcome.DAMAGED, CopyOutcome.REFUSED)
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionCopy:
+    """A partition of a log directory, and what came of its copying so far. `waiting_count` segments are eligible and
+    not copied; `why` says what `outcome` does not."""
+
+    directory: str
+    topic: str
+    partition: int
+    topic_id_partition: TopicIdPartition | None = None
+    copied_count: int = 0
+    copied_bytes: int = 0
+    cleaned_count: int = 0
+    waiting_count: int = 0
+    gave_up_count: int = 0
+    outcome: CopyOutcome = CopyOutcome.DONE
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionCopier:
+    """What the copies of all partitions share; for all threads of a process. `absent` are partitions that lack in this
+    archive though they should be there, and why."""
+
+    copier: SegmentCopier
+    events: KnownEventLog
+    quota: CopyQuota
+    limits: DecodeLimits
+    window_bytes: int
+    is_fair: bool
+    assumes_committed: bool
+    allows_gaps: bool
+    stopping: threading.Event
+    keep_leases: Callable[[], None]
+    absent: Mapping[TopicIdPartition, str]
+
+    def run(self, work: PartitionCopy) -> None:
+        """Copies until nothing is left, or until it has to end; the work says what came of it."""
+        work.outcome, work.why = CopyOutcome.DONE, ""
+        try:
+            work.outcome = self._copy(work)
+        except NotCopiableError as lacking:
+            work.outcome, work.why = CopyOutcome.HELD_BACK, _told(lacking)
+        except RetriableError as failed:
+            work.outcome, work.why = CopyOutcome.RETRIABLE, _told(failed)
+        except ArchiveError as wrong:
+            is_changing = wrong.reason in _CHANGED
+            work.outcome = CopyOutcome.RETRIABLE if is_changing else CopyOutcome.DAMAGED
+            work.why = _told(wrong)
+        except ColdlogError as refused:
+            work.outcome, work.why = CopyOutcome.REFUSED, _told(refused)
+
+    def _copy(self, work: PartitionCopy) -> CopyOutcome:
+        store = LocalStore(root=work.directory, uri=work.directory)
+        found = find_partition(store, work.topic, work.partition)
+        if found is None:
+            return CopyOutcome.DONE
+        partition = identify(store, found)
+        self._require_place(partition)
+        work.cleaned_count += self._clean_up(partition)
+        lineage = read_lineage(store, found)
+        finished = [each for each in self.events.segments_of(partition) if each.state is _FINISHED]
+        reader = SegmentReader(
+            store=store,
+            partition=partition,
+            lineage=lineage,
+            archived_lineage=join_lineage([(each.leader_epoch, each.start_offset) for each in lineage], finished),
+            limits=self.limits,
+            window_bytes=self.window_bytes,
+            allows_gaps=self.allows_gaps,
+        )
+        segments = {segment.base_offset: segment for segment in found.segments}
+        eligible = self._plan(work, store, found, partition, lineage)
+        for number, each in enumerate(eligible):
+            work.waiting_count = len(eligible) - number
+            if self.stopping.is_set():
+                return CopyOutcome.STOPPED
+            may_wait = not (self.is_fair and number)
+            # What cannot be copied costs no quota, and what has to wait for its turn no reads.
+            source = reader.read(segments[each.base_offset]) if may_wait or self.quota.has_room() else None
+            if source is None or not self.quota.take(
+                source.size_bytes, may_wait=may_wait, is_stopping=self._is_stopping
+            ):
+                if self.stopping.is_set():
+                    return CopyOutcome.STOPPED
+                work.gave_up_count += 1
+                return CopyOutcome.GAVE_UP_PLACE
+            self._require_finished(self.copier.copy(source))
+            work.copied_count += 1
+            work.copied_bytes += source.size_bytes
+        work.waiting_count = 0
+        return CopyOutcome.DONE
+
+    def _require_place(self, partition: TopicIdPartition) -> None:
+        """For its segments in the archive; before anything of them is announced."""
+        if partition in self.absent:
+            raise RetriableError(self.absent[partition])
+        length = len(name_directory(partition))
+        if length > _LONGEST_FILE_NAME and not is_s3_uri(self.copier.archive.uri):
+            raise NotCopiableError(
+                f"the directory of {partition.topic}-{partition.partition} in the archive would have a name of "
+                f"{length} characters, {_LONGEST_FILE_NAME} are possible; use a bucket, or leave it out of copy.topics"
+            )
+
+    def _require_finished(self, copied: RemoteLogSegmentId) -> None:
+        """What another run began to delete meanwhile is not finished by our event."""
+        known = self.events.segments_of(copied.topic_id_partition)
+        if not any(each.was_copied for each in known if each.segment_id == copied):
+            raise RetriableError(
+                f"segment {copied.segment_id} was deleted by another run while it was copied; it is copied again "
+                "by the next run"
+            )
+
+    def _is_stopping(self) -> bool:
+        """Asked at least every second by whoever waits for the quota."""
+        self.keep_leases()
+        return self.stopping.is_set()
+
+    def _clean_up(self, partition: TopicIdPartition) -> int:
+        """Deletes what this broker began to copy, or to delete of such a copy, and did not finish; how many it was."""
+        left = [
+            each
+            for each in self.events.segments_of(partition)
+            if each.broker_id == self.copier.broker_id
+            and (each.state is _STARTED or (each.state is _DELETING and not each.was_copied))
+        ]
+        for segment in left:
+            self.copier.delete(segment)
+        return len(left)
+
+    def _plan(
+        self,
+        work: PartitionCopy,
+        store: LocalStore,
+        found: LocalPartition,
+        partition: TopicIdPartition,
+        lineage: tuple[LeaderEpochEntry, ...],
+    ) -> list[EligibleSegment]:
+        high_watermarks = read_checkpoint(store, HIGH_WATERMARK_CHECKPOINT)
+        if (found.topic, found.partition) not in high_watermarks and not self.assumes_committed:
+            raise NotCopiableError(
+                f"{HIGH_WATERMARK_CHECKPOINT} of {work.directory} does not name {found.name}, so nothing says what of "
+                "it is committed; copy that file too, or set copy.assume_committed=true to take closed segments for it"
+            )
+        tier = LogDirectoryTier(work.directory, self.limits, self.window_bytes)
+        state = tier.read_state(found.topic, found.partition)
+        if state is None:
+            return []
+        log = LocalLog(
+            base_offsets=tuple(segment.base_offset for segment in found.segments),
+            log_start_offset=state.log_start_offset,
+            last_stable_offset=state.last_stable_offset,
+            lineage=LeaderEpochLineage.of((entry.leader_epoch, entry.start_offset) for entry in lineage),
+        )
+        return plan_copies(log, self.events.segments_of(partition))
+
+
+def identify(store: LocalStore, found: LocalPartition) -> TopicIdPartition:
+    """The partition with its topic id; `NotCopiableError` where it has none."""
+    topic_id = read_topic_id(store, found)
+    if topic_id is None:
+        raise NotCopiableError(
+            f"{found.name} has no topic id: its partition.metadata is missing, damaged, or of a broker before 2.8"
+        )
+    return TopicIdPartition(topic=found.topic, partition=found.partition, topic_id=topic_id)
+
+
+def _told(error: ColdlogError) -> str:
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])

@@ -1,0 +1,250 @@
+"""copy_segments: how do the closed segments of log directories come into an archive?
+
+Partitions are worked on at once by a pool of threads of this process, each partition by one at a time; all of them
+share the write quota of one broker. A partition that gives its place up (`copy.fairness`) goes to the end of the queue.
+No engine takes part: what bounds a copy is the quota, the disks and the store. With a schedule several processes may
+copy for one broker; they share its quota by a table (`shared_quota`).
+
+Internal topics are not copied, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from coldlog.archive.layouts.log_directory import find_partition, list_partitions
+from coldlog.archive.metadata_log import METADATA_TOPIC
+from coldlog.archive.stores.local_store import LocalStore
+from coldlog.archive.stores.object_writer import WritableStore
+from coldlog.errors import ColdlogError, UsageError
+from coldlog.formats.limits import DecodeLimits
+from coldlog.model.ids import TopicIdPartition, uuid_text
+from coldlog.tiering.copying.copy_partition import CopyOutcome, PartitionCopier, PartitionCopy, identify
+from coldlog.tiering.event_logs import KnownEventLog, ReadableEventLog
+from coldlog.tiering.present_archive import find_absent, present_archive
+from coldlog.tiering.rules.byte_limiter import ByteLimiter
+from coldlog.tiering.rules.clock import Clock
+from coldlog.tiering.rules.copy_quota import CopyQuota, ThrottleReport
+from coldlog.tiering.rules.quota_config import QuotaConfig
+from coldlog.tiering.rules.segment_copy import SegmentCopier
+from coldlog.tiering.shared_quota import SharedQuota
+from coldlog.tiering.tier_assignments import LEADER_OF_ALL, Assignments
+from coldlog.tiering.tier_schedule import TAKEN_PER_THREAD, RunLeases, TierSchedule, TierTask
+
+INTERNAL_TOPICS = frozenset(
+    {
+        METADATA_TOPIC,
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__cluster_metadata",
+    }
+)
+
+
+_TICK_S = 1.0
+"""How often leases are looked at while nothing else happens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyOptions:
+    """See the settings of the same names; `topics` are patterns with `*` and `?`."""
+
+    broker_id: int
+    quota: QuotaConfig
+    limits: DecodeLimits
+    topics: tuple[str, ...] = ("*",)
+    assignments: Assignments = LEADER_OF_ALL
+    threads: int = 10
+    is_fair: bool = False
+    assumes_committed: bool = False
+    allows_gaps: bool = False
+    bytes_per_second_in_segment: int | None = None
+    window_bytes: int = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopySummary:
+    """What a run did: a row a partition that there is, by topic and number, and what the quota held up. `unlisted` are
+    log directories that could not be listed: those on a disk that has failed, say, which harms no other."""
+
+    partitions: tuple[PartitionCopy, ...]
+    throttle: ThrottleReport
+    unlisted: tuple[str, ...] = ()
+
+    @property
+    def copied_count(self) -> int:
+        """Segments."""
+        return sum(each.copied_count for each in self.partitions)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Of logs."""
+        return sum(each.copied_bytes for each in self.partitions)
+
+
+def copy_segments(
+    directories: Sequence[str],
+    archive: WritableStore,
+    events: ReadableEventLog,
+    options: CopyOptions,
+    clock: Clock,
+    schedule: TierSchedule | None = None,
+) -> CopySummary:
+    """Copies what is eligible in these log directories, which are one broker's: of all partitions or, by a schedule,
+    of those that are due."""
+    listed, unlisted = _list_work(directories, options.topics)
+    work = [each for each in listed if options.assignments.is_leader(each.topic, each.partition)]
+    leases = None if schedule is None else _take_leases(schedule, work, options.threads)
+    limit = options.bytes_per_second_in_segment
+    quota, stopping = CopyQuota(options.quota, clock, _shared_quota(options, clock, schedule)), threading.Event()
+    try:
+        # Behind the leases: what the run before announced of these partitions.
+        known = KnownEventLog(events)
+        archive = present_archive(archive, known, options.broker_id)
+        copier = PartitionCopier(
+            absent=find_absent(archive, known, options.broker_id),
+            copier=SegmentCopier(
+                archive=archive,
+                events=known,
+                clock=clock,
+                new_id=random_uuid,
+                broker_id=options.broker_id,
+                limiter=None if limit is None else ByteLimiter(limit, clock),
+                require=_nothing if leases is None else leases.require,
+            ),
+            events=known,
+            quota=quota,
+            limits=options.limits,
+            window_bytes=options.window_bytes,
+            is_fair=options.is_fair,
+            assumes_committed=options.assumes_committed,
+            allows_gaps=options.allows_gaps,
+            stopping=stopping,
+            keep_leases=_no_leases if leases is None else leases.keep,
+        )
+        due = [each for each in work if each.outcome is not CopyOutcome.NOT_DUE]
+        if leases is not None:
+            turns: dict[TopicIdPartition | None, int] = {place: turn for turn, place in enumerate(leases.partitions)}
+            # One without a topic id is in no schedule, and held back at once.
+            due.sort(key=lambda each: turns.get(each.topic_id_partition, -1))
+        _run_all(copier, due, options.threads, leases, {each.topic_id_partition: each for each in work})
+    finally:
+        if leases is not None:
+            leases.close()
+    return CopySummary(partitions=tuple(work), throttle=quota.report(), unlisted=unlisted)
+
+
+def _shared_quota(options: CopyOptions, clock: Clock, schedule: TierSchedule | None) -> SharedQuota | None:
+    """Where there is a schedule, several runs may copy for one broker at once."""
+    if schedule is None or options.quota.is_unlimited:
+        return None
+    return SharedQuota.below(schedule.table.uri, options.broker_id, options.quota.bytes_per_second, clock)
+
+
+def _take_leases(schedule: TierSchedule, work: Sequence[PartitionCopy], threads: int) -> RunLeases:
+    """Of some of what is due; the others are NOT_DUE until they are taken. A partition without a topic id is in no
+    schedule, and not copied."""
+    for each in work:
+        store = LocalStore(root=each.directory, uri=each.directory)
+        # What is wrong with it is told when it is processed.
+        with suppress(ColdlogError):
+            found = find_partition(store, each.topic, each.partition)
+            each.topic_id_partition = None if found is None else identify(store, found)
+    assigned = {p for each in work if (p := each.topic_id_partition) is not None}
+    leases = schedule.take_due(TierTask.COPY, assigned, at_most=threads * TAKEN_PER_THREAD)
+    taken = set(leases.partitions)
+    for each in work:
+        if each.topic_id_partition is not None and each.topic_id_partition not in taken:
+            each.outcome = CopyOutcome.NOT_DUE
+    return leases
+
+
+def _nothing(_: TopicIdPartition) -> None:
+    """No lease is needed."""
+
+
+def _no_leases() -> None:
+    """None is to be kept."""
+
+
+def random_uuid() -> str:
+    """As Kafka's Uuid.randomUuid: version 4, and no text that begins with a dash."""
+    while True:
+        raw = bytearray(os.urandom(16))
+        raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
+        text = uuid_text(bytes(raw))
+        if not text.startswith("-"):
+            return text
+
+
+def _list_work(directories: Sequence[str], topics: Sequence[str]) -> tuple[list[PartitionCopy], tuple[str, ...]]:
+    """The partitions, and the directories that cannot be listed; `UsageError` where none can."""
+    found: dict[tuple[str, int], str] = {}
+    unlisted: dict[str, ColdlogError] = {}
+    for directory in directories:
+        try:
+            places = list_partitions(LocalStore(root=directory, uri=directory))
+        except ColdlogError as failed:
+            unlisted[directory] = failed
+            continue
+        for place in places:
+            if place[0] in INTERNAL_TOPICS or not any(fnmatchcase(place[0], pattern) for pattern in topics):
+                continue
+            if place in found:
+                raise UsageError(
+                    f"{place[0]}-{place[1]} lies in {found[place]} and in {directory}: log directories of one broker "
+                    "hold a partition once; copy each broker's by itself"
+                )
+            found[place] = directory
+    if len(unlisted) == len(directories):
+        away, why = next(iter(unlisted.items()))
+        raise UsageError(
+            f"log directory {away} cannot be listed: is it mounted, is copy.log_directories right?"
+        ) from why
+    work = [
+        PartitionCopy(directory=directory, topic=topic, partition=partition)
+        for (topic, partition), directory in sorted(found.items())
+    ]
+    return work, tuple(unlisted)
+
+
+def _run_all(
+    copier: PartitionCopier,
+    work: Sequence[PartitionCopy],
+    threads: int,
+    leases: RunLeases | None,
+    places: Mapping[TopicIdPartition | None, PartitionCopy],
+) -> None:
+    """Runs each until it ends; who gave its place up is behind those that wait already. Then what else is due."""
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="coldlog-copy") as pool:
+        under_way: dict[Future[None], PartitionCopy] = {pool.submit(copier.run, each): each for each in work}
+        try:
+            while under_way:
+                ended, _ = wait(under_way, timeout=_TICK_S, return_when=FIRST_COMPLETED)
+                copier.keep_leases()
+                for future in ended:
+                    each = under_way.pop(future)
+                    future.result()
+                    if each.outcome is CopyOutcome.GAVE_UP_PLACE:
+                        under_way[pool.submit(copier.run, each)] = each
+                    elif leases is not None and each.topic_id_partition is not None:
+                        is_over = each.outcome in (CopyOutcome.DONE, CopyOutcome.HELD_BACK)
+                        leases.end(each.topic_id_partition, None if is_over else each.why or each.outcome.value)
+                more = () if leases is None else leases.refill(len(under_way))
+                if more:
+                    # Behind the leases, as of the first ones.
+                    copier.events.refresh()
+                under_way |= {pool.submit(copier.run, places[each]): places[each] for each in more}
+        except BaseException:
+            # Whoever copies finishes the segment; nothing else is begun.
+            copier.stopping.set()
+            for future in under_way:
+                future.cancel()
+            raise

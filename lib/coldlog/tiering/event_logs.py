@@ -1,0 +1,252 @@
+"""event_logs: announce the tier's segments, and read what was announced so far.
+
+`DirectoryEventLog`   a metadata topic's log in a directory of our own (`archive.metadata_log_writer`); what the jobs
+                      read with `metadata.uri`
+`TopicEventLog`       the metadata topic of a running cluster, so that its brokers know the segments as their own
+
+A topic-partition's events go to the partition of the metadata topic in which a broker looks for them, and come out of
+it in their order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from coldlog.archive.metadata_log import LogPosition, read_new_records
+from coldlog.archive.metadata_log_writer import MetadataLogWriter, writing_metadata_log
+from coldlog.archive.stores.local_store import LocalStore
+from coldlog.brokers.event_producer import EventProducer, producing
+from coldlog.brokers.kafka_client import Cluster, OffsetSpec, describe_topics, iter_records, list_offsets
+from coldlog.errors import ArchiveError, UsageError
+from coldlog.formats.kafka.remote_log_events import Event, PartitionDeleteEvent, SegmentSnapshotEvent
+from coldlog.formats.kafka.remote_log_metadata import decode_event, encode_event
+from coldlog.formats.limits import DecodeLimits
+from coldlog.model.ids import TopicIdPartition
+from coldlog.tiering.rules.metadata_partition import find_metadata_partition
+from coldlog.tiering.rules.remote_segments import RemoteSegment, RemoteSegments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventPlace:
+    """Where an event stands: the partition of the metadata topic, and the offset in it."""
+
+    partition: int
+    offset: int
+
+
+LoggedValue = tuple[EventPlace, bytes | None]
+
+
+class EventReader(Protocol):
+    """Reads a log on and on: each record once."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing had been removed from the log before it was read."""
+
+    def read_new(self, partition: int | None = None) -> Iterator[LoggedValue]:
+        """What was appended since, of one partition or of all; damage in the log is an `ArchiveError`."""
+
+
+class ReadableEventLog(Protocol):
+    """An EventLog that can be read, too."""
+
+    def append(self, event: Event) -> EventPlace:
+        """As of an EventLog."""
+
+    def open_reader(self) -> EventReader:
+        """From the beginning."""
+
+
+class KnownEventLog:
+    """An EventLog that remembers what all events say: those that were there, those appended here, and those that other
+    processes appended, up to the last `refresh`. For all threads of a process."""
+
+    def __init__(self, events: ReadableEventLog) -> None:
+        self._events = events
+        self._reader = events.open_reader()
+        self._known = RemoteSegments()
+        self._next_offsets: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self.refresh()
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing had been removed from the log before it was read."""
+        return self._reader.is_complete
+
+    def append(self, event: Event) -> None:
+        """Announced, then remembered, behind what others announced before it."""
+        place = self._events.append(event)
+        with self._lock:
+            expected = self._next_offsets.get(place.partition, 0)
+            if place.offset == expected:
+                self._known.apply(event)
+                self._next_offsets[place.partition] = expected + 1
+            elif place.offset > expected:
+                self._take_up(place.partition)
+
+    def refresh(self) -> None:
+        """Takes up what other processes announced since."""
+        with self._lock:
+            self._take_up(None)
+
+    def segments_of(self, partition: TopicIdPartition) -> tuple[RemoteSegment, ...]:
+        """A partition's segments, deleted ones too."""
+        with self._lock:
+            return self._known.of(partition)
+
+    def partitions(self) -> tuple[TopicIdPartition, ...]:
+        """Those that have a segment."""
+        with self._lock:
+            return self._known.partitions()
+
+    @property
+    def dropped_count(self) -> int:
+        """Events that changed nothing, because Kafka's rules do not allow them."""
+        with self._lock:
+            return self._known.dropped_count
+
+    def _take_up(self, partition: int | None) -> None:
+        for place, value in self._reader.read_new(partition):
+            # What was appended here is known already.
+            if place.offset >= self._next_offsets.get(place.partition, 0):
+                _apply(self._known, value)
+                self._next_offsets[place.partition] = place.offset + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryEventLog:
+    """An EventLog; for all threads of a process, beside other processes."""
+
+    writer: MetadataLogWriter
+    limits: DecodeLimits
+
+    def append(self, event: Event) -> EventPlace:
+        """Synchronized to the disk when it returns."""
+        partition = find_metadata_partition(_partition_of(event), self.writer.partition_count)
+        offset = self.writer.append(partition, [encode_event(event)], event.event_timestamp_ms)
+        return EventPlace(partition=partition, offset=offset)
+
+    def open_reader(self) -> EventReader:
+        """Of the files."""
+        return DirectoryEventReader(writer=self.writer, limits=self.limits)
+
+
+@dataclass(slots=True, kw_only=True)
+class DirectoryEventReader:
+    """An EventReader."""
+
+    writer: MetadataLogWriter
+    limits: DecodeLimits
+    _positions: dict[int, LogPosition] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """The first file of each partition begins at 0, if there is one."""
+        return all(each.is_from_beginning for each in self._positions.values())
+
+    def read_new(self, partition: int | None = None) -> Iterator[LoggedValue]:
+        """Reads the bytes that are new."""
+        store = LocalStore(root=self.writer.directory, uri=self.writer.directory)
+        partitions = range(self.writer.partition_count) if partition is None else (partition,)
+        for number in partitions:
+            since = self._positions.get(number, LogPosition())
+            records, at = read_new_records(store, self.writer.topic, number, since, self.limits)
+            for record in records:
+                yield EventPlace(partition=number, offset=record.offset), record.value
+            self._positions[number] = at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicEventLog:
+    """An EventLog over a live topic."""
+
+    producer: EventProducer
+    partition_count: int
+
+    def append(self, event: Event) -> EventPlace:
+        """Acknowledged when it returns."""
+        partition = find_metadata_partition(_partition_of(event), self.partition_count)
+        offset = self.producer.append(partition, encode_event(event), event.event_timestamp_ms)
+        return EventPlace(partition=partition, offset=offset)
+
+    def open_reader(self) -> EventReader:
+        """Of the topic."""
+        return TopicEventReader(
+            cluster=self.producer.cluster, topic=self.producer.topic, partition_count=self.partition_count
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicEventReader:
+    """An EventReader. A topic whose offsets have holes was compacted: it is not complete."""
+
+    cluster: Cluster
+    topic: str
+    partition_count: int
+    is_complete: bool = True
+    _positions: dict[int, int] = field(default_factory=dict)
+
+    def read_new(self, partition: int | None = None) -> Iterator[LoggedValue]:
+        """Up to the ends that the partitions have when this is called."""
+        numbers = range(self.partition_count) if partition is None else (partition,)
+        places = [(self.topic, number) for number in numbers]
+        unread = [place for place in places if place[1] not in self._positions]
+        for place, earliest in list_offsets(self.cluster, unread, OffsetSpec.EARLIEST).items() if unread else ():
+            self._positions[place[1]] = earliest
+            self.is_complete = self.is_complete and earliest == 0
+        latest = list_offsets(self.cluster, places, OffsetSpec.LATEST)
+        for _, number in places:
+            since, end = self._positions[number], latest[self.topic, number]
+            if since < end:
+                for records in iter_records(self.cluster, self.topic, number, since, end):
+                    for record in records:
+                        self.is_complete = self.is_complete and record.offset == since
+                        since = record.offset + 1
+                        yield EventPlace(partition=number, offset=record.offset), record.value
+                self._positions[number] = end
+
+
+@contextmanager
+def directory_event_log(
+    directory: str, *, topic: str, partition_count: int, limits: DecodeLimits
+) -> Iterator[DirectoryEventLog]:
+    """The log in a directory; other processes may append to it, too."""
+    with writing_metadata_log(directory, topic=topic, partition_count=partition_count) as writer:
+        yield DirectoryEventLog(writer=writer, limits=limits)
+
+
+@contextmanager
+def topic_event_log(cluster: Cluster, topic: str) -> Iterator[TopicEventLog]:
+    """The topic of a cluster, which must be there."""
+    described = describe_topics(cluster, [topic]).get(topic)
+    if described is None:
+        raise UsageError(
+            f"there is no topic {topic} at {cluster.bootstrap_servers}; its brokers make it when tiered storage is on"
+        )
+    with producing(cluster, topic) as producer:
+        yield TopicEventLog(producer=producer, partition_count=len(described.partitions))
+
+
+def _apply(known: RemoteSegments, value: bytes | None) -> None:
+    """A value that is no event changes nothing, as for a broker."""
+    try:
+        event = decode_event(value or b"")
+    except ArchiveError:
+        known.dropped_count += 1
+        return
+    known.apply(event)
+
+
+def _partition_of(event: Event) -> TopicIdPartition:
+    match event:
+        case PartitionDeleteEvent():
+            return event.topic_id_partition
+        case SegmentSnapshotEvent():
+            raise UsageError("a snapshot of segments is no event of the metadata topic")
+    return event.remote_log_segment_id.topic_id_partition

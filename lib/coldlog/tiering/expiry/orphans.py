@@ -1,0 +1,128 @@
+"""orphans: which objects of a partition belong to nothing, and may go?
+
+`temporary`   `<an object's name>.<8 hexadecimal digits>.tmp`: what a writer that was killed left of a file
+`leftover`    of a segment whose deletion was finished: put by a copy that came too late
+`orphan`      of a segment that no event knows
+
+What belongs to a segment that is there, is being copied or deleted is none of them. Everything else, such as names that
+this layout does not write or a segment id under two offsets, cannot be explained: it is counted and never touched.
+
+All of them go `min_age_ms` after they were modified, and not before the retention: an orphan without a retention, and
+a partition whose events may have been lost (`is_complete` of the log), keep theirs. So does one of which a finished
+segment's log is not there (`lacks_finished`): the archive may be that of another log of events, and live there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from coldlog.archive.layouts.layout import PartitionDirectory, SegmentFileKind
+from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout, name_directory, name_object
+from coldlog.archive.stores.object_store import ObjectStore
+from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
+from coldlog.model.states import RemoteLogSegmentState
+from coldlog.tiering.rules.expiry import Retention
+from coldlog.tiering.rules.remote_segments import RemoteSegment
+
+_TEMPORARY = re.compile(r"(?P<object>.+)\.[0-9a-f]{8}\.tmp")
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+
+
+class OrphanKind(StrEnum):
+    """Why an object belongs to nothing."""
+
+    TEMPORARY = "temporary"
+    LEFTOVER = "leftover"
+    ORPHAN = "orphan"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """An object that belongs to nothing."""
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+    kind: OrphanKind
+    segment_id: str
+
+    def is_due(self, retention: Retention, *, now_ms: int, min_age_ms: int) -> bool:
+        """It is older than it must be."""
+        if self.kind is OrphanKind.ORPHAN and retention.retention_ms < 0:
+            return False
+        keeps_ms = retention.retention_ms if self.kind is not OrphanKind.LEFTOVER else 0
+        return now_ms - self.modified_ms > max(min_age_ms, keeps_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignObjects:
+    """What lies in a partition's directory and belongs to no segment; `unexplained` are names."""
+
+    orphans: tuple[Orphan, ...]
+    unexplained: tuple[str, ...]
+    lacks_finished: bool
+
+
+def find_orphans(store: ObjectStore, partition: TopicIdPartition, known: Iterable[RemoteSegment]) -> ForeignObjects:
+    """One look at the partition's directory; `known` is what the events say behind it."""
+    states = {each.segment_id.segment_id: each.state for each in known}
+    lacking = {segment_id for segment_id, state in states.items() if state is _FINISHED}
+    directory = PartitionDirectory(
+        name=name_directory(partition),
+        topic=partition.topic,
+        topic_id=partition.topic_id,
+        partition=partition.partition,
+    )
+    listing = LocalTieredStorageLayout(store=store).list_segments(directory)
+    orphans: list[Orphan] = []
+    for segment in listing.segments:
+        state = states.get(segment.segment_id)
+        if segment.find_object(SegmentFileKind.LOG) is not None:
+            lacking.discard(segment.segment_id)
+        kind = OrphanKind.ORPHAN if state is None else OrphanKind.LEFTOVER
+        if state is None or state is _DELETED:
+            orphans += [
+                Orphan(
+                    name=each.name,
+                    size_bytes=each.size_bytes,
+                    modified_ms=each.modified_ms,
+                    kind=kind,
+                    segment_id=segment.segment_id,
+                )
+                for each in segment.objects
+            ]
+    temporary = [] if not listing.unrecognized else _list_temporary(store, partition)
+    names = {each.name for each in temporary}
+    unexplained = tuple(each.name for each in listing.unrecognized if each.name not in names)
+    return ForeignObjects(orphans=(*orphans, *temporary), unexplained=unexplained, lacks_finished=bool(lacking))
+
+
+def _list_temporary(store: ObjectStore, partition: TopicIdPartition) -> list[Orphan]:
+    found = []
+    for info in store.iter_objects(name_directory(partition)):
+        matched = _TEMPORARY.fullmatch(info.name)
+        segment_id = None if matched is None else _segment_id_of(partition, matched["object"])
+        if segment_id is not None:
+            found.append(
+                Orphan(
+                    name=info.name,
+                    size_bytes=info.size_bytes,
+                    modified_ms=info.modified_ms,
+                    kind=OrphanKind.TEMPORARY,
+                    segment_id=segment_id,
+                )
+            )
+    return found
+
+
+def _segment_id_of(partition: TopicIdPartition, name: str) -> str | None:
+    """The segment whose object has that name; None where no object has."""
+    start_offset, segment_id = name.rpartition("/")[2][:20], name.rpartition("/")[2][21:43]
+    if not start_offset.isdecimal():
+        return None
+    remote = RemoteLogSegmentId(topic_id_partition=partition, segment_id=segment_id)
+    return segment_id if any(name == name_object(remote, int(start_offset), kind) for kind in SegmentFileKind) else None

@@ -1,0 +1,80 @@
+"""supplied_log_starts: which log start offsets does a file say, and which do brokers?
+
+A CSV file `topic,partition,log_start_offset` with a header. Brokers are asked for the earliest offset of partitions
+whose topic ids are known: a topic that they do not have, or have under another id, is left out and told. Without Spark.
+
+Refused (`UsageError`): a file that cannot be read, columns that lack, a partition named twice, what is no number.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from coldlog.brokers.kafka_client import Cluster, OffsetSpec, describe_topics, list_offsets
+from coldlog.errors import UsageError
+from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
+
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+
+LogStarts = Mapping[tuple[str, int], int]
+"""A log start offset a topic and partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveLogStarts:
+    """What brokers told, and the topics of the archive that they do not have."""
+
+    log_starts: LogStarts
+    left_out_topics: tuple[str, ...]
+
+
+def read_log_start_offsets(path: str) -> LogStarts:
+    """What the file says."""
+    rows = [_log_start_offset(path, number, row) for number, row in _csv_rows(path)]
+    log_starts = dict(rows)
+    repeated = len(rows) - len(log_starts)
+    if repeated:
+        raise UsageError(f"{path}: {repeated} topic-partitions are named more than once; name each once")
+    return log_starts
+
+
+def ask_brokers(cluster: Cluster, known: Mapping[tuple[str, int], str]) -> LiveLogStarts:
+    """What the cluster says of partitions, whose topic ids these are."""
+    live = describe_topics(cluster, {topic for topic, _ in known}) if known else {}
+    same = [
+        (topic, partition)
+        for (topic, partition), topic_id in known.items()
+        if topic in live and live[topic].topic_id == topic_id and partition in live[topic].partitions
+    ]
+    left_out = {topic for topic, _ in known} - {topic for topic, _ in same}
+    return LiveLogStarts(
+        log_starts=list_offsets(cluster, same, OffsetSpec.EARLIEST), left_out_topics=tuple(sorted(left_out))
+    )
+
+
+def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as lines:
+            reader = csv.DictReader(lines)
+            missing = [name for name in LOG_START_OFFSETS.column_names if name not in (reader.fieldnames or ())]
+            if missing:
+                raise UsageError(f"{path}: the first line must name topic,partition,log_start_offset; {missing} lack")
+            for row in reader:
+                yield reader.line_num, row
+    except OSError as unreadable:
+        raise UsageError(f"log_start_offsets.uri cannot be read: {path}: {unreadable.strerror}") from unreadable
+    except UnicodeDecodeError as unreadable:
+        raise UsageError(f"{path}: not UTF-8 text: {unreadable.reason} at byte {unreadable.start}") from unreadable
+
+
+def _log_start_offset(path: str, number: int, row: dict[str, str]) -> tuple[tuple[str, int], int]:
+    numbers = (row["partition"] or "", row["log_start_offset"] or "")
+    if not all(_INTEGER.fullmatch(text) for text in numbers):
+        raise UsageError(f"{path}, line {number}: partition and log_start_offset must be integers: {row}")
+    partition, offset = int(numbers[0]), int(numbers[1])
+    if not row["topic"] or not 0 <= partition < 2**31 or not 0 <= offset < 2**63:
+        raise UsageError(f"{path}, line {number}: a topic, a partition and an offset of 0 or more are expected: {row}")
+    return (row["topic"], partition), offset

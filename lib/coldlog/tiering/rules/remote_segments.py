@@ -1,0 +1,158 @@
+"""remote_segments: which segments of a partition does the metadata topic know, and in which state?
+
+Events are applied in their order, by the rules of Kafka's RemoteLogMetadataCache; those of `announced_segments`, which
+folds a whole table of them: the first event of a segment must announce COPY_SEGMENT_STARTED, an update changes state,
+broker, event time and custom metadata alone, other transitions are dropped and counted. A deleted segment stays known,
+because what was copied once is not copied again; it may be announced anew. When a partition's deletion is finished, all
+that was announced of it before is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from coldlog.formats.kafka.remote_log_events import (
+    Event,
+    PartitionDeleteEvent,
+    SegmentMetadataEvent,
+    SegmentSnapshotEvent,
+    SegmentUpdateEvent,
+)
+from coldlog.index.leader_epoch_lineage import EpochStart
+from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
+from coldlog.model.states import RemoteLogSegmentState, RemotePartitionDeleteState
+
+_STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteSegment:
+    """A segment as announced; `end_offset` is inclusive. `was_copied`: its copy was finished once."""
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    end_offset: int
+    max_timestamp_ms: int
+    size_bytes: int
+    leader_epochs: tuple[EpochStart, ...]
+    state: RemoteLogSegmentState
+    broker_id: int
+    event_timestamp_ms: int
+    custom_metadata: bytes | None = None
+    txn_index_empty: bool | None = None
+    was_copied: bool = False
+
+    @property
+    def is_deleted(self) -> bool:
+        """It is gone, or being deleted."""
+        return self.state >= RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+
+
+@dataclass(slots=True)
+class RemoteSegments:
+    """All partitions of the events that were applied."""
+
+    dropped_count: int = 0
+    _segments: dict[TopicIdPartition, dict[str, RemoteSegment]] = field(default_factory=dict)
+    _deletions: dict[TopicIdPartition, RemotePartitionDeleteState] = field(default_factory=dict)
+
+    def of(self, partition: TopicIdPartition) -> tuple[RemoteSegment, ...]:
+        """The segments of a partition, deleted ones too, by start offset and segment id."""
+        known = self._segments.get(partition, {}).values()
+        return tuple(sorted(known, key=lambda each: (each.start_offset, each.segment_id.segment_id)))
+
+    def partitions(self) -> tuple[TopicIdPartition, ...]:
+        """Those that have a segment."""
+        return tuple(sorted(partition for partition, segments in self._segments.items() if segments))
+
+    def apply(self, event: Event) -> bool:
+        """Takes the next event into account; False where it is dropped."""
+        is_valid = self._apply(event)
+        self.dropped_count += not is_valid
+        return is_valid
+
+    def _apply(self, event: Event) -> bool:
+        match event:
+            case SegmentMetadataEvent():
+                return self._announce(event)
+            case SegmentUpdateEvent():
+                return self._update(event)
+            case PartitionDeleteEvent():
+                return self._delete_partition(event)
+            case SegmentSnapshotEvent():
+                # Of a snapshot file; it names no partition.
+                return False
+
+    def _announce(self, event: SegmentMetadataEvent) -> bool:
+        segment_id = event.remote_log_segment_id
+        segments = self._segments.setdefault(segment_id.topic_id_partition, {})
+        known = segments.get(segment_id.segment_id)
+        if event.state is not _STARTED or (known is not None and known.state not in (_STARTED, _DELETED)):
+            return False
+        segments[segment_id.segment_id] = RemoteSegment(
+            segment_id=segment_id,
+            start_offset=event.start_offset,
+            end_offset=event.end_offset,
+            max_timestamp_ms=event.max_timestamp_ms,
+            size_bytes=event.size_bytes,
+            leader_epochs=event.segment_leader_epochs,
+            state=event.state,
+            broker_id=event.broker_id,
+            event_timestamp_ms=event.event_timestamp_ms,
+            custom_metadata=event.custom_metadata,
+            txn_index_empty=event.txn_index_empty,
+        )
+        return True
+
+    def _update(self, event: SegmentUpdateEvent) -> bool:
+        segment_id = event.remote_log_segment_id
+        segments = self._segments.get(segment_id.topic_id_partition, {})
+        known = segments.get(segment_id.segment_id)
+        is_valid = known is not None and event.state is not _STARTED and known.state is not _DELETED
+        if known is None or not is_valid or not known.state.can_become(event.state):
+            return False
+        segments[segment_id.segment_id] = replace(
+            known,
+            state=event.state,
+            broker_id=event.broker_id,
+            event_timestamp_ms=event.event_timestamp_ms,
+            custom_metadata=event.custom_metadata,
+            was_copied=known.was_copied or event.state is _FINISHED,
+        )
+        return True
+
+    def _delete_partition(self, event: PartitionDeleteEvent) -> bool:
+        partition, marked = event.topic_id_partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED
+        finished = RemotePartitionDeleteState.DELETE_PARTITION_FINISHED
+        known = self._deletions.get(partition)
+        is_first = event.state is marked and known in (None, finished)
+        if not is_first and (known is None or not known.can_become(event.state)):
+            return False
+        self._deletions[partition] = event.state
+        if event.state is finished:
+            self._segments.pop(partition, None)
+        return True
+
+
+def join_lineage(checkpoint: Sequence[EpochStart], finished: Iterable[RemoteSegment]) -> tuple[EpochStart, ...]:
+    """The checkpoint of a log directory, and before it what finished segments say of older leaders.
+
+    A broker that does not tier cuts its checkpoint where its own retention lets the log begin; the tier's log begins
+    where its segments do.
+    """
+    starts: dict[int, int] = {}
+    for each in finished:
+        for epoch, offset in each.leader_epochs:
+            starts[epoch] = min(offset, starts.get(epoch, offset))
+    joined = sorted(checkpoint)
+    if joined:
+        # A broker raises the start of its first epoch along with its log start.
+        epoch, offset = joined[0]
+        joined[0] = epoch, min(offset, starts.get(epoch, offset))
+    for epoch in sorted(starts, reverse=True):
+        if not joined or (epoch < joined[0][0] and starts[epoch] < joined[0][1]):
+            joined.insert(0, (epoch, starts[epoch]))
+    return tuple(joined)

@@ -1,0 +1,5 @@
+"""Keep a warehouse right and small: reconcile it with the events, validate it, compact and clean it.
+
+In: the tables. Out: rows of `discrepancies` and `validation_results`, smaller tables. No answer changes by it. Read
+`reconcile.py`, `validate.py` or `maintain.py` first.
+"""

@@ -1,0 +1,192 @@
+"""checkpoint: which expectations does a view of the tables meet?
+
+The only module that knows Great Expectations, which is imported when a view is first to be checked: that takes seconds.
+The context is ephemeral; nothing is kept but the Data Docs, and below them, as JSON, the results that they show: those
+of the newest check of each view. It is told to be silent and to send nothing.
+
+A view is checked by a checkpoint that asks for verdicts alone, which Great Expectations counts in one aggregate for all
+expectations of a column. Where one fails, a second checkpoint asks for counts and a few rows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from coldlog.upkeep.expectation_suites import Expectation, Suite, View
+
+_SAMPLE_ROWS = 5
+_SITE = "coldlog"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What came of an expectation. `unexpected_count` is None where it could not be evaluated, and `problem` says why;
+    `sample` are some rows: where they are, and what was found."""
+
+    expectation: Expectation
+    is_met: bool
+    unexpected_count: int | None
+    sample: tuple[Mapping[str, object], ...] = ()
+    problem: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Checkpoints:
+    """Great Expectations, ready to check the views of `suites`. `data_docs` is the folder that `write_data_docs` fills;
+    None: none. Of what is not as expected, `sample_rows` are shown."""
+
+    suites: Sequence[Suite]
+    data_docs: Path | None = None
+    sample_rows: int = _SAMPLE_ROWS
+    _context: Any = None
+    _data_source: Any = None
+
+    def check(self, view: View, expectations: Sequence[Expectation], rows: DataFrame) -> list[Verdict]:
+        """The verdict on each expectation, in their order. `rows` are read twice, and again for each failure."""
+        with _silence():
+            self._start()
+            asset = self._data_source.add_dataframe_asset(view.name)
+            try:
+                data = asset.add_batch_definition_whole_dataframe("all")
+                result = self._check(view, expectations, data, rows)
+            finally:
+                self._data_source.delete_asset(view.name)
+        by_id = {each.expectation_config.meta["id"]: each for each in result.results}
+        return [_verdict(each, by_id[each.id]) for each in expectations]
+
+    def _check(self, view: View, expectations: Sequence[Expectation], data: Any, rows: DataFrame) -> Any:
+        import great_expectations as gx
+
+        suite = self._context.suites.add_or_update(_ge_suite(view, expectations))
+        validation = self._context.validation_definitions.add_or_update(
+            gx.ValidationDefinition(name=view.name, data=data, suite=suite)
+        )
+        self._forget(view)
+        result = self._run(validation, "BOOLEAN_ONLY", rows)
+        if not result.success:
+            self._forget(view)
+            place = {"unexpected_index_column_names": list(view.where)}
+            counted = {"result_format": "SUMMARY", "partial_unexpected_count": self.sample_rows, **place}
+            result = self._run(validation, counted, rows)
+        return result
+
+    def _run(self, validation: Any, result_format: Any, rows: DataFrame) -> Any:
+        import great_expectations as gx
+
+        checkpoint = self._context.checkpoints.add_or_update(
+            gx.Checkpoint(name=validation.name, validation_definitions=[validation], result_format=result_format)
+        )
+        run = checkpoint.run(batch_parameters={"dataframe": rows})
+        return next(iter(run.run_results.values()))
+
+    def _forget(self, view: View) -> None:
+        """The results of a view that are there: a page shows the newest."""
+        store = self._context.validation_results_store
+        for key in store.list_keys():
+            if key.expectation_suite_identifier.name == view.name:
+                store.remove_key(key)
+
+    def write_data_docs(self) -> bool:
+        """Writes a page for each view that was ever checked, as it was last found; False where nothing was checked."""
+        if self.data_docs is None or self._context is None:
+            return False
+        with _silence():
+            self._context.build_data_docs(site_names=[_SITE])
+        return True
+
+    def _start(self) -> None:
+        if self._context is not None:
+            return
+        os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+        import great_expectations as gx
+        from great_expectations.data_context.types.base import ProgressBarsConfig
+
+        context = gx.get_context(mode="ephemeral", project_config=_project(self.data_docs))
+        context.enable_analytics(False)
+        context.variables.progress_bars = ProgressBarsConfig(globally=False)
+        for suite in self.suites:
+            for view in suite.views:
+                context.suites.add(_ge_suite(view, suite.of_view(view)))
+        self._data_source = context.data_sources.add_spark("coldlog", persist=False)
+        self._context = context
+
+
+def _ge_suite(view: View, expectations: Sequence[Expectation]) -> Any:
+    import great_expectations as gx
+
+    return gx.ExpectationSuite(name=view.name, expectations=[dict(each.definition) for each in expectations])
+
+
+def _project(data_docs: Path | None) -> Any:
+    """Everything in memory but what Data Docs are made of."""
+    from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
+
+    config = DataContextConfig(
+        store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False), analytics_enabled=False
+    )
+    config.data_docs_sites = {}
+    if data_docs is not None:
+        data_docs.mkdir(parents=True, exist_ok=True)
+        config.stores["validation_results_store"]["store_backend"] = _folder(data_docs / "results")
+        config.data_docs_sites[_SITE] = {
+            "class_name": "SiteBuilder",
+            "show_how_to_buttons": False,
+            "store_backend": _folder(data_docs),
+            "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+        }
+    return config
+
+
+def _folder(path: Path) -> dict[str, object]:
+    return {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(path)}
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    logger = logging.getLogger("great_expectations")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _verdict(expectation: Expectation, result: Any) -> Verdict:
+    problem = _problem(result.exception_info)
+    if problem is not None:
+        return Verdict(expectation=expectation, is_met=False, unexpected_count=None, problem=problem)
+    if result.success:
+        return Verdict(expectation=expectation, is_met=True, unexpected_count=0)
+    found = result.to_json_dict()["result"]
+    return Verdict(
+        expectation=expectation,
+        is_met=False,
+        unexpected_count=found["unexpected_count"],
+        sample=tuple(found.get("partial_unexpected_index_list") or ()),
+    )
+
+
+def _problem(exception_info: Mapping[str, Any] | None) -> str | None:
+    """Why an expectation could not be evaluated: told at the top, or for each metric that failed."""
+    told = exception_info or {}
+    each = [told] if "raised_exception" in told else [value for value in told.values() if isinstance(value, dict)]
+    messages = [str(one.get("exception_message")) for one in each if one.get("raised_exception")]
+    return messages[0].partition("\n")[0] if messages else None
+
+
+def sample_text(sample: Sequence[Mapping[str, object]]) -> str:
+    """A sample as JSON."""
+    return json.dumps([dict(row) for row in sample], ensure_ascii=False, default=str)

@@ -1,0 +1,270 @@
+"""reconcile: find where the announced events, the listing and the bytes of a segment do not agree.
+
+Everything is in `segments` already: what the metadata topic announced, what the last scan listed, what the build read.
+One pass over it finds what differs, and one merge brings the table `discrepancies` to that; without a difference there
+is no commit. A partition of which no event is known has nothing announced to compare: of it only incomplete copies, the
+lineage and the transaction index are checked.
+
+What a broker may be doing at this moment is no fault of the archive. A copy that is started and not finished is under
+way unless a later copy of its partition was announced (a broker copies a partition's segments one after another), a
+deletion too; either is unfinished in any case when the events go on for an hour without it. Objects that no event
+knows are a copy under way if they were written in the hour behind the newest event that was read.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from coldlog.tables.definitions.discrepancies import DISCREPANCIES, DiscrepancyKind, Severity
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
+
+_PARTITION = ("topic", "partition", "topic_id")
+_COMPARED = ("topic_id", "severity", "expected", "found", "advice")
+_PATIENCE_MS = 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileSummary:
+    """What differs now, by kind, and what of it is new or was mended since the last run."""
+
+    counts: dict[str, int]
+    new_count: int
+    mended_count: int
+
+    def count_of(self, severity: Severity) -> int:
+        """How many discrepancies of that severity there are."""
+        return sum(self.counts.get(kind.value, 0) for kind in DiscrepancyKind if kind.severity is severity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    """A discrepancy in SQL over a row of `_facts`: when there is one, and what was expected and found."""
+
+    kind: DiscrepancyKind
+    when: str
+    expected: str
+    found: str
+
+    @property
+    def discrepancy(self) -> Column:
+        """The discrepancy as a struct; NULL where there is none."""
+        return F.when(
+            F.expr(self.when),
+            F.struct(
+                F.lit(self.kind.value).alias("kind"),
+                F.lit(self.kind.severity.value).alias("severity"),
+                F.expr(self.expected).alias("expected"),
+                F.expr(self.found).alias("found"),
+                F.lit(self.kind.advice).alias("advice"),
+            ),
+        )
+
+
+_FACTS = {
+    "is_announced": "state_source = 'events'",
+    # What the build read counts while the objects are those it read.
+    "is_read": "is_listed AND index_status = 'indexed'",
+    "is_waited_for": f"newest_event_ms - event_timestamp_ms <= {_PATIENCE_MS}",
+    "is_passed_by": "event_timestamp_ms < newest_copy_event_ms",
+    "is_just_written": f"log_modified_ms > newest_event_ms AND log_modified_ms <= newest_event_ms + {_PATIENCE_MS}",
+    "unannounced_epochs": """array_except(
+      filter(segment_leader_epochs.leader_epoch, epoch -> epoch >= 0), announced_leader_epochs.leader_epoch)""",
+    "objects_found": "if(is_listed, concat(size(objects), if(size(objects) = 1, ' object', ' objects')), 'no object')",
+}
+_FINISHED = "is_announced AND state = 'COPY_SEGMENT_FINISHED'"
+_COPYING = "is_announced AND state = 'COPY_SEGMENT_STARTED'"
+_COPY_GOES_ON = "is_waited_for AND NOT is_passed_by"
+_DELETING = "is_announced AND state = 'DELETE_SEGMENT_STARTED'"
+_ORPHANED = "is_listed AND index_status = 'orphan'"
+
+_RULES = (
+    _Rule(
+        kind=DiscrepancyKind.SEGMENT_MISSING,
+        when=f"{_FINISHED} AND NOT is_listed",
+        expected="concat('a log of ', announced_size_bytes, ' bytes and its files')",
+        found="objects_found",
+    ),
+    _Rule(
+        kind=DiscrepancyKind.FILES_MISSING,
+        when=f"{_FINISHED} AND is_listed AND size(missing_kinds) > 0",
+        expected="'every required file'",
+        found="concat('no ', array_join(missing_kinds, ', '))",
+    ),
+    _Rule(
+        kind=DiscrepancyKind.SIZE_DIFFERS,
+        when=f"{_FINISHED} AND is_listed AND size_bytes <> announced_size_bytes",
+        expected="concat(announced_size_bytes, ' bytes')",
+        found="concat(size_bytes, ' bytes')",
+    ),
+    _Rule(
+        kind=DiscrepancyKind.START_OFFSET_DIFFERS,
+        when=f"{_FINISHED} AND is_listed AND start_offset <> announced_start_offset",
+        expected="concat('offset ', announced_start_offset)",
+        found="concat('offset ', start_offset)",
+    ),
+    _Rule(
+        # The announced end is the offset before the next segment, and may lie behind the last batch. A build that knew
+        # the events has put such a segment into quarantine; this one was read before them.
+        kind=DiscrepancyKind.END_OFFSET_DIFFERS,
+        when="is_read AND end_offset > announced_end_offset",
+        expected="concat('offset ', announced_end_offset, ' at most')",
+        found="concat('offset ', end_offset)",
+    ),
+    _Rule(
+        # Without a timestamp of its own a segment is announced with the time of its file, as it was on the broker.
+        kind=DiscrepancyKind.MAX_TIMESTAMP_DIFFERS,
+        when="is_read AND max_timestamp_ms >= 0 AND metadata_max_timestamp_ms <> announced_max_timestamp_ms",
+        expected="concat(announced_max_timestamp_ms, ' ms')",
+        found="concat(metadata_max_timestamp_ms, ' ms')",
+    ),
+    _Rule(
+        kind=DiscrepancyKind.LEADER_EPOCHS_DIFFER,
+        when="is_read AND size(unannounced_epochs) > 0",
+        expected="concat('leader epochs ', array_join(announced_leader_epochs.leader_epoch, ', '))",
+        found="concat('leader epochs ', array_join(unannounced_epochs, ', '))",
+    ),
+    _Rule(
+        kind=DiscrepancyKind.TXN_INDEX_DENIED,
+        when="is_read AND announced_txn_index_empty AND NOT txn_index_empty",
+        expected="'no aborted transaction'",
+        found="concat(abort_marker_count, ' abort markers and a transaction index')",
+    ),
+    _Rule(
+        # A marker of a transaction that wrote nothing here leaves no entry, and neither does an index that was lost.
+        kind=DiscrepancyKind.TXN_INDEX_IN_DOUBT,
+        when="is_read AND abort_marker_count > 0 AND txn_index_empty IS NULL",
+        expected="""concat('entries for ', abort_marker_count, ' abort markers',
+          if(announced_txn_index_empty, '; announced as empty', ''))""",
+        found="'no entry'",
+    ),
+    _Rule(
+        # False is never written, so only a broker that is known to say true says something by its silence.
+        kind=DiscrepancyKind.TXN_INDEX_PROMISED,
+        when="""is_read AND abort_marker_count = 0 AND txn_index_empty
+          AND (NOT announced_txn_index_empty
+               OR announced_txn_index_empty IS NULL AND announced_start_offset > announces_empty_from_offset)""",
+        expected="'aborted transactions'",
+        found="'no abort marker'",
+    ),
+    _Rule(
+        kind=DiscrepancyKind.OUTSIDE_LINEAGE,
+        when="NOT is_within_lineage AND not_served_reason IS DISTINCT FROM 'below_log_start'",
+        expected="'leader epochs of the newest checkpoint'",
+        found="""concat('leader epochs ', array_join(
+          transform(segment_leader_epochs, e -> concat(e.leader_epoch, ' from offset ', e.start_offset)), ', '))""",
+    ),
+    _Rule(
+        # Served all the same: its copy was announced as finished, or it lies whole where announcements are lost.
+        kind=DiscrepancyKind.ANNOUNCEMENT_LOST,
+        when=f"""is_listed AND (({_FINISHED}) AND announced_start_offset IS NULL
+          OR NOT is_announced AND index_status NOT IN ('orphan', 'incomplete') AND placed_segment_count > 0)""",
+        expected="'COPY_SEGMENT_STARTED with its offsets'",
+        found="concat(if(is_announced, state, 'no event'), ', ', objects_found)",
+    ),
+    _Rule(
+        kind=DiscrepancyKind.ORPHAN,
+        when=f"{_ORPHANED} AND is_just_written IS NOT TRUE",
+        expected="'an event that announces it'",
+        found="objects_found",
+    ),
+    _Rule(
+        kind=DiscrepancyKind.COPY_UNDERWAY,
+        when=f"{_ORPHANED} AND is_just_written OR {_COPYING} AND {_COPY_GOES_ON}",
+        expected="'COPY_SEGMENT_FINISHED'",
+        found="concat(if(is_announced, state, 'no event'), ', ', objects_found)",
+    ),
+    _Rule(
+        kind=DiscrepancyKind.COPY_UNFINISHED,
+        when=f"{_COPYING} AND NOT ({_COPY_GOES_ON})",
+        expected="'COPY_SEGMENT_FINISHED'",
+        found="concat(state, ', ', objects_found)",
+    ),
+    _Rule(
+        kind=DiscrepancyKind.COPY_INCOMPLETE,
+        when="NOT is_announced AND is_listed AND index_status = 'incomplete'",
+        expected="'every required file'",
+        found="concat('no ', array_join(missing_kinds, ', '))",
+    ),
+    _Rule(
+        kind=DiscrepancyKind.DELETION_UNDERWAY,
+        when=f"{_DELETING} AND is_waited_for",
+        expected="'DELETE_SEGMENT_FINISHED'",
+        found="concat(state, ', ', objects_found)",
+    ),
+    _Rule(
+        kind=DiscrepancyKind.DELETION_UNFINISHED,
+        when=f"{_DELETING} AND NOT is_waited_for",
+        expected="'DELETE_SEGMENT_FINISHED'",
+        found="concat(state, ', ', objects_found)",
+    ),
+    _Rule(
+        kind=DiscrepancyKind.DELETED_BUT_LISTED,
+        when="is_announced AND state = 'DELETE_SEGMENT_FINISHED' AND is_listed",
+        expected="'no object'",
+        found="objects_found",
+    ),
+)
+
+
+def reconcile(warehouse: Warehouse) -> ReconcileSummary:
+    """Brings `discrepancies` to what differs in `segments` now."""
+    wanted = find_discrepancies(warehouse.read(SEGMENTS))
+    changes = _changes(wanted, warehouse.read(DISCREPANCIES)).persist()
+    try:
+        counted = changes.groupBy("kind", "change").count().collect()
+        if any(row["change"] != "same" for row in counted):
+            warehouse.merge(DISCREPANCIES, changes.where("change <> 'same'"), remove="is_mended")
+    finally:
+        changes.unpersist()
+    counts: dict[str, int] = {}
+    of_change = {"new": 0, "mended": 0, "changed": 0, "same": 0}
+    for row in counted:
+        of_change[row["change"]] += row["count"]
+        if row["change"] != "mended":
+            counts[row["kind"]] = counts.get(row["kind"], 0) + row["count"]
+    return ReconcileSummary(counts=counts, new_count=of_change["new"], mended_count=of_change["mended"])
+
+
+def find_discrepancies(segments: DataFrame) -> DataFrame:
+    """The rows of `discrepancies`, without the time, that the rows of `segments` call for."""
+    found = F.array_compact(F.array(*(rule.discrepancy for rule in _RULES)))
+    return _facts(segments).select(*_PARTITION, "start_offset", "segment_id", F.inline(found))
+
+
+def _facts(segments: DataFrame) -> DataFrame:
+    """`segments` with what its partition and all events together say, and the columns of `_FACTS`."""
+    announced = segments.where("state_source = 'events'")
+    of_partition = announced.groupBy(*_PARTITION).agg(
+        F.count("announced_start_offset").alias("placed_segment_count"),
+        F.expr("max(event_timestamp_ms) FILTER (WHERE state LIKE 'COPY%')").alias("newest_copy_event_ms"),
+        F.expr("min(start_offset) FILTER (WHERE announced_txn_index_empty)").alias("announces_empty_from_offset"),
+    )
+    of_all = announced.agg(F.max("event_timestamp_ms").alias("newest_event_ms"))
+    joined = segments.join(F.broadcast(of_partition), list(_PARTITION), "left").crossJoin(F.broadcast(of_all))
+    return joined.withColumns({name: F.expr(fact) for name, fact in _FACTS.items()})
+
+
+def _changes(wanted: DataFrame, stored: DataFrame) -> DataFrame:
+    """Every row that is wanted or stored, with its `change`: new, changed, mended or same."""
+    names = (*_COMPARED, "first_seen_ms")
+    before = stored.select(*DISCREPANCIES.key, *(F.col(name).alias(f"stored_{name}") for name in names))
+    both = wanted.join(before, list(DISCREPANCIES.key), "full_outer")
+    is_mended, is_same = F.col("severity").isNull(), F.lit(True)
+    for name in _COMPARED:
+        is_same = is_same & F.col(name).eqNullSafe(F.col(f"stored_{name}"))
+    change = (
+        F.when(is_mended, "mended").when(F.col("stored_severity").isNull(), "new").when(is_same, "same")
+    ).otherwise("changed")
+    now_ms = time.time_ns() // 1_000_000
+    return both.select(
+        *DISCREPANCIES.key,
+        *(F.coalesce(name, f"stored_{name}").alias(name) for name in _COMPARED),
+        F.coalesce("stored_first_seen_ms", F.lit(now_ms)).alias("first_seen_ms"),
+        is_mended.alias("is_mended"),
+        change.alias("change"),
+    )
