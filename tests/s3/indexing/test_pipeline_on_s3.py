@@ -1,0 +1,155 @@
+"""The whole pipeline over an archive in a bucket, by the command that users type, and what it asks and tells."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from coldlog.archive.open_archive import open_archive
+from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.model.states import IndexDepth
+from coldlog.reader import OffsetReader
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.delta.warehouse import Warehouse
+from golden_warehouse import build_settings, golden_queries, run_pipeline
+from kafka_sample import KAFKA_SAMPLE
+from s3_proxy import Fault, S3Proxy
+from s3_server import SECRET_KEY, Bucket
+from table_contents import table_contents
+
+ROOT = Path(__file__).parents[3]
+LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
+PARTITIONS = ("payments-0", "payments-1", "crashy-upload-0", "late.events-2")
+PLACES = {"archive.uri": "tier", "metadata.uri": "metadata"}
+
+
+def _run_pipeline(folder: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+    return _run("run_pipeline", folder, *settings)
+
+
+def _run(job: str, folder: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, whose workers have the environment of now."""
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "coldlog.launch.submit", job, *arguments],
+        cwd=folder,
+        env={**os.environ, "MASTER": "local[2]"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A part of the sample: transactions, a second upload of a segment, times that go backwards."""
+    source = KAFKA_SAMPLE / "archive" / "kafka-tiered-storage"
+    for partition in PARTITIONS:
+        (found,) = source.glob(f"{partition}-*")
+        shutil.copytree(found, tmp_path / "archive" / source.name / found.name)
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def archive(bucket: Bucket, directory: Path) -> Bucket:
+    """The same part, and the metadata topic, in a bucket."""
+    bucket.put_directory(directory, "tier")
+    bucket.put_directory(KAFKA_SAMPLE / "rlmm", "metadata")
+    return bucket
+
+
+def test_an_archive_in_a_bucket_gives_the_tables_of_the_directory_and_lookups_ask_for_one_batch(
+    archive: Bucket, directory: Path, s3_proxy: S3Proxy, spark: SparkSession, tmp_path: Path
+) -> None:
+    s3_proxy.forget()
+    piped = _run_pipeline(
+        tmp_path,
+        *(f"{key}={archive.uri(prefix)}" for key, prefix in PLACES.items()),
+        f"warehouse.uri={tmp_path / 'bucket'}",
+        "index.depth=batch",
+    )
+    assert piped.returncode == 0, piped.stderr
+    assert s3_proxy.requests
+    _require_no_secret(piped.stdout + piped.stderr, tmp_path / "bucket")
+
+    found = Warehouse(spark=spark, uri=str(tmp_path / "bucket"))
+    expected = run_pipeline(
+        spark,
+        directory,
+        tmp_path / "directory",
+        metadata=KAFKA_SAMPLE / "rlmm",
+        settings=build_settings(IndexDepth.BATCH),
+    )
+    # A bucket and a copy of files do not keep the times of files.
+    times = ("log_modified_ms", "metadata_max_timestamp_ms")
+    compared = table_contents(found, without=times)
+    for name, contents in table_contents(expected, without=times).items():
+        assert compared[name] == contents, name
+
+    rows = found.read(OFFSET_INDEX).select("position", "size_bytes").collect()
+    known = {f"bytes={row['position']}-{row['position'] + row['size_bytes'] - 1}" for row in rows}
+    open_layout = partial(open_archive, archive.uri("tier"), "local_tiered_storage")
+    open_layout()
+    with OffsetReader(found.uri, LookupOptions(batches=BatchReader(open_layout=open_layout, limits=LIMITS))) as reader:
+        answered = [each for each in golden_queries() if each["archive"]]
+        here = [each for each in answered if f"{each['topic']}-{each['partition']}" in PARTITIONS]
+        for query in random.Random(7).sample(here, 20):
+            s3_proxy.forget()
+            topic, partition, time_ms = str(query["topic"]), int(str(query["partition"])), int(str(query["ts"]))
+            assert reader.offset_for_timestamp(topic, partition, time_ms) is not None
+            (asked,) = s3_proxy.requests
+            assert asked.is_get
+            assert asked.range in known
+
+
+def test_a_bucket_that_may_not_be_read_is_told_in_a_line_without_a_secret(
+    archive: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    refused = _run_pipeline(tmp_path, f"archive.uri={archive.uri('tier')}", f"warehouse.uri={tmp_path / 'w'}")
+    assert refused.returncode == 2, refused.stderr
+    assert "no credentials for S3: those of the env" in refused.stderr
+    assert "lack AWS_SECRET_ACCESS_KEY" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_warehouse_in_a_bucket_that_is_not_there_is_told_before_spark_is_started(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    refused = _run("reconcile_archive", tmp_path, f"warehouse.uri=s3://{bucket.name}-other/warehouse")
+    assert refused.returncode == 2
+    (told,) = refused.stderr.splitlines()
+    assert told.startswith(f"spark-submit.sh reconcile_archive: no bucket {bucket.name}-other: correct s3://")
+
+
+def test_tables_that_may_be_listed_but_not_read_by_spark_are_told_in_lines_that_name_the_permission(
+    golden: Warehouse, bucket: Bucket, s3_proxy: S3Proxy, tmp_path: Path
+) -> None:
+    bucket.put_directory(Path(golden.uri), "warehouse")
+    s3_proxy.strikes = lambda request: request.method in ("GET", "HEAD") and "_delta_log/" in request.path
+    s3_proxy.faults = [Fault(status=403, code="AccessDenied")] * 1000
+    refused = _run("reconcile_archive", tmp_path, f"warehouse.uri={bucket.uri('warehouse')}")
+    assert refused.returncode == 1
+    assert "S3 refuses s3a://" in refused.stderr
+    assert "s3:GetObject" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert SECRET_KEY not in refused.stderr
+
+
+def _require_no_secret(told: str, warehouse: Path) -> None:
+    assert SECRET_KEY not in told
+    assert "Signature=" not in told
+    written = [path for path in warehouse.rglob("*") if path.is_file()]
+    assert len(written) > 20
+    assert not [path for path in written if SECRET_KEY.encode() in path.read_bytes()]

@@ -1,0 +1,82 @@
+"""docs/sql.md is true: its examples are run, and its signatures, columns and errors are those of the functions."""
+
+from __future__ import annotations
+
+import io
+import re
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from coldlog.lookups.functions import FUNCTIONS
+from coldlog.lookups.queries import query_text
+from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
+from coldlog.sql import attach_warehouse
+from coldlog.tables.delta.warehouse import Warehouse
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "sql.md"
+FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PARAMETER = re.compile(r"^ *(\w+ \w+(?: DEFAULT (?:'\w+'|-?\d+))?)", re.MULTILINE)
+
+
+def shown_by(language: str, example: str, warehouse: Warehouse) -> str:
+    """What an example prints; of SQL, its rows."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        if language == "sql":
+            warehouse.spark.sql(example).show(truncate=False)
+        else:
+            names = {"spark": warehouse.spark, "warehouse_uri": warehouse.uri, "attach_warehouse": attach_warehouse}
+            exec(example, names)
+    return printed.getvalue().strip()
+
+
+def test_every_example_shows_what_comes(golden: Warehouse) -> None:
+    attach_warehouse(golden.spark, golden.uri)
+    blocks = FENCED.findall(DOCUMENT.read_text(encoding="utf-8"))
+    examples, shown = blocks[::2], blocks[1::2]
+    assert [language for language, _ in shown] == ["text"] * len(examples)
+    assert {language for language, _ in examples} == {"sql", "python"}
+    for (language, example), (_, expected) in zip(examples, shown, strict=True):
+        assert shown_by(language, example, golden) == expected.strip(), example
+    assert len(examples) > 12
+
+
+def section_of(function: str) -> str:
+    """What stands below the function's heading."""
+    sections = re.split(r"^## ", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    (section,) = [section for section in sections if section.startswith(f"{function}\n")]
+    return section
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_signature_and_columns_are_those_of_the_function(golden: Warehouse, function: str) -> None:
+    attach_warehouse(golden.spark, golden.uri)
+    section = section_of(function)
+    declared = re.search(rf"FUNCTION {function}\((.*?)\)\s*RETURNS", query_text(function), re.DOTALL)
+    assert declared is not None
+    parameters = PARAMETER.findall(re.sub(r", (?=\w+ [A-Z]+)", ",\n", declared[1]))
+    assert f"`{function}({', '.join(parameters)})`" in section
+    values = ", ".join("CAST(NULL AS " + each.split()[1] + ")" for each in parameters)
+    answer = golden.spark.sql(f"SELECT * FROM {function}({values})")
+    columns = [(name, type_.upper()) for name, type_ in answer.dtypes]
+    assert re.findall(r"^\| `(\w+)` \| ([A-Z]+) \|", section, re.MULTILINE) == columns
+    assert f"{function}(" in "".join(example for language, example in FENCED.findall(section) if language == "sql")
+
+
+def test_errors_and_special_timestamps_are_those_of_the_function() -> None:
+    section, body = section_of("list_offsets"), query_text("list_offsets")
+    told = {(int(code), name) for code, name in re.findall(r"^\| (\d+) \| `(\w+)` \|", section, re.MULTILINE)}
+    assert told == {(int(code), name) for name, code in re.findall(r"WHEN '(\w+)' THEN (\d+)$", body, re.MULTILINE)}
+    assert all(ErrorCode(code).name == name for code, name in told)
+    special = re.findall(r"^\| (-\d) ([a-z ]+) \| (\d+) \|", section, re.MULTILINE)
+    assert [(int(each), name, int(since)) for each, name, since in special] == [
+        (each.value, each.name.lower().replace("_", " "), each.since_version) for each in SpecialTimestamp
+    ]
+
+
+def test_outcomes_are_those_of_the_function() -> None:
+    told = re.findall(r"^\| `([A-Z_]+)` \|", section_of("offset_for_timestamp"), re.MULTILINE)
+    body = query_text("offset_for_timestamp")
+    assert sorted(told) == sorted(re.findall(r"^SELECT .*'([A-Z_]+)'$", body, re.MULTILINE))

@@ -1,0 +1,89 @@
+"""What does Delta itself say of every table, once it is there?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import Row, SparkSession
+
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
+from coldlog.tables.definitions.tier_partitions import TIER_PARTITIONS
+from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
+from coldlog.tables.definitions.tier_schedule import TIER_SCHEDULE
+from coldlog.tables.delta.small_table import SmallTable
+from coldlog.tables.delta.warehouse import Warehouse
+
+SMALL_TABLES = (TIER_SCHEDULE, TIER_PARTITIONS, TIER_QUOTAS, REPLAY_POSITIONS)
+# A feature of readers keeps out those that do not know it; version 1 has none, and every reader of Delta knows it.
+READER_VERSION = 1
+# These bind only who writes, and none of them changes what a reader finds in the files: clustering is kept in domain
+# metadata, invariants are the columns that are NOT NULL, and no table is append-only.
+WRITER_FEATURES = {"appendOnly", "invariants", "domainMetadata", "clustering"}
+
+
+@pytest.fixture(scope="module")
+def created(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """Every table, those that are written without Spark too."""
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path_factory.mktemp("created") / "warehouse"))
+    warehouse.create_missing()
+    for table in SMALL_TABLES:
+        SmallTable(uri=warehouse.uri, table=table).change(lambda rows: rows)
+    return warehouse
+
+
+@pytest.fixture(scope="module")
+def details(created: Warehouse) -> dict[str, Row]:
+    """Its row of DESCRIBE DETAIL, by a table's name."""
+    asked = {table.name: f"DESCRIBE DETAIL {created.identifier(table)}" for table in (*ALL_TABLES, *SMALL_TABLES)}
+    return {name: created.spark.sql(statement).collect()[0] for name, statement in asked.items()}
+
+
+@pytest.mark.parametrize("table", ALL_TABLES, ids=lambda table: table.name)
+def test_table_is_clustered_and_skipped_by_the_columns_of_its_definition(
+    details: dict[str, Row], table: TableDefinition
+) -> None:
+    detail = details[table.name]
+    assert tuple(detail.clusteringColumns) == table.clustered_by
+    assert detail.partitionColumns == []
+    assert detail.properties["delta.dataSkippingStatsColumns"] == ",".join(table.skipping_columns)
+    assert {key: detail.properties[key] for key in table.properties} == table.properties
+    assert set(table.clustered_by) <= set(table.skipping_columns), "Delta clusters by columns with statistics"
+
+
+@pytest.mark.parametrize("table", [*ALL_TABLES, *SMALL_TABLES], ids=lambda table: table.name)
+def test_table_needs_no_feature_that_another_engine_may_lack(
+    created: Warehouse, details: dict[str, Row], table: TableDefinition
+) -> None:
+    detail = details[table.name]
+    assert detail.minReaderVersion == READER_VERSION
+    assert set(detail.tableFeatures) <= WRITER_FEATURES
+    assert detail.properties.get("delta.columnMapping.mode", "none") == "none"
+    opened = DeltaTable(created.location(table))
+    assert opened.protocol().reader_features in (None, [])
+    assert pa.schema(opened.schema().to_arrow()).names == list(table.column_names)
+
+
+@pytest.mark.parametrize("table", [*ALL_TABLES, *SMALL_TABLES], ids=lambda table: table.name)
+def test_table_and_each_of_its_columns_have_a_comment(
+    created: Warehouse, details: dict[str, Row], table: TableDefinition
+) -> None:
+    assert details[table.name].description == table.comment
+    assert table.comment
+    described = created.spark.sql(f"DESCRIBE TABLE {created.identifier(table)}").collect()
+    comments = {row.col_name: row.comment for row in described[: len(table.columns)]}
+    assert comments == {column.name: column.comment for column in table.columns}
+    assert all(comments.values())
+    # As engines without Spark see them.
+    fields = DeltaTable(created.location(table)).schema().fields
+    assert {field.name: field.metadata.get("comment") for field in fields} == comments
+
+
+def test_every_table_that_is_defined_was_looked_at() -> None:
+    modules = (Path(__file__).parents[3] / "lib" / "coldlog" / "tables" / "definitions").glob("*.py")
+    defined = {path.stem for path in modules if "TableDefinition(\n    name=" in path.read_text(encoding="utf-8")}
+    assert defined == {table.name for table in (*ALL_TABLES, *SMALL_TABLES)}

@@ -1,0 +1,138 @@
+"""The commands that schedulers and scripts rely on, run as they run them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import runpy
+import subprocess
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+from golden_warehouse import golden_queries, write_log_start_offsets
+from kafka_sample import KAFKA_SAMPLE
+
+ROOT = Path(__file__).parents[3]
+BOTH = ("--set", "list_offsets.log_directory=/logs", "--set", "list_offsets.bootstrap_servers=kafka:9092")
+
+
+def _submit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """From another directory than the repository's, as a scheduler would."""
+    return subprocess.run(
+        [str(ROOT / "spark-submit.sh"), *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+
+
+def test_pipeline_then_lookups_from_files_answer_as_the_broker(tmp_path: Path) -> None:
+    log_starts = write_log_start_offsets(tmp_path / "log starts.csv")
+    queries = golden_queries()[::9]
+    with (tmp_path / "requests.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["topic", "partition", "timestamp_ms", "ticket"])
+        writer.writerows([(query["topic"], query["partition"], query["ts"], "INC-1") for query in queries])
+
+    piped = _submit(
+        tmp_path,
+        "run_pipeline",
+        "--set",
+        f"archive.uri={KAFKA_SAMPLE / 'archive'}",
+        "--set",
+        "archive.layout=local_tiered_storage",
+        "--set",
+        "warehouse.uri=ware house",
+        "--set",
+        f"log_start_offsets.uri={log_starts}",
+    )
+    assert piped.returncode == 0, piped.stderr
+    assert "281 segments indexed" in piped.stderr
+    indexed = DeltaTable(tmp_path / "ware house" / "segments").to_pyarrow_table(columns=["record_count"])
+    records = pc.sum(indexed["record_count"]).as_py()
+    assert re.search(rf"{records:,} records?\b", piped.stderr), "also of segments that were counted twice"
+    assert "LATER_THAN_ARCHIVE" in piped.stdout
+    assert "WARN" not in piped.stderr
+    assert len(piped.stderr.splitlines()) < 12, "a user sees a line a stage and no noise"
+
+    answers_of = {}
+    for broker_compatible in ("true", "false"):
+        asked = _submit(
+            tmp_path,
+            "lookup_offsets",
+            "--set",
+            "warehouse.uri=ware house",
+            "--requests",
+            "requests.csv",
+            "--output",
+            "answers.jsonl",
+            "--set",
+            f"lookup.broker_compatible={broker_compatible}",
+        )
+        assert asked.returncode == 0, asked.stderr
+        lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+        answers_of[broker_compatible] = [json.loads(line) for line in lines]
+
+    for query, exact, broker in zip(queries, answers_of["false"], answers_of["true"], strict=True):
+        assert list(exact) == [
+            "topic", "partition", "timestamp_ms", "offset", "offset_timestamp_ms", "leader_epoch", "error",
+        ]  # fmt: skip
+        assert (exact["topic"], exact["partition"], exact["timestamp_ms"]) == (
+            query["topic"],
+            query["partition"],
+            query["ts"],
+        )
+        truth = query["ru"] if query["archive"] else None
+        assert broker["offset"] == (truth["offset"] if isinstance(truth, dict) else None)
+        scan = query.get("scan", truth)
+        assert exact["offset"] == (scan["offset"] if isinstance(scan, dict) else None)
+        has_segments = (query["topic"], query["partition"]) not in {("orders", 1), ("orders", 2)}
+        assert exact["error"] == (None if has_segments else "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+def test_wrong_calls_say_what_to_do_and_exit_with_2(tmp_path: Path) -> None:
+    for arguments, complaint in (
+        (("run_pipeline", "--set", "archive.uri=nowhere", "--set", "warehouse.uri=w"), "no archive at"),
+        (("lookup_offsets", "--set", "warehouse.uri=nowhere", "--topic", "a", "--timestamp", "5"), "run the pipeline"),
+        (("lookup_offsets", "--set", "warehose.uri=x"), "warehouse.uri"),
+    ):
+        refused = _submit(tmp_path, *arguments)
+        assert refused.returncode == 2, refused.stderr
+        assert complaint in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("lookup_offsets", "--topic", "orders", "--timestamp", "newest"), "latest-tiered"),
+        (("lookup_offsets", "--topic", "orders"), "nothing is asked"),
+        (("lookup_offsets", "--topic", "orders", "--timestamp", "1969-12-31T23:59:59.995Z"), "before 1970"),
+        (("lookup_offsets", "--topic", "o", "--timestamp", "5", "--partition", str(2**31)), "--partition 2147483648"),
+        (("lookup_offsets", "--requests", "none.csv"), "no such file of requests"),
+        (("list_offsets", "--requests", "requests.csv"), "requests.csv, line 2: timestamp_ms"),
+        (("list_offsets", "--topic", "orders", "--timestamp", "5", *BOTH), "not both"),
+    ],
+)
+def test_wrong_questions_are_refused_before_spark_starts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    complaint: str,
+) -> None:
+    (tmp_path / "requests.csv").write_text("topic,partition,timestamp_ms\norders,0,noon\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [*arguments, "--set", "warehouse.uri=nowhere"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "jobs" / f"{arguments[0]}.py"), run_name="__main__")
+    refused = capsys.readouterr()
+    assert ended.value.code == 2, refused.err
+    assert complaint in refused.err
+    assert "spark" not in refused.err.replace("spark-submit", ""), "no stage has begun"
