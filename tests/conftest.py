@@ -1,8 +1,7 @@
-"""conftest: what may every test ask for?
+"""Fixtures and hooks of all tests; those that need Spark or S3 are in tests/support.
 
-`spark` is one session for the whole run (a session costs seconds, a test should not); tables go to a directory of the
-test's own. Hypothesis repeats the same examples in every run and keeps no database, so that a failure in CI is a
-failure here; HYPOTHESIS_PROFILE=explore looks for new ones.
+Hypothesis repeats the same examples in every run and keeps no database, so that a failure in CI is a failure here;
+HYPOTHESIS_PROFILE=explore looks for new ones. The folder of a test below tests/ is its marker.
 """
 
 from __future__ import annotations
@@ -15,16 +14,8 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from pyspark.sql import SparkSession
 
-from coldlog.launch.session import spark_session
-from coldlog.runtime.settings import Settings
-from coldlog.runtime.settings_sources import load_settings
-from coldlog.tables.delta.warehouse import Warehouse
-from empty_tables import copying_empty_tables
-from planning import FOR_SMALL_TABLES
-
-pytest_plugins = ["golden_fixtures", "s3_fixtures"]
+pytest_plugins = ["spark_fixtures", "golden_fixtures", "s3_fixtures"]
 
 GOLDEN = Path(__file__).parent / "golden" / "kafka-sample"
 
@@ -38,13 +29,14 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, database=No
 hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-# Spark's JVM lives for some minutes and runs small queries: the optimizing compiler and the collector with threads of
-# its own cost it more than they give. Seconds of processors for the session, the first small pipeline, and all of the
-# first eight: 5, 22 and 79 without them, 9, 42 and 120 with them. run_pipeline of the sample takes 103 without the
-# compiler and 152 with it; and 119 in the code cache that the JVM then chooses, 48 MiB, which Spark overflows.
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
-# Of jobs that tests start.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
+
+TESTS = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by its folder: `-m "not system"`."""
+    for each in items:
+        each.add_marker(each.path.relative_to(TESTS).parts[0])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -67,38 +59,6 @@ def golden_archive() -> Path:
 def golden_truth() -> Path:
     """What that broker answered."""
     return GOLDEN / "truth"
-
-
-@pytest.fixture(scope="session")
-def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """The settings of the session: those of conf/local.toml on two cores, whatever MASTER says."""
-    warehouse = tmp_path_factory.mktemp("session-warehouse")
-    return load_settings(
-        "local",
-        [
-            f"warehouse.uri={warehouse}",
-            "spark.sql.shuffle.partitions=2",
-            # Delta keeps every table it met for an hour, Spark a thousand plans: those of hundreds of tests fill heaps.
-            f"spark.driver.extraJavaOptions=-Ddelta.log.cacheSize=48 {JVM_OPTIONS}",
-            "spark.sql.ui.retainedExecutions=20",
-            "spark.driver.memory=3g",
-            *(f"{key}={value}" for key, value in FOR_SMALL_TABLES.items()),
-        ],
-    )
-
-
-@pytest.fixture(scope="session")
-def spark(spark_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The Spark session of the whole run; the empty tables of new warehouses are created once in it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MASTER", "local[2]")
-        patch.delenv("SPARK_SUBMIT_OPTS")
-        session = spark_session(spark_settings, app_name="tests")
-    template = tmp_path_factory.mktemp("empty") / "warehouse"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Warehouse, "create_missing", copying_empty_tables(Warehouse.create_missing, template))
-        yield session
-    session.stop()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from coldlog.runtime.settings_sources import load_settings
 
 
 def main(table: str, name: str, rounds: int) -> None:
-    # See tests/support/planning.py: of a hundred small statements most of the time goes into planning again and compiling.
+    # Of a hundred small statements most of the time goes into planning again and compiling: tests/support/planning.py.
     planning = ("adaptive.enabled=false", "codegen.wholeStage=false", "codegen.factoryMode=NO_CODEGEN")
     options = ("driver.memory=1g", "sql.shuffle.partitions=1", *(f"sql.{each}" for each in planning))
     settings = load_settings("local", [f"warehouse.uri={table}", *(f"spark.{each}" for each in options)])

@@ -22,7 +22,7 @@ from mutants.operators import Mutant, function_spans, is_compiled, list_mutants
 from mutants.reach import ReachRecorder, callers_of_compiled, compiled_with
 from mutants.shadow import REPOSITORY, SHADOW, ShadowTree
 
-ROOMS = ("formats", "index", "model", "tier", "lookups", "replay")
+ROOMS = ("formats", "index", "model", "tiering/rules", "lookups", "replay")
 SURVIVORS = Path(__file__).parent / "survivors.toml"
 REACH = SHADOW / "reach.jsonl"
 MAX_TEST_S = 60.0
@@ -66,7 +66,7 @@ def pool(rooms: Sequence[str] = ROOMS) -> list[Mutant]:
 
 def library_sources(rooms: Sequence[str]) -> dict[str, str]:
     """The text of each module, by its path in the repository."""
-    files = [file for room in rooms for file in sorted((REPOSITORY / "lib" / "coldlog" / room).glob("*.py"))]
+    files = [file for room in rooms for file in sorted((REPOSITORY / "lib" / "coldlog" / room).rglob("*.py"))]
     return {str(file.relative_to(REPOSITORY)): file.read_text(encoding="utf-8") for file in files}
 
 
@@ -111,7 +111,7 @@ class Reach:
     @classmethod
     def read(cls, tree: ShadowTree) -> Reach:
         """The recorded one."""
-        sources = library_sources((*ROOMS, ".", "archive", "tables", "source", "fetch", "operations", "brokers"))
+        sources = library_sources((".",))
         reach = cls(sources=sources)
         starts = {path: _function_of_line(text) for path, text in sources.items()}
         with REACH.open(encoding="utf-8") as lines:

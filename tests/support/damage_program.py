@@ -1,8 +1,8 @@
 """damage_program: which damage of a batch does this process tell?
 
-    python damage_program.py <log >refusals
+    python damage_program.py >refusals
 
-Reads a log and writes a line of JSON for each byte of it, changed, at each depth and in windows of two sizes: what is
+Writes a line of JSON for each byte of `LOG`, changed, at each depth and in windows of two sizes: what is
 told, or null. `CRC32C_SW_MODE=force` makes the package crc32c compute in Python's reach alone, as on a processor
 without the instruction: there is then no C function that the compiled loop could call.
 """
@@ -13,6 +13,8 @@ import json
 import sys
 from collections.abc import Iterator
 
+from builders.payload_codecs import Codec
+from builders.segment_builder import Batch, Record, build_segment
 from coldlog.errors import ArchiveError
 from coldlog.formats.kafka.crc import ADDRESS
 from coldlog.formats.kafka.sections import SectionReader
@@ -22,6 +24,14 @@ from coldlog.model.states import IndexDepth
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 16, max_decompressed_bytes=1 << 16)
 _WINDOWS = (100, 1 << 20)
+BATCHES = [
+    Batch(base_offset=0, records=(Record(timestamp_ms=5, value=b"v" * 9),), leader_epoch=1),
+    Batch(
+        base_offset=1, records=tuple(Record(timestamp_ms=6 + at) for at in range(3)), codec=Codec.ZSTD, leader_epoch=1
+    ),
+    Batch(base_offset=4, records=(Record(timestamp_ms=4, key=b"k"),), leader_epoch=2),
+]
+LOG = build_segment(BATCHES)
 Told = list[object] | None
 
 
@@ -60,5 +70,5 @@ def _find_refusal(log: bytes, depth: IndexDepth, window_bytes: int) -> Told:
 
 
 if __name__ == "__main__":
-    refusals = list_refusals(sys.stdin.buffer.read())
+    refusals = list_refusals(LOG)
     json.dump({"is_native": is_native(), "refusals": refusals}, sys.stdout)

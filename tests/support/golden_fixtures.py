@@ -1,103 +1,134 @@
-"""golden_fixtures: the sample archives, indexed, once for all tests and all processes that run them.
+"""The sample archives, indexed: as uris, which need no Spark once they are built, and as warehouses.
 
-pytest-xdist's processes have a folder in common: the first that asks for a warehouse builds it there, the others wait.
+Each is built once for all tests and processes, in build/worlds below a digest of all files that it depends on; the next
+run of the same code finds it there. They are read only: a test that changes one copies it first. `indexed_worlds` says
+how each is built.
 """
 
 from __future__ import annotations
 
 import fcntl
-import os
-from collections.abc import Callable
+import hashlib
+import shutil
+import sys
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
-from aiven_sample import AIVEN_SAMPLE, archive_of, keys_setting
-from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
-from coldlog.archive.open_archive import open_archive
-from coldlog.model.states import IndexDepth
-from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
-from kafka_clusters import copy_all_archives, copy_all_metadata_logs
-from kafka_sample import KAFKA_SAMPLE
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-ARCHIVE = KAFKA_SAMPLE / "archive"
+    from coldlog.tables.delta.warehouse import Warehouse
+
+_ROOT = Path(__file__).parents[2]
+_WORLDS = _ROOT / "build" / "worlds"
+_DEPENDS_ON = ("lib/coldlog", "tests/support", "tests/golden", "conf", "environment.py", "constraints.txt")
+_KEPT_STATES = 2
 
 
-def _built_once(
-    spark: SparkSession, factory: pytest.TempPathFactory, name: str, build: Callable[[Path], Warehouse]
-) -> Warehouse:
-    base = factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+@pytest.fixture(scope="session")
+def golden_uri(request: pytest.FixtureRequest) -> str:
+    """The sample archive, indexed with its log start offsets."""
+    return _uri(request, "golden")
+
+
+@pytest.fixture(scope="session")
+def golden_shallow_uri(request: pytest.FixtureRequest) -> str:
+    """The same at batch depth."""
+    return _uri(request, "golden-shallow")
+
+
+@pytest.fixture(scope="session")
+def golden_with_events_uri(request: pytest.FixtureRequest) -> str:
+    """The sample archive with its metadata topic, which tells the log start offsets."""
+    return _uri(request, "golden-with-events")
+
+
+@pytest.fixture(scope="session")
+def zstd_encrypted_uri(request: pytest.FixtureRequest) -> str:
+    """What Aiven's plugin compressed and encrypted, with its metadata topic."""
+    return _uri(request, "zstd-encrypted")
+
+
+@pytest.fixture(scope="session")
+def clusters_uri(request: pytest.FixtureRequest) -> str:
+    """The archives of all golden clusters with their metadata topics, as one, in `archive` beside the warehouse."""
+    return _uri(request, "clusters")
+
+
+@pytest.fixture(scope="session")
+def golden(spark: SparkSession, golden_uri: str) -> Warehouse:
+    """`golden_uri` as a warehouse."""
+    return _open(spark, golden_uri)
+
+
+@pytest.fixture(scope="session")
+def golden_shallow(spark: SparkSession, golden_shallow_uri: str) -> Warehouse:
+    """`golden_shallow_uri` as a warehouse."""
+    return _open(spark, golden_shallow_uri)
+
+
+@pytest.fixture(scope="session")
+def golden_with_events(spark: SparkSession, golden_with_events_uri: str) -> Warehouse:
+    """`golden_with_events_uri` as a warehouse."""
+    return _open(spark, golden_with_events_uri)
+
+
+@pytest.fixture(scope="session")
+def zstd_encrypted(spark: SparkSession, zstd_encrypted_uri: str) -> Warehouse:
+    """`zstd_encrypted_uri` as a warehouse."""
+    return _open(spark, zstd_encrypted_uri)
+
+
+@pytest.fixture(scope="session")
+def clusters(spark: SparkSession, clusters_uri: str) -> Warehouse:
+    """`clusters_uri` as a warehouse."""
+    return _open(spark, clusters_uri)
+
+
+def _open(spark: SparkSession, uri: str) -> Warehouse:
+    from coldlog.tables.delta.warehouse import Warehouse
+
+    return Warehouse(spark=spark, uri=uri)
+
+
+def _uri(request: pytest.FixtureRequest, name: str) -> str:
+    folder = _folder_of_this_code() / name
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if (folder / "is-built").exists():
-            return Warehouse(spark=spark, uri=str(folder / "warehouse"))
-        folder.mkdir()
-        built = build(folder)
-        (folder / "is-built").touch()
-        return built
+        if not (folder / "is-built").exists():
+            _build(request, name, folder)
+    return str(folder / "warehouse")
 
 
-@pytest.fixture(scope="session")
-def golden(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """The sample archive, indexed with its log start offsets; to be read only."""
+def _build(request: pytest.FixtureRequest, name: str, folder: Path) -> None:
+    from indexed_worlds import WORLDS
 
-    def build(folder: Path) -> Warehouse:
-        log_starts = write_log_start_offsets(folder / "log_start_offsets.csv")
-        return run_pipeline(spark, ARCHIVE, folder / "warehouse", log_start_offsets=log_starts)
-
-    return _built_once(spark, tmp_path_factory, "golden", build)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    WORLDS[name](request.getfixturevalue("spark"), folder)
+    (folder / "is-built").touch()
 
 
-@pytest.fixture(scope="session")
-def golden_shallow(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """`golden` at batch depth; to be read only."""
-
-    def build(folder: Path) -> Warehouse:
-        log_starts = write_log_start_offsets(folder / "log_start_offsets.csv")
-        settings = build_settings(IndexDepth.BATCH)
-        return run_pipeline(spark, ARCHIVE, folder / "warehouse", log_start_offsets=log_starts, settings=settings)
-
-    return _built_once(spark, tmp_path_factory, "golden-shallow", build)
-
-
-@pytest.fixture(scope="session")
-def golden_with_events(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """The sample archive with its metadata topic, which tells the log start offsets; to be read only."""
-
-    def build(folder: Path) -> Warehouse:
-        return run_pipeline(spark, ARCHIVE, folder / "warehouse", metadata=KAFKA_SAMPLE / "rlmm")
-
-    return _built_once(spark, tmp_path_factory, "golden-with-events", build)
+@cache
+def _folder_of_this_code() -> Path:
+    """The folder for the files as they are now; of other states the newest stays, which a run may still read."""
+    digest = hashlib.sha256(sys.version.encode())
+    for file in _files_that_count():
+        digest.update(f"{file.relative_to(_ROOT)} {file.stat().st_size}\n".encode())
+        digest.update(file.read_bytes())
+    folder = _WORLDS / digest.hexdigest()[:16]
+    if not folder.exists():
+        others = sorted(_WORLDS.glob("*"), key=lambda each: each.stat().st_mtime, reverse=True)
+        for each in others[_KEPT_STATES - 1 :]:
+            shutil.rmtree(each, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
-@pytest.fixture(scope="session")
-def zstd_encrypted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """What Aiven's plugin compressed and encrypted, with its metadata topic; to be read only."""
-    variant = "zstd-encrypted"
-
-    def build(folder: Path) -> Warehouse:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(ENVIRONMENT_VARIABLE, keys_setting(variant))
-            patch.setitem(spark.sparkContext.environment, ENVIRONMENT_VARIABLE, keys_setting(variant))
-            archive = open_archive(str(archive_of(variant)), "aiven")
-            return run_pipeline(spark, archive, folder / "warehouse", metadata=AIVEN_SAMPLE / variant / "rlmm")
-
-    return _built_once(spark, tmp_path_factory, variant, build)
-
-
-@pytest.fixture(scope="session")
-def clusters(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """The archives of all golden clusters with their metadata topics, as one; to be read only.
-
-    The archive lies in `archive` beside the warehouse.
-    """
-
-    def build(folder: Path) -> Warehouse:
-        copy_all_archives(folder / "archive")
-        copy_all_metadata_logs(folder / "metadata")
-        return run_pipeline(spark, folder / "archive", folder / "warehouse", metadata=folder / "metadata")
-
-    return _built_once(spark, tmp_path_factory, "clusters", build)
+def _files_that_count() -> list[Path]:
+    tops = [_ROOT / each for each in _DEPENDS_ON]
+    files = [each for top in tops for each in ([top] if top.is_file() else sorted(top.rglob("*")))]
+    return [each for each in files if each.is_file() and each.suffix != ".pyc"]

@@ -1,7 +1,7 @@
 """The metadata topic is read and written as Kafka's own classes do: byte for byte, and field for field.
 
 Kafka 4.2.1's jars come from Maven into build/kafka-serde, once; a small program asks its RemoteLogMetadataSerde
-everything in one start (tests/support/kafka_serde/MetadataEvents.java, which tells the format of questions and answers).
+everything in one start; tests/support/kafka_serde/MetadataEvents.java has the format of questions and answers.
 """
 
 from __future__ import annotations

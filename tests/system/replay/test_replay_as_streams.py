@@ -1,8 +1,8 @@
 """What is chosen, when it may be, and which partitions make a task: as Kafka Streams' own classes say.
 
 Kafka 4.2.1's jars come from Maven into build/kafka-streams, once; a small program asks its PartitionGroup and its
-PartitionGrouper everything in one start (tests/support/kafka_streams/StreamsChoice.java, which tells the format of questions
-and answers). Its RecordQueues drop negative timestamps, by the extractor LogAndSkipOnInvalidTimestamp.
+PartitionGrouper everything in one start; tests/support/kafka_streams/StreamsChoice.java has the format of questions
+and answers. Its RecordQueues drop negative timestamps, by the extractor LogAndSkipOnInvalidTimestamp.
 
 Of equal heads Kafka takes the one that its java.util.PriorityQueue happens to have on top, which depends on everything
 that was added and taken before. `JavaHeap` is that rule; where timestamps differ there is but one order.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,6 @@ from coldlog.archive.metadata_log_writer import MARKER, holding_jobs_lock, writi
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.errors import ArchiveError, RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.runtime.settings_sources import REPOSITORY
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 Read = dict[int, list[tuple[int, int, bytes | None]]]
@@ -184,27 +181,6 @@ def test_damage_that_came_behind_what_was_appended_here_is_refused_and_not_cut(t
         log_of(tmp_path).write_bytes(content[:10])
         with pytest.raises(ArchiveError, match="became shorter"):
             writer.append(0, [b"behind"], 2)
-
-
-def test_processes_that_append_at_once_lose_nothing_and_keep_their_own_order(tmp_path: Path) -> None:
-    program = (
-        "import sys\n"
-        "from coldlog.archive.metadata_log_writer import writing_metadata_log\n"
-        "with writing_metadata_log(sys.argv[1], partition_count=2, segment_bytes=2000) as writer:\n"
-        "    for number in range(60):\n"
-        "        writer.append(number % 2, [f'{sys.argv[2]} {number:03d}'.encode()], 1)\n"
-    )
-    environment = {"PYTHONPATH": str(REPOSITORY / "lib")}
-    started = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name], env=environment) for name in "abc"
-    ]
-    assert [each.wait() for each in started] == [0, 0, 0]
-    found = read(tmp_path)
-    for partition in (0, 1):
-        values = [(value or b"").decode() for _, _, value in found[partition]]
-        assert [offset for offset, _, _ in found[partition]] == list(range(90))
-        for name in "abc":
-            assert [v for v in values if v.startswith(name)] == [f"{name} {n:03d}" for n in range(partition, 60, 2)]
 
 
 def test_lock_that_another_process_keeps_is_waited_for_no_longer_than_told(tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""Build the warehouses that many tests read: the sample archives, indexed.
+
+A world is built once for all tests and processes, in build/worlds below a digest of everything that it depends on; the
+next run of the same code finds it there. Worlds are read only. A test that changes one copies it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from aiven_sample import AIVEN_SAMPLE, archive_of, keys_setting
+from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
+from coldlog.archive.open_archive import open_archive
+from coldlog.model.states import IndexDepth
+from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
+from kafka_clusters import copy_all_archives, copy_all_metadata_logs
+from kafka_sample import KAFKA_SAMPLE
+
+ARCHIVE = KAFKA_SAMPLE / "archive"
+
+
+def _golden(spark: SparkSession, folder: Path) -> None:
+    log_starts = write_log_start_offsets(folder / "log_start_offsets.csv")
+    run_pipeline(spark, ARCHIVE, folder / "warehouse", log_start_offsets=log_starts)
+
+
+def _golden_shallow(spark: SparkSession, folder: Path) -> None:
+    log_starts = write_log_start_offsets(folder / "log_start_offsets.csv")
+    settings = build_settings(IndexDepth.BATCH)
+    run_pipeline(spark, ARCHIVE, folder / "warehouse", log_start_offsets=log_starts, settings=settings)
+
+
+def _golden_with_events(spark: SparkSession, folder: Path) -> None:
+    run_pipeline(spark, ARCHIVE, folder / "warehouse", metadata=KAFKA_SAMPLE / "rlmm")
+
+
+def _zstd_encrypted(spark: SparkSession, folder: Path) -> None:
+    variant = "zstd-encrypted"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ENVIRONMENT_VARIABLE, keys_setting(variant))
+        patch.setitem(spark.sparkContext.environment, ENVIRONMENT_VARIABLE, keys_setting(variant))
+        archive = open_archive(str(archive_of(variant)), "aiven")
+        run_pipeline(spark, archive, folder / "warehouse", metadata=AIVEN_SAMPLE / variant / "rlmm")
+
+
+def _clusters(spark: SparkSession, folder: Path) -> None:
+    copy_all_archives(folder / "archive")
+    copy_all_metadata_logs(folder / "metadata")
+    run_pipeline(spark, folder / "archive", folder / "warehouse", metadata=folder / "metadata")
+
+
+WORLDS: dict[str, Callable[[SparkSession, Path], None]] = {
+    "golden": _golden,
+    "golden-shallow": _golden_shallow,
+    "golden-with-events": _golden_with_events,
+    "zstd-encrypted": _zstd_encrypted,
+    "clusters": _clusters,
+}
+"""How each world is built into a folder of its own."""

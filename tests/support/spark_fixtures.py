@@ -1,0 +1,61 @@
+"""The Spark session of the tests. Nothing of Spark is imported before a test asks for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from coldlog.runtime.settings import Settings
+
+# Spark's JVM lives for some minutes and runs small queries: the optimizing compiler and the collector with threads of
+# its own cost it more than they give. Seconds of processors for the session, the first small pipeline, and all of the
+# first eight: 5, 22 and 79 without them, 9, 42 and 120 with them. run_pipeline of the sample takes 103 without the
+# compiler and 152 with it; and 119 in the code cache that the JVM then chooses, 48 MiB, which Spark overflows.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+# Of jobs that tests start.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
+
+
+@pytest.fixture(scope="session")
+def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """The settings of the session: those of conf/local.toml on two cores, whatever MASTER says."""
+    from coldlog.runtime.settings_sources import load_settings
+    from planning import FOR_SMALL_TABLES
+
+    warehouse = tmp_path_factory.mktemp("session-warehouse")
+    return load_settings(
+        "local",
+        [
+            f"warehouse.uri={warehouse}",
+            "spark.sql.shuffle.partitions=2",
+            # Delta keeps every table it met for an hour, Spark a thousand plans: those of hundreds of tests fill heaps.
+            f"spark.driver.extraJavaOptions=-Ddelta.log.cacheSize=48 {JVM_OPTIONS}",
+            "spark.sql.ui.retainedExecutions=20",
+            "spark.driver.memory=3g",
+            *(f"{key}={value}" for key, value in FOR_SMALL_TABLES.items()),
+        ],
+    )
+
+
+@pytest.fixture(scope="session")
+def spark(spark_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One Spark session for the whole run; the empty tables of new warehouses are created once in it."""
+    from coldlog.launch.session import spark_session
+    from coldlog.tables.delta.warehouse import Warehouse
+    from empty_tables import copying_empty_tables
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MASTER", "local[2]")
+        patch.delenv("SPARK_SUBMIT_OPTS")
+        session = spark_session(spark_settings, app_name="tests")
+    template = tmp_path_factory.mktemp("empty") / "warehouse"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Warehouse, "create_missing", copying_empty_tables(Warehouse.create_missing, template))
+        yield session
+    session.stop()

@@ -1,0 +1,24 @@
+"""Where the processor has no instruction for CRC-32C, checksums are computed outside the compiled loop."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from damage_program import LOG, is_native, list_refusals
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = ROOT / "tests" / "support" / "damage_program.py"
+
+
+def test_both_ways_to_compute_a_checksum_tell_the_same_damage() -> None:
+    environment = {**os.environ, "CRC32C_SW_MODE": "force", "PYTHONPATH": str(ROOT / "lib")}
+    ended = subprocess.run([sys.executable, str(PROGRAM)], env=environment, capture_output=True, check=True)
+    other = json.loads(ended.stdout)
+    assert (is_native(), other["is_native"]) == (True, False)
+    refusals = list_refusals(LOG)
+    assert other["refusals"] == refusals
+    assert refusals[0] is None
