@@ -15,7 +15,6 @@ from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.open_archive import open_store
 from coldlog.brokers.kafka_client import Cluster, open_cluster
 from coldlog.errors import ColdlogError, UsageError
-from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.builds.build import BuildSettings, BuildSummary, build_indexes
 from coldlog.indexing.builds.segment_build import BuildOptions
 from coldlog.indexing.events.event_sources import EventSource, LogSegmentsSource, TableSource
@@ -43,7 +42,7 @@ from coldlog.indexing.show import (
 from coldlog.lookups.functions import register_functions
 from coldlog.runtime.console import Stage, counted, human_bytes
 from coldlog.runtime.job import Job
-from coldlog.runtime.open_layout import layout_opener, s3_options
+from coldlog.runtime.open_layout import decode_limits, layout_opener, s3_options
 from coldlog.runtime.settings import MetadataSource, Settings
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.discrepancies import Severity
@@ -230,12 +229,6 @@ def _merge_log_starts(job: Job, warehouse: Warehouse, supplied: LogStarts, stage
 
 def _cluster(settings: Settings, bootstrap_servers: str) -> Cluster:
     return open_cluster(bootstrap_servers, settings.metadata.timeout_ms, settings.metadata.client_config)
-
-
-def decode_limits(settings: Settings) -> DecodeLimits:
-    """What a batch may grow to."""
-    index = settings.index
-    return DecodeLimits(max_batch_bytes=index.max_batch_bytes, max_decompressed_bytes=index.max_decompressed_bytes)
 
 
 def open_event_source(settings: Settings) -> EventSource | None:

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 
 from coldlog.brokers.kafka_client import open_cluster
 from coldlog.errors import UsageError
-from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.answers import starting_offsets, write_json_lines, write_starting_offsets, write_table
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.expirations import note_expirations
@@ -28,7 +27,7 @@ from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.runtime.console import counted, human_timestamp
 from coldlog.runtime.job import Job
-from coldlog.runtime.open_layout import layout_opener
+from coldlog.runtime.open_layout import decode_limits, layout_opener
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.timestamps import timestamp_from_text
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
@@ -170,9 +169,7 @@ def _requests_everywhere(warehouse: Warehouse, asked: _Everywhere) -> pa.Table:
 
 def lookup_options(settings: Settings) -> LookupOptions:
     """What the settings say of how requests are answered."""
-    limits = DecodeLimits(
-        max_batch_bytes=settings.index.max_batch_bytes, max_decompressed_bytes=settings.index.max_decompressed_bytes
-    )
+    limits = decode_limits(settings)
     batches = None
     if settings.archive.uri is not None:
         batches = BatchReader(open_layout=layout_opener(settings), limits=limits)
@@ -197,9 +194,7 @@ def _local_tier(settings: Settings) -> LocalTier | None:
         return LiveBrokerTier(cluster=cluster)
     if directory is None:
         return None
-    limits = DecodeLimits(
-        max_batch_bytes=settings.index.max_batch_bytes, max_decompressed_bytes=settings.index.max_decompressed_bytes
-    )
+    limits = decode_limits(settings)
     return LogDirectoryTier(directory=directory, limits=limits)
 
 

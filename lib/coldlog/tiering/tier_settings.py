@@ -20,8 +20,7 @@ from coldlog.archive.stores.s3_location import is_s3_uri
 from coldlog.archive.stores.unreachable_store import UnreachableStore
 from coldlog.brokers.kafka_client import open_cluster
 from coldlog.errors import RetriableError, UsageError
-from coldlog.formats.limits import DecodeLimits
-from coldlog.runtime.open_layout import s3_options
+from coldlog.runtime.open_layout import decode_limits, s3_options
 from coldlog.runtime.settings import MetadataSource, Settings
 from coldlog.runtime.settings_sources import REPOSITORY
 from coldlog.tables.delta.locations import spark_uri
@@ -131,12 +130,6 @@ def read_assignments(settings: Settings) -> Assignments:
     """What `tier.assignments` says."""
     uri = settings.tier.assignments
     return LEADER_OF_ALL if uri is None else Assignments.read(directory_of(uri))
-
-
-def decode_limits(settings: Settings) -> DecodeLimits:
-    """What a batch may grow to."""
-    index = settings.index
-    return DecodeLimits(max_batch_bytes=index.max_batch_bytes, max_decompressed_bytes=index.max_decompressed_bytes)
 
 
 def listed(text: str) -> tuple[str, ...]:

@@ -134,9 +134,9 @@ def test_a_warehouse_in_a_bucket_that_is_not_there_is_told_before_spark_is_start
 
 
 def test_tables_that_may_be_listed_but_not_read_by_spark_are_told_in_lines_that_name_the_permission(
-    golden: Warehouse, bucket: Bucket, s3_proxy: S3Proxy, tmp_path: Path
+    golden_uri: str, bucket: Bucket, s3_proxy: S3Proxy, tmp_path: Path
 ) -> None:
-    bucket.put_directory(Path(golden.uri), "warehouse")
+    bucket.put_directory(Path(golden_uri), "warehouse")
     s3_proxy.strikes = lambda request: request.method in ("GET", "HEAD") and "_delta_log/" in request.path
     s3_proxy.faults = [Fault(status=403, code="AccessDenied")] * 1000
     refused = _run("reconcile_archive", tmp_path, f"warehouse.uri={bucket.uri('warehouse')}")

@@ -14,7 +14,6 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import golden_partitions, golden_queries, is_true_answer
 from lookup_jobs import Told, read_answers, run_list_offsets, run_lookup_offsets
 
@@ -32,11 +31,11 @@ Ask = Callable[..., Told]
 
 
 @pytest.fixture
-def ask(spark: SparkSession, golden: Warehouse) -> Ask:
+def ask(spark: SparkSession, golden_uri: str) -> Ask:
     """Runs the job with these options over the sample's tables; without the archive, which it must not need."""
 
     def run(*options: object) -> Told:
-        return run_lookup_offsets(spark, [str(option) for option in options], f"warehouse.uri={golden.uri}")
+        return run_lookup_offsets(spark, [str(option) for option in options], f"warehouse.uri={golden_uri}")
 
     return run
 
@@ -208,11 +207,11 @@ def test_answers_in_a_delta_table_are_those_of_the_last_run_alone(ask: Ask, tmp_
 
 
 def test_answers_replace_those_of_list_offsets_and_their_columns(
-    ask: Ask, spark: SparkSession, golden: Warehouse, tmp_path: Path
+    ask: Ask, spark: SparkSession, golden_uri: str, tmp_path: Path
 ) -> None:
     place = tmp_path / "answers"
     asked = ["--topic", CUT, "--timestamp", "0", "--output-table", str(place)]
-    run_list_offsets(spark, asked, f"warehouse.uri={golden.uri}", "remote.list.offsets.request.timeout.ms=300000")
+    run_list_offsets(spark, asked, f"warehouse.uri={golden_uri}", "remote.list.offsets.request.timeout.ms=300000")
     assert "error_code" in {field.name for field in DeltaTable(str(place)).schema().fields}
     ask(*asked)
     assert [field.name for field in DeltaTable(str(place)).schema().fields] == ANSWER_COLUMNS

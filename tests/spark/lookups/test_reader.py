@@ -45,16 +45,16 @@ LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
 
 
 @pytest.fixture
-def reader(golden: Warehouse) -> Iterator[OffsetReader]:
-    with OffsetReader(golden.uri) as opened:
+def reader(golden_uri: str) -> Iterator[OffsetReader]:
+    with OffsetReader(golden_uri) as opened:
         yield opened
 
 
 @pytest.mark.parametrize("broker_compatible", [True, False])
-def test_every_answer_of_the_broker_is_given(golden: Warehouse, broker_compatible: bool) -> None:
+def test_every_answer_of_the_broker_is_given(golden_uri: str, broker_compatible: bool) -> None:
     queries = golden_queries()
     known = {(row["topic"], row["partition"]) for row in golden_partitions() if int(str(row["archive_end"])) >= 0}
-    with OffsetReader(golden.uri, LookupOptions(broker_compatible=broker_compatible)) as reader:
+    with OffsetReader(golden_uri, LookupOptions(broker_compatible=broker_compatible)) as reader:
         answers = reader.list_offsets([(q["topic"], q["partition"], q["ts"]) for q in queries])
         wrong = [
             (query, answer)
@@ -168,9 +168,9 @@ def test_places_of_a_partition_are_those_of_the_broker(reader: OffsetReader) -> 
         reader.earliest_offset(None, 0)  # type: ignore[arg-type]
 
 
-def test_a_folder_may_be_named_in_any_way_and_have_any_signs_in_it(golden: Warehouse, tmp_path: Path) -> None:
+def test_a_folder_may_be_named_in_any_way_and_have_any_signs_in_it(golden_uri: str, tmp_path: Path) -> None:
     folder = tmp_path / "w \u00fc[1]"
-    shutil.copytree(golden.uri, folder)
+    shutil.copytree(golden_uri, folder)
     for named in (folder, str(folder), f"file:{folder}", f"file://{folder}"):
         with OffsetReader(named, as_of_ms=9 * 10**14) as reader:
             assert reader.earliest_offset("orders", 0) == 0, named
@@ -178,9 +178,9 @@ def test_a_folder_may_be_named_in_any_way_and_have_any_signs_in_it(golden: Wareh
         OffsetReader("")
 
 
-def test_a_time_before_there_was_a_warehouse_has_no_answers(golden: Warehouse) -> None:
+def test_a_time_before_there_was_a_warehouse_has_no_answers(golden_uri: str) -> None:
     with pytest.raises(UsageError, match="was not there yet at 1000 ms"):
-        OffsetReader(golden.uri, as_of_ms=1_000)
+        OffsetReader(golden_uri, as_of_ms=1_000)
 
 
 def test_an_isolation_level_counts_for_one_question_and_may_not_be_any_text(golden: Warehouse) -> None:
@@ -211,15 +211,15 @@ def test_the_largest_timestamp_is_that_of_the_records_as_a_broker_or_not(golden:
             assert broker.max_timestamp(topic, partition) == exact.max_timestamp(topic, partition) is not None
 
 
-def test_a_batch_is_read_where_records_were_not_decoded(golden: Warehouse, golden_shallow: Warehouse) -> None:
+def test_a_batch_is_read_where_records_were_not_decoded(golden_uri: str, golden_shallow_uri: str) -> None:
     asked = [(q["topic"], q["partition"], q["ts"]) for q in golden_queries()]
     places = sorted({each[:2] for each in asked})
     asked += [(topic, partition, SpecialTimestamp.MAX_TIMESTAMP.value) for topic, partition in places]
     open_layout = partial(open_archive, str(KAFKA_SAMPLE / "archive"), "local_tiered_storage")
     options = LookupOptions(batches=BatchReader(open_layout=open_layout, limits=LIMITS))
-    with OffsetReader(golden_shallow.uri, options) as shallow_reader, OffsetReader(golden.uri) as reader:
+    with OffsetReader(golden_shallow_uri, options) as shallow_reader, OffsetReader(golden_uri) as reader:
         assert shallow_reader.list_offsets(asked) == reader.list_offsets(asked)
-    with OffsetReader(golden_shallow.uri) as without_archive:
+    with OffsetReader(golden_shallow_uri) as without_archive:
         answers = without_archive.list_offsets(asked)
         assert {row["error"] for row in answers} == {"NOT_DECODED", "LOCAL_REQUIRED", "UNKNOWN_TOPIC_OR_PARTITION"}
 
@@ -316,10 +316,10 @@ def test_no_warehouse_is_told(tmp_path: Path) -> None:
         OffsetReader(str(tmp_path))
 
 
-def test_neither_spark_nor_java_is_needed(golden: Warehouse) -> None:
+def test_neither_spark_nor_java_is_needed(golden_uri: str) -> None:
     program = (
         "import sys; from coldlog.reader import OffsetReader\n"
-        f"print(OffsetReader({golden.uri!r}).latest_tiered_offset('orders', 0), 'pyspark' in sys.modules)"
+        f"print(OffsetReader({golden_uri!r}).latest_tiered_offset('orders', 0), 'pyspark' in sys.modules)"
     )
     told = subprocess.run(
         [sys.executable, "-c", program], env={"PATH": "/nonexistent"}, capture_output=True, text=True, check=True

@@ -17,14 +17,13 @@ from coldlog.records.fetch_job import add_fetch_options, fetch
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.settings_sources import REPOSITORY, load_settings
-from coldlog.tables.delta.warehouse import Warehouse
 from fetching import true_records
 from virtual_clock import VirtualClock
 
 
 @pytest.fixture
-def settings(golden: Warehouse, golden_archive: Path) -> list[str]:
-    return [f"warehouse.uri={golden.uri}", f"archive.uri={golden_archive}"]
+def settings(golden_uri: str, golden_archive: Path) -> list[str]:
+    return [f"warehouse.uri={golden_uri}", f"archive.uri={golden_archive}"]
 
 
 def run(settings: list[str], *arguments: str) -> int:

@@ -20,7 +20,6 @@ from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, Fet
 from coldlog.records.fetch.fetch_pool import FetchPool, PoolOptions
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.source.archived_log import ArchivedLogs
-from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from fetching import LIMITS, HookedLayout
 from record_rows import true_batches
@@ -52,8 +51,8 @@ class Archive:
 
 
 @pytest.fixture
-def archive(golden: Warehouse, golden_archive: Path) -> Archive:
-    return Archive(golden.uri, golden_archive)
+def archive(golden_uri: str, golden_archive: Path) -> Archive:
+    return Archive(golden_uri, golden_archive)
 
 
 @pytest.fixture

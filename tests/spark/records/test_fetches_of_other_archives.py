@@ -51,11 +51,11 @@ def test_chunks_that_are_compressed_and_encrypted_give_the_records_of_the_logs(
     assert compared > 1_000
 
 
-def test_a_key_that_is_missing_is_told(zstd_encrypted: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_is_missing_is_told(zstd_encrypted_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, "")
     row = true_partitions("zstd-encrypted")[0]
     opener = partial(open_archive, str(archive_of("zstd-encrypted")), "aiven")
-    with open_fetcher_over(zstd_encrypted.uri, opener) as fetcher:
+    with open_fetcher_over(zstd_encrypted_uri, opener) as fetcher:
         ends = fetcher.partition_ends(str(row["topic"]), int(str(row["partition"])))
         assert ends is not None
         refused = fetcher.fetch_records(str(row["topic"]), int(str(row["partition"])), ends.log_start_offset)
@@ -86,11 +86,11 @@ def test_a_mirror_of_log_directories_gives_what_a_consumer_got(spark: SparkSessi
 
 
 def test_in_a_bucket_a_fetch_is_one_request_for_the_bytes_of_its_batches(
-    golden: Warehouse, golden_archive: Path, bucket: Bucket, s3_proxy: S3Proxy
+    golden_uri: str, golden_archive: Path, bucket: Bucket, s3_proxy: S3Proxy
 ) -> None:
     for folder in golden_archive.glob("*/orders-0-*"):
         bucket.put_directory(folder, f"archive/{folder.relative_to(golden_archive)}")
-    settings = [f"warehouse.uri={golden.uri}", f"archive.uri={bucket.uri('archive')}"]
+    settings = [f"warehouse.uri={golden_uri}", f"archive.uri={bucket.uri('archive')}"]
     sizes = [each["size"] for each in true_batches("orders", 0)]
     with open_fetcher(settings) as fetcher:
         for max_bytes in (1, 60_000, 1 << 20):

@@ -31,16 +31,16 @@ COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCO
 
 
 @pytest.fixture(scope="module")
-def fetcher(golden: Warehouse, golden_archive: Path) -> Iterator[RecordFetcher]:
-    with open_fetcher_over(golden.uri, partial(open_archive, str(golden_archive), "local_tiered_storage")) as opened:
+def fetcher(golden_uri: str, golden_archive: Path) -> Iterator[RecordFetcher]:
+    with open_fetcher_over(golden_uri, partial(open_archive, str(golden_archive), "local_tiered_storage")) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def shallow(golden_shallow: Warehouse, golden_archive: Path) -> Iterator[RecordFetcher]:
+def shallow(golden_shallow_uri: str, golden_archive: Path) -> Iterator[RecordFetcher]:
     """At batch depth."""
     opener = partial(open_archive, str(golden_archive), "local_tiered_storage")
-    with open_fetcher_over(golden_shallow.uri, opener) as opened:
+    with open_fetcher_over(golden_shallow_uri, opener) as opened:
         yield opened
 
 
@@ -171,8 +171,8 @@ def test_numbers_and_levels_of_other_types_are_taken_or_refused(fetcher: RecordF
             fetcher.fetch_records(**{**good, **wrong})
 
 
-def test_what_was_read_of_the_tables_is_kept(golden: Warehouse, golden_archive: Path) -> None:
-    settings = [f"warehouse.uri={golden.uri}", f"archive.uri={golden_archive}"]
+def test_what_was_read_of_the_tables_is_kept(golden_uri: str, golden_archive: Path) -> None:
+    settings = [f"warehouse.uri={golden_uri}", f"archive.uri={golden_archive}"]
     with open_fetcher(settings) as fetcher:
         first = fetch_all(fetcher, "payments", 0, 0, 20_000, COMMITTED)
         read = fetcher.rows_read

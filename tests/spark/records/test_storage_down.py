@@ -16,7 +16,6 @@ from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, Fe
 from coldlog.records.fetch.fetch_pool import FetchPool, PoolOptions
 from coldlog.records.fetch.opened_source import open_source
 from coldlog.runtime.settings_sources import load_settings
-from coldlog.tables.delta.warehouse import Warehouse
 from fetching import as_truth, fetch_all, of_truth, true_records
 from s3_proxy import Fault, Request, S3Proxy, running_proxy
 from s3_server import Bucket, running_moto
@@ -33,8 +32,8 @@ class Hooked(VirtualClock):
         self.then(len(self.waits))
 
 
-def settings(golden: Warehouse, uri: str) -> list[str]:
-    return [f"warehouse.uri={golden.uri}", f"archive.uri={uri}", "s3.read_timeout_ms=300"]
+def settings(golden_uri: str, uri: str) -> list[str]:
+    return [f"warehouse.uri={golden_uri}", f"archive.uri={uri}", "s3.read_timeout_ms=300"]
 
 
 def put(bucket: Bucket, archive: Path, *partitions: str) -> str:
@@ -45,7 +44,7 @@ def put(bucket: Bucket, archive: Path, *partitions: str) -> str:
 
 
 def test_a_server_that_is_stopped_and_started_again(
-    golden: Warehouse, golden_archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    golden_uri: str, golden_archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(ExitStack())
@@ -60,7 +59,7 @@ def test_a_server_that_is_stopped_and_started_again(
         uri = put(bucket, golden_archive, "orders-0")
         clock = Hooked()
         clock.then = lambda _: None
-        source = open_source(load_settings("local", settings(golden, uri)))
+        source = open_source(load_settings("local", settings(golden_uri, uri)))
         fetcher = stack.enter_context(RecordFetcher(source, clock=clock, chance=lambda: 0.5))
         assert isinstance(fetcher.fetch_records("orders", 0, 0), FetchedRecords)
 
@@ -90,12 +89,10 @@ def test_a_server_that_is_stopped_and_started_again(
 
 
 @pytest.fixture
-def pool_source(
-    golden: Warehouse, golden_archive: Path, bucket: Bucket
-) -> Iterator[Callable[[VirtualClock], FetchPool]]:
+def pool_source(golden_uri: str, golden_archive: Path, bucket: Bucket) -> Iterator[Callable[[VirtualClock], FetchPool]]:
     """Makes pools over the sample's orders-0 and payments-1 in a bucket."""
     uri = put(bucket, golden_archive, "orders-0", "payments-1")
-    source = open_source(load_settings("local", settings(golden, uri)))
+    source = open_source(load_settings("local", settings(golden_uri, uri)))
     yield lambda clock: FetchPool(source, PoolOptions(threads=2), clock, chance=lambda: 0.5)
     source.close()
 

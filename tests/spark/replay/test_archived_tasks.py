@@ -50,8 +50,8 @@ class Hooked(VirtualClock):
 
 
 @pytest.fixture(scope="module")
-def fetcher(golden: Warehouse, golden_archive: Path) -> Iterator[RecordFetcher]:
-    with open_fetcher_over(golden.uri, partial(open_archive, str(golden_archive), "local_tiered_storage")) as opened:
+def fetcher(golden_uri: str, golden_archive: Path) -> Iterator[RecordFetcher]:
+    with open_fetcher_over(golden_uri, partial(open_archive, str(golden_archive), "local_tiered_storage")) as opened:
         yield opened
 
 
@@ -110,7 +110,7 @@ def test_a_replay_goes_on_from_where_another_stopped(fetcher: RecordFetcher) -> 
 
 
 def test_a_segment_that_is_gone_is_left_out_only_by_who_seeks(
-    golden: Warehouse, golden_archive: Path, tmp_path: Path
+    golden_uri: str, golden_archive: Path, tmp_path: Path
 ) -> None:
     archive = tmp_path / "archive"
     for folder in golden_archive.glob("*/orders-0-*"):
@@ -119,7 +119,7 @@ def test_a_segment_that_is_gone_is_left_out_only_by_who_seeks(
     gone, following = (int(log.name[:20]) for log in logs[1:3])
     for path in logs[1].parent.glob(f"{logs[1].stem}*"):
         path.unlink()
-    with open_fetcher_over(golden.uri, partial(open_archive, str(archive), "local_tiered_storage")) as fetcher:
+    with open_fetcher_over(golden_uri, partial(open_archive, str(archive), "local_tiered_storage")) as fetcher:
         replayer = TaskReplayer(fetcher, VirtualClock(), {("orders", 0): None})
         iterator, offsets = iter(replayer), list[int]()
         with pytest.raises(ReplayError, match=rf"offset {gone} of orders-0: OFFSET_OUT_OF_RANGE: .* is gone") as caught:
@@ -133,7 +133,7 @@ def test_a_segment_that_is_gone_is_left_out_only_by_who_seeks(
     assert rest == [offset for offset in own if offset >= following]
 
 
-def test_a_store_that_is_down_interrupts_and_loses_nothing(golden: Warehouse, golden_archive: Path) -> None:
+def test_a_store_that_is_down_interrupts_and_loses_nothing(golden_uri: str, golden_archive: Path) -> None:
     layout = open_archive(str(golden_archive), "local_tiered_storage")
     down = {"is": False}
 
@@ -143,7 +143,7 @@ def test_a_store_that_is_down_interrupts_and_loses_nothing(golden: Warehouse, go
 
     hooked = HookedLayout(layout=layout, before_read=before_read)
     clock = VirtualClock()
-    with open_fetcher_over(golden.uri, lambda: hooked, clock) as fetcher:
+    with open_fetcher_over(golden_uri, lambda: hooked, clock) as fetcher:
         replayer = TaskReplayer(
             fetcher, clock, {("orders", 0): None}, ReplayOptions(max_bytes=20_000, fetch_timeout_ms=7_000)
         )

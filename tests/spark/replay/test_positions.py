@@ -12,7 +12,6 @@ from coldlog.errors import UsageError
 from coldlog.model.fetch import FetchedRecords, PartitionEnds
 from coldlog.model.states import IsolationLevel
 from coldlog.replay.positions import PartitionPositions
-from coldlog.tables.delta.warehouse import Warehouse
 from fetching import open_fetcher_over
 from s3_proxy import S3Proxy
 from s3_server import Bucket
@@ -100,10 +99,10 @@ def test_what_is_known_of_partitions_that_stay_is_kept() -> None:
 
 
 def test_over_tables_in_a_bucket_lag_is_told_without_a_request(
-    golden: Warehouse, golden_archive: Path, bucket: Bucket, s3_proxy: S3Proxy
+    golden_uri: str, golden_archive: Path, bucket: Bucket, s3_proxy: S3Proxy
 ) -> None:
     for table in ("partition_metadata", "segments", "offset_index", "time_index", "txn_index", "quarantine"):
-        bucket.put_directory(Path(golden.uri) / table, f"warehouse/{table}")
+        bucket.put_directory(Path(golden_uri) / table, f"warehouse/{table}")
     opener = partial(open_archive, str(golden_archive), "local_tiered_storage")
     with open_fetcher_over(bucket.uri("warehouse"), opener) as fetcher:
         found = {level: PartitionPositions(fetcher, level) for level in IsolationLevel}

@@ -35,7 +35,6 @@ from coldlog.replay.runs.replay import (
 )
 from coldlog.replay.runs.replay_sinks import DeltaSink, JsonLinesSink, TopicSink
 from coldlog.replay.runs.replay_state import ReplayStates, TaskState
-from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import golden_partitions, run_pipeline
 from record_rows import consumed
 from virtual_clock import VirtualClock
@@ -204,7 +203,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_buckets")
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
 def test_a_broker_s_topics_are_replayed_in_the_order_of_the_heap(
-    golden: Warehouse, golden_archive: Path, spark: SparkSession, tmp_path: Path, isolation_level: str
+    golden_uri: str, golden_archive: Path, spark: SparkSession, tmp_path: Path, isolation_level: str
 ) -> None:
     # Of one partition the timestamps are beyond what Spark can hold, and of the open ones the broker knew more.
     places = [
@@ -215,10 +214,10 @@ def test_a_broker_s_topics_are_replayed_in_the_order_of_the_heap(
     assigned: dict[str, list[int]] = {}
     for topic, partition in places:
         assigned.setdefault(topic, []).append(partition)
-    told = {"warehouse.uri": golden.uri, "archive.uri": str(golden_archive), "assign": json.dumps(assigned)}
+    told = {"warehouse.uri": golden_uri, "archive.uri": str(golden_archive), "assign": json.dumps(assigned)}
     source = read_options({**told, "kafka.isolation.level": isolation_level})
     sink = DeltaSink(spark=spark, uri=str(tmp_path / "sink"))
-    states = ReplayStates.of_warehouse(golden.uri)
+    states = ReplayStates.of_warehouse(golden_uri)
     summary = replay(spark, ReplayOptions(source=source), sink, states, VirtualClock())
     rows = spark.read.format("delta").load(sink.uri).select(*ROW).collect()
     found = sorted(tuple(row) for row in rows)

@@ -16,8 +16,8 @@ from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import Reason
 from coldlog.formats.kafka.record_batch import HEADER_BYTES
 from coldlog.indexing.builds.segment_build import BuildOptions
-from coldlog.indexing.pipeline import decode_limits
 from coldlog.model.states import IndexDepth
+from coldlog.runtime.open_layout import decode_limits
 from coldlog.runtime.settings_sources import load_settings
 from damaged_archives import LOG, Partition, Row, build, build_store, options, small_partition, small_segment
 

@@ -92,8 +92,8 @@ def test_second_session_of_a_lasting_catalog_calls_functions_and_views_with_noth
     assert all(answers[: len(FUNCTIONS)])
 
 
-def test_functions_are_not_kept_where_the_catalog_ends_with_the_session(golden: Warehouse, spark: SparkSession) -> None:
+def test_functions_are_not_kept_where_the_catalog_ends_with_the_session(golden_uri: str, spark: SparkSession) -> None:
     with pytest.raises(UsageError, match="set spark.sql.catalogImplementation=hive"):
-        attach_warehouse(spark, golden.uri, persistent_functions=True)
+        attach_warehouse(spark, golden_uri, persistent_functions=True)
     kept = {row["function"] for row in spark.sql("SHOW USER FUNCTIONS IN coldlog").collect()}
     assert {name for name in kept if name.startswith("spark_catalog.coldlog.")} == set()

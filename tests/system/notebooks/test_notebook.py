@@ -25,7 +25,6 @@ from nbformat.v4 import new_code_cell
 
 from coldlog.model.states import IndexStatus
 from coldlog.runtime.timestamps import timestamp_from_text
-from coldlog.tables.delta.warehouse import Warehouse
 from kafka_sample import KAFKA_SAMPLE, true_segments
 
 NOTEBOOK = Path(__file__).parents[3] / "notebooks" / "explore_archive.ipynb"
@@ -74,7 +73,7 @@ class Shown:
 
 
 @pytest.fixture(scope="module")
-def shown(golden: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+def shown(golden_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     """The notebook, executed; at its end the incident's cells again, for a topic with more partitions."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     incident = "TOPIC, BEGIN, END = " + repr(LATE)
@@ -85,7 +84,7 @@ def shown(golden: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     own = tmp_path_factory.mktemp("jupyter")
     environment = {
         **os.environ,
-        "COLDLOG_WAREHOUSE": golden.uri,
+        "COLDLOG_WAREHOUSE": golden_uri,
         "MASTER": "local[2]",
         "SPARK_DRIVER_MEMORY": "1g",
         "IPYTHONDIR": str(own / "ipython"),

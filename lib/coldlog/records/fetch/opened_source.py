@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coldlog.formats.limits import DecodeLimits
 from coldlog.records.fetch.fetch_pool import PoolOptions
 from coldlog.records.fetch.record_source import RecordSource
-from coldlog.runtime.open_layout import layout_opener
+from coldlog.runtime.open_layout import decode_limits, layout_opener
 from coldlog.runtime.settings import ByteCount, Settings
 from coldlog.tiering.rules.quota_config import QuotaConfig
 
@@ -30,7 +29,5 @@ def open_source(settings: Settings) -> RecordSource:
     asked for.
     """
     once = replace(settings, s3=replace(settings.s3, max_attempts=1, read_ahead_bytes=ByteCount(0)))
-    limits = DecodeLimits(
-        max_batch_bytes=settings.index.max_batch_bytes, max_decompressed_bytes=settings.index.max_decompressed_bytes
-    )
+    limits = decode_limits(settings)
     return RecordSource(settings.warehouse_uri, layout_opener(once), limits)

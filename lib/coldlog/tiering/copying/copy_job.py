@@ -14,6 +14,7 @@ from coldlog.archive.stores.s3_location import is_s3_uri
 from coldlog.errors import UsageError
 from coldlog.runtime.console import Stage, counted, human_bytes, human_duration
 from coldlog.runtime.job import PlainJob
+from coldlog.runtime.open_layout import decode_limits
 from coldlog.runtime.settings import ArchiveLayout, Settings
 from coldlog.tiering.copying.copy_partition import CopyOutcome
 from coldlog.tiering.copying.copy_segments import CopyOptions, CopySummary, copy_segments
@@ -22,7 +23,6 @@ from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.system_clock import SystemClock
 from coldlog.tiering.tier_settings import (
     NOTHING_DUE,
-    decode_limits,
     listed,
     open_schedule,
     open_tier_archive,

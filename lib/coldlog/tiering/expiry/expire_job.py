@@ -19,6 +19,7 @@ from coldlog.brokers.kafka_client import open_cluster
 from coldlog.errors import UsageError
 from coldlog.runtime.console import Stage, counted, human_bytes
 from coldlog.runtime.job import PlainJob
+from coldlog.runtime.open_layout import decode_limits
 from coldlog.runtime.settings import ArchiveLayout, MetadataSource, Settings
 from coldlog.tiering.event_logs import KnownEventLog, ReadableEventLog
 from coldlog.tiering.expiry.expire_partition import ExpiryOutcome, ExpiryRules, PartitionExpiry, iter_reasons
@@ -31,7 +32,6 @@ from coldlog.tiering.system_clock import SystemClock
 from coldlog.tiering.tier_assignments import read_csv
 from coldlog.tiering.tier_settings import (
     NOTHING_DUE,
-    decode_limits,
     listed,
     open_schedule,
     open_tier_archive,

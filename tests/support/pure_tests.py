@@ -1,4 +1,4 @@
-"""A unit test is pure: an import of Spark, a process, a socket or a sleep fails it."""
+"""Tests below tests/unit and tests/sweep are pure: an import of Spark, a process, a socket or a sleep fails them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-_UNIT = Path(__file__).parent
+_PURE = tuple(Path(__file__).parents[1] / each for each in ("unit", "sweep"))
 _REFUSED = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "socket.connect", "socket.bind",
             "time.sleep"}  # fmt: skip
 _REFUSED_MODULES = {"pyspark", "py4j", "boto3", "moto", "great_expectations"}
 
 
 class _Guard:
-    """Audit hooks stay as long as the process: this one acts while a unit test is collected or runs."""
+    """Audit hooks stay as long as the process: this one acts while a pure test is collected or runs."""
 
     is_active = False
 
@@ -23,9 +23,15 @@ class _Guard:
         if not self.is_active:
             return
         if event in _REFUSED:
-            raise AssertionError(f"a unit test must not do this: {event} {arguments[:2]}; see CONTRIBUTING.md, Tests")
+            raise AssertionError(
+                f"a test of this tier must not do this: {event} {arguments[:2]}; see CONTRIBUTING.md, Tests"
+            )
         if event == "import" and str(arguments[0]).partition(".")[0] in _REFUSED_MODULES:
-            raise AssertionError(f"a unit test must not import {arguments[0]}; see CONTRIBUTING.md, Tests")
+            raise AssertionError(f"a test of this tier must not import {arguments[0]}; see CONTRIBUTING.md, Tests")
+
+
+def _is_pure(node: pytest.Item | pytest.Collector) -> bool:
+    return any(node.path.is_relative_to(each) for each in _PURE)
 
 
 _GUARD = _Guard()
@@ -37,7 +43,7 @@ def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Guard what a test module imports."""
-    _GUARD.is_active = isinstance(collector, pytest.Module) and collector.path.is_relative_to(_UNIT)
+    _GUARD.is_active = isinstance(collector, pytest.Module) and _is_pure(collector)
     try:
         return (yield)
     finally:
@@ -47,7 +53,7 @@ def pytest_make_collect_report(
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Guard a test with its fixtures."""
-    _GUARD.is_active = item.path.is_relative_to(_UNIT)
+    _GUARD.is_active = _is_pure(item)
     try:
         return (yield)
     finally:
