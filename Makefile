@@ -9,8 +9,8 @@ ARGUMENTS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-broker golden-clusters test-cluster test-airflow mutants lint types format bench constraints \
-	clean distclean
+.PHONY: help setup check test test-system test-broker golden-clusters test-cluster test-airflow mutants lint types format \
+	bench constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,8 +18,22 @@ help: ## list the targets
 setup: ## install packages and jars where they are missing
 	@$(or $(SETUP_PYTHON),$(error Python 3.11 or newer is needed and none was found; set PYTHON or PATH)) environment.py development
 
-test: setup ## run every test that needs no server of its own (ARGUMENTS="-k name" narrows)
-	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGUMENTS)
+PYTEST := $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+check: lint types ## lint, types and the pure tests: what to run after every change
+	$(PYTEST) tests/unit tests/sweep $(ARGUMENTS)
+
+# The pure tests by themselves: a process that Spark is in could not say that they do without.
+test: setup ## run every test but those that start programs or servers of their own (ARGUMENTS="-k name" narrows)
+ifeq ($(strip $(ARGUMENTS)),)
+	$(PYTEST) tests/unit tests/sweep
+	$(PYTEST) tests/spark tests/s3
+else
+	$(PYTEST) $(ARGUMENTS)
+endif
+
+test-system: setup ## run the tests that start programs: jobs as commands, runs that are killed, the notebook
+	$(PYTEST) tests/system $(ARGUMENTS)
 
 # The version of Kafka that test-broker starts; without it the newest (tests/broker/tiered_broker.py).
 KAFKA ?=
@@ -30,7 +44,7 @@ test-broker: export KAFKA := $(KAFKA)
 test-broker: setup ## run the tests that start a Kafka broker of their own (KAFKA=3.9.0 chooses its version)
 	$(PYTHON) -m pytest tests/broker $(ARGUMENTS)
 
-golden-clusters: export PYTHONPATH := lib:tests:.
+golden-clusters: export PYTHONPATH := lib:tests/support:tests:.
 golden-clusters: setup ## make the archives of tests/golden/clusters anew, by real clusters (VERSIONS="3.9.0 4.3.1")
 	$(PYTHON) -m broker.cluster_archive tests/golden/clusters $(VERSIONS)
 
@@ -43,9 +57,9 @@ test-airflow: setup ## run the DAGs on an Airflow of their own
 	$(PYTHON) -m pytest tests/airflow $(ARGUMENTS)
 
 mutants: setup ## make small mistakes in the library and see that tests notice (ARGUMENTS=--by-hand, --seeded narrow)
-	PYTHONPATH=tests $(PYTHON) -m mutants $(ARGUMENTS)
+	PYTHONPATH=tests/support:tests $(PYTHON) -m mutants $(ARGUMENTS)
 
-lint: setup ## check style, format and the import contracts
+lint: setup ## check style, format and who imports whom
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/lint-imports --no-cache

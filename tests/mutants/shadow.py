@@ -44,7 +44,7 @@ class ShadowTree:
     @property
     def python_path(self) -> Sequence[str]:
         """What has to be in front of `sys.path` to import from the copy."""
-        return [str(self.root / "lib"), str(self.root / "tests"), str(self.root)]
+        return [str(self.root / each) for each in ("lib", "tests/support", "tests", ".")]
 
     @contextmanager
     def holding(self, path: str, source: bytes) -> Iterator[None]:
