@@ -15,7 +15,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-pytest_plugins = ["pure_tests", "spark_fixtures", "golden_fixtures", "s3_fixtures"]
+pytest_plugins = ["pure_tests", "counted_work", "spark_fixtures", "golden_fixtures", "s3_fixtures"]
 
 GOLDEN = Path(__file__).parent / "golden" / "kafka-sample"
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from counted_work import counting
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -46,6 +48,7 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 @pytest.fixture(scope="session")
 def spark(spark_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark session for the whole run; the empty tables of new warehouses are created once in it."""
+    from coldlog.indexing.publish import materialize
     from coldlog.launch.session import spark_session
     from coldlog.tables.delta.warehouse import Warehouse
     from empty_tables import copying_empty_tables
@@ -56,6 +59,7 @@ def spark(spark_settings: Settings, tmp_path_factory: pytest.TempPathFactory) ->
         session = spark_session(spark_settings, app_name="tests")
     template = tmp_path_factory.mktemp("empty") / "warehouse"
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(materialize, "_publish_partitions", counting("pipelines", materialize._publish_partitions))
         patch.setattr(Warehouse, "create_missing", copying_empty_tables(Warehouse.create_missing, template))
         yield session
     session.stop()

@@ -122,14 +122,14 @@ class SegmentTotals:
             self._leader_epochs.append((int(headers.leader_epoch[at]), int(headers.base_offset[at])))
 
     def _add_times(self, headers: BatchHeaders, times: BatchTimes) -> None:
-        has_records = headers.record_count > 0
-        if not has_records.any():
+        with_records = np.flatnonzero(headers.record_count > 0)
+        if not len(with_records):
             return
-        values = np.where(has_records, times.largest_ms, _LOWEST)
-        first = int(np.argmax(values))
-        if self._largest is None or int(values[first]) > self._largest[0]:
-            self._largest = (int(values[first]), int(times.largest_offset[first]))
-        smallest = int(times.smallest_ms[has_records].min())
+        first = int(with_records[np.argmax(times.largest_ms[with_records])])
+        largest = int(times.largest_ms[first])
+        if self._largest is None or largest > self._largest[0]:
+            self._largest = (largest, int(times.largest_offset[first]))
+        smallest = int(times.smallest_ms[with_records].min())
         self._smallest_ms = smallest if self._smallest_ms is None else min(self._smallest_ms, smallest)
 
     def summary(self, counted_max_ms: int | None, depth: IndexDepth) -> SegmentSummary:

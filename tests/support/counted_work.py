@@ -1,0 +1,82 @@
+"""Count what tests start: pipelines, Spark sessions and programs. A tier that starts more than its ceiling fails.
+
+Times depend on the machine, counts do not. A whole tier prints its counts at the end; a narrowed run (-k, -m, a file)
+prints them without a ceiling. Whoever needs one more raises the ceiling in `CEILINGS` and says why in the commit.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import pytest
+
+CEILINGS = {
+    ("tests/unit", "tests/sweep"): {"pipelines": 0, "Spark sessions": 0, "programs": 0},
+    ("tests/spark", "tests/s3"): {"pipelines": 1000, "Spark sessions": 2, "programs": 1000},
+    ("tests/system",): {"pipelines": 1000, "Spark sessions": 2, "programs": 1000},
+}
+"""By the folders of a run: at most so many of each."""
+
+COUNTED: Counter[str] = Counter()
+"""Of this process; `pytest_testnodedown` adds those of pytest-xdist's."""
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def counting(name: str, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """`function`, each call counted."""
+
+    def counted(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        COUNTED[name] += 1
+        return function(*args, **kwargs)
+
+    return counted
+
+
+def _count_program(event: str, arguments: tuple[object, ...]) -> None:
+    if event != "subprocess.Popen":
+        return
+    command = arguments[1] if isinstance(arguments[1], Sequence) else [arguments[1]]
+    is_session = any(str(argument).endswith("bin/spark-submit") for argument in command[:1])
+    COUNTED["Spark sessions" if is_session and "pyspark-shell" in command else "programs"] += 1
+
+
+sys.addaudithook(_count_program)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """One of pytest-xdist's processes has ended."""
+    COUNTED.update(getattr(node, "workeroutput", {}).get("counted", {}))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand the counts to the process that collects them, which compares."""
+    workeroutput = getattr(session.config, "workeroutput", None)
+    if workeroutput is not None:
+        workeroutput["counted"] = dict(COUNTED)
+    elif _excess(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the counts, and which are too many."""
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(COUNTED.items())) or "nothing"
+    terminalreporter.write_line(f"started by these tests: {counts}")
+    for line in _excess(config):
+        terminalreporter.write_line(line, red=True)
+
+
+def _excess(config: pytest.Config) -> list[str]:
+    if config.option.keyword or config.option.markexpr or config.option.collectonly:
+        return []
+    folders = tuple(str(Path(each)) for each in config.args)
+    return [
+        f"too many {name}: {COUNTED[name]}, at most {ceiling} (CEILINGS in tests/support/counted_work.py)"
+        for name, ceiling in CEILINGS.get(folders, {}).items()
+        if COUNTED[name] > ceiling
+    ]
