@@ -1,7 +1,9 @@
 """offset_questions: what may a broker be asked of offsets, what does it answer, and what do its logs hold?
 
-Questions go out as ListOffsets requests of the version that each names, by kafka-python's own messages. Logs, of the
-bucket and of the log directory, are read by kafka-python's own decoder: nothing of coldlog decides what is true.
+Questions go out as ListOffsets requests of the version that each names, by kafka-python's own messages. A broker of an
+older Kafka knows fewer versions, and is asked by no others: it would take a special timestamp that it does not know for
+a time. Logs, of the bucket and of the log directory, are read by kafka-python's own decoder: nothing of coldlog decides
+what is true.
 """
 
 from __future__ import annotations
@@ -18,13 +20,21 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.record import MemoryRecords
 
 from broker.scenario import admin
-from broker.tiered_broker import TieredBroker
-from coldlog.model.list_offsets import NEWEST_VERSION, UNKNOWN_EPOCH, ErrorCode
+from broker.tiered_broker import KAFKA_VERSION, TieredBroker, is_since
+from coldlog.model.list_offsets import UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
 from coldlog.model.states import IsolationLevel
 
 Place = tuple[str, int]
 Told = tuple[int, int | None, int | None, int | None]
 """Error code, offset, timestamp and leader epoch."""
+_NEWEST_BY_KAFKA = {(4, 2): 11, (4, 0): 10, (3, 9): 9, (3, 6): 8}
+NEWEST_ASKED = next(newest for since, newest in _NEWEST_BY_KAFKA.items() if is_since(KAFKA_VERSION, since))
+"""The newest version of ListOffsets that the broker knows."""
+SPECIALS = tuple(each for each in SpecialTimestamp if each.since_version <= NEWEST_ASKED)
+"""The special timestamps that it knows: latest-tiered since Kafka 3.9, earliest-pending-upload since 4.2."""
+NAMES_THE_LATEST = is_since(KAFKA_VERSION, (3, 8))
+"""Older brokers answer MAX_TIMESTAMP with the newest epoch of the log, 3.7 with the last offset of the batch too
+(KAFKA-16310)."""
 _AT_ONCE = 5
 """Requests that wait for their answers: the client never sends more by itself, and what waits beyond is given up."""
 _NODE = 1
@@ -39,7 +49,7 @@ class Question:
     timestamp_ms: int
     leader_epoch: int = UNKNOWN_EPOCH
     is_committed: bool = False
-    version: int = NEWEST_VERSION
+    version: int = NEWEST_ASKED
 
     @property
     def row(self) -> tuple[object, ...]:
@@ -88,7 +98,7 @@ def ask_of_one_request(broker: TieredBroker, places: Sequence[Place], timestamp_
 
     async def ask(client: Any) -> None:
         response = await client._manager.send(_request(questions, range(len(questions))), node_id=_NODE)
-        answers.extend(_told(each, NEWEST_VERSION) for topic in response.topics for each in topic.partitions)
+        answers.extend(_told(each, NEWEST_ASKED) for topic in response.topics for each in topic.partitions)
 
     with admin(broker) as client:
         client._manager.run(ask, client)

@@ -25,7 +25,7 @@ from kafka.errors import KafkaError
 
 from broker.offset_questions import Place, Question, ask_broker
 from broker.scenario import BRIEF, MOST_TRANSACTION_MS, ORDERS, START_MS, TIERED, Scenario, admin, make_topic
-from broker.tiered_broker import KAFKA_VERSION, TieredBroker, small_segments
+from broker.tiered_broker import KAFKA_VERSION, TieredBroker, is_since, small_segments
 from coldlog.archive.layouts.log_directory import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.model.list_offsets import SpecialTimestamp
@@ -36,7 +36,20 @@ PLACES: tuple[Place, ...] = (
     (ORDERS, 0), (ORDERS, 1), (KEPT, 0), (PAID, 0), (AGAIN, 0), (BRIEF, 0), (YOUNG, 0), (FRESH, 0), (PLAIN, 0),
     (PLAIN, 1), (OPEN, 0), (BARE, 0),
 )  # fmt: skip
-CUTS: dict[Place, int] = {(ORDERS, 0): 95, (KEPT, 0): 44, (PLAIN, 1): 75}
+LOSES_CUTS = not is_since(KAFKA_VERSION, (3, 8))
+"""Such a broker has trouble with a log start inside a tiered segment: after a restart its log starts where the segment
+does (KAFKA-16146), and 3.6 passes over the segment when it looks for a time (KAFKA-16511). Tiered logs are cut where
+segments begin."""
+_SEGMENT_RECORDS = 20
+
+
+def _cuts(wanted: dict[Place, int]) -> dict[Place, int]:
+    """Where the logs are cut: inside segments, if the broker can keep that of a tiered one."""
+    begins = {place: offset // _SEGMENT_RECORDS * _SEGMENT_RECORDS for place, offset in wanted.items()}
+    return {place: begins[place] if LOSES_CUTS and place[0] != PLAIN else wanted[place] for place in wanted}
+
+
+CUTS: dict[Place, int] = _cuts({(ORDERS, 0): 95, (KEPT, 0): 44, (PLAIN, 1): 75})
 _SMALL = small_segments(KAFKA_VERSION, 11_000) | {"file.delete.delay.ms": "100"}
 _MOVED = {**TIERED, **_SMALL}
 _KEPT = {**_SMALL, "remote.storage.enable": "true"}
@@ -108,7 +121,7 @@ class OffsetsPlay:
 
     def cut_more(self) -> None:
         """Log starts move within the archive, and to where nothing was archived when the index was made."""
-        cuts = {(ORDERS, 0): 135, (ORDERS, 1): 245, (KEPT, 0): 75, (PLAIN, 0): 44}
+        cuts = _cuts({(ORDERS, 0): 135, (ORDERS, 1): 245, (KEPT, 0): 75, (PLAIN, 0): 44})
         with admin(self.broker) as client:
             client.delete_records({TopicPartition(*place): offset for place, offset in cuts.items()})
         self._wait_for_tier({place: cut for place, cut in cuts.items() if place[0] != PLAIN})

@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from broker.scenario import SMALL_SEGMENTS, TIERED, admin, make_topic, producer
-from broker.tiered_broker import TieredBroker, running_broker
+from broker.tiered_broker import KAFKA_VERSION, TieredBroker, is_since, running_broker
 from coldlog.archive.layouts.log_directory import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive_for_writing
@@ -84,6 +84,10 @@ def handed(broker: TieredBroker, cluster: Cluster) -> Handed:
         again = copy_segments([str(broker.data)], archive, events, OPTIONS, SystemClock())
     copied = dict(broker.tiered_logs(TOPIC, 0))
     tier_topic(broker)
+    if not is_since(KAFKA_VERSION, (3, 7)):
+        # Such a broker deletes nothing before it has copied a segment itself (KAFKA-15241).
+        later_sent, later_committed = send_transactions(broker, count=8)
+        sent, committed = sent | later_sent, committed | later_committed
     broker.wait_until(lambda: len(broker.local_logs(TOPIC, 0)) == 1, "the deletion of what is in the tier")
     return Handed(
         broker=broker,
@@ -96,13 +100,13 @@ def handed(broker: TieredBroker, cluster: Cluster) -> Handed:
     )
 
 
-def send_transactions(broker: TieredBroker) -> tuple[dict[int, bytes], set[int]]:
-    """Twenty transactions of ten records; every third is aborted."""
+def send_transactions(broker: TieredBroker, count: int = 20) -> tuple[dict[int, bytes], set[int]]:
+    """Transactions of ten records; every third is aborted."""
     sent: dict[int, bytes] = {}
     committed: set[int] = set()
     with producer(broker, "copied-by-coldlog") as client:
         client.init_transactions()
-        for number in range(20):
+        for number in range(count):
             client.begin_transaction()
             values = [b"%05d" % (number * 10 + index) * 100 for index in range(10)]
             futures = [

@@ -17,7 +17,7 @@ from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, R
 from pyspark.sql import SparkSession
 
 from broker.conftest import Played
-from broker.offset_questions import Question, ask_broker
+from broker.offset_questions import NAMES_THE_LATEST, SPECIALS, Question, ask_broker
 from broker.scenario import BRIEF, CUT_OFFSET, ORDERS, admin, make_topic, producer
 from broker.tiered_broker import KAFKA_VERSION, USER, TieredBroker, small_segments
 from coldlog.archive.layouts.log_directory import (
@@ -45,6 +45,8 @@ PLAIN, OPEN, SECRET = "plain.log-1", "open", "secret"
 PLACES = ((ORDERS, 0), (ORDERS, 1), (BRIEF, 0), (PLAIN, 0), (PLAIN, 1), (OPEN, 0))
 TIERED = frozenset({ORDERS, BRIEF})
 START_MS = 1_700_000_000_000
+ASKED = tuple(each for each in (-1, -2, -4, -5) if each in SPECIALS)
+"""What the broker can be asked by kafka-python's public calls."""
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +138,7 @@ def test_states_are_those_that_kafkas_clients_are_told(
     filled: TieredBroker, files: LogDirectoryTier, live: LiveBrokerTier, place: tuple[str, int]
 ) -> None:
     with admin(filled) as client:
-        told = {spec: _told(client, place, spec).offset for spec in (-1, -2, -4, -5)}  # type: ignore[attr-defined]
+        told = {each: _told(client, place, each).offset for each in ASKED}  # type: ignore[attr-defined]
         stable = _told(client, place, SpecialTimestamp.LATEST, "read_committed").offset  # type: ignore[attr-defined]
         (topic,) = client.describe_topics([place[0]])
     (epoch,) = [each["leader_epoch"] for each in topic["partitions"] if each["partition_index"] == place[1]]
@@ -147,19 +149,25 @@ def test_states_are_those_that_kafkas_clients_are_told(
         "last_stable_offset": stable,
         "leader_epoch": epoch,
     }
-    tiered = told[SpecialTimestamp.LATEST_TIERED]
-    ((_, pending, _, _),) = ask_broker(
-        filled, [Question(place=place, timestamp_ms=SpecialTimestamp.EARLIEST_PENDING_UPLOAD)]
-    )
+    tiered = told.get(SpecialTimestamp.LATEST_TIERED)
     topic_id = written_topic_id(topic["topic_id"])
     assert live.read_state(*place) == LocalLogState(
         **expected,
         highest_tiered_offset=tiered,
-        earliest_pending_offset=-1 if pending is None else pending,
+        earliest_pending_offset=_told_pending(filled, place),
         topic_id=topic_id,
     )
     assert files.read_state(*place) == LocalLogState(**expected, topic_id=topic_id)
-    assert (tiered >= 0) == (place[0] == ORDERS)
+    assert tiered is None or (tiered >= 0) == (place[0] == ORDERS)
+
+
+def _told_pending(broker: TieredBroker, place: tuple[str, int]) -> int | None:
+    """By our own request: kafka-python's public calls do not know it. None: nor does the broker."""
+    pending = SpecialTimestamp.EARLIEST_PENDING_UPLOAD
+    if pending not in SPECIALS:
+        return None
+    ((_, offset, _, _),) = ask_broker(broker, [Question(place=place, timestamp_ms=pending)])
+    return -1 if offset is None else offset
 
 
 def test_the_play_is_worth_asking(files: LogDirectoryTier, filled: TieredBroker) -> None:
@@ -194,8 +202,17 @@ def test_answers_are_those_that_kafkas_clients_are_told(
                 assert files.find_offset(*place, timestamp_ms, begin) == true
             outcomes.add(true is not None and true.offset >= begin)
         largest = _as_found(_told(client, place, SpecialTimestamp.MAX_TIMESTAMP))
-    assert live.find_max_timestamp(*place) == files.find_max_timestamp(*place) == largest
+    assert live.find_max_timestamp(*place) == largest
+    found = files.find_max_timestamp(*place)
+    assert found == largest or (not NAMES_THE_LATEST and _is_same_batch(found, largest))
     assert outcomes == ({False} if place[0] == BRIEF else {True, False})
+
+
+def _is_same_batch(found: FoundOffset | None, largest: FoundOffset | None) -> bool:
+    """Whether an older broker told the last record of our record's batch: no more than ten are in one."""
+    assert found is not None
+    assert largest is not None
+    return found.timestamp_ms == largest.timestamp_ms and 0 <= largest.offset - found.offset < 10
 
 
 def _as_found(told: object) -> FoundOffset | None:

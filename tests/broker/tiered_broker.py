@@ -27,7 +27,15 @@ NEWEST = "4.3.1"
 """The newest version of Kafka whose test jars are published."""
 KAFKA_VERSION = os.environ.get("KAFKA") or NEWEST
 _START_S, _SETTLE_S, _STOP_S, _TICK_S = 120, 120, 30, 0.25
-_FORMAT, _BROKER, _OFFSETS = "kafka.tools.StorageTool", "kafka.Kafka", "org.apache.kafka.tools.GetOffsetShell"
+
+
+def is_since(version: str, since: tuple[int, ...]) -> bool:
+    """Whether a version of Kafka is this one or a later one."""
+    return tuple(map(int, version.split("."))) >= since
+
+
+_FORMAT, _BROKER = "kafka.tools.StorageTool", "kafka.Kafka"
+_OFFSETS = ("org.apache.kafka" if is_since(KAFKA_VERSION, (3, 7)) else "kafka") + ".tools.GetOffsetShell"
 USER, PASSWORD = "reader", "tell-nobody"
 TIERED_STORAGE = """\
 log.message.timestamp.after.max.ms=9223372036854775807
@@ -190,8 +198,7 @@ def broker_jars(version: str) -> Path:
 
 def small_segments(version: str, segment_bytes: int) -> dict[str, str]:
     """Topic settings for segments of that size; since Kafka 4.1 the public one has a floor of 1 MiB."""
-    has_floor = tuple(map(int, version.split("."))) >= (4, 1)
-    return {"internal.segment.bytes" if has_floor else "segment.bytes": str(segment_bytes)}
+    return {"internal.segment.bytes" if is_since(version, (4, 1)) else "segment.bytes": str(segment_bytes)}
 
 
 def new_cluster_id() -> str:
