@@ -389,8 +389,10 @@ def expected_with_tier(compared: Compared, tier: str, compatible: bool, question
 
 
 def _is_served(state: State, archived: Archived | None, found: Told) -> bool:
-    """Whether the archive has what was found, and the log too: nobody else's word is taken then."""
-    return archived is not None and found[1] is not None and state.log_start <= found[1] < archived.offsets.stop
+    """Whether it is the largest of the archive, and the log has it too: nobody else's word is taken then."""
+    if archived is None or found[1] is None or found[1] < state.log_start:
+        return False
+    return archived.log.latest(archived.offsets)[1] == found[1]
 
 
 def _expected_beside_broker(state: State, archived: Archived | None, question: Question, told: Told) -> Told:
