@@ -1,7 +1,7 @@
 """copy_segments: which closed segments of log directories are not in the archive yet? Copies them.
 
 Tiers for brokers that do not: the closed, committed segments of copy.log_directories go to archive.uri as
-LocalTieredStorage has them, and are announced at metadata.uri. Without Spark; see docs/tier.md.
+LocalTieredStorage has them, and are announced at metadata.uri. Without Spark; see docs/how-to/copy-segments.md.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from kafka_sample import KAFKA_SAMPLE
 
 
 def consumer_of_the_document() -> str:
-    """The DAG file that docs/airflow.md shows to those who go on from coldlog's tables."""
-    document = (environment.REPOSITORY / "docs" / "airflow.md").read_text(encoding="utf-8")
+    """The DAG file that docs/how-to/run-on-airflow.md shows to those who go on from coldlog's tables."""
+    document = (environment.REPOSITORY / "docs" / "how-to" / "run-on-airflow.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```python\n(.*?)^```", document, re.MULTILINE | re.DOTALL)
     return str(block)
 

@@ -21,7 +21,7 @@ def run_program(cases: list[dict[str, Any]], directory: Path, timeout_s: int = 5
     settings = {
         "spark.jars": ",".join(map(str, jars)),
         "spark.sql.shuffle.partitions": "2",
-        # As docs/records.md advises.
+        # As docs/how-to/read-records.md advises.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true "
         "-Darrow.enable_null_check_for_get=false",

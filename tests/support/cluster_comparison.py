@@ -60,7 +60,7 @@ class Compared:
             self.wrong.append((cluster, truth, found))
 
     def cell(self, cluster: str) -> str:
-        """How many were right, as docs/versions.md has it."""
+        """How many were right, as docs/reference/versions.md has it."""
         wrong = sum(each[0] == cluster for each in self.wrong)
         asked = self.asked[cluster]
         return ("–" if not asked else f"{asked:,}") if not wrong else f"{asked - wrong:,} of {asked:,}"
@@ -308,4 +308,4 @@ COMPARISONS: dict[str, Callable[[Warehouse], Compared]] = {
     "segments": compare_segments,
     "events of the metadata topic": compare_events,
 }
-"""What is compared, in the words of docs/versions.md."""
+"""What is compared, in the words of docs/reference/versions.md."""

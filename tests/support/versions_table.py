@@ -1,4 +1,4 @@
-"""The table of docs/versions.md: capability by version, and how many answers were compared and found equal."""
+"""Make the table of docs/reference/versions.md: by capability and version, how many answers were compared and equal."""
 
 from __future__ import annotations
 

@@ -99,5 +99,5 @@ def _named(segments: list[Line], field: str) -> set[str]:
 
 def test_docs_say_how_much_was_compared(comparisons: Mapping[str, Compared]) -> None:
     table = versions_table(comparisons)
-    is_there = table in (REPOSITORY / "docs" / "versions.md").read_text(encoding="utf-8")
-    assert is_there, f"docs/versions.md needs this table:\n{table}"
+    is_there = table in (REPOSITORY / "docs" / "reference" / "versions.md").read_text(encoding="utf-8")
+    assert is_there, f"docs/reference/versions.md needs this table:\n{table}"

@@ -1,4 +1,4 @@
-"""docs/list-offsets.md names every code and every special timestamp as they are, and its Python runs."""
+"""docs/reference/list-offsets.md names every code and every special timestamp as they are, and its Python runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.runtime.settings_sources import REPOSITORY
 
-DOCUMENT = (REPOSITORY / "docs" / "list-offsets.md").read_text(encoding="utf-8")
+DOCUMENT = (REPOSITORY / "docs" / "reference" / "list-offsets.md").read_text(encoding="utf-8")
 
 
 def test_codes_are_those_of_answers() -> None:

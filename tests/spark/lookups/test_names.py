@@ -111,7 +111,7 @@ def answers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
 
 
 def literal(text: str) -> str:
-    """As docs/sql.md says. Without the last, Spark puts variables in place of ${...}, in literals too."""
+    """As docs/how-to/ask-in-sql.md says. Without the last, Spark puts variables in place of ${...}, in literals too."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
 

@@ -33,7 +33,7 @@ from lookup_jobs import read_answers, run_list_offsets, run_lookup_offsets
 from peer_quirks import QUIRKS
 from peer_quirks.model import Answer, Log, Question, Quirk
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "quirks.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "explanation" / "quirks.md"
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 FOR_EACH_QUIRK = pytest.mark.parametrize("quirk", QUIRKS, ids=lambda quirk: quirk.name)
 

@@ -1,4 +1,4 @@
-"""docs/sql.md is true: its examples are run, and its signatures, columns and errors are those of the functions."""
+"""Run the examples of docs/how-to/ask-in-sql.md and compare their output; every function has one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.sql import attach_warehouse
 from coldlog.tables.delta.warehouse import Warehouse
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "sql.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "how-to" / "ask-in-sql.md"
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PARAMETER = re.compile(r"^ *(\w+ \w+(?: DEFAULT (?:'\w+'|-?\d+))?)", re.MULTILINE)
 

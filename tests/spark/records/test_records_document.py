@@ -1,4 +1,4 @@
-"""docs/records.md is true: its examples are run, and it names every option."""
+"""docs/how-to/read-records.md is true: its examples are run, and it names every option."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coldlog.records.source.columns import COLUMN_TYPES
 from coldlog.records.source.options import FOR_RECORDS
 from coldlog.tables.delta.warehouse import Warehouse
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "records.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "how-to" / "read-records.md"
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

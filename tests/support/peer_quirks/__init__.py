@@ -25,4 +25,4 @@ QUIRKS = (
     LARGEST_IS_DELETED,
     EVERY_PATH,
 )
-"""In the order of docs/quirks.md."""
+"""In the order of docs/explanation/quirks.md."""

@@ -72,7 +72,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quirk:
-    """A case: what the other implementation answered, what coldlog answers, and why. docs/quirks.md shows the texts."""
+    """A case: what the other implementation answered, what coldlog answers, and why; see docs/explanation/quirks.md."""
 
     name: str
     source: str
@@ -88,7 +88,7 @@ class Quirk:
 
     @property
     def document_row(self) -> str:
-        """The case in the table of docs/quirks.md."""
+        """The case in the table of docs/explanation/quirks.md."""
         columns = (f"[{self.name}]({self.source})", self.happened, self.answered, self.reason, f"`-k {self.name}`")
         return f"| {' | '.join(columns)} |"
 

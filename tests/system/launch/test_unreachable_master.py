@@ -104,7 +104,7 @@ def test_master_that_took_no_application_is_told_as_one_that_does_not_answer(
 
 
 def test_spark_class_starts_as_the_guide_says() -> None:
-    guide = (REPOSITORY / "docs" / "cluster.md").read_text(encoding="utf-8")
+    guide = (REPOSITORY / "docs" / "how-to" / "run-on-a-cluster.md").read_text(encoding="utf-8")
     (home,) = re.findall(r"^    export SPARK_HOME=<checkout>/(\S+)$", guide, re.MULTILINE)
     assert home == f".venv/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages/pyspark"
     commands = re.findall(r'^    (?:[A-Z_]+=\S+ )*"\$SPARK_HOME/bin/spark-class" (\S+) ', guide, re.MULTILINE)

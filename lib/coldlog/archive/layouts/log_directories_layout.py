@@ -5,7 +5,7 @@
 
 as `log_directory` tells them apart. `<above>` is empty, or names of directories by the pattern `above_partitions`,
 `*` for any name (`*` in a part stands for any characters, `?` for one). Only the log is required; what can be had
-without the others is said in docs/layouts.md.
+without the others is said in docs/reference/layouts.md.
 
 That is also what Pinterest's segment uploader writes (github.com/pinterest/tiered-storage at 1.0.5-SNAPSHOT:
 S3StorageServiceEndpoint.Builder, MultiThreadedS3FileUploader, DirectoryTreeWatcher, WatermarkFileHandler,

@@ -3,7 +3,7 @@
 Up to `PART_BYTES` by one request; more by a multipart upload, whose parts nobody sees until it is completed, one part
 in memory at a time. Each request is repeated as `s3_client` repeats any other. An upload that fails is aborted; the
 parts of one whose process was killed stay, unseen and paid for, until a lifecycle rule of the bucket takes them
-(AbortIncompleteMultipartUpload, see docs/s3.md).
+(AbortIncompleteMultipartUpload, see docs/how-to/archive-on-s3.md).
 
 A completion whose answer was lost is asked for again, and may then be told that there is no such upload: it has
 succeeded if the object is there in its size.

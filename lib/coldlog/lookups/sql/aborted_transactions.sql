@@ -8,9 +8,17 @@
 -- transaction that was aborted later begins at or behind that offset, so the bound on first_offset says the same.
 -- Segments whose index is known to be empty have no rows and are not looked at; no object of the archive is.
 CREATE OR REPLACE TEMPORARY FUNCTION aborted_transactions(
-  topic STRING, partition INT, fetch_offset BIGINT, upper_bound_offset BIGINT
+  topic STRING COMMENT 'Topic name',
+  partition INT COMMENT 'Partition number',
+  fetch_offset BIGINT COMMENT 'First offset of the fetch',
+  upper_bound_offset BIGINT COMMENT 'First offset after the fetch'
 )
-RETURNS TABLE (producer_id BIGINT, first_offset BIGINT, last_offset BIGINT, last_stable_offset BIGINT)
+RETURNS TABLE (
+  producer_id BIGINT COMMENT 'Producer of the transaction',
+  first_offset BIGINT COMMENT 'Offset of the first record',
+  last_offset BIGINT COMMENT 'Offset of the abort marker',
+  last_stable_offset BIGINT COMMENT 'Last stable offset when the marker was written'
+)
 COMMENT 'Aborted transactions that a fetch from an offset up to a bound meets'
 RETURN
 SELECT DISTINCT x.producer_id, x.first_offset, x.last_offset, x.last_stable_offset

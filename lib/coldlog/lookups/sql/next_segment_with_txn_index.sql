@@ -6,9 +6,18 @@
 --
 -- From table txn_segments alone: of its rows the one whose interval holds the offset.
 CREATE OR REPLACE TEMPORARY FUNCTION next_segment_with_txn_index(
-  topic STRING, partition INT, leader_epoch INT, offset BIGINT
+  topic STRING COMMENT 'Topic name',
+  partition INT COMMENT 'Partition number',
+  leader_epoch INT COMMENT 'Search only this leader epoch; NULL: search the whole partition',
+  offset BIGINT COMMENT 'First offset of the search'
 )
-RETURNS TABLE (segment_id STRING, start_offset BIGINT, end_offset BIGINT, leader_epoch INT, is_certain BOOLEAN)
+RETURNS TABLE (
+  segment_id STRING COMMENT 'Id of the segment',
+  start_offset BIGINT COMMENT 'Base offset of the segment',
+  end_offset BIGINT COMMENT 'Last offset of the segment, inclusive',
+  leader_epoch INT COMMENT 'Leader epoch in which the segment was found',
+  is_certain BOOLEAN COMMENT 'True: it holds aborted transactions; false: it was not read and may hold some'
+)
 COMMENT 'First segment from an offset on that may hold aborted transactions'
 RETURN
 SELECT t.segment_id, t.start_offset, t.end_offset, t.leader_epoch, t.is_certain

@@ -5,10 +5,19 @@
 -- a segment indexed at batch depth: ask lookup_offsets, which reads the batch); the other columns are NULL unless
 -- it is FOUND.
 --
--- One branch an outcome, and no ORDER BY ... LIMIT 1, which gives wrong rows under LATERAL (docs/sql.md). The
--- first branch narrows by levels; its hints make the requests, not the tables, the broadcast side of each join.
-CREATE OR REPLACE TEMPORARY FUNCTION offset_for_timestamp(topic STRING, partition INT, timestamp_ms BIGINT)
-RETURNS TABLE (offset BIGINT, offset_timestamp_ms BIGINT, leader_epoch INT, outcome STRING)
+-- One branch an outcome, and no ORDER BY ... LIMIT 1, which gives wrong rows under LATERAL (docs/how-to/ask-in-sql.md).
+-- The first branch narrows by levels; its hints make the requests, not the tables, the broadcast side of each join.
+CREATE OR REPLACE TEMPORARY FUNCTION offset_for_timestamp(
+  topic STRING COMMENT 'Topic name',
+  partition INT COMMENT 'Partition number',
+  timestamp_ms BIGINT COMMENT 'Epoch milliseconds'
+)
+RETURNS TABLE (
+  offset BIGINT COMMENT 'Offset of the record; NULL unless the outcome is FOUND',
+  offset_timestamp_ms BIGINT COMMENT 'Timestamp of the record',
+  leader_epoch INT COMMENT 'Leader epoch of the batch of the record; -1: the batch has none',
+  outcome STRING COMMENT 'FOUND, LATER_THAN_ARCHIVE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TIMESTAMP or NOT_DECODED'
+)
 COMMENT 'First offset at or after a timestamp, from the archive'
 RETURN
 SELECT offset, timestamp_ms, leader_epoch, 'FOUND'

@@ -6,7 +6,7 @@
 
 A Python data source of Spark: options reach it as texts, a process beside the driver plans the tasks from the tables,
 and each task yields Arrow batches. coldlog's own sessions have it registered. Filters are pushed down, which Spark does
-only with `spark.sql.python.filterPushdown.enabled`: registering sets it. docs/records.md is for who uses it.
+only with `spark.sql.python.filterPushdown.enabled`: registering sets it. docs/how-to/read-records.md is for users.
 
 Spark 4.2 keeps what it planned for pushed filters with the DataFrame that `load` gave, and takes it for every other
 scan of that DataFrame too. The rule of lib/java gives each scan its own; where it is not there, nothing is pushed down.

@@ -158,8 +158,8 @@ def _read_settings(options: Mapping[str, str]) -> Settings:
             nearest = get_close_matches(name, sorted(FOR_RECORDS), n=1)
             meant = f", did you mean {nearest[0]}?" if nearest else ""
             raise UsageError(
-                f"unknown option {name}{meant}: docs/records.md has all of them; they are those of Spark's Kafka "
-                "source, coldlog's settings warehouse.uri, archive.uri and so on, and columns"
+                f"unknown option {name}{meant}: docs/how-to/read-records.md lists them; they are those of Spark's "
+                "Kafka source, coldlog's settings warehouse.uri, archive.uri and so on, and columns"
             )
     settings = settings_of(own, "option")
     _required(settings.archive.uri, "archive.uri")
