@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test test-system test-broker golden-clusters test-cluster test-airflow mutants lint types format \
-	bench constraints clean distclean
+	reference docs bench constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,10 +59,11 @@ test-airflow: setup ## run the DAGs on an Airflow of their own
 mutants: setup ## make small mistakes in the library and see that tests notice (ARGUMENTS=--by-hand, --seeded narrow)
 	PYTHONPATH=tests/support:tests $(PYTHON) -m mutants $(ARGUMENTS)
 
-lint: setup ## check style, format and who imports whom
+lint: setup ## check style, format, who imports whom, and the documents' links
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/lint-imports --no-cache
+	$(PYTHON) docs/links.py
 
 types: setup ## check types
 	$(PYTHON) -m mypy
@@ -70,6 +71,13 @@ types: setup ## check types
 format: setup ## put the code into its format
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
+
+reference: setup ## write the generated pages of docs/reference
+	$(PYTHON) docs/reference.py
+
+docs: setup ## build the site of docs/ into build/site
+	@$(SETUP_PYTHON) environment.py documents
+	.venv/bin/zensical build --clean --strict --config-file mkdocs.yml
 
 bench: setup ## measure, side by side with the peers
 	$(PYTHON) benchmarks/run.py $(ARGUMENTS)

@@ -2,6 +2,7 @@
 
     python3.11 environment.py runtime        what jobs need
     python3.11 environment.py development    tests, lint and types too
+    python3.11 environment.py documents      what builds the site of docs/ too
     python3.11 environment.py airflow        an Airflow beside it, to test the DAGs with
     python3.11 environment.py cluster        a server of S3 that checks signatures, to test a cluster with (needs Go)
 
@@ -44,8 +45,14 @@ OWN_JAR = "coldlog-log-store.jar"
 CONSTRAINTS = REPOSITORY / "constraints.txt"
 INSTALLING = VENV / "coldlog-installing"
 
-EXTRAS = {"runtime": "", "development": "[kafka,notebook,test,lint]"}
-PACKAGES = {"runtime": "runtime", "development": "development", "airflow": "runtime", "cluster": "development"}
+EXTRAS = {"runtime": "", "development": "[kafka,notebook,test,lint]", "documents": "[docs]"}
+PACKAGES = {
+    "runtime": "runtime",
+    "development": "development",
+    "documents": "documents",
+    "airflow": "runtime",
+    "cluster": "development",
+}
 """Which of `EXTRAS` a kind of environment needs."""
 MINIMUM_PYTHON = (3, 11)
 MINIMUM_JAVA = 17

@@ -3,9 +3,9 @@
 A broker with tiered storage on this machine, a topic a codec, filled by Kafka's own performance tool with clicks of
 100-180 bytes; what it archived is indexed. Then one program counts and sums the same offsets of both sources, in turns,
 in one session on two cores, of which the broker takes its share, with the two settings that
-docs/how-to/read-records.md advises: twice, while the broker has all of it at hand still, and when it has its active segments alone and fetches the rest from
-its tier. Kafka's own consumer reads them too, in a JVM of its own. The time of processors beside it says what a machine
-that has other work cannot blur.
+docs/how-to/read-records.md advises. It does so twice: while the broker still has all of it at hand, and when it has its
+active segments alone and fetches the rest from its tier. Kafka's own consumer reads them too, in a JVM of its own. The
+time of processors beside it says what a machine that has other work cannot blur.
 
 Last, how many bytes does a filter on one hour read of a day whose records come up to half a minute late?
 """

@@ -35,6 +35,25 @@ class FetchErrorCode(IntEnum):
     REQUEST_TIMED_OUT = 7
     THROTTLING_QUOTA_EXCEEDED = 89
 
+    @property
+    def meaning(self) -> str:
+        """When a fetch gets it."""
+        return _MEANING[self]
+
+
+_MEANING = {
+    FetchErrorCode.UNKNOWN_SERVER_ERROR: "only a pool: too many fetches wait, or the pool is closed",
+    FetchErrorCode.OFFSET_OUT_OF_RANGE: "the offset is below the log start, after the end of the archive, or in no "
+    "served segment; with read_committed also in a transaction that may have ended in a missing segment; the valid "
+    "range is in `ends`",
+    FetchErrorCode.CORRUPT_MESSAGE: "the batch is damaged, its object may not be read, or its segment is in "
+    "quarantine; the message names segment, object and byte",
+    FetchErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the archive does not have the partition",
+    FetchErrorCode.REQUEST_TIMED_OUT: "the archive, the store or a table did not answer in time",
+    FetchErrorCode.THROTTLING_QUOTA_EXCEEDED: "only a pool: the read quota allows the fetch too late; `throttle_ms` "
+    "says how long to wait",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:

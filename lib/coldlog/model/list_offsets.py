@@ -72,6 +72,36 @@ class ErrorCode(IntEnum):
     STALE_INDEX = 10_003
     NOT_DECODED = 10_004
 
+    @property
+    def meaning(self) -> str:
+        """What it means, and what to do."""
+        return _MEANING[self]
+
+
+_MEANING = {
+    ErrorCode.NONE: "the request is answered",
+    ErrorCode.CORRUPT_MESSAGE: "the batch that holds the answer is damaged, in the archive or in the log directory; "
+    "see `coldlog.quarantine`",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "neither the archive nor the local tier has the partition",
+    ErrorCode.REQUEST_TIMED_OUT: "there was no answer before the deadline; `coldlog.list_offsets_expirations` counts "
+    "it; ask again, or set a longer timeout",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the brokers do not allow this user to describe the topic",
+    ErrorCode.UNSUPPORTED_VERSION: "the version is not in 0 to 11, or neither that version nor the brokers know the "
+    "special timestamp, or the timestamp is NULL",
+    ErrorCode.INVALID_REQUEST: "the request names the partition twice, or the isolation level does not exist",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the archive or the local tier could not be read; ask again",
+    ErrorCode.FENCED_LEADER_EPOCH: "`current_leader_epoch` is lower than the newest leader epoch of the partition",
+    ErrorCode.UNKNOWN_LEADER_EPOCH: "`current_leader_epoch` is higher than every known leader epoch",
+    ErrorCode.LOCAL_REQUIRED: "the archive alone cannot know the answer; search on from `local_start_offset`, or name a "
+    "local tier",
+    ErrorCode.OPEN_TRANSACTION: "read_committed: the answer is at or after the start of a transaction that is open at "
+    "the end of the archive",
+    ErrorCode.STALE_INDEX: "segments were archived after the last run and the broker no longer has them; run the "
+    "pipeline, then ask again",
+    ErrorCode.NOT_DECODED: "in SQL: the answer is in a segment that was indexed at batch depth; the jobs and "
+    "`OffsetReader` with an archive read that batch",
+}
+
 
 class Route(StrEnum):
     """Where an answer was sought."""
