@@ -20,7 +20,18 @@ from coldlog.runtime.settings_sources import list_setting_keys
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 _NAMED_PAGE = re.compile(r"docs/[\w/-]+\.(?:md|py)")
-_SOURCES = ("lib/coldlog", "lib/java", "jobs", "dags", "conf", "tests", "benchmarks", "Makefile", "environment.py", ".ci")
+_SOURCES = (
+    "lib/coldlog",
+    "lib/java",
+    "jobs",
+    "dags",
+    "conf",
+    "tests",
+    "benchmarks",
+    "Makefile",
+    "environment.py",
+    ".ci",
+)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 _PATH = re.compile(r"(?:lib|tests|conf|docs|jobs|dags|benchmarks|notebooks)/[\w./-]*\w")
@@ -33,7 +44,7 @@ _SETTING = re.compile(r"--set ([a-z][\w.]*)=")
 
 def main() -> int:
     """Print every finding; the exit code is 1 where there is one."""
-    found = [*check_documents(REPOSITORY), *check_sources(REPOSITORY)]
+    found = [*check_documents(REPOSITORY), *check_sources(REPOSITORY), *check_navigation(REPOSITORY)]
     print("\n".join(found) if found else "links and references of the documents: all found")
     return 1 if found else 0
 
@@ -57,6 +68,14 @@ def check_sources(root: Path) -> Iterator[str]:
                 yield f"{file.relative_to(root)}:{text.count(chr(10), 0, named.start()) + 1}: there is no {named[0]}"
 
 
+def check_navigation(root: Path) -> Iterator[str]:
+    """Pages that mkdocs.yml names and that do not exist, and pages that it does not name."""
+    named = set(re.findall(r"^ +- ([\w/-]+\.md)$", (root / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    pages = {str(each.relative_to(root / "docs")) for each in (root / "docs").rglob("*.md")}
+    yield from (f"mkdocs.yml: there is no docs/{page}" for page in sorted(named - pages))
+    yield from (f"mkdocs.yml: docs/{page} is in no menu" for page in sorted(pages - named))
+
+
 def _is_source(file: Path) -> bool:
     suffixes = {".py", ".sql", ".toml", ".java", ".conf", ".cfg", ""}
     return file.is_file() and file.suffix in suffixes and not {"golden", "documents", "__pycache__"} & {*file.parts}
@@ -77,7 +96,6 @@ def _broken_links(root: Path, document: Path, text: str) -> Iterator[tuple[int, 
 
 
 def _stale_references(root: Path, text: str) -> Iterator[tuple[int, str]]:
-    targets = set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     jobs = {each.stem for each in (root / "jobs").glob("*.py")}
     settings = {"key", *(each.key for each in list_setting_keys())}
     for pattern, known, kind in ((_JOB, jobs, "job"), (_SETTING, settings, "setting")):
@@ -85,9 +103,6 @@ def _stale_references(root: Path, text: str) -> Iterator[tuple[int, str]]:
             if each[1] not in known and not each[1].startswith("spark."):
                 yield each.start(), f"there is no {kind} {each[1]}"
     for code in _CODE.finditer(_without_fences(text)):
-        for each in _MAKE.finditer(code[1]):
-            if each[1] not in targets:
-                yield code.start(), f"there is no make target {each[1]}"
         yield from ((code.start(), problem) for problem in _missing_names(root, code[1]))
     for statement in _IMPORT.finditer(text):
         for name in statement[2].split(","):
@@ -96,7 +111,9 @@ def _stale_references(root: Path, text: str) -> Iterator[tuple[int, str]]:
 
 
 def _missing_names(root: Path, code: str) -> Iterator[str]:
-    """Paths and modules in a code span that do not exist."""
+    """Paths, modules and targets of make in a code span that do not exist."""
+    targets = re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    yield from (f"there is no make target {each}" for each in _MAKE.findall(code) if each not in targets)
     if _PATH.fullmatch(code) or re.fullmatch(r"\w+(?:/\w+)*/\w+\.(?:py|sql)", code):
         if not (root / code).exists() and not (root / "lib" / "coldlog" / code).exists():
             yield f"there is no {code}"

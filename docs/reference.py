@@ -10,6 +10,7 @@ this program makes.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
 import runpy
 import sys
@@ -39,7 +40,7 @@ TABLES: tuple[TableDefinition, ...] = (*ALL_TABLES, TIER_SCHEDULE, TIER_PARTITIO
 """Those that every warehouse has, then those that a job makes when it needs them."""
 EXIT_CODES: Mapping[int, str] = {
     0: "The job is done.",
-    entry_point.EXIT_FAILED: "The job failed, or it found what it was asked to fail for (`reconcile_archive --fail-on`, "
+    entry_point.EXIT_FAILED: "The job failed, or it found what it must fail for (`reconcile_archive --fail-on`, "
     "critical expectations of `validate_tables`, too many quarantined segments). The message says what to do.",
     entry_point.EXIT_USAGE: "The command is wrong: an argument, a setting, a request or a missing table.",
     entry_point.EXIT_INTERRUPTED: "The job was interrupted (Ctrl-C).",
@@ -50,21 +51,14 @@ _COLUMN = re.compile(r"^  (\w+)(?: ([A-Z]+))?(?: DEFAULT (\S+))? " + _COMMENT, r
 
 def main() -> int:
     """Write every page."""
-    for name, text in pages().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
+    for name in PAGES:
+        (FOLDER / name).write_text(page_text(name), encoding="utf-8")
     return 0
 
 
-def pages() -> dict[str, str]:
-    """Each generated page by the name of its file."""
-    makers: dict[str, Callable[[], Iterator[str]]] = {
-        "settings.md": _settings_page,
-        "jobs.md": _jobs_page,
-        "tables.md": _tables_page,
-        "sql-functions.md": _functions_page,
-        "codes.md": _codes_page,
-    }
-    return {name: "\n".join(maker()) + "\n" for name, maker in makers.items()}
+def page_text(name: str) -> str:
+    """A generated page, by the name of its file."""
+    return "\n".join(PAGES[name]()) + "\n"
 
 
 def _settings_page() -> Iterator[str]:
@@ -78,7 +72,7 @@ def _settings_page() -> Iterator[str]:
         "`spark.` go to Spark. Credentials are refused; they belong in the environment."
     )
     keys = list_setting_keys()
-    fields = {group: len(group_class.__dataclass_fields__) for group, group_class in SETTING_GROUPS.items()}
+    fields = {group: len(dataclasses.fields(group_class)) for group, group_class in SETTING_GROUPS.items()}
     for group, count in fields.items():
         yield from ("", f"## {group}", "", _first_sentence(SETTING_GROUPS[group].__doc__), "")
         yield from _table(("key", "default", "allowed", "meaning"), map(_setting_row, keys[:count]))
@@ -114,7 +108,7 @@ def _jobs_page() -> Iterator[str]:
             yield from _table(("option", "meaning"), rows)
 
 
-class _Parsing(Exception):
+class _ParsingError(Exception):
     """Carries the parser of a job out of the job."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
@@ -122,7 +116,7 @@ class _Parsing(Exception):
 
 
 def _stop(parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-    raise _Parsing(parser)
+    raise _ParsingError(parser)
 
 
 def _parser_of(job: str) -> argparse.ArgumentParser:
@@ -130,14 +124,17 @@ def _parser_of(job: str) -> argparse.ArgumentParser:
     with patch.object(argparse.ArgumentParser, "parse_args", _stop):
         try:
             runpy.run_path(str(REPOSITORY / "jobs" / f"{job}.py"), run_name="__main__")
-        except _Parsing as stopped:
+        except _ParsingError as stopped:
             return stopped.parser
     raise AssertionError(f"jobs/{job}.py does not parse its arguments")
 
 
 def _option_rows(parser: argparse.ArgumentParser) -> list[tuple[str, ...]]:
     return [
-        (" ".join(["`" + ", ".join(action.option_strings), *_operands(action)]) + "`", (action.help or "") % vars(action))
+        (
+            " ".join(["`" + ", ".join(action.option_strings), *_operands(action)]) + "`",
+            (action.help or "") % vars(action),
+        )
         for action in parser._actions
         if action.option_strings and "--help" not in action.option_strings
     ]
@@ -155,8 +152,9 @@ def _operands(action: argparse.Action) -> list[str]:
 def _tables_page() -> Iterator[str]:
     yield from _heading("Tables and views", "`lib/coldlog/tables/definitions` and `lib/coldlog/lookups/sql`")
     yield (
-        "A warehouse is a folder with one Delta table for each name below. In SQL a table is `coldlog.<name>`. "
-        "delta-rs, DuckDB and pandas read the tables too. Times are milliseconds since 1970 (UTC)."
+        "A warehouse is a folder with one Delta table for each name below. In SQL a table is `coldlog.<name>`, and "
+        "`DESCRIBE coldlog.segments` shows the meanings too. delta-rs, DuckDB and pandas read the tables. Times are "
+        "milliseconds since 1970 (UTC)."
     )
     for table in TABLES:
         yield from ("", f"## {table.name}", "", f"{table.comment}.", "")
@@ -258,6 +256,15 @@ def _names(columns: tuple[str, ...]) -> str:
 
 def _first_sentence(documentation: str | None) -> str:
     return " ".join((documentation or "").split("\n\n")[0].split())
+
+
+PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
+    "settings.md": _settings_page,
+    "jobs.md": _jobs_page,
+    "tables.md": _tables_page,
+    "sql-functions.md": _functions_page,
+    "codes.md": _codes_page,
+}
 
 
 if __name__ == "__main__":

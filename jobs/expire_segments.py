@@ -1,7 +1,7 @@
 """expire_segments: which segments of the tier have outlived their retention? Deletes them.
 
 Of what copy_segments has tiered: by retention.ms, retention.bytes, log start offsets and leader epochs, as Kafka does;
-and what killed runs have left. Without Spark, beside copies that go on; see docs/how-to/copy-segments.md.
+and what killed runs have left. Without Spark, beside copies that go on; see docs/how-to/expire-segments.md.
 """
 
 from __future__ import annotations

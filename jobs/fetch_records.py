@@ -2,7 +2,7 @@
 
 One fetch of the archive, as a consumer makes it, or as many as --max-records takes: a JSON object a record, in order of
 offsets. Keys, values and header values that are not UTF-8 are {"base64": ...}. Where there is nothing to be had, one
-line says why (OFFSET_OUT_OF_RANGE, ...), with exit code 1. Without Spark; see docs/how-to/read-records.md.
+line says why (OFFSET_OUT_OF_RANGE, ...), with exit code 1. Without Spark; see docs/how-to/fetch-records.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Writes archived records in the order in which Kafka Streams would process them: always the partition whose next record
 has the least timestamp, offsets in order within each. With --name, a later run goes on where this one ended. See
-docs/how-to/read-records.md.
+docs/how-to/replay-topics.md.
 """
 
 from __future__ import annotations

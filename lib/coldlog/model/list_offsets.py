@@ -92,8 +92,8 @@ _MEANING = {
     ErrorCode.KAFKA_STORAGE_ERROR: "the archive or the local tier could not be read; ask again",
     ErrorCode.FENCED_LEADER_EPOCH: "`current_leader_epoch` is lower than the newest leader epoch of the partition",
     ErrorCode.UNKNOWN_LEADER_EPOCH: "`current_leader_epoch` is higher than every known leader epoch",
-    ErrorCode.LOCAL_REQUIRED: "the archive alone cannot know the answer; search on from `local_start_offset`, or name a "
-    "local tier",
+    ErrorCode.LOCAL_REQUIRED: "the archive alone cannot know the answer; search on from `local_start_offset`, or name "
+    "a local tier",
     ErrorCode.OPEN_TRANSACTION: "read_committed: the answer is at or after the start of a transaction that is open at "
     "the end of the archive",
     ErrorCode.STALE_INDEX: "segments were archived after the last run and the broker no longer has them; run the "

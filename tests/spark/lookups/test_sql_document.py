@@ -17,7 +17,6 @@ from coldlog.tables.delta.warehouse import Warehouse
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "how-to" / "ask-in-sql.md"
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PARAMETER = re.compile(r"^ *(\w+ \w+(?: DEFAULT (?:'\w+'|-?\d+))?)", re.MULTILINE)
 
 
 def shown_by(language: str, example: str, warehouse: Warehouse) -> str:
@@ -51,18 +50,9 @@ def section_of(function: str) -> str:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_signature_and_columns_are_those_of_the_function(golden: Warehouse, function: str) -> None:
-    attach_warehouse(golden.spark, golden.uri)
-    section = section_of(function)
-    declared = re.search(rf"FUNCTION {function}\((.*?)\)\s*RETURNS", query_text(function), re.DOTALL)
-    assert declared is not None
-    parameters = PARAMETER.findall(re.sub(r", (?=\w+ [A-Z]+)", ",\n", declared[1]))
-    assert f"`{function}({', '.join(parameters)})`" in section
-    values = ", ".join("CAST(NULL AS " + each.split()[1] + ")" for each in parameters)
-    answer = golden.spark.sql(f"SELECT * FROM {function}({values})")
-    columns = [(name, type_.upper()) for name, type_ in answer.dtypes]
-    assert re.findall(r"^\| `(\w+)` \| ([A-Z]+) \|", section, re.MULTILINE) == columns
-    assert f"{function}(" in "".join(example for language, example in FENCED.findall(section) if language == "sql")
+def test_every_function_has_an_example(function: str) -> None:
+    examples = "".join(example for language, example in FENCED.findall(section_of(function)) if language == "sql")
+    assert f"{function}(" in examples
 
 
 def test_errors_and_special_timestamps_are_those_of_the_function() -> None:

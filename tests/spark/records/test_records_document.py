@@ -1,4 +1,4 @@
-"""docs/how-to/read-records.md is true: its examples are run, and it names every option."""
+"""Run the examples of the pages about records, compare their output, and look for every option."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from coldlog.records.source.columns import COLUMN_TYPES
 from coldlog.records.source.options import FOR_RECORDS
 from coldlog.tables.delta.warehouse import Warehouse
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "how-to" / "read-records.md"
+GUIDES = Path(__file__).parents[3] / "docs" / "how-to"
+PAGES = ("read-records.md", "fetch-records.md", "replay-topics.md")
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_every_example_shows_what_comes(golden: Warehouse, golden_archive: Path) -> None:
-    (_, first), *blocks = FENCED.findall(DOCUMENT.read_text(encoding="utf-8"))
+    text = "\n".join((GUIDES / page).read_text(encoding="utf-8") for page in PAGES)
+    (_, first), *blocks = FENCED.findall(text)
     names = {"spark": golden.spark, "warehouse_uri": golden.uri, "archive_uri": str(golden_archive)}
     exec(first, names)
     examples, shown = blocks[::2], blocks[1::2]
@@ -30,5 +32,7 @@ def test_every_example_shows_what_comes(golden: Warehouse, golden_archive: Path)
 
 
 def test_every_option_and_column_is_named() -> None:
-    named = {each.lower() for each in re.findall(r"`([\w.]+)`", DOCUMENT.read_text(encoding="utf-8"))}
+    named = {
+        each.lower() for each in re.findall(r"`([\w.]+)`", (GUIDES / "read-records.md").read_text(encoding="utf-8"))
+    }
     assert named >= {*FOR_RECORDS, "kafka.isolation.level", *(each.lower() for each in COLUMN_TYPES)}

@@ -1,0 +1,46 @@
+"""The generated pages of docs/reference are what the code makes; the columns they name are those that Spark knows."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from docs.reference import FOLDER, PAGES, TABLES, page_text
+
+from coldlog.lookups.functions import FUNCTIONS, VIEWS
+from coldlog.sql import attach_warehouse
+from coldlog.tables.delta.warehouse import Warehouse
+
+ROW = re.compile(r"^\| `(\w+)` \| (\w+) \|", re.MULTILINE)
+
+
+def section_of(page: str, heading: str) -> str:
+    """What is below a heading of a page."""
+    (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", page_text(page), re.MULTILINE | re.DOTALL)
+    return str(section)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_committed_page_is_what_the_code_makes(page: str) -> None:
+    committed = (FOLDER / page).read_text(encoding="utf-8")
+    assert committed == page_text(page), (
+        f"docs/reference/{page} is not up to date: run `make reference`, then commit it"
+    )
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_arguments_and_columns_of_a_function_are_those_that_spark_knows(golden: Warehouse, function: str) -> None:
+    attach_warehouse(golden.spark, golden.uri)
+    arguments, columns = section_of("sql-functions.md", function).split("| column | type | meaning |")
+    values = ", ".join(f"{name} => CAST(NULL AS {type_})" for name, type_ in ROW.findall(arguments))
+    answer = golden.spark.sql(f"SELECT * FROM {function}({values})")
+    assert ROW.findall(columns) == [(name, type_.upper()) for name, type_ in answer.dtypes]
+
+
+def test_columns_of_tables_and_views_are_those_that_spark_knows(golden: Warehouse) -> None:
+    attach_warehouse(golden.spark, golden.uri)
+    kept = {row.tableName for row in golden.spark.sql("SHOW TABLES IN coldlog").collect()}
+    assert kept >= {*VIEWS, "segments", "time_index"}
+    for name in {*VIEWS, *(table.name for table in TABLES)} & kept:
+        told = re.findall(r"^\| `(\w+)` \|", section_of("tables.md", name), re.MULTILINE)
+        assert told == golden.spark.table(f"coldlog.{name}").columns, name
