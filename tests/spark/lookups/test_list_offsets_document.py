@@ -1,19 +1,14 @@
-"""docs/reference/list-offsets.md names every code and every special timestamp as they are, and its Python runs."""
+"""docs/reference/list-offsets.md names every special timestamp, and its Python runs."""
 
 from __future__ import annotations
 
 import re
 import textwrap
 
-from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
+from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.runtime.settings_sources import REPOSITORY
 
 DOCUMENT = (REPOSITORY / "docs" / "reference" / "list-offsets.md").read_text(encoding="utf-8")
-
-
-def test_codes_are_those_of_answers() -> None:
-    told = {int(code): name for code, name in re.findall(r"^\| (\d+) \| `(\w+)` \|", DOCUMENT, re.MULTILINE)}
-    assert told == {each.value: each.name for each in ErrorCode}
 
 
 def test_special_timestamps_are_those_of_requests() -> None:
