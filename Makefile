@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test test-system test-broker golden-clusters test-cluster test-airflow mutants lint types format \
-	reference docs bench constraints clean distclean
+	reference docs notebook bench constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ reference: setup ## write the generated pages of docs/reference
 docs: setup ## build the site of docs/ into build/site
 	@$(SETUP_PYTHON) environment.py documents
 	.venv/bin/zensical build --clean --strict --config-file mkdocs.yml
+
+notebook: setup ## run the notebook over ./warehouse and keep its outputs (ARGUMENTS=DIR takes another warehouse)
+	$(PYTHON) notebooks/execute.py $(ARGUMENTS)
 
 bench: setup ## measure, side by side with the peers
 	$(PYTHON) benchmarks/run.py $(ARGUMENTS)
