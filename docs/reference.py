@@ -91,7 +91,11 @@ def _setting_row(key: SettingKey) -> tuple[str, ...]:
 
 def _jobs_page() -> Iterator[str]:
     yield from _heading("Jobs", "`jobs/`")
-    yield "`./spark-submit.sh JOB [arguments]` runs a job. Every job takes these options:"
+    yield "`./spark-submit.sh JOB [arguments]` runs a job. Without JOB it lists the jobs."
+    yield (
+        "The environment variable MASTER (default `local[*]`) names the cluster, SPARK_DRIVER_MEMORY sets the driver's "
+        "memory, and PYTHON names the interpreter that installs. Every job takes these options:"
+    )
     yield ""
     common = argparse.ArgumentParser(add_help=False)
     entry_point.add_common_options(common)
@@ -156,6 +160,8 @@ def _tables_page() -> Iterator[str]:
         "`DESCRIBE coldlog.segments` shows the meanings too. delta-rs, DuckDB and pandas read the tables. Times are "
         "milliseconds since 1970 (UTC)."
     )
+    late = _names(table.name for table in TABLES if table not in ALL_TABLES)
+    yield from ("", f"A new warehouse does not have these tables; a job makes them when it needs them: {late}.")
     for table in TABLES:
         yield from ("", f"## {table.name}", "", f"{table.comment}.", "")
         yield f"Key: {_names(table.key)}. Clustered by {_names(table.clustered_by)}."
@@ -250,7 +256,7 @@ def _code(type_: str) -> str:
     return f"`{type_}`" if "<" in type_ else type_
 
 
-def _names(columns: tuple[str, ...]) -> str:
+def _names(columns: Iterable[str]) -> str:
     return ", ".join(f"`{each}`" for each in columns)
 
 

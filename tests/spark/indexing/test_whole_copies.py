@@ -1,4 +1,4 @@
-"""Of two whole copies of one range a lookup answers from the one that the README names, and never from the other."""
+"""Of two whole copies of one range a lookup answers from the one that docs/how-to/use-the-metadata-topic.md names."""
 
 from __future__ import annotations
 

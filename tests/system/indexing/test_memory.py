@@ -1,5 +1,5 @@
-"""A segment of a gibibyte is indexed in the memory that README promises, inside a worker of Spark: at both depths, and
-with the worst of codecs and batches."""
+"""A segment of a gibibyte is indexed in the memory that docs/explanation/performance.md states, inside a worker of
+Spark: at both depths, and with the worst of codecs and batches."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Log:
         return count
 
     def needed_bytes(self, batch_bytes: int) -> int:
-        """What README promises of a task."""
+        """What docs/explanation/performance.md states for a task."""
         windows = 2 * max(WINDOW_BYTES, batch_bytes)
         rows = 150 * self.record_count * max(1, WINDOW_BYTES // batch_bytes)
         if self.codec is Codec.NONE:
