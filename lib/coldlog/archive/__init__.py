@@ -1,1 +1,4 @@
-"""archive: where are the bytes? Object stores, and layouts that name a segment's objects in them."""
+"""Find and read the bytes of an archive.
+
+`stores` reads and writes objects; `layouts` names the objects of a segment in a store. Read `open_archive.py` first.
+"""

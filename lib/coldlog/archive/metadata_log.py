@@ -1,13 +1,13 @@
-"""metadata_log: which records does a copy of the metadata topic hold?
+"""Read the records of a copy of the metadata topic.
 
-A broker keeps `__remote_log_metadata` like any topic: a directory `__remote_log_metadata-<partition>` with a log
-segment `<base offset, 20 digits>.log` and those after it. The directories may lie in a broker's data directory, between
-those of other topics, or be a copy in a store. The last segment may be the broker's active one: a tail that is cut
-inside a batch, or that is zeros the broker has not written over, is the end of what is there, no damage.
+A broker stores `__remote_log_metadata` like any topic: a directory `__remote_log_metadata-<partition>` with log
+segments `<base offset, 20 digits>.log`. The directories may be in a broker's data directory, beside those of other
+topics, or a copy in a store. The last segment may be the broker's active one: a tail that is cut inside a batch, or
+zeros that the broker has not overwritten yet, are the end of the log, not damage.
 
-Refused: names that are not a directory of the topic are passed over; damage in a segment is an `ArchiveError` with
-object and position, behind which nothing of that partition is read. A batch whose records cannot be read is left out as
-a whole. In the last segment a batch whose length reaches behind the file is a cut tail, unless whole batches lie in it.
+Names that are not a directory of the topic are ignored. Damage in a segment is an `ArchiveError` with object and
+position; nothing of the partition is read after it. A batch whose records cannot be read is omitted as a whole. If a
+batch in the last segment is longer than the file, it is a cut tail, unless it contains whole batches.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPosition:
-    """How far a partition was read: to a byte of a log file, where the batch of `next_offset` or a later one begins."""
+    """How far a partition was read: the position in a log file at which the batch of `next_offset` or a later one
+    begins."""
 
     base_offset: int = -1
     position: int = 0
@@ -60,20 +61,20 @@ class MetadataPartition:
 
 
 def list_metadata_partitions(store: ObjectStore, topic: str = METADATA_TOPIC) -> list[MetadataPartition]:
-    """The partitions of `topic` that lie below the store's root, by number."""
+    """The partitions of `topic` below the store's root, by number."""
     name = re.compile(re.escape(topic) + r"-(?P<partition>0|[1-9][0-9]{0,8})")
     found = [(matched, directory) for directory in store.list_directories("") if (matched := name.fullmatch(directory))]
     partitions = [
         MetadataPartition(partition=int(matched["partition"]), files=_list_files(store, directory))
         for matched, directory in found
     ]
-    return sorted(partitions, key=lambda each: each.partition)
+    return sorted(partitions, key=lambda partition: partition.partition)
 
 
 def iter_metadata_records(
     store: ObjectStore, partition: MetadataPartition, from_offset: int, limits: DecodeLimits
 ) -> Iterator[Record]:
-    """The records at or behind `from_offset`, in order; control records are left out."""
+    """The records at or after `from_offset`, in order, without control records."""
     reader = _LogReader(store=store, sections=SectionReader(limits=limits))
     for file, is_last in _files_from(partition, from_offset):
         for record in reader.iter_file(file, is_last=is_last):
@@ -84,48 +85,49 @@ def iter_metadata_records(
 def read_new_records(
     store: ObjectStore, topic: str, partition: int, since: LogPosition, limits: DecodeLimits
 ) -> tuple[list[Record], LogPosition]:
-    """What was appended behind `since`, and how far the log was read now; nothing before it is read again.
+    """The records that were appended after `since`, and the new position; nothing before `since` is read again.
 
-    Of a log whose offsets have no gaps, and that another process may append to: a gap is an `ArchiveError`.
+    The log must have no gaps in its offsets (a gap is an `ArchiveError`); another process may append to it meanwhile.
     """
-    found, at, lacking = _read_files(store, topic, partition, since, limits)
-    if lacking is not None:
-        # Sizes and names are not listed in one moment: a file may have grown and been followed by another in between.
-        more, at, lacking = _read_files(store, topic, partition, at, limits)
+    found, reached, file_after_gap = _read_files(store, topic, partition, since, limits)
+    if file_after_gap is not None:
+        # Sizes and names are not listed at the same moment: meanwhile a file may have grown and a next one been
+        # created.
+        more, reached, file_after_gap = _read_files(store, topic, partition, reached, limits)
         found += more
-    if lacking is not None:
+    if file_after_gap is not None:
         raise ArchiveError(
             Reason.OFFSETS_NOT_ASCENDING,
-            "offsets lack between two files of the log",
-            object_name=lacking.info.name,
-            expected=f"offset {at.next_offset}",
-            found=f"{lacking.base_offset}",
+            "offsets are missing between two files of the log",
+            object_name=file_after_gap.info.name,
+            expected=f"offset {reached.next_offset}",
+            found=f"{file_after_gap.base_offset}",
         )
-    return [record for record in found if not record.is_control], at
+    return [record for record in found if not record.is_control], reached
 
 
 def _read_files(
     store: ObjectStore, topic: str, partition: int, since: LogPosition, limits: DecodeLimits
 ) -> tuple[list[Record], LogPosition, LogFile | None]:
-    """The third is the file before which offsets lack."""
-    files = [each for each in _list_files(store, f"{topic}-{partition}") if each.base_offset >= since.base_offset]
+    """Records and position, as `read_new_records`; third, the file before which offsets are missing."""
+    files = [file for file in _list_files(store, f"{topic}-{partition}") if file.base_offset >= since.base_offset]
     reader = _LogReader(store=store, sections=SectionReader(limits=limits), next_offset=since.next_offset)
     found: list[Record] = []
-    at = since
-    for file, follows in pairwise((*files, None)):
+    reached = since
+    for file, next_file in pairwise((*files, None)):
         if file is None:
             break
-        if at.base_offset >= 0 and file.base_offset > at.next_offset:
-            return found, at, file
+        if reached.base_offset >= 0 and file.base_offset > reached.next_offset:
+            return found, reached, file
         begin = since.position if file.base_offset == since.base_offset else 0
-        found += reader.iter_file(file, is_last=follows is None, from_position=begin)
-        at = LogPosition(
+        found += reader.iter_file(file, is_last=next_file is None, from_position=begin)
+        reached = LogPosition(
             base_offset=file.base_offset,
             position=reader.position,
             next_offset=reader.next_offset,
-            is_from_beginning=at.is_from_beginning and (at.base_offset >= 0 or file.base_offset == 0),
+            is_from_beginning=reached.is_from_beginning and (reached.base_offset >= 0 or file.base_offset == 0),
         )
-    return found, at, None
+    return found, reached, None
 
 
 def _list_files(store: ObjectStore, directory: str) -> tuple[LogFile, ...]:
@@ -138,30 +140,30 @@ def _list_files(store: ObjectStore, directory: str) -> tuple[LogFile, ...]:
 
 
 def _files_from(partition: MetadataPartition, from_offset: int) -> Iterator[tuple[LogFile, bool]]:
-    """Files that may hold `from_offset` or what is behind it, and whether each is the last."""
-    for file, follows in pairwise((*partition.files, None)):
-        if file is not None and (follows is None or follows.base_offset > from_offset):
-            yield file, follows is None
+    """The files that may have records at or after `from_offset`, each with whether it is the last."""
+    for file, next_file in pairwise((*partition.files, None)):
+        if file is not None and (next_file is None or next_file.base_offset > from_offset):
+            yield file, next_file is None
 
 
 @dataclass(slots=True, kw_only=True)
 class _LogReader:
-    """Reads one file after another; offsets must rise through all of them."""
+    """Read one file after another; offsets must ascend over all of them."""
 
     store: ObjectStore
     sections: SectionReader
     next_offset: int = 0
     position: int = 0
-    """Of the file that is read: behind its last whole batch."""
+    """In the current file: the position after the last whole batch."""
 
     def iter_file(self, file: LogFile, *, is_last: bool, from_position: int = 0) -> Iterator[Record]:
-        """Records of one file; before damage is raised, all that lie before it."""
+        """Records of one file; an error for damage is raised after the records before it."""
         self.next_offset, self.position = max(self.next_offset, file.base_offset), from_position
         name, size_bytes = file.info.name, file.info.size_bytes
         if size_bytes < from_position:
             raise ArchiveError(
                 Reason.LOG_SIZE_DIFFERS,
-                "log became shorter than what was read of it",
+                "log is shorter than the part that was already read",
                 object_name=name,
                 expected=f"{from_position} bytes",
                 found=f"{size_bytes} bytes",
@@ -174,11 +176,11 @@ class _LogReader:
             is_end = len(window) < wanted or position + wanted == size_bytes
             try:
                 read = yield from self._iter_window(window, position, must_end=is_end and not is_last)
-            except ArchiveError as wrong:
-                # Of a header across two blocks of the disk the second may never have been written.
-                if is_last and self._is_zeros_from(file, wrong.position + MAGIC_POSITION):
+            except ArchiveError as damage:
+                # If a header crosses two disk blocks, the second block may not be written yet.
+                if is_last and self._is_zeros_from(file, damage.position + MAGIC_POSITION):
                     return
-                raise wrong.with_object_name(name) from wrong
+                raise damage.with_object_name(name) from damage
             if is_end and is_last:
                 self._require_cut_tail(window[read.consumed_bytes :], name, position + read.consumed_bytes)
             position += read.consumed_bytes
@@ -186,14 +188,14 @@ class _LogReader:
             needed = read.needed_bytes
 
     def _require_cut_tail(self, tail: memoryview, name: str, position: int) -> None:
-        """A tail that a copy cut holds no whole batch; behind a length that lies there are some."""
-        for at in iter_whole_batches(tail[:_TAIL_BYTES]):
+        """Raise an error if whole batches follow: a cut tail contains none, but after a wrong length there are some."""
+        for start in iter_whole_batches(tail[:_TAIL_BYTES]):
             raise ArchiveError(
                 Reason.BATCH_LENGTH_INVALID,
-                "batch is longer than the log, and whole batches lie inside it",
+                "batch is longer than the log and contains whole batches",
                 object_name=name,
                 position=position,
-                expected=f"a batch that ends before byte {position + at}",
+                expected=f"a batch that ends before byte {position + start}",
                 found=f"{int.from_bytes(tail[8:12], 'big')} bytes",
             )
 
@@ -208,8 +210,8 @@ class _LogReader:
                 is_last=must_end,
                 max_batch_bytes=self.sections.limits.max_batch_bytes,
             )
-        except ArchiveError as wrong:
-            yield from self._iter_window(window[: wrong.position - position], position, must_end=True)
+        except ArchiveError as damage:
+            yield from self._iter_window(window[: damage.position - position], position, must_end=True)
             raise
         for index in range(len(read.headers)):
             batch = read.headers.slice(index, index + 1)

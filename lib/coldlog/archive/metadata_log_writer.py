@@ -1,23 +1,26 @@
-"""metadata_log_writer: how are records appended to a metadata topic's log in a directory of our own?
+"""Append records to coldlog's own log of the metadata topic in a directory.
 
-As a broker would keep it, so that `metadata_log` reads it: `<topic>-<partition>/<base offset, 20 digits>.log`, a batch
-after another. An append is synchronized to the disk before it returns. When a log file is full another one begins.
+The files are as a broker writes them, so that `metadata_log` can read them: `<topic>-<partition>/<base offset, 20
+digits>.log`, one batch after another. An append is synchronized to the disk before it returns. When a log file is full,
+a new one is created.
 
-A process that is killed may leave a tail that is no whole batch. Readers take it for the log's end; here it is cut off
-when the partition is first written to, before anything is put behind it, so that what follows is never hidden or read
-with it. An append that fails is cut off at once; where not even that can be done, nothing more is appended.
+A killed process may leave an incomplete batch at the end. Readers treat it as the log's end. The writer truncates it
+before its first append to the partition, so that it never hides later batches. A failed append is truncated at once; if
+this also fails, nothing more is appended.
 
-    <directory>/coldlog-metadata-log        says that the directory is ours, and how many partitions the topic has
-    <directory>/<topic>-<partition>/        one for each, made at the beginning, since events are spread by their number
+    <directory>/coldlog-metadata-log        marks the directory as coldlog's; has the topic's number of partitions
+    <directory>/<topic>-<partition>/        one for each partition, all created at the start, because the partition
+                                            of an event depends on their number
 
-Any number of processes of one machine append. Each takes a lock (`flock`) on the file of that name for one append,
-which the system takes back when the process ends, and finds the log's end again where another one has appended since.
+Several processes of one machine may append. For one append, a process locks (`flock`) the file `coldlog-metadata-log`;
+the system releases the lock when the process ends. If another process has appended, the writer finds the log's end
+again.
 
-    <directory>/coldlog-metadata-log.jobs   a lock that jobs hold as long as they run, where they must run alone
-    <directory>/coldlog-metadata-log.schedule   one that jobs share which keep to the schedule that it names
+    <directory>/coldlog-metadata-log.jobs       a lock that jobs hold while they run, exclusive if they must run alone
+    <directory>/coldlog-metadata-log.schedule   names a schedule; shared lock of the jobs that use this schedule
 
-Refused (`UsageError`): a directory with partitions of the topic that are not ours (a broker's own log must not be
-written to), one that may not be written. Who waits for the lock too long gets a `RetriableError`.
+Refused (`UsageError`): a directory with partitions of the topic that coldlog did not write (a broker's own log must not
+be changed), a directory that may not be written. Waiting too long for the lock is a `RetriableError`.
 """
 
 from __future__ import annotations
@@ -45,14 +48,14 @@ SCHEDULE_LOCK = f"{MARKER}.schedule"
 _COUNT = re.compile(rb"partitions=([1-9][0-9]{0,8})\n")
 _SEGMENT_BYTES = 64 << 20
 _WINDOW_BYTES = 4 << 20
-_LONGEST_PLACE_BYTES = 1 << 16
+_LONGEST_SCHEDULE_BYTES = 1 << 16
 _LOCK_WAIT_S, _LOCK_TICK_S = 30.0, 0.002
 _LIMITS = DecodeLimits(max_batch_bytes=1 << 27, max_decompressed_bytes=1 << 27)
 
 
 @dataclass(slots=True)
 class _OpenLog:
-    """The last log file of a partition, open at its end; `is_broken`: it could not be cut behind a failed append."""
+    """The last log file of a partition, open at its end; `is_broken`: truncating it after a failed append failed."""
 
     name: str
     base_offset: int
@@ -64,7 +67,7 @@ class _OpenLog:
 
 @dataclass(slots=True, kw_only=True)
 class MetadataLogWriter:
-    """The partitions of one directory; for all threads of a process. `lock_descriptor` is the marker's."""
+    """The partitions of one directory, for all threads of a process; `lock_descriptor` is the marker file's."""
 
     directory: str
     topic: str
@@ -76,10 +79,14 @@ class MetadataLogWriter:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def append(self, partition: int, values: Sequence[bytes], timestamp_ms: int) -> int:
-        """Appends records of that time as one batch, and returns the offset of the first; they are on the disk then."""
+        """Append records with this timestamp as one batch, synchronize, and return the offset of the first record."""
         if not 0 <= partition < self.partition_count:
-            raise UsageError(f"{self.topic} has no partition {partition}: it has {self.partition_count}")
-        with self._lock, _told(self.directory), _locked(self.lock_descriptor, self.directory, self.lock_wait_s):
+            raise UsageError(f"{self.topic} has no partition {partition}: it has {self.partition_count} partitions")
+        with (
+            self._lock,
+            _system_errors(self.directory),
+            _locked(self.lock_descriptor, self.directory, self.lock_wait_s),
+        ):
             log = self._find_end(partition)
             batch = write_record_batch(values, base_offset=log.next_offset, timestamp_ms=timestamp_ms)
             if log.end_position and log.end_position + len(batch) > self.segment_bytes:
@@ -89,36 +96,36 @@ class MetadataLogWriter:
             return log.next_offset - len(values)
 
     def close(self) -> None:
-        """Nothing is left to be written."""
+        """Close the log files; every append is already on the disk."""
         for log in self._logs.values():
             os.close(log.descriptor)
         self._logs.clear()
 
     def _find_end(self, partition: int) -> _OpenLog:
-        """The log's end now: what others appended is taken up, what is no whole batch is cut off."""
+        """The log at its current end, after the batches of other processes; an incomplete batch is truncated."""
         log = self._logs.get(partition) or self._open(partition, self._last_base_offset(partition))
         if log.is_broken:
             raise RetriableError(f"an append to {self._folder(partition)} failed and could not be undone; run again")
-        self._take_up(log)
+        self._move_to_end(log)
         while log.next_offset > log.base_offset and os.path.exists(self._path(partition, log.next_offset)):
             log = self._open(partition, log.next_offset)
-            self._take_up(log)
+            self._move_to_end(log)
         return log
 
     def _last_base_offset(self, partition: int) -> int:
         store = LocalStore(root=self.directory, uri=self.directory)
         listed = store.iter_objects(f"{self.topic}-{partition}")
-        names = [each.name.rpartition("/")[2] for each in listed if each.name.endswith(".log")]
+        names = [info.name.rpartition("/")[2] for info in listed if info.name.endswith(".log")]
         return int(names[-1].removesuffix(".log")) if names else 0
 
-    def _take_up(self, log: _OpenLog) -> None:
+    def _move_to_end(self, log: _OpenLog) -> None:
         size_bytes = os.fstat(log.descriptor).st_size
         if size_bytes == log.end_position:
             return
         if size_bytes < log.end_position:
             raise ArchiveError(
                 Reason.LOG_SIZE_DIFFERS,
-                "log became shorter than what was appended to it",
+                "log is shorter than the part that was already appended",
                 object_name=log.name,
                 expected=f"{log.end_position} bytes",
                 found=f"{size_bytes} bytes",
@@ -134,18 +141,18 @@ class MetadataLogWriter:
             next_offset = int(window.headers.last_offset[-1]) + 1
         log.end_position, log.next_offset = end, next_offset
         if end < size_bytes:
-            _cut(log)
+            _truncate(log)
 
     def _open(self, partition: int, base_offset: int) -> _OpenLog:
-        """The log file that begins there, made if need be; its content is not looked at."""
+        """The log file with this base offset, created if missing; its content is not read."""
         path, folder = self._path(partition, base_offset), self._folder(partition)
         is_new = not os.path.exists(path)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if is_new:
             sync_directory(folder)
-        before = self._logs.get(partition)
-        if before is not None:
-            os.close(before.descriptor)
+        previous = self._logs.get(partition)
+        if previous is not None:
+            os.close(previous.descriptor)
         name = f"{self.topic}-{partition}/{base_offset:020d}.log"
         log = self._logs[partition] = _OpenLog(
             name=name, base_offset=base_offset, descriptor=descriptor, end_position=0, next_offset=base_offset
@@ -160,7 +167,7 @@ class MetadataLogWriter:
 
 
 def has_marker(directory: str) -> bool:
-    """A log of ours was begun there, and its disk is mounted."""
+    """The directory has coldlog's marker file, so its disk is mounted."""
     return os.path.exists(os.path.join(directory, MARKER))
 
 
@@ -173,13 +180,13 @@ def writing_metadata_log(
     segment_bytes: int = _SEGMENT_BYTES,
     lock_wait_s: float = _LOCK_WAIT_S,
 ) -> Iterator[MetadataLogWriter]:
-    """Has the log in `directory` open, made if need be; one that is there keeps the number of its partitions."""
-    with _told(directory):
+    """Open the log in `directory`, created if missing; an existing log keeps its number of partitions."""
+    with _system_errors(directory):
         make_directories(directory)
         _refuse_foreign(directory, topic)
         descriptor = os.open(os.path.join(directory, MARKER), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        with _told(directory), _locked(descriptor, directory, lock_wait_s):
+        with _system_errors(directory), _locked(descriptor, directory, lock_wait_s):
             count = _read_count(descriptor, directory, topic) or _write_count(descriptor, directory, partition_count)
             for partition in range(count):
                 make_directories(os.path.join(directory, f"{topic}-{partition}"))
@@ -201,8 +208,8 @@ def writing_metadata_log(
 
 @contextmanager
 def holding_jobs_lock(directory: str, *, is_shared: bool) -> Iterator[None]:
-    """While a job runs that must be the only one on this log, or, shared, one of those that leases keep apart."""
-    with _told(directory):
+    """Hold the lock of a job that must run alone on this log, or, if shared, of a job that uses leases."""
+    with _system_errors(directory):
         make_directories(directory)
         descriptor = os.open(os.path.join(directory, JOBS_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -210,8 +217,8 @@ def holding_jobs_lock(directory: str, *, is_shared: bool) -> Iterator[None]:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as held:
             raise UsageError(
-                f"another job copies with the metadata log in {directory}; run one at a time, or all of them with "
-                "tier.scheduled=true"
+                f"another job already uses the metadata log in {directory}; run one job at a time, or run all of them "
+                "with tier.scheduled=true"
             ) from held
         yield
     finally:
@@ -220,23 +227,23 @@ def holding_jobs_lock(directory: str, *, is_shared: bool) -> Iterator[None]:
 
 @contextmanager
 def holding_schedule_lock(directory: str, schedule: str) -> Iterator[None]:
-    """While a job runs whose leases are in that schedule: those of another one keep nobody away from what it does."""
-    with _told(directory):
+    """Hold the lock of a job that uses this schedule; leases in another schedule would not exclude its work."""
+    with _system_errors(directory):
         make_directories(directory)
         descriptor = os.open(os.path.join(directory, SCHEDULE_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        with _told(directory), suppress(BlockingIOError):
+        with _system_errors(directory), suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Nobody runs.
+            # No other job runs.
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, os.fsencode(schedule), 0)
-        # Whoever writes does nothing else meanwhile.
+        # A job that holds the exclusive lock only writes the name of its schedule, so the wait is short.
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-        held = os.fsdecode(os.pread(descriptor, _LONGEST_PLACE_BYTES, 0))
-        if held != schedule:
+        running = os.fsdecode(os.pread(descriptor, _LONGEST_SCHEDULE_BYTES, 0))
+        if running != schedule:
             raise UsageError(
-                f"jobs that run now on the metadata log in {directory} keep to the schedule in {held}, this one to "
-                f"that in {schedule}, and would do the same again; give all of them one warehouse.uri"
+                f"running jobs of the metadata log in {directory} use the schedule in {running}, this job uses the one "
+                f"in {schedule}, so work would be done twice; use one warehouse.uri for all of them"
             )
         yield
     finally:
@@ -245,7 +252,7 @@ def holding_schedule_lock(directory: str, schedule: str) -> Iterator[None]:
 
 @contextmanager
 def _locked(descriptor: int, directory: str, wait_s: float) -> Iterator[None]:
-    """The lock of the log, for one append."""
+    """Hold the lock of the log for one append."""
     end_s = time.monotonic() + wait_s
     while True:
         try:
@@ -254,7 +261,7 @@ def _locked(descriptor: int, directory: str, wait_s: float) -> Iterator[None]:
         except BlockingIOError as held:
             if time.monotonic() >= end_s:
                 raise RetriableError(
-                    f"another process has kept the metadata log in {directory} locked for {wait_s:.0f} s; run again"
+                    f"another process has locked the metadata log in {directory} for {wait_s:.0f} s; run again"
                 ) from held
         time.sleep(_LOCK_TICK_S)
     try:
@@ -271,13 +278,13 @@ def _append(log: _OpenLog, batch: memoryview) -> None:
     except BaseException:
         log.is_broken = True
         with suppress(OSError):
-            _cut(log)
+            _truncate(log)
             log.is_broken = False
         raise
     log.end_position += len(batch)
 
 
-def _cut(log: _OpenLog) -> None:
+def _truncate(log: _OpenLog) -> None:
     os.ftruncate(log.descriptor, log.end_position)
     os.fsync(log.descriptor)
 
@@ -286,13 +293,13 @@ def _refuse_foreign(directory: str, topic: str) -> None:
     found = [name for name in os.listdir(directory) if re.fullmatch(re.escape(topic) + r"-[0-9]+", name)]
     if found and not has_marker(directory):
         raise UsageError(
-            f"{directory} holds {found[0]}, which coldlog did not write: events are not appended to a broker's own "
-            "log; name an empty directory as metadata.uri, or metadata.source=topic"
+            f"{directory} contains {found[0]}, which coldlog did not write: a broker's own log must not be changed; "
+            "set metadata.uri to an empty directory, or metadata.source=topic"
         )
 
 
 def _read_count(descriptor: int, directory: str, topic: str) -> int | None:
-    """None where none was written: it is written before the partitions are made."""
+    """The number of partitions; None if it was not written yet (it is written before the partitions are created)."""
     content = os.pread(descriptor, 64, 0)
     matched = _COUNT.fullmatch(content)
     if matched is None and os.path.exists(os.path.join(directory, f"{topic}-0")):
@@ -310,7 +317,8 @@ def _write_count(descriptor: int, directory: str, partition_count: int) -> int:
 
 
 @contextmanager
-def _told(directory: str) -> Iterator[None]:
+def _system_errors(directory: str) -> Iterator[None]:
+    """Raise coldlog's errors for failed system calls."""
     try:
         yield
     except PermissionError as refused:

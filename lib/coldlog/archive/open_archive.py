@@ -1,13 +1,13 @@
-"""open_archive: which store and layout does a setting `archive.uri` with `archive.layout` mean?
+"""Open the store and layout that the settings `archive.uri` and `archive.layout` name.
 
-The one place that knows them all. A uri is a path, `file:///path` or `s3://bucket/prefix`. For LocalTieredStorage it
-may be given with or without the last component `kafka-tiered-storage`, which Kafka adds by itself to `rsm.config.dir`.
-A copy of that tree under another name is accepted when it holds at least one partition directory. A mirror of log
-directories must hold one too, where `LayoutOptions` say. An archive of the Aiven plugin holds a topic's
-directory, or nothing at all yet.
+The only module that knows all of them. A uri is a path, `file:///path` or `s3://bucket/prefix`. For LocalTieredStorage,
+the uri may or may not include the last component `kafka-tiered-storage`, which Kafka adds to `rsm.config.dir`. A copy
+of that tree under another name is accepted if it has at least one partition directory. A mirror of log directories must
+have one too, at the place given by `LayoutOptions`. An archive of the Aiven plugin must have a topic's directory or be
+empty.
 
-Refused (UsageError): another scheme, an unknown layout, a directory that is missing or holds no such tree. An archive
-that is refused is better than one that seems empty.
+Refused (UsageError): another scheme, an unknown layout, a directory that is missing or does not hold such a tree.
+Refusing a wrong directory is better than showing it as an empty archive.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from coldlog.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutOptions:
-    """What some layouts need to be told beside their uri; see the settings of the same names."""
+    """What some layouts need in addition to their uri; see the settings of the same names."""
 
     above_partitions: str = ""
     key_prefix: str = ""
@@ -54,9 +54,9 @@ _S3_DEFAULTS = S3Options()
 def open_archive(
     uri: str, layout_name: str, options: LayoutOptions = _NO_OPTIONS, s3: S3Options = _S3_DEFAULTS
 ) -> ArchiveLayout:
-    """The archive's layout over its store; can be pickled and sent to where it is read."""
+    """The archive's layout over its store; can be pickled and sent to the process that reads it."""
     if layout_name not in _OPENERS:
-        raise UsageError(f"unknown archive layout {layout_name!r}; known are: {', '.join(LAYOUT_NAMES)}")
+        raise UsageError(f"unknown archive layout {layout_name!r}; use one of: {', '.join(LAYOUT_NAMES)}")
     store = _find_store(uri, "archive", s3)
     if isinstance(store, S3Store):
         return _open_in_bucket(store, layout_name, options)
@@ -64,21 +64,21 @@ def open_archive(
 
 
 def open_store(uri: str, s3: S3Options = _S3_DEFAULTS) -> ObjectStore:
-    """The store whose root `uri` names."""
+    """The store with `uri` as its root."""
     store = _find_store(uri, "directory", s3)
     if isinstance(store, S3Store) and not store.has_any_object():
-        raise UsageError(f"no directory at {uri}: the bucket {store.bucket} holds no key that begins so")
+        raise UsageError(f"no directory at {uri}: the bucket {store.bucket} has no key with this prefix")
     return store
 
 
 def open_archive_for_writing(uri: str, s3: S3Options = _S3_DEFAULTS, *, may_begin: bool = True) -> WritableStore:
-    """The tree of a LocalTieredStorage archive; a directory that is not there yet is made, or, where the archive was
-    written to before, is a disk that is not mounted now (`RetriableError`)."""
+    """The tree of a LocalTieredStorage archive. A missing directory is created if `may_begin`; otherwise the archive
+    was written before and its disk is not mounted (`RetriableError`)."""
     store: LocalWriter | S3Writer
     store = open_s3_writer(uri, s3) if is_s3_uri(uri) else LocalWriter(root=directory_of(uri), uri=uri)
     if store.root.rpartition("/")[2] != ROOT_DIRECTORY:
-        is_there = isinstance(store, S3Writer) or os.path.isdir(store.root)
-        is_tree = is_there and any(find_partition_directory(name) for name in store.iter_directories(""))
+        exists = isinstance(store, S3Writer) or os.path.isdir(store.root)
+        is_tree = exists and any(find_partition_directory(name) for name in store.iter_directories(""))
         store = store if is_tree else store.below(ROOT_DIRECTORY)
     if isinstance(store, LocalWriter):
         if may_begin:
@@ -89,31 +89,30 @@ def open_archive_for_writing(uri: str, s3: S3Options = _S3_DEFAULTS, *, may_begi
 
 @lru_cache(maxsize=64)
 def _open_in_bucket(store: S3Store, layout_name: str, options: LayoutOptions) -> ArchiveLayout:
-    """Once for each process, so that a lookup, which opens the archive for every batch, asks for the batch alone."""
+    """Open an archive once per process: a lookup opens the archive for every batch and then requests only the batch."""
     return _OPENERS[layout_name](store, options)
 
 
-def _find_store(uri: str, what: str, s3: S3Options) -> RootedStore:
+def _find_store(uri: str, noun: str, s3: S3Options) -> RootedStore:
     if is_s3_uri(uri):
         return open_s3_store(uri, s3)
     directory = directory_of(uri)
     if not os.path.isdir(directory):
-        raise UsageError(f"no {what} at {uri}: {directory} is not a directory that can be reached")
+        raise UsageError(f"no {noun} at {uri}: {directory} is not a directory that can be reached")
     return LocalStore(root=directory, uri=uri)
 
 
 def directory_of(uri: str) -> str:
-    """The absolute path that a path or a file uri means."""
+    """The absolute path of a path or a file uri."""
     parts = urlsplit(uri) if "://" in uri or uri.startswith("file:") else None
     if parts is None:
         path = uri
     elif parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
         path = unquote(parts.path)
     else:
-        # Not repeated: addresses of the web hold passwords and signatures.
+        # The message does not repeat the uri: it may contain a password or a signature.
         raise UsageError(
-            f"cannot open an archive by {parts.scheme}://; a directory, file:///directory or s3://bucket/prefix is "
-            "expected"
+            f"cannot open an archive with {parts.scheme}://; use a directory, file:///directory or s3://bucket/prefix"
         )
     if not path or "\0" in path:
         raise UsageError(f"not the path of a directory: {path!r}")
@@ -128,7 +127,7 @@ def _open_local_tiered_storage(store: RootedStore, _: LayoutOptions) -> ArchiveL
     )
     if not is_tree:
         raise UsageError(
-            f"no {LOCAL_TIERED_STORAGE} archive at {store.uri}: it holds neither {ROOT_DIRECTORY} nor a directory "
+            f"no {LOCAL_TIERED_STORAGE} archive at {store.uri}: it has neither {ROOT_DIRECTORY} nor a directory "
             "named <topic>-<partition>-<topic id>"
         )
     return LocalTieredStorageLayout(store=store)
@@ -137,10 +136,10 @@ def _open_local_tiered_storage(store: RootedStore, _: LayoutOptions) -> ArchiveL
 def _open_log_directories(store: RootedStore, options: LayoutOptions) -> ArchiveLayout:
     layout = LogDirectoriesLayout(store=store, above_partitions=options.above_partitions)
     if not layout.holds_partitions():
-        where = f"{layout.above_partitions}/" if layout.above_partitions else ""
+        above = f"{layout.above_partitions}/" if layout.above_partitions else ""
         raise UsageError(
-            f"no {LOG_DIRECTORIES} archive at {store.uri}: it holds no directory {where}<topic>-<partition>; "
-            "directories between archive.uri and the partitions are named by archive.above_partitions"
+            f"no {LOG_DIRECTORIES} archive at {store.uri}: it has no directory {above}<topic>-<partition>; "
+            "name the directories between archive.uri and the partitions in archive.above_partitions"
         )
     return layout
 
@@ -150,8 +149,8 @@ def _open_aiven(store: RootedStore, options: LayoutOptions) -> ArchiveLayout:
     require_keys()
     if not layout.holds_topics():
         raise UsageError(
-            f"no {AIVEN} archive at {store.uri}: it is not empty and holds no directory <topic>-<topic id> whose name "
-            "begins with archive.key_prefix, which is key.prefix of the plugin"
+            f"no {AIVEN} archive at {store.uri}: it is not empty and has no directory <topic>-<topic id> after "
+            "archive.key_prefix; set archive.key_prefix to the plugin's key.prefix"
         )
     return layout
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from coldlog.archive.stores.s3_environment import create_s3_file_system
-from coldlog.archive.stores.s3_failures import Asked, answer_within, error_for
+from coldlog.archive.stores.s3_failures import S3Target, answer_within, error_for
 from coldlog.errors import UsageError
 from coldlog.runtime.settings import Settings
 from coldlog.tables.delta.locations import bucket_and_prefix
@@ -67,7 +67,7 @@ def data_docs_folder(place: DataDocsPlace) -> Iterator[Path]:
     if place.folder is not None:
         yield place.folder
         return
-    asked = Asked(uri=place.uri, bucket=place.bucket)
+    asked = S3Target(uri=place.uri, bucket=place.bucket)
     with tempfile.TemporaryDirectory(prefix="coldlog-data-docs-") as temporary:
         folder = Path(temporary)
         try:

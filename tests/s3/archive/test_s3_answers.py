@@ -230,7 +230,7 @@ def test_what_is_no_listing_is_no_empty_directory(store: S3Store, server: BentSe
         assert isinstance(error, RetriableError), error
         assert server.asked == ["list"] * TWICE.max_attempts
         assert "the request for s3://arc/p was answered with" in str(error)
-        assert f"from {urlsplit(server.endpoint).netloc}; if that is not the S3 meant, correct AWS_EN" in str(error)
+        assert f"from {urlsplit(server.endpoint).netloc}; if that is the wrong server, correct AWS_EN" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -344,11 +344,11 @@ def test_only_a_server_that_does_not_claim_to_know_ranges_is_refused_for_good(
     server.bends = {"get": whole("bytes")}
     error = refusal(read(1000, 100), store)
     assert isinstance(error, RetriableError)
-    assert "the whole object to a request for a range" in str(error)
+    assert "the whole object to a range request" in str(error)
     server.bends = {"get": whole(""), "head": lambda answer: answer.with_headers(Accept_Ranges="none")}
     error = refusal(read(1000, 100), store)
     assert isinstance(error, UsageError)
-    assert "knows no ranges" in str(error)
+    assert "does not support range requests" in str(error)
 
 
 # Sizes
@@ -383,8 +383,8 @@ def test_an_endpoint_that_does_not_answer_is_named_and_what_names_it(
     error = refusal(ask, store)
     assert isinstance(error, RetriableError)
     assert str(error).endswith(
-        f"got no answer (EndpointConnectionError) from 127.0.0.1:1; if that is not the S3 meant, correct {variable}; "
-        "it may succeed when tried again (asked 2 times)"
+        f"got no answer (EndpointConnectionError) from 127.0.0.1:1; if that is the wrong server, correct {variable}; "
+        "try again (attempts: 2)"
     )
 
 
@@ -409,7 +409,7 @@ def test_an_endpoint_that_is_no_address_is_named_as_such(
     monkeypatch.setenv(variable, url)
     error = refusal(list_all, store)
     assert isinstance(error, UsageError)
-    assert str(error) == f"{variable} is no address of an S3; http://host:port or https://host is expected"
+    assert str(error) == f"{variable} is not the address of an S3 server; use http://host:port or https://host"
 
 
 def test_an_endpoint_of_a_profile_that_is_no_address_is_named_as_such(
@@ -419,7 +419,7 @@ def test_an_endpoint_of_a_profile_that_is_no_address_is_named_as_such(
     config.write_text("[default]\nendpoint_url = 127.0.0.1:5999\n")
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    assert "endpoint_url of the profile is no address of an S3" in str(refusal(list_all, store))
+    assert "endpoint_url of the profile is not the address of an S3 server" in str(refusal(list_all, store))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from coldlog.archive.stores.s3_client import S3Client, S3Options, delay_s
-from coldlog.archive.stores.s3_failures import Asked
+from coldlog.archive.stores.s3_failures import S3Target
 from coldlog.archive.stores.s3_store import S3Store, open_s3_store
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 from s3_proxy import Fault, S3Proxy
@@ -96,7 +96,7 @@ def test_what_does_not_pass_is_retriable_after_a_bounded_number_of_requests(
     error = refusal(ask, store)
     assert isinstance(error, RetriableError)
     assert len(s3_proxy.requests) == FAST.max_attempts * sent_each_time
-    assert "may succeed when tried again (asked 4 times)" in str(error)
+    assert "try again (attempts: 4)" in str(error)
     assert store.uri in str(error)
     if trouble == "throttled":
         assert "HTTP 503" in str(error)
@@ -132,9 +132,9 @@ def test_pauses_double_up_to_a_bound_and_are_shortened_at_random(bucket: Bucket,
     jitters = iter([0.0, 0.5, 0.999, 0.0, 0.0, 0.0, 0.0])
     client = S3Client(S3Options(), pause=pause, jitter=lambda: next(jitters))
     s3_proxy.faults = [Fault(status=503, code="SlowDown")] * 99
-    asked = Asked(uri=bucket.uri("p"), bucket=bucket.name, object_name="log")
+    target = S3Target(uri=bucket.uri("p"), bucket=bucket.name, object_name="log")
     with pytest.raises(RetriableError):
-        client.start(client.fetch_range(asked, "p/log", 0, 10)).result(60)
+        client.start(client.fetch_range(target, "p/log", 0, 10)).result(60)
     client.close()
     assert pauses == [0.25, 0.375, pytest.approx(0.5, rel=0.01), 2.0, 4.0, 8.0, 16.0]
     assert delay_s(S3Options(), 50, 0.0) == 20.0
@@ -180,7 +180,7 @@ def test_an_object_that_is_refused_is_an_archive_error_asked_for_once(
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        (refused_with(403, "AccessDenied"), ["may not be listed", "s3:ListBucket", "AWS_ACCESS_KEY_ID"]),
+        (refused_with(403, "AccessDenied"), ["no permission to list", "s3:ListBucket", "AWS_ACCESS_KEY_ID"]),
         (refused_with(404, "NoSuchBucket"), ["no bucket bucket-", "AWS_ENDPOINT_URL_S3"]),
         (refused_with(404), ["no bucket bucket-"]),
         (refused_with(501, "NotImplemented"), ["cannot be listed", "HTTP 501 NotImplemented"]),
@@ -207,7 +207,7 @@ def test_a_listing_that_is_refused_is_a_usage_error_asked_for_once(
         (refused_with(404, "XAdminUserNotFound"), ["are not accepted (XAdminUserNotFound)"]),
         (refused_with(404, "SomethingElse"), ["HTTP 404 SomethingElse"]),
         (refused_with(403, "SignatureDoesNotMatch"), ["are not accepted (SignatureDoesNotMatch)"]),
-        (refused_with(403, "RequestTimeTooSkewed"), ["the clock of this machine is wrong"]),
+        (refused_with(403, "RequestTimeTooSkewed"), ["correct the clock of this machine"]),
         (
             refused_with(301, "PermanentRedirect", x_amz_bucket_region="ap-east-1"),
             ["in another region (ap-east-1)", "AWS_REGION"],
@@ -252,6 +252,6 @@ def test_a_walk_goes_on_after_trouble_with_what_was_fetched_ahead(bucket: Bucket
     s3_proxy.faults = [Fault(status=503, code="SlowDown")] * 2
     assert store.read_range("log", 0, mib) == content[:mib]
     assert store.read_range("log", mib, mib) == content[mib : 2 * mib]
-    with pytest.raises(RetriableError, match="asked 2 times"):
+    with pytest.raises(RetriableError, match="attempts: 2"):
         store.read_range("log", 2 * mib, mib)
     assert store.read_range("log", 2 * mib, mib) == content[2 * mib : 3 * mib]

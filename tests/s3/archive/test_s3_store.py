@@ -241,9 +241,9 @@ def test_an_archive_that_was_opened_once_is_opened_again_without_a_request(bucke
 def test_prefixes_without_an_archive_are_refused(bucket: Bucket) -> None:
     bucket.put({"photos/a/x": b""})
     for prefix in ("photos", "none", ""):
-        with pytest.raises(UsageError, match="holds neither kafka-tiered-storage nor"):
+        with pytest.raises(UsageError, match="has neither kafka-tiered-storage nor"):
             open_archive(bucket.uri(prefix), LAYOUT)
-    with pytest.raises(UsageError, match="no directory at .*none: the bucket .* holds no key that begins so"):
+    with pytest.raises(UsageError, match="no directory at .*none: the bucket .* has no key with this prefix"):
         open_store(bucket.uri("none"))
     assert open_store(bucket.uri("photos")).list_directories("") == ["a"]
 

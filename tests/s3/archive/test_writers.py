@@ -108,7 +108,7 @@ def test_file_that_became_shorter_is_not_put() -> None:
     source = MemoryStore({"log": b"0123456789"})
     content = StoredContent(store=source, name="log", size_bytes=11, piece_bytes=4)
     target = MemoryStore({})
-    with pytest.raises(ArchiveError, match="became shorter") as shorter:
+    with pytest.raises(ArchiveError, match="file was truncated") as shorter:
         target.put("log", content)
     assert (shorter.value.reason, shorter.value.position) == (Reason.LOG_SIZE_DIFFERS, 10)
     target.put("log", replace(content, size_bytes=10))
@@ -173,12 +173,12 @@ def test_directory_that_is_gone_amid_the_work_is_not_made_again(tmp_path: Path) 
     store = open_archive_for_writing(str(tmp_path / "mount"))
     store.put("orders-0/a", BytesContent(b"x"))
     (tmp_path / "mount").rename(tmp_path / "away")
-    with pytest.raises(RetriableError, match="is it mounted"):
+    with pytest.raises(RetriableError, match="mount its disk"):
         store.put("orders-0/b", BytesContent(b"x"))
-    with pytest.raises(RetriableError, match="is it mounted"):
+    with pytest.raises(RetriableError, match="mount its disk"):
         store.delete("orders-0/a")
     assert not (tmp_path / "mount").exists()
-    with pytest.raises(RetriableError, match="is it mounted"):
+    with pytest.raises(RetriableError, match="mount its disk"):
         open_archive_for_writing(str(tmp_path / "mount"), may_begin=False)
     (tmp_path / "away").rename(tmp_path / "mount")
     store.put("orders-0/b", BytesContent(b"x"))
@@ -238,7 +238,7 @@ def test_store_that_stays_down_is_given_up_and_nothing_is_visible(
     s3_store: S3Writer, s3_proxy: S3Proxy, bucket: Bucket
 ) -> None:
     s3_proxy.strikes, s3_proxy.faults = is_completion, [Fault(status=503, code="SlowDown")] * 4
-    with pytest.raises(RetriableError, match="asked 4 times"):
+    with pytest.raises(RetriableError, match="attempts: 4"):
         s3_store.put("orders-0/a.log", BytesContent(LARGE))
     assert names(s3_store) == []
     uploads = bucket.client.list_multipart_uploads(Bucket=bucket.name)

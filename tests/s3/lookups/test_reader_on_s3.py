@@ -53,7 +53,7 @@ def test_credentials_that_are_missing_are_told(warehouse_uri: str, monkeypatch: 
 @pytest.mark.parametrize(
     ("status", "where", "error", "words"),
     [
-        (403, "listings", UsageError, "may not be listed .* allow s3:ListBucket"),
+        (403, "listings", UsageError, "no permission to list .* allow s3:ListBucket"),
         (403, ".json", RetriableError, "segments cannot be read .* s3:GetObject"),
         (403, ".parquet", UsageError, r"parquet of s3://.* cannot be read: .* it takes permission s3:GetObject"),
         (404, ".parquet", RetriableError, "parquet of s3://.* is gone; .* if the table was vacuumed meanwhile"),

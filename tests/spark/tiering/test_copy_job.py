@@ -164,7 +164,7 @@ def test_runs_with_schedules_of_two_warehouses_do_not_meet_on_one_log(
     assert run(arguments, Meeting()) == 0
     assert met == [2, 0]
     told = capsys.readouterr().err
-    assert f"keep to the schedule in {tmp_path / 'warehouse'}" in told
+    assert f"use the schedule in {tmp_path / 'warehouse'}" in told
     assert run(elsewhere) == 0
 
 
@@ -174,7 +174,7 @@ def test_copy_without_a_schedule_and_others_do_not_meet_on_one_log(
     assert run(arguments) == 0
     with holding_jobs_lock(str(tmp_path / "metadata"), is_shared=True):
         assert run(arguments) == 2
-        assert "run one at a time, or all of them with tier.scheduled=true" in capsys.readouterr().err
+        assert "run one job at a time, or run all of them with tier.scheduled=true" in capsys.readouterr().err
         assert run([*arguments, "--set", "tier.scheduled=true"]) == 0
 
 
@@ -218,7 +218,7 @@ def test_archive_that_is_not_mounted_is_not_begun_anew_and_copied_to_when_it_is_
     assert run(arguments) == 1
     told = capsys.readouterr()
     assert "retriable" in told.out
-    assert "is it mounted?" in told.out
+    assert "mount its disk" in told.out
     assert not archive.exists() or not list(archive.iterdir())
     if is_mount_point_there:
         archive.rmdir()

@@ -99,7 +99,7 @@ def test_archive_that_is_not_mounted_is_not_made_and_nothing_of_it_is_announced_
     archive.rename(away)
     arguments += ["--set", f"retention.ms={3 * DAY}", "--all"]
     assert run([*arguments, *option]) == 1
-    assert "is it mounted?" in capsys.readouterr().out
+    assert "mount its disk" in capsys.readouterr().out
     assert not archive.exists()
     away.rename(archive)
     assert run(arguments) == 0

@@ -377,7 +377,7 @@ def test_a_manifest_of_another_segment_is_refused() -> None:
     (other,) = (content for each, content in stranger.items() if each.endswith("manifest"))
     layout, segment = list_one(objects | {name: other})
     wrong = refused(layout, segment)
-    assert (wrong.reason, wrong.message) == (Reason.MANIFEST_INVALID, "manifest is of another segment")
+    assert (wrong.reason, wrong.message) == (Reason.MANIFEST_INVALID, "manifest belongs to another segment")
 
 
 def test_what_a_crash_left_in_a_real_archive_is_incomplete_damaged_or_a_second_whole_copy(no_keys: None) -> None:

@@ -57,7 +57,7 @@ def test_partitions_are_looked_for_where_the_pattern_leads() -> None:
 
 @pytest.mark.parametrize("above", ["/", "*/", "/a", "../a", "a//b"])
 def test_pattern_that_leads_nowhere_is_refused(above: str) -> None:
-    with pytest.raises(UsageError, match="not the names of directories"):
+    with pytest.raises(UsageError, match="archive.above_partitions is not a path of directories"):
         LogDirectoriesLayout(store=MemoryStore({}), above_partitions=above)
 
 
@@ -109,5 +109,5 @@ def test_mirror_is_opened_by_its_settings_and_refused_where_it_is_none(tmp_path:
     layout = open_archive(str(tmp_path), "log_directories", options)
     assert [directory.topic for directory in layout.list_partition_directories().directories] == ["a"]
     for uri, wrong in ((tmp_path, LayoutOptions()), (tmp_path / "07", options)):
-        with pytest.raises(UsageError, match="holds no directory"):
+        with pytest.raises(UsageError, match="has no directory"):
             open_archive(str(uri), "log_directories", wrong)

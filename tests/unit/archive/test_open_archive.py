@@ -51,7 +51,7 @@ def test_an_archive_that_is_still_empty_opens(tmp_path: Path) -> None:
 
 
 def test_an_unknown_layout_is_told_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"unknown archive layout 'local'; known are: local_tiered_storage"):
+    with pytest.raises(UsageError, match=r"unknown archive layout 'local'; use one of: local_tiered_storage"):
         open_archive(str(tmp_path), "local")
 
 
@@ -64,7 +64,7 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
 
 def test_a_directory_that_holds_no_tree_is_refused(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
-    with pytest.raises(UsageError, match="holds neither kafka-tiered-storage nor"):
+    with pytest.raises(UsageError, match="has neither kafka-tiered-storage nor"):
         open_archive(str(tmp_path), LAYOUT)
 
 

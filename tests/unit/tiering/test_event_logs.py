@@ -132,7 +132,7 @@ def test_file_that_lacks_between_others_is_told_and_not_passed_over(opened: Open
     folder = next(each for each in tmp_path.glob(f"{METADATA_TOPIC}-*") if list(each.iterdir()))
     content = (folder / f"{0:020d}.log").read_bytes()
     (folder / f"{5:020d}.log").write_bytes(content)
-    with pytest.raises(ArchiveError, match="offsets lack between two files"):
+    with pytest.raises(ArchiveError, match="offsets are missing between two files"):
         other.refresh()
 
 

@@ -1,4 +1,4 @@
-"""aiven_layout: how does the Aiven tiered-storage plugin lay out an archive?
+"""List and read segments that the Aiven tiered-storage plugin uploaded.
 
 github.com/Aiven-Open/tiered-storage-for-apache-kafka, its `segment.format` kafka (ObjectKeyFactory):
 
@@ -6,23 +6,24 @@ github.com/Aiven-Open/tiered-storage-for-apache-kafka, its `segment.format` kafk
                                                                                     .indexes       the small files
                                                                                     .rsm-manifest  how to read both
 
-Ids are Kafka's Uuid text. The prefix is what `key.prefix` says, put in front as it is: `tier/` is a directory,
-`tier/a-` also begins the names in it. Several prefixes may be given, for an archive whose `key.prefix` was changed: the
-plugin does not find the manifests of earlier segments any more, this layout does. Beside a prefix that begins names,
-what begins otherwise belongs to somebody else and is passed over.
+Ids are Kafka's Uuid text. The key prefix is the plugin's `key.prefix`, unchanged: `tier/` is a directory; `tier/a-` is
+a directory and the beginning of the names in it. If `key.prefix` was changed, several prefixes can be given. The plugin
+no longer finds the manifests of earlier segments then, but this layout does. Names that do not begin with a given
+prefix belong to others and are ignored.
 
-All three objects belong to every finished copy, but they may also lie there of a copy that was cut or never finished:
-which counts, the metadata topic knows. A listing opens no manifest. It is read with the first byte of a segment, held
-against the segment's name and the listed sizes of the other two, and kept, for the segments read last, as long as the
-layout lives; a layout that was pickled knows none. From a log that is neither compressed nor encrypted exactly the
-bytes asked for are read, from others the chunks that hold them, by one ranged read; the last chunk is kept, because the
-next window begins in it.
+Every finished copy has all three objects. An interrupted copy may have them too; only the metadata topic says which
+copies count. A listing opens no manifest. The first read of a segment reads its manifest and compares it with the
+segment's name and with the listed sizes of the other two objects. The layout keeps the manifests of the segments that
+were read last; a pickled layout has none. If a log is neither compressed nor encrypted, exactly the requested bytes are
+read. Otherwise one ranged read fetches the chunks that hold them; the last chunk is kept, because the next window
+begins in it.
 
-Positions in errors are of the stored object where a chunk or a manifest is damaged, of Kafka's own file otherwise.
+Positions in errors are positions in the stored object if a chunk or a manifest is damaged, and in Kafka's file
+otherwise.
 
-Not recognized, and listed as such: other names, files beside topics and partitions, a segment id under a second start
-offset or a second prefix (of two the one with more objects counts, then that of the first prefix), and one object a
-file, as the plugin wrote before October 2023.
+Listed as unrecognized: other names, files beside topics and partitions, a segment id with a second start offset or a
+second prefix (the one with more objects counts, then the one of the first prefix), and one object for each file, as the
+plugin wrote before October 2023.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ _LISTED_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AivenLayout:
-    """An ArchiveLayout over a store; `key_prefixes` in the order in which they count."""
+    """An ArchiveLayout over a store; an earlier entry of `key_prefixes` has precedence."""
 
     store: ObjectStore
     key_prefixes: tuple[str, ...] = ("",)
@@ -81,7 +82,7 @@ class AivenLayout:
 
     @property
     def name(self) -> str:
-        """The name in settings."""
+        """The name of this layout in settings."""
         return AIVEN
 
     @property
@@ -91,12 +92,12 @@ class AivenLayout:
 
     @property
     def is_mirror(self) -> bool:
-        """No: every upload has an id of its own."""
+        """False: every upload has its own id."""
         return False
 
     def list_partition_directories(self) -> DirectoryListing:
-        """A look at the root of each prefix and one into each topic, several at a time. The name of a directory is
-        without the prefix: the same partition below two prefixes is one."""
+        """List the root of each prefix and then each topic, several topics at a time. A directory's name is without the
+        prefix: a partition below two prefixes is one directory."""
         found: dict[str, PartitionDirectory] = {}
         unrecognized: list[UnrecognizedObject] = []
         topics: list[tuple[str, str, str]] = []
@@ -109,8 +110,8 @@ class AivenLayout:
                 else:
                     topics.append((name, match["topic"], match["topic_id"]))
             unrecognized += [unrecognized_object(stray, "a file beside the topics") for stray in strays]
-        with ThreadPoolExecutor(_LISTED_AT_ONCE) as looks:
-            listed = list(looks.map(self._look_into_topic, [name for name, _, _ in topics]))
+        with ThreadPoolExecutor(_LISTED_AT_ONCE) as pool:
+            listed = list(pool.map(self._list_topic, [name for name, _, _ in topics]))
         for (topic_directory, topic, topic_id), (names, strays) in zip(topics, listed, strict=True):
             unrecognized += [unrecognized_object(stray, "a file beside the partitions") for stray in strays]
             for name in names:
@@ -118,44 +119,44 @@ class AivenLayout:
                 if _PARTITION.fullmatch(number) is None or int(number) > _INT32_MAX:
                     unrecognized.append(unrecognized_directory(name, "no partition"))
                     continue
-                own = PartitionDirectory(
+                directory = PartitionDirectory(
                     name=f"{topic}-{topic_id}/{number}", topic=topic, topic_id=topic_id, partition=int(number)
                 )
-                found[own.name] = own
+                found[directory.name] = directory
         return DirectoryListing(
             directories=tuple(found[name] for name in sorted(found)), unrecognized=tuple(unrecognized)
         )
 
     def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
-        """One look at the directory below each prefix."""
+        """List the directory below each prefix once."""
         unrecognized: list[UnrecognizedObject] = []
         uploads: dict[tuple[str, int, int], dict[ObjectKind, SegmentObject]] = {}
         for rank, prefix in enumerate(self.key_prefixes):
-            place = prefix + directory.name
+            key = prefix + directory.name
             unrecognized += [
                 unrecognized_directory(name, "a directory below a partition")
-                for name in self.store.list_directories(place)
+                for name in self.store.list_directories(key)
             ]
-            for info in self.store.iter_objects(place):
+            for info in self.store.iter_objects(key):
                 match = _FILE.fullmatch(info.name.rpartition("/")[2])
                 kind = SUFFIXES.get(match["suffix"]) if match else None
                 if match is None or kind is None or int(match["start_offset"]) > _INT64_MAX:
                     unrecognized.append(unrecognized_object(info, "no <start offset>-<segment id><suffix>"))
                     continue
-                key = match["segment_id"], int(match["start_offset"]), rank
-                uploads.setdefault(key, {})[kind] = _listed(kind, info)
+                upload = match["segment_id"], int(match["start_offset"]), rank
+                uploads.setdefault(upload, {})[kind] = _listed(kind, info)
         segments: dict[str, ListedSegment] = {}
-        for key in sorted(uploads, key=lambda key: (key[1], -len(uploads[key]), key[2])):
-            segment_id, start_offset, _ = key
+        for upload in sorted(uploads, key=lambda upload: (upload[1], -len(uploads[upload]), upload[2])):
+            segment_id, start_offset, _ = upload
             if segment_id in segments:
-                unrecognized += [_repeated(listed) for listed in uploads[key].values()]
+                unrecognized += [_repeated(listed) for listed in uploads[upload].values()]
             else:
-                segments[segment_id] = _segment(directory, start_offset, segment_id, uploads[key])
+                segments[segment_id] = _segment(directory, start_offset, segment_id, uploads[upload])
         in_order = sorted(segments.values(), key=lambda segment: (segment.start_offset, segment.segment_id))
         return SegmentListing(segments=tuple(in_order), unrecognized=tuple(unrecognized))
 
     def has_file(self, segment: ListedSegment, kind: SegmentFileKind) -> bool:
-        """By the listing; the manifest is asked for the transaction index, which not every segment has."""
+        """Answer from the listing, and for the transaction index, which not every segment has, from the manifest."""
         if kind is SegmentFileKind.LOG:
             return segment.find_object(kind) is not None
         if segment.find_object(BundleKind.INDEXES) is None:
@@ -163,24 +164,26 @@ class AivenLayout:
         return kind is not SegmentFileKind.TXN_INDEX or self._open(segment).has_txn_index
 
     def log_size_bytes(self, segment: ListedSegment) -> int:
-        """As the manifest says."""
+        """The size in the manifest."""
         return self._open(segment).manifest.chunk_index.original_bytes
 
     def read_log_range(
         self, segment: ListedSegment, position: int, length: int, until: int | None = None
     ) -> memoryview:
-        """From as few chunks as hold the bytes."""
+        """Read only the chunks that hold the bytes."""
         return self._open(segment).read_log_range(self.store, position, length, until)
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
-        """A range of `.indexes`, decrypted."""
+        """Read a range of `.indexes` and decrypt it."""
         require_small_kind(kind)
         return self._open(segment).read_small_file(self.store, kind)
 
     def holds_topics(self) -> bool:
-        """A topic's directory lies below one of the prefixes, or there is nothing at all yet."""
+        """A topic's directory exists below one of the prefixes, or the archive is empty."""
         if any(
-            _TOPIC.fullmatch(name[len(each) :]) for each in self.key_prefixes for name in self._iter_directories(each)
+            _TOPIC.fullmatch(name[len(prefix) :])
+            for prefix in self.key_prefixes
+            for name in self._iter_directories(prefix)
         ):
             return True
         return not self.store.list_directories("") and next(iter(self.store.iter_objects("")), None) is None
@@ -188,11 +191,11 @@ class AivenLayout:
     def _open(self, segment: ListedSegment) -> OpenedSegment:
         return self._opened.open(self.store, segment)
 
-    def _look_into_topic(self, name: str) -> tuple[list[str], list[ObjectInfo]]:
+    def _list_topic(self, name: str) -> tuple[list[str], list[ObjectInfo]]:
         return split_level(self.store.list_directories(name), self.store.iter_objects(name))
 
     def _iter_directories(self, prefix: str) -> Iterator[str]:
-        """Directories that begin with the prefix, apart from what belongs to a longer one or leads to it."""
+        """Directories that begin with the prefix, without those that belong to a longer prefix or lead to it."""
         for name in self.store.list_directories(prefix.rpartition("/")[0]):
             below = f"{name}/"
             is_of_another = any(below.startswith(other) or other.startswith(below) for other in self._longer(prefix))
@@ -209,15 +212,15 @@ class AivenLayout:
 
 
 def read_key_prefixes(text: str) -> tuple[str, ...]:
-    """The prefixes of a setting, separated by commas, each as `key.prefix` has it; `UsageError` for what no object's
-    name begins with."""
+    """The prefixes of a setting, separated by commas, each as in `key.prefix`; `UsageError` for a prefix with which no
+    object's name can begin."""
     prefixes = tuple(dict.fromkeys(text.split(",")))
     for prefix in prefixes:
         try:
             require_object_name(f"{prefix}name")
         except UsageError:
             raise UsageError(
-                f"archive.key_prefix: no object's name begins with {prefix!r}; give key.prefix of the plugin, without "
+                f"archive.key_prefix: no object's name can begin with {prefix!r}; use the plugin's key.prefix, without "
                 "a leading / and without empty, . or .. parts"
             ) from None
     return prefixes
@@ -242,5 +245,5 @@ def _segment(
 
 
 def _repeated(listed: SegmentObject) -> UnrecognizedObject:
-    why = "its segment id is there with a lower start offset, more objects or an earlier key prefix"
+    why = "another upload of its segment id has a lower start offset, more objects or an earlier key prefix"
     return UnrecognizedObject(name=listed.name, size_bytes=listed.size_bytes, why=why)

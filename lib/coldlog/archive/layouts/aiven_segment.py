@@ -1,7 +1,8 @@
-"""aiven_segment: what is in the objects of one segment that the Aiven plugin uploaded?
+"""Read the objects of one segment that the Aiven plugin uploaded.
 
-An opened segment is its manifest, held against the segment's name and the listed sizes, with what decrypts it.
-`OpenedSegments` keeps those that were opened last, and nothing when it is pickled: a key must not travel.
+An opened segment has its manifest, which was compared with the segment's name and the listed sizes, and the cipher that
+decrypts it. `OpenedSegments` keeps the segments that were opened last. Pickling drops them, because a key must not
+leave its process.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ KEPT_SEGMENTS = 32
 
 @dataclass(slots=True, kw_only=True)
 class OpenedSegment:
-    """A segment whose manifest was read. `last_chunk` is the number and the content of the chunk read last."""
+    """A segment whose manifest was read; `last_chunk` is the number and content of the chunk that was read last."""
 
     manifest: SegmentManifest
     log: SegmentObject
@@ -51,7 +52,7 @@ class OpenedSegment:
 
     @property
     def has_txn_index(self) -> bool:
-        """The segment came with one."""
+        """The segment has a transaction index."""
         return self.manifest.indexes.transaction is not None
 
     def read_log_range(self, store: ObjectStore, position: int, length: int, until: int | None = None) -> memoryview:
@@ -73,27 +74,27 @@ class OpenedSegment:
 
     def read_small_file(self, store: ObjectStore, kind: SegmentFileKind) -> memoryview:
         """See ArchiveLayout."""
-        place = self._range_of(kind)
-        if place is None:
+        location = self._range_of(kind)
+        if location is None:
             raise ArchiveError(Reason.OBJECT_MISSING, f"manifest names no {kind.value}", object_name=self.indexes.name)
-        if place.size_bytes > SMALL_FILE_LIMIT_BYTES:
+        if location.size_bytes > SMALL_FILE_LIMIT_BYTES:
             raise ArchiveError(
                 Reason.OBJECT_UNREADABLE,
                 f"{kind.value} is too large for its kind",
                 object_name=self.indexes.name,
                 expected=f"at most {SMALL_FILE_LIMIT_BYTES} bytes",
-                found=f"{place.size_bytes} bytes",
+                found=f"{location.size_bytes} bytes",
             )
-        if not place.size_bytes:
+        if not location.size_bytes:
             return memoryview(b"")
-        stored = _read_whole(store, self.indexes, place.position, place.size_bytes, Reason.INDEXES_SIZE_DIFFERS)
+        stored = _read_whole(store, self.indexes, location.position, location.size_bytes, Reason.INDEXES_SIZE_DIFFERS)
         try:
             return stored if self.cipher is None else self.cipher.decrypt(stored)
-        except ArchiveError as wrong:
-            raise _at(wrong, self.indexes, place.position) from None
+        except ArchiveError as damage:
+            raise _at(damage, self.indexes, location.position) from None
 
     def _fill(self, store: ObjectStore, chunks: range, window: memoryview, until: int | None) -> None:
-        """Restores the chunks into the window; the one read last is copied."""
+        """Restore the chunks into the window; the chunk that was read last is copied."""
         index = self.manifest.chunk_index
         start = index.original_start(chunks.start)
         if self.last_chunk is not None and self.last_chunk[0] == chunks.start:
@@ -108,32 +109,32 @@ class OpenedSegment:
             store, self.log, stored_start, stored_end - stored_start, Reason.LOG_SIZE_DIFFERS, stored_until
         )
         for chunk in chunks:
-            at, behind = index.stored_start(chunk), index.stored_start(chunk + 1)
+            chunk_start, chunk_end = index.stored_start(chunk), index.stored_start(chunk + 1)
             output = window[index.original_start(chunk) - start : index.original_start(chunk + 1) - start]
             try:
                 restore_chunk(
-                    stored[at - stored_start : behind - stored_start],
+                    stored[chunk_start - stored_start : chunk_end - stored_start],
                     output,
                     self.cipher,
                     is_compressed=self.manifest.is_compressed,
                 )
-            except ArchiveError as wrong:
-                raise _at(wrong, self.log, at) from None
+            except ArchiveError as damage:
+                raise _at(damage, self.log, chunk_start) from None
 
     def _range_of(self, kind: SegmentFileKind) -> IndexRange | None:
-        own = self.manifest.indexes
+        ranges = self.manifest.indexes
         return {
-            SegmentFileKind.OFFSET_INDEX: own.offset,
-            SegmentFileKind.TIME_INDEX: own.timestamp,
-            SegmentFileKind.TXN_INDEX: own.transaction,
-            SegmentFileKind.PRODUCER_SNAPSHOT: own.producer_snapshot,
-            SegmentFileKind.LEADER_EPOCH_CHECKPOINT: own.leader_epoch,
+            SegmentFileKind.OFFSET_INDEX: ranges.offset,
+            SegmentFileKind.TIME_INDEX: ranges.timestamp,
+            SegmentFileKind.TXN_INDEX: ranges.transaction,
+            SegmentFileKind.PRODUCER_SNAPSHOT: ranges.producer_snapshot,
+            SegmentFileKind.LEADER_EPOCH_CHECKPOINT: ranges.leader_epoch,
         }[kind]
 
 
 class OpenedSegments(threading.local):
-    """The segments opened last, `KEPT_SEGMENTS` at most, of which one has its last chunk; none in another process, and
-    each thread's own: a layout of a bucket is the whole process's."""
+    """The at most `KEPT_SEGMENTS` segments that were opened last; only one of them keeps its last chunk. Each thread
+    has its own, because all threads of a process share the layout of a bucket. Pickling drops them."""
 
     def __init__(self) -> None:
         self._opened: OrderedDict[tuple[SegmentObject, ...], OpenedSegment] = OrderedDict()
@@ -141,15 +142,16 @@ class OpenedSegments(threading.local):
     def open(self, store: ObjectStore, segment: ListedSegment) -> OpenedSegment:
         """The segment with its manifest and, if it is encrypted, its key.
 
-        `ArchiveError`: OBJECT_MISSING, MANIFEST_INVALID, a stored size that is not the manifest's (LOG_SIZE_DIFFERS,
-        INDEXES_SIZE_DIFFERS), DECRYPTION_KEY_MISSING with the key's id as `expected`, DECRYPTION_FAILED.
+        `ArchiveError`: OBJECT_MISSING, MANIFEST_INVALID, a stored size that differs from the manifest
+        (LOG_SIZE_DIFFERS, INDEXES_SIZE_DIFFERS), DECRYPTION_KEY_MISSING with the key's id as `expected`,
+        DECRYPTION_FAILED.
         """
         opened = self._opened.get(segment.objects)
         if opened is None:
             opened = _open(store, segment)
-        before = next(reversed(self._opened.values()), opened)
-        if before is not opened:
-            before.last_chunk = None
+        previous = next(reversed(self._opened.values()), opened)
+        if previous is not opened:
+            previous.last_chunk = None
         self._opened[segment.objects] = opened
         self._opened.move_to_end(segment.objects)
         if len(self._opened) > KEPT_SEGMENTS:
@@ -168,8 +170,8 @@ def _open(store: ObjectStore, segment: ListedSegment) -> OpenedSegment:
         manifest = _read_manifest(store, manifest_object)
         _require_same_segment(manifest, segment)
         cipher = None if manifest.encryption is None else _unlock(manifest.encryption)
-    except ArchiveError as wrong:
-        raise wrong if wrong.object_name else wrong.with_object_name(manifest_object.name) from None
+    except ArchiveError as damage:
+        raise damage if damage.object_name else damage.with_object_name(manifest_object.name) from None
     _require_size(log, manifest.chunk_index.stored_bytes, Reason.LOG_SIZE_DIFFERS)
     _require_size(indexes, manifest.indexes.stored_bytes, Reason.INDEXES_SIZE_DIFFERS)
     return OpenedSegment(manifest=manifest, log=log, indexes=indexes, cipher=cipher)
@@ -182,26 +184,29 @@ def _read_manifest(store: ObjectStore, listed: SegmentObject) -> SegmentManifest
     if manifest.is_transformed and manifest.chunk_index.largest_chunk_bytes > MAX_CHUNK_BYTES:
         raise _differs(
             Reason.DECOMPRESSION_LIMIT,
-            "chunks of the log are larger than can be restored",
+            "chunks of the log are larger than the limit",
             MAX_CHUNK_BYTES,
             manifest.chunk_index.largest_chunk_bytes,
         )
     return manifest
 
 
-def _differs(reason: Reason, message: str, most_bytes: int, found_bytes: int) -> ArchiveError:
-    return ArchiveError(reason, message, expected=f"{most_bytes} bytes at most", found=f"{found_bytes} bytes")
+def _differs(reason: Reason, message: str, limit_bytes: int, found_bytes: int) -> ArchiveError:
+    return ArchiveError(reason, message, expected=f"at most {limit_bytes} bytes", found=f"{found_bytes} bytes")
 
 
 def _require_same_segment(manifest: SegmentManifest, segment: ListedSegment) -> None:
-    own = manifest.described
-    if own is None:
+    found = manifest.described
+    if found is None:
         return
-    told = f"{own.topic}-{own.topic_id}/{own.partition}/{own.start_offset:020d}-{own.segment_id}"
-    named = f"{segment.topic}-{segment.topic_id}/{segment.partition}/{segment.start_offset:020d}-{segment.segment_id}"
-    if told != named:
+    in_manifest = f"{found.topic}-{found.topic_id}/{found.partition}/{found.start_offset:020d}-{found.segment_id}"
+    listed = f"{segment.topic}-{segment.topic_id}/{segment.partition}/{segment.start_offset:020d}-{segment.segment_id}"
+    if in_manifest != listed:
         raise ArchiveError(
-            Reason.MANIFEST_INVALID, "manifest is of another segment", expected=named, found=ascii(told)[1:301]
+            Reason.MANIFEST_INVALID,
+            "manifest belongs to another segment",
+            expected=listed,
+            found=ascii(in_manifest)[1:301],
         )
 
 
@@ -210,8 +215,8 @@ def _unlock(encryption: Encryption) -> ChunkCipher:
     if key is None:
         raise ArchiveError(
             Reason.DECRYPTION_KEY_MISSING,
-            f"segment is encrypted, and {ENVIRONMENT_VARIABLE} names no file for the private key of its pair; name it "
-            "and run again",
+            f"segment is encrypted and {ENVIRONMENT_VARIABLE} names no file for its private key; add the file and run "
+            "again",
             expected=encryption.key_id.encode("utf-8", "backslashreplace").decode("utf-8"),
             found="no such key",
         )
@@ -221,10 +226,10 @@ def _unlock(encryption: Encryption) -> ChunkCipher:
 def _get_object(segment: ListedSegment, kind: ObjectKind) -> SegmentObject:
     listed = segment.find_object(kind)
     if listed is None:
-        beside = segment.objects[0].name.rpartition(".")[0] if segment.objects else segment.segment_id
+        stem = segment.objects[0].name.rpartition(".")[0] if segment.objects else segment.segment_id
         suffix = "rsm-manifest" if kind is BundleKind.MANIFEST else kind.value
         raise ArchiveError(
-            Reason.OBJECT_MISSING, "segment was listed without this object", object_name=f"{beside}.{suffix}"
+            Reason.OBJECT_MISSING, "segment was listed without this object", object_name=f"{stem}.{suffix}"
         )
     return listed
 
@@ -233,7 +238,7 @@ def _require_size(listed: SegmentObject, stored_bytes: int, reason: Reason) -> N
     if listed.size_bytes != stored_bytes:
         raise ArchiveError(
             reason,
-            "object has another size than the segment's manifest says: its upload was cut, or it is of another segment",
+            "object size differs from the segment's manifest: the upload was cut, or it belongs to another segment",
             object_name=listed.name,
             position=min(listed.size_bytes, stored_bytes),
             expected=f"{stored_bytes} bytes",
@@ -262,12 +267,12 @@ def _read_whole(
     return content
 
 
-def _at(wrong: ArchiveError, listed: SegmentObject, position: int) -> ArchiveError:
+def _at(damage: ArchiveError, listed: SegmentObject, position: int) -> ArchiveError:
     return ArchiveError(
-        wrong.reason,
-        wrong.message,
+        damage.reason,
+        damage.message,
         object_name=listed.name,
         position=position,
-        expected=wrong.expected,
-        found=wrong.found,
+        expected=damage.expected,
+        found=damage.found,
     )

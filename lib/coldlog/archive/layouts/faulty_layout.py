@@ -1,6 +1,6 @@
-"""faulty_layout: what if the store does not answer, or hangs?
+"""Simulate a store that does not answer or hangs, for tests.
 
-A double that tests ship to tasks: a layout whose logs, for the segments named, cannot be read for now, or ever.
+Tests send this layout to tasks. Reading the logs of the named segments fails for now, or never returns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from coldlog.errors import RetriableError
 class FaultyLayout:
     """An ArchiveLayout over another, which raises `RetriableError` for the logs of `unanswered_segment_ids`.
 
-    Who reads a log of `stalled_segment_ids` never comes back, and leaves its process id in `stalled_readers`.
+    A read of a log in `stalled_segment_ids` writes its process id to the directory `stalled_readers` and never returns.
     """
 
     layout: ArchiveLayout
@@ -35,39 +35,39 @@ class FaultyLayout:
 
     @property
     def name(self) -> str:
-        """The other's."""
+        """As `layout`."""
         return self.layout.name
 
     @property
     def uri(self) -> str:
-        """The other's."""
+        """As `layout`."""
         return self.layout.uri
 
     @property
     def is_mirror(self) -> bool:
-        """The other's."""
+        """As `layout`."""
         return self.layout.is_mirror
 
     def list_partition_directories(self) -> DirectoryListing:
-        """The other's."""
+        """As `layout`."""
         return self.layout.list_partition_directories()
 
     def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
-        """The other's."""
+        """As `layout`."""
         return self.layout.list_segments(directory)
 
     def has_file(self, segment: ListedSegment, kind: SegmentFileKind) -> bool:
-        """The other's."""
+        """As `layout`."""
         return self.layout.has_file(segment, kind)
 
     def log_size_bytes(self, segment: ListedSegment) -> int:
-        """The other's."""
+        """As `layout`."""
         return self.layout.log_size_bytes(segment)
 
     def read_log_range(
         self, segment: ListedSegment, position: int, length: int, until: int | None = None
     ) -> memoryview:
-        """The other's, no answer, or no end."""
+        """As `layout`, or raise `RetriableError`, or never return."""
         if segment.segment_id in self.unanswered_segment_ids:
             raise RetriableError(f"the store does not answer for segment {segment.segment_id}")
         if segment.segment_id in self.stalled_segment_ids:
@@ -77,5 +77,5 @@ class FaultyLayout:
         return self.layout.read_log_range(segment, position, length, until)
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
-        """The other's."""
+        """As `layout`."""
         return self.layout.read_small_file(segment, kind)

@@ -1,13 +1,13 @@
-"""layout: which objects make up a segment, and how are its files read from them?
+"""Define what every archive layout offers: segments, and the files of each segment.
 
-The port between an object store and everything that reads segments. A layout knows how one system names its objects
-(Kafka's LocalTieredStorage, a storage plugin, a mirror of log directories); its callers know segments and Kafka's own
-six files. They never see an object's name but in messages, and never learn whether a file is an object of its own, a
-range of one, or compressed chunks: `read_log_range` answers in positions of the original log.
+This is the port between an object store and all code that reads segments. A layout knows how one system names its
+objects (Kafka's LocalTieredStorage, a storage plugin, a mirror of log directories). Its callers know segments and
+Kafka's six files. They see object names only in messages. They do not know whether a file is an object, a range of an
+object, or compressed chunks: `read_log_range` uses positions of the original log.
 
-Listing is in two steps, so that the second can be spread over many tasks: the partition directories, then the segments
-of one directory. What a layout cannot read is a value (`UnrecognizedObject`), not an exception: one stray file must not
-hide an archive, and nothing may be dropped in silence. All values here can be pickled, layouts too.
+Listing has two steps, so that many tasks can share the second: first the partition directories, then the segments of
+one directory. An object that a layout does not recognize is a value (`UnrecognizedObject`), not an exception: one stray
+file must not hide an archive, and nothing may be dropped silently. All values here, and layouts, can be pickled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SMALL_FILE_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 class SegmentFileKind(StrEnum):
-    """The files of a segment in Kafka's words; the `kind` of `segments.objects`."""
+    """The files of a segment, named as Kafka names them; the `kind` of `segments.objects`."""
 
     LOG = "log"
     OFFSET_INDEX = "offset_index"
@@ -34,7 +34,7 @@ class SegmentFileKind(StrEnum):
 
 
 class BundleKind(StrEnum):
-    """Objects that are no file of Kafka's: several files in one, and what says how to read the others."""
+    """Objects that are not files of Kafka: several files in one object, and the manifest that says how to read them."""
 
     INDEXES = "indexes"
     MANIFEST = "manifest"
@@ -44,16 +44,16 @@ ObjectKind = SegmentFileKind | BundleKind
 
 
 def object_kind(text: str) -> ObjectKind:
-    """The kind that a row of `segments.objects` names."""
+    """The kind with the name in a row of `segments.objects`."""
     return _OBJECT_KINDS[text]
 
 
-_OBJECT_KINDS: dict[str, ObjectKind] = {each.value: each for each in (*SegmentFileKind, *BundleKind)}
+_OBJECT_KINDS: dict[str, ObjectKind] = {kind.value: kind for kind in (*SegmentFileKind, *BundleKind)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDirectory:
-    """Where the segments of one topic-partition lie; `topic_id` is empty where the layout knows none."""
+    """The directory of one topic-partition's segments; `topic_id` is empty if the layout does not know it."""
 
     name: str
     topic: str
@@ -63,7 +63,7 @@ class PartitionDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentObject:
-    """One object of a segment as it was listed."""
+    """One object of a segment, as listed."""
 
     kind: ObjectKind
     name: str
@@ -73,10 +73,10 @@ class SegmentObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSegment:
-    """A segment as its names tell it: end offset, timestamps and epochs are in its bytes.
+    """What object names say about a segment; end offset, timestamps and epochs are in its bytes.
 
-    `topic_id` and `segment_id` are empty where the layout knows none. `objects` are in the order of SegmentFileKind,
-    then BundleKind; `missing_kinds` are those that a complete upload must have and this one has not.
+    `topic_id` and `segment_id` are empty if the layout does not know them. `objects` are in the order of
+    SegmentFileKind, then BundleKind. `missing_kinds` are required for a complete upload and missing in this one.
     """
 
     topic: str
@@ -89,32 +89,34 @@ class ListedSegment:
 
     @property
     def remote_log_segment_id(self) -> RemoteLogSegmentId:
-        """The id that Kafka's metadata knows it by."""
+        """The segment's id in Kafka's metadata."""
         topic_id_partition = TopicIdPartition(topic=self.topic, partition=self.partition, topic_id=self.topic_id)
         return RemoteLogSegmentId(topic_id_partition=topic_id_partition, segment_id=self.segment_id)
 
     def find_object(self, kind: ObjectKind) -> SegmentObject | None:
-        """The listed object of that kind."""
+        """The listed object of this kind."""
         return next((listed for listed in self.objects if listed.kind is kind), None)
 
     def object_name_of(self, kind: SegmentFileKind) -> str:
-        """The object that holds a file, for messages: its own, or the one that small files share; empty: none."""
+        """The object that holds a file, for messages: its own object or the one that small files share; empty if
+        none."""
         shared = None if kind is SegmentFileKind.LOG else self.find_object(BundleKind.INDEXES)
         holder = self.find_object(kind) or shared
         return holder.name if holder else ""
 
     @property
     def listed_log_size_bytes(self) -> int | None:
-        """The size of the original log, as far as a listing tells: None without a log, and where a manifest says it."""
+        """The size of the original log, from the listing; None if there is no log, or if only a manifest has the
+        size."""
         log = self.find_object(SegmentFileKind.LOG)
-        is_told_elsewhere = self.find_object(BundleKind.MANIFEST) or BundleKind.MANIFEST in self.missing_kinds
-        return None if log is None or is_told_elsewhere else log.size_bytes
+        has_manifest = self.find_object(BundleKind.MANIFEST) or BundleKind.MANIFEST in self.missing_kinds
+        return None if log is None or has_manifest else log.size_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnrecognizedObject:
-    """Something in the archive that is no part of a segment. `name` can always be encoded in UTF-8 (bytes that are
-    not, are shown as escapes); `size_bytes` is 0 for a directory, whose content is not looked at."""
+    """Something in the archive that is not part of a segment. `name` can always be encoded in UTF-8 (other bytes are
+    shown as escapes). `size_bytes` is 0 for a directory; its content is not listed."""
 
     name: str
     size_bytes: int
@@ -123,7 +125,7 @@ class UnrecognizedObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryListing:
-    """Partition directories, sorted by name, and what lies beside them."""
+    """Partition directories, sorted by name, and unrecognized objects beside them."""
 
     directories: tuple[PartitionDirectory, ...]
     unrecognized: tuple[UnrecognizedObject, ...]
@@ -131,7 +133,7 @@ class DirectoryListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentListing:
-    """Segments of one directory, sorted by start offset and segment id, and what lies beside them."""
+    """Segments of one directory, sorted by start offset and segment id, and unrecognized objects beside them."""
 
     segments: tuple[ListedSegment, ...]
     unrecognized: tuple[UnrecognizedObject, ...]
@@ -140,13 +142,13 @@ class SegmentListing:
 class ArchiveLayout(Protocol):
     """Segments of one archive.
 
-    Errors of every method: those of the ObjectStore. Errors of reading: `ArchiveError`, naming the object, for what is
-    wrong with one segment.
+    Every method raises the errors of the ObjectStore. The reading methods also raise `ArchiveError`, with the object's
+    name, for damage in one segment.
     """
 
     @property
     def name(self) -> str:
-        """The name that settings use for this layout."""
+        """The name of this layout in settings."""
 
     @property
     def uri(self) -> str:
@@ -154,27 +156,27 @@ class ArchiveLayout(Protocol):
 
     @property
     def is_mirror(self) -> bool:
-        """The files are those of a log that goes on, copied one by one: one may be replaced under its name or have
-        been left out, the last log of a partition may be cut or grow, and the leader epoch checkpoint is the
-        partition's. False where an object is written once and belongs to one upload."""
+        """The files are copied one by one from a log that is still written. So a file may be replaced under its name or
+        be missing, the last log of a partition may be cut or grow, and the leader epoch checkpoint belongs to the
+        partition. False if an object is written once and belongs to one upload."""
 
     def list_partition_directories(self) -> DirectoryListing:
-        """The topic-partitions, without looking into them."""
+        """The topic-partitions; their directories are not listed."""
 
     def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
-        """The segments of one directory; none if the directory has gone since it was listed."""
+        """The segments of one directory; none if the directory was removed after it was listed."""
 
     def has_file(self, segment: ListedSegment, kind: SegmentFileKind) -> bool:
-        """The segment came with that file, be it empty."""
+        """The segment has this file; it may be empty."""
 
     def log_size_bytes(self, segment: ListedSegment) -> int:
-        """The size of the original log when the segment was listed."""
+        """The size of the original log at the time of the listing."""
 
     def read_log_range(
         self, segment: ListedSegment, position: int, length: int, until: int | None = None
     ) -> memoryview:
-        """Bytes of the original log, `length` at most; fewer only at the log's end. `until`: as an ObjectStore's, in
-        positions of the original log."""
+        """At most `length` bytes of the original log; fewer only at the log's end. `until` is as for an ObjectStore, as
+        a position in the original log."""
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
-        """A whole file other than the log, SMALL_FILE_LIMIT_BYTES at most; `OBJECT_MISSING` if it has none."""
+        """A whole file other than the log, at most SMALL_FILE_LIMIT_BYTES; `OBJECT_MISSING` if the segment has none."""

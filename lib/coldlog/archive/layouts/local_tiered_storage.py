@@ -1,19 +1,19 @@
-"""local_tiered_storage: how does Kafka's LocalTieredStorage name a segment's objects?
+"""List and read segments in the directory tree of Kafka's LocalTieredStorage.
 
-The tree that its `rsm.config.dir` points to (org.apache.kafka.server.log.remote.storage.LocalTieredStorage):
+The tree below `rsm.config.dir` (org.apache.kafka.server.log.remote.storage.LocalTieredStorage):
 
     kafka-tiered-storage/                                      the root here
         <topic>-<partition>-<topic id>/
             <start offset, 20 digits>-<segment id><suffix>     one for each file of the segment
 
-Both ids are Kafka's Uuid text of 22 characters and may hold or begin with `-`; topics may hold `-` and end in digits.
-So names are read from the right. Each file is an object of its own, byte for byte. `.txnindex` is there only when
-something was aborted in the segment; the other five belong to every finished copy.
+Both ids are Kafka's Uuid text of 22 characters and may contain or begin with `-`; topics may contain `-` and end in
+digits. So names are parsed from the right. Each file is one object, byte for byte. `.txnindex` exists only if the
+segment has an aborted transaction; every finished copy has the other five.
 
-Not recognized, and listed as such: names that Kafka would not write (partitions with leading zeros or beyond int32,
-offsets beyond int64, ids whose last character no 16 bytes encode to, other suffixes, temporary files), files beside the
-partition directories, directories below them, and a segment id that was met before under a lower start offset: an id is
-the key of a segment and stands for one upload.
+Listed as unrecognized: names that Kafka does not write (partitions with leading zeros or beyond int32, offsets beyond
+int64, ids whose last character does not result from 16 bytes, other suffixes, temporary files), files beside the
+partition directories, directories below them, and a segment id that also has a lower start offset: an id is the key of
+a segment and identifies one upload.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class LocalTieredStorageLayout:
 
     @property
     def name(self) -> str:
-        """The name in settings."""
+        """The name of this layout in settings."""
         return LOCAL_TIERED_STORAGE
 
     @property
@@ -84,11 +84,11 @@ class LocalTieredStorageLayout:
 
     @property
     def is_mirror(self) -> bool:
-        """No: every upload has an id of its own."""
+        """False: every upload has its own id."""
         return False
 
     def list_partition_directories(self) -> DirectoryListing:
-        """One look at the root."""
+        """List the root once."""
         directories, unrecognized = [], []
         names, strays = split_level(self.store.list_directories(""), self.store.iter_objects(""))
         for name in names:
@@ -101,7 +101,7 @@ class LocalTieredStorageLayout:
         return DirectoryListing(directories=tuple(directories), unrecognized=tuple(unrecognized))
 
     def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
-        """One look at the directory."""
+        """List the directory once."""
         unrecognized = [
             unrecognized_directory(name, "a directory below a partition")
             for name in self.store.list_directories(directory.name)
@@ -120,27 +120,27 @@ class LocalTieredStorageLayout:
         return SegmentListing(segments=segments, unrecognized=tuple(unrecognized))
 
     def has_file(self, segment: ListedSegment, kind: SegmentFileKind) -> bool:
-        """The listing had it."""
+        """The listing contains the file."""
         return segment.find_object(kind) is not None
 
     def log_size_bytes(self, segment: ListedSegment) -> int:
-        """The size as listed."""
+        """The listed size."""
         return _get_object(segment, SegmentFileKind.LOG).size_bytes
 
     def read_log_range(
         self, segment: ListedSegment, position: int, length: int, until: int | None = None
     ) -> memoryview:
-        """Bytes of the `.log` object as they are."""
+        """Bytes of the `.log` object, unchanged."""
         return self.store.read_range(_get_object(segment, SegmentFileKind.LOG).name, position, length, until)
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
-        """The whole object; one that changed its size since it was listed is refused, for it may be half written."""
+        """The whole object. Refuses an object whose size changed after the listing: it may be half written."""
         require_small_kind(kind)
         return read_small_object(self.store, _get_object(segment, kind))
 
 
 def find_partition_directory(name: str) -> PartitionDirectory | None:
-    """The topic-partition that a directory's name stands for, if Kafka could have written it."""
+    """The topic-partition of a directory's name; None if Kafka does not write such a name."""
     match = _DIRECTORY.fullmatch(name)
     if match is None or int(match["partition"]) > _INT32_MAX or match["topic"] in (".", ".."):
         return None
@@ -160,10 +160,10 @@ def name_object(segment_id: RemoteLogSegmentId, start_offset: int, kind: Segment
 
 
 def list_segment_objects(store: ObjectStore, segment_id: RemoteLogSegmentId, start_offset: int) -> list[str]:
-    """Every object there is of a segment, whole or temporary; one look at its directory."""
+    """Every object of a segment, finished or temporary; lists the segment's directory once."""
     stem = _stem(segment_id, start_offset)
     listed = store.iter_objects(name_directory(segment_id.topic_id_partition))
-    return [each.name for each in listed if each.name.startswith(f"{stem}.")]
+    return [info.name for info in listed if info.name.startswith(f"{stem}.")]
 
 
 def _stem(segment_id: RemoteLogSegmentId, start_offset: int) -> str:
@@ -181,7 +181,7 @@ def _find_segment_object(info: ObjectInfo) -> tuple[SegmentKey, SegmentObject] |
 
 
 def _split_repeated_ids(keys: Iterable[SegmentKey]) -> tuple[list[SegmentKey], list[SegmentKey]]:
-    """Keys in order, apart from those whose segment id a lower start offset has already."""
+    """Keys in order, and apart from them the keys whose segment id also has a lower start offset."""
     kept: dict[str, SegmentKey] = {}
     repeated = []
     for key in sorted(keys):

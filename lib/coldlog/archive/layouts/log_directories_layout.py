@@ -1,37 +1,38 @@
-"""log_directories_layout: which segments lie in a mirror of brokers' log directories?
+"""List and read segments in a mirror of brokers' log directories.
 
     <above>/<topic>-<partition>/<base offset, 20 digits>.log .index .timeindex .txnindex .snapshot
                                 leader-epoch-checkpoint, partition.metadata
 
-as `log_directory` tells them apart. `<above>` is empty, or names of directories by the pattern `above_partitions`,
-`*` for any name (`*` in a part stands for any characters, `?` for one). Only the log is required; what can be had
-without the others is said in docs/reference/layouts.md.
+`log_directory` assigns the files to segments. `<above>` is empty, or directories that match the pattern
+`above_partitions`: `*` matches any name (in a part of a name, `*` matches any characters and `?` one character). Only
+the log is required; docs/reference/layouts.md says what works without the other files.
 
-That is also what Pinterest's segment uploader writes (github.com/pinterest/tiered-storage at 1.0.5-SNAPSHOT:
+Pinterest's segment uploader writes this layout too (github.com/pinterest/tiered-storage at 1.0.5-SNAPSHOT:
 S3StorageServiceEndpoint.Builder, MultiThreadedS3FileUploader, DirectoryTreeWatcher, WatermarkFileHandler,
 TopicPartitionMetadata):
 
     <base prefix>/[<hash bits>/]<cluster>/<topic>-<partition>/<base offset>.log .index .timeindex, offset.wm, _metadata
 
-The hash bits are the first so many bits of an MD5 of cluster, topic and partition, as 0 and 1; with them
-`above_partitions` is `*/<cluster>`. Only segments that were rolled are uploaded, the three files in any order; no
-.txnindex, .snapshot, checkpoint or partition.metadata. `offset.wm` names the last base offset that was uploaded,
-`_metadata` has times of files in JSON; both are known and not read, for neither says what the logs do not.
+The hash bits are the first bits of an MD5 of cluster, topic and partition, written as 0 and 1; with them
+`above_partitions` is `*/<cluster>`. Only rolled segments are uploaded, the three files in any order; there is no
+.txnindex, .snapshot, checkpoint or partition.metadata. `offset.wm` names the last uploaded base offset, `_metadata` has
+times of files in JSON. Both are known but not read, because the logs have the same information.
 
-Such a mirror has no ids. A segment's is made from where it lies: Kafka's text of the first 16 bytes of the SHA-256 of
-`<directory>/<base offset, 20 digits>/<topic id>`. It stands for the place, not for the content: a file that is replaced
-there (compacted, grown, cut and written on) is the same segment, changed. The topic id is that of `partition.metadata`,
-empty where there is none; a topic that was made anew has other segments, even at the same offsets. Where the file is
-there and cannot be read, no id can be made: listing the directory is an `ArchiveError`. The same partition in two
-directories (two brokers' mirrors) has two segments at the same offset, as two uploads would.
+Such a mirror has no segment ids. The id is made from the segment's place: Kafka's text of the first 16 bytes of the
+SHA-256 of `<directory>/<base offset, 20 digits>/<topic id>`. It identifies the place, not the content: if a file is
+replaced there (compacted, grown, truncated and appended to), it is the same segment, changed. The topic id is read from
+`partition.metadata` and is empty without that file; a recreated topic has other segments, even at the same offsets. If
+the file exists and cannot be read, there is no id, and listing the directory is an `ArchiveError`. If two directories
+(mirrors of two brokers) hold the same partition, it has two segments at the same offset, as with two uploads.
 
-The last log of a partition is the one that a broker writes to, or was. While it has no byte, its segment is listed
-without its log; otherwise it counts as far as it is whole (operations.segment_build).
+A broker may still write to the last log of a partition. If this log is empty, its segment is listed without its log;
+otherwise the segment ends with the last whole batch (indexing.builds.segment_build).
 
-The checkpoint is the partition's and replaced as it grows, so it is no object of a segment (a new leader must not make
-all segments look changed), and every segment has the same. A snapshot belongs to the segment that ends where it
-stands; another one is known and used by nobody. `.deleted`, `.cleaned`, `.swap`, an index without its log, directories
-that are no partition's (`-delete`, `-stray`, `-future`) and all other files are listed as unrecognized.
+The checkpoint belongs to the partition and is replaced when it grows. So it is not an object of a segment (a new leader
+must not make all segments look changed), and all segments have the same one. A snapshot belongs to the segment that
+ends at the snapshot's offset; other snapshots are known but not used. `.deleted`, `.cleaned`, `.swap`, an index without
+its log, directories that are not partitions (`-delete`, `-stray`, `-future`) and all other files are listed as
+unrecognized.
 """
 
 from __future__ import annotations
@@ -104,13 +105,13 @@ class LogDirectoriesLayout:
     def __post_init__(self) -> None:
         if any(part in ("", ".", "..") for part in self._patterns):
             raise UsageError(
-                f"not the names of directories: {self.above_partitions!r}; names or patterns with / between, as in "
-                "*/cluster, are expected, and nothing where the partitions lie at the root"
+                f"archive.above_partitions is not a path of directories: {self.above_partitions!r}; give names or "
+                "patterns separated by / (*/cluster), or nothing if the partitions are at the root"
             )
 
     @property
     def name(self) -> str:
-        """The name in settings."""
+        """The name of this layout in settings."""
         return LOG_DIRECTORIES
 
     @property
@@ -120,16 +121,17 @@ class LogDirectoriesLayout:
 
     @property
     def is_mirror(self) -> bool:
-        """Yes."""
+        """True: a broker may still write to the log."""
         return True
 
     def holds_partitions(self) -> bool:
-        """There is one partition directory at least; looks no further than to the first."""
+        """At least one partition directory exists; listing stops at the first one."""
         names = (name for above in self._iter_above([]) for name in self.store.list_directories(above))
         return any(read_directory_name(name.rpartition("/")[2]) for name in names)
 
     def list_partition_directories(self) -> DirectoryListing:
-        """One look at each directory above the partitions; a level of the pattern without `*` and `?` costs none."""
+        """List each directory above the partitions once; a level of the pattern without `*` and `?` needs no
+        listing."""
         unrecognized: list[UnrecognizedObject] = []
         directories: list[PartitionDirectory] = []
         for above in self._iter_above(unrecognized):
@@ -145,7 +147,7 @@ class LogDirectoriesLayout:
         return DirectoryListing(directories=tuple(directories), unrecognized=tuple(unrecognized))
 
     def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
-        """One look at the directory, and one at its `partition.metadata`; `ArchiveError` where that cannot be read."""
+        """List the directory and read its `partition.metadata`; `ArchiveError` if that cannot be read."""
         unrecognized = [
             unrecognized_directory(name, "a directory below a partition")
             for name in self.store.list_directories(directory.name)
@@ -154,40 +156,40 @@ class LogDirectoriesLayout:
         if found is None:
             return SegmentListing(segments=(), unrecognized=tuple(unrecognized))
         unrecognized += [
-            unrecognized_object(info, "no file of a segment that has a log")
+            unrecognized_object(info, "not a file of a segment with a log")
             for info in found.unknown
             if info.name.rpartition("/")[2] not in UPLOADER_FILES
         ]
-        # Not as if there were none, be it gone since the listing: all segments would get other ids.
+        # An error here must not count as an empty topic id, even if the file is gone: all segments would get other ids.
         topic_id = read_topic_id(self.store, found) or ""
         segments = tuple(_listed_segment(found, segment, topic_id) for segment in found.segments)
         return SegmentListing(segments=segments, unrecognized=tuple(unrecognized))
 
     def has_file(self, segment: ListedSegment, kind: SegmentFileKind) -> bool:
-        """The listing had it; a look at the store for the checkpoint."""
+        """The listing contains the file; for the checkpoint, ask the store."""
         if kind is not SegmentFileKind.LEADER_EPOCH_CHECKPOINT:
             return segment.find_object(kind) is not None
         try:
             self.store.size_bytes(_checkpoint_name(segment))
-        except ArchiveError as wrong:
-            if wrong.reason is Reason.OBJECT_MISSING:
+        except ArchiveError as failure:
+            if failure.reason is Reason.OBJECT_MISSING:
                 return False
             raise
         return True
 
     def log_size_bytes(self, segment: ListedSegment) -> int:
-        """The size as listed."""
+        """The listed size."""
         return get_listed(segment, SegmentFileKind.LOG, _name_of(segment, SegmentFileKind.LOG)).size_bytes
 
     def read_log_range(
         self, segment: ListedSegment, position: int, length: int, until: int | None = None
     ) -> memoryview:
-        """Bytes of the `.log` object as they are."""
+        """Bytes of the `.log` object, unchanged."""
         listed = get_listed(segment, SegmentFileKind.LOG, _name_of(segment, SegmentFileKind.LOG))
         return self.store.read_range(listed.name, position, length, until)
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
-        """The whole object; the checkpoint as it is now, since it is replaced as a whole whenever it changes."""
+        """The whole object; for the checkpoint, its current content, since each change replaces the whole file."""
         require_small_kind(kind)
         if kind is not SegmentFileKind.LEADER_EPOCH_CHECKPOINT:
             return read_small_object(self.store, get_listed(segment, kind, _name_of(segment, kind)))
@@ -203,7 +205,7 @@ class LogDirectoriesLayout:
         return self.above_partitions.split("/") if self.above_partitions else []
 
     def _iter_above(self, unrecognized: list[UnrecognizedObject], above: str = "", level: int = 0) -> Iterator[str]:
-        """The directories that may hold partition directories, as far as names tell."""
+        """The directories whose names match the pattern and so may hold partition directories."""
         if level == len(self._patterns):
             yield above
             return
@@ -216,7 +218,7 @@ class LogDirectoriesLayout:
             if fnmatchcase(name.rpartition("/")[2], pattern):
                 yield from self._iter_above(unrecognized, name, level + 1)
             else:
-                unrecognized.append(unrecognized_directory(name, f"not named as {pattern}"))
+                unrecognized.append(unrecognized_directory(name, f"name does not match {pattern}"))
         unrecognized += _unrecognized_files(strays)
 
 
@@ -250,6 +252,6 @@ def _checkpoint_name(segment: ListedSegment) -> str:
 
 
 def _name_of(segment: ListedSegment, kind: SegmentFileKind) -> str:
-    """Where a missing file would be; a snapshot stands at the segment's end, which names do not tell."""
+    """The name of a missing file; a snapshot is named by the segment's end offset, which is not known here."""
     stem = f"{segment.start_offset:020d}{_SUFFIXES[kind]}" if kind in _SUFFIXES else "<end offset>.snapshot"
     return f"{_directory_of(segment)}/{stem}"

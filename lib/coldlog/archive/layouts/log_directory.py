@@ -1,18 +1,18 @@
-"""log_directory: which files of a partition lie in a broker's log directory, and what do its checkpoints say?
+"""Find the files of a partition in a broker's log directory, and read the directory's checkpoints.
 
     <directory>/<topic>-<partition>/<base offset, 20 digits>.log .index .timeindex .txnindex     a segment
                                     <offset, 20 digits>.snapshot      producers before that offset
                                     leader-epoch-checkpoint           the lineage of the whole partition
     <directory>/log-start-offset-checkpoint, replication-offset-checkpoint
 
-A segment ends where the next one begins; its producer snapshot is therefore the one that the next one's base offset
-names. The last segment is the active one: a broker may be writing to it, its indexes are files full of zeros that fill
-from the front, and its log may have such a tail. A file that ends in `.deleted`, `.cleaned` or `.swap` belongs to no
-segment, and neither does an index without its log. The partition stands behind the last dash of a directory's name,
-since a topic may have dashes and dots; directories of deleted, stray and moving partitions have a dot, 32 hexadecimal
-digits and `-delete`, `-stray` or `-future` there and are no partitions.
+A segment ends where the next segment begins; so its producer snapshot is the one named by the next base offset. The
+last segment is the active one: a broker may be writing to it, its indexes are preallocated with zeros and filled from
+the front, and its log may end in zeros. A file that ends in `.deleted`, `.cleaned` or `.swap`, or an index without its
+log, belongs to no segment. The partition is the part after the last dash of a directory's name, because a topic may
+contain dashes and dots. Directories of deleted, stray and moving partitions end in a dot, 32 hexadecimal digits and
+`-delete`, `-stray` or `-future`, and are not partitions.
 
-A listing is of a moment. What is gone when it is read is an `ArchiveError` (OBJECT_MISSING), as for any store.
+A file may be removed after the listing. Reading it then is an `ArchiveError` (OBJECT_MISSING), as for any store.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _KINDS = {
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 _PIECE_BYTES = 64 << 10
 _LONGEST_ENTRY_BYTES = 24
-"""A multiple of the entries of both indexes, 8 and 12 bytes."""
+"""A multiple of the entry sizes of both indexes, 8 and 12 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSegment:
-    """A segment; `end_offset` is where the next one begins, None for the active one. `objects` are in the order of
-    SegmentFileKind, the log and what lies beside it; the lineage is the partition's."""
+    """A segment. `end_offset` is the next segment's base offset, None for the active segment. `objects` are the log and
+    its side files in the order of SegmentFileKind; the leader epoch checkpoint belongs to the partition."""
 
     base_offset: int
     end_offset: int | None
@@ -69,7 +69,7 @@ class LocalSegment:
 
     @property
     def log(self) -> LogFile:
-        """The log as it was listed."""
+        """The log, as listed."""
         listed = self.objects[0]
         return LogFile(
             name=listed.name,
@@ -79,13 +79,14 @@ class LocalSegment:
         )
 
     def find_object(self, kind: SegmentFileKind) -> SegmentObject | None:
-        """The listed file of that kind."""
+        """The listed file of this kind."""
         return next((listed for listed in self.objects if listed.kind is kind), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPartition:
-    """A partition's directory. Segments and snapshots ascend by offset; a snapshot tells of what lies before it."""
+    """A partition's directory. Segments and snapshots ascend by offset; a snapshot describes the log before its
+    offset."""
 
     name: str
     topic: str
@@ -95,11 +96,11 @@ class LocalPartition:
     leader_epoch_checkpoint: ObjectInfo | None
     metadata: ObjectInfo | None = None
     unknown: tuple[ObjectInfo, ...] = ()
-    """What is none of these, and indexes without a log."""
+    """All other files, and indexes without a log."""
 
 
 def read_directory_name(name: str) -> tuple[str, int] | None:
-    """Topic and partition; None for a directory that is no partition's."""
+    """Topic and partition; None for a directory that is not a partition's."""
     matched = _DIRECTORY.fullmatch(name)
     if matched is None or int(matched["partition"]) > _INT32_MAX:
         return None
@@ -108,20 +109,21 @@ def read_directory_name(name: str) -> tuple[str, int] | None:
 
 def list_partitions(store: ObjectStore) -> list[tuple[str, int]]:
     """The partitions in the directory, by topic and number."""
-    return sorted(place for name in store.list_directories("") if (place := read_directory_name(name)) is not None)
+    partitions = map(read_directory_name, store.list_directories(""))
+    return sorted(partition for partition in partitions if partition is not None)
 
 
 def find_partition(store: ObjectStore, topic: str, partition: int) -> LocalPartition | None:
-    """The partition's files as they are now; None where the directory has none, as Kafka writes some at once."""
+    """The partition's current files; None if the directory has none, because Kafka writes some at once."""
     name = f"{topic}-{partition}"
     return find_partition_in(store, name) if read_directory_name(name) == (topic, partition) else None
 
 
 def find_partition_in(store: ObjectStore, name: str) -> LocalPartition | None:
-    """As `find_partition`, of the directory of that name, which may lie deeper; None where it is no partition's."""
-    place = read_directory_name(name.rpartition("/")[2])
-    listed = [] if place is None else list(store.iter_objects(name))
-    if place is None or not listed:
+    """As `find_partition`, for the directory `name`, at any depth; None if it is not a partition's."""
+    topic_partition = read_directory_name(name.rpartition("/")[2])
+    listed = [] if topic_partition is None else list(store.iter_objects(name))
+    if topic_partition is None or not listed:
         return None
     lineage = metadata = None
     by_offset: dict[int, dict[SegmentFileKind, ObjectInfo]] = {}
@@ -145,8 +147,8 @@ def find_partition_in(store: ObjectStore, name: str) -> LocalPartition | None:
     unknown += [info for found in by_offset.values() if SegmentFileKind.LOG not in found for info in found.values()]
     return LocalPartition(
         name=name,
-        topic=place[0],
-        partition=place[1],
+        topic=topic_partition[0],
+        partition=topic_partition[1],
         segments=tuple(_iter_segments(by_offset, snapshots)),
         snapshots=tuple(sorted(snapshots.items())),
         leader_epoch_checkpoint=lineage,
@@ -156,21 +158,21 @@ def find_partition_in(store: ObjectStore, name: str) -> LocalPartition | None:
 
 
 def read_checkpoint(store: ObjectStore, name: str) -> OffsetCheckpoint:
-    """What one of the directory's checkpoints says; empty where there is none yet."""
+    """The content of one of the directory's checkpoints; empty if the file does not exist."""
     try:
         return read_offset_checkpoint(_read_whole(store, name, store.size_bytes(name)))
-    except ArchiveError as wrong:
-        if wrong.reason is Reason.OBJECT_MISSING:
+    except ArchiveError as failure:
+        if failure.reason is Reason.OBJECT_MISSING:
             return {}
-        raise wrong if wrong.object_name else wrong.with_object_name(name) from wrong
+        raise failure if failure.object_name else failure.with_object_name(name) from failure
 
 
 def read_lineage(store: ObjectStore, partition: LocalPartition) -> tuple[LeaderEpochEntry, ...]:
-    """The partition's leader epochs, oldest first; none where it has no such checkpoint."""
+    """The partition's leader epochs, oldest first; none without a checkpoint."""
     info = partition.leader_epoch_checkpoint
     if info is None:
         return ()
-    # Replaced as a whole whenever it changes, so its size now is not the one that was listed.
+    # Each change replaces the whole file, so its size may differ from the listed size.
     content = _read_whole(store, info.name, store.size_bytes(info.name))
     try:
         return read_leader_epoch_checkpoint(content).entries
@@ -179,7 +181,7 @@ def read_lineage(store: ObjectStore, partition: LocalPartition) -> tuple[LeaderE
 
 
 def read_topic_id(store: ObjectStore, partition: LocalPartition) -> str | None:
-    """As Kafka writes it; None where the file is not there, or says nothing of it."""
+    """The topic id as Kafka writes it; None if the file or the entry is missing."""
     if partition.metadata is None:
         return None
     matched = _TOPIC_ID.search(bytes(_read_whole(store, partition.metadata.name, partition.metadata.size_bytes)))
@@ -195,7 +197,7 @@ def read_snapshot(store: ObjectStore, info: ObjectInfo) -> ProducerSnapshot:
 
 
 def find_offset_index(store: ObjectStore, segment: LocalSegment) -> OffsetIndex | None:
-    """The offset index; None where there is none, or a damaged one: the log alone is always enough."""
+    """The offset index; None if it is missing or damaged, because the log alone is always enough."""
     listed = segment.find_object(SegmentFileKind.OFFSET_INDEX)
     try:
         return None if listed is None else read_offset_index(_read_used(store, listed), base_offset=segment.base_offset)
@@ -204,7 +206,7 @@ def find_offset_index(store: ObjectStore, segment: LocalSegment) -> OffsetIndex 
 
 
 def find_time_index(store: ObjectStore, segment: LocalSegment) -> TimeIndex | None:
-    """The time index; None where there is none, or a damaged one."""
+    """The time index; None if it is missing or damaged."""
     listed = segment.find_object(SegmentFileKind.TIME_INDEX)
     try:
         return None if listed is None else read_time_index(_read_used(store, listed), base_offset=segment.base_offset)
@@ -231,7 +233,8 @@ def _iter_segments(
 
 
 def _read_used(store: ObjectStore, listed: SegmentObject) -> memoryview:
-    """The file without most of the zeros behind its entries: those of an active segment are 10 MiB long."""
+    """The file without most of the zeros after its entries: the index of an active segment is preallocated to 10
+    MiB."""
     length = _PIECE_BYTES // _LONGEST_ENTRY_BYTES * _LONGEST_ENTRY_BYTES
     while True:
         content = store.read_range(listed.name, 0, min(length, listed.size_bytes))
@@ -242,7 +245,7 @@ def _read_used(store: ObjectStore, listed: SegmentObject) -> memoryview:
 
 def _read_whole(store: ObjectStore, name: str, size_bytes: int) -> memoryview:
     if size_bytes > SMALL_FILE_LIMIT_BYTES:
-        message, expected = "file is too large to be read whole", f"{SMALL_FILE_LIMIT_BYTES} bytes at most"
+        message, expected = "file is too large to be read whole", f"at most {SMALL_FILE_LIMIT_BYTES} bytes"
         raise ArchiveError(
             Reason.OBJECT_UNREADABLE, message, object_name=name, expected=expected, found=f"{size_bytes} bytes"
         )

@@ -1,7 +1,7 @@
-"""plain_objects: how is a segment's file read where it is an object of its own, byte for byte?
+"""Read a segment's file that is stored as one unchanged object.
 
-What layouts that store files as they are have in common. A small file that changed its size since it was listed is
-refused, for it may be half written.
+Shared by the layouts that store files unchanged. A small file whose size changed after the listing is refused, because
+it may be half written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from coldlog.errors import ArchiveError, Reason, UsageError
 
 
 def get_listed(segment: ListedSegment, kind: SegmentFileKind, name: str) -> SegmentObject:
-    """The listed object of that kind; `OBJECT_MISSING` under the `name` that it would have."""
+    """The listed object of this kind; if it is missing, `OBJECT_MISSING` with `name`, the name that it would have."""
     listed = segment.find_object(kind)
     if listed is None:
         raise ArchiveError(Reason.OBJECT_MISSING, "segment was listed without this file", object_name=name)
@@ -29,42 +29,40 @@ def get_listed(segment: ListedSegment, kind: SegmentFileKind, name: str) -> Segm
 
 
 def require_small_kind(kind: SegmentFileKind) -> None:
-    """Refuses the log."""
+    """Refuse the log."""
     if kind is SegmentFileKind.LOG:
-        raise UsageError("a log is read by ranges, not as a small file")
+        raise UsageError("a log is not a small file; read it in ranges")
 
 
 def read_small_object(store: ObjectStore, listed: SegmentObject) -> memoryview:
-    """The whole object, SMALL_FILE_LIMIT_BYTES at most, as large as it was listed."""
+    """The whole object, at most SMALL_FILE_LIMIT_BYTES; it must still have its listed size."""
     if listed.size_bytes > SMALL_FILE_LIMIT_BYTES:
         raise _unreadable(listed, "object is too large for its kind", f"at most {SMALL_FILE_LIMIT_BYTES} bytes")
     content = store.read_range(listed.name, 0, listed.size_bytes + 1)
     if content.nbytes != listed.size_bytes:
         size_bytes = store.size_bytes(listed.name)
-        raise _unreadable(
-            listed, "object changed its size since it was listed", f"{listed.size_bytes} bytes", size_bytes
-        )
+        raise _unreadable(listed, "object size changed after it was listed", f"{listed.size_bytes} bytes", size_bytes)
     return content
 
 
 def split_level(directories: Iterable[str], objects: Iterable[ObjectInfo]) -> tuple[list[str], list[ObjectInfo]]:
     """The names of directories, and the other objects, of a level that holds directories.
 
-    What may be a directory is one: to list it says why it cannot be, where a stray would stand for a directory that
-    has gone.
+    An entry that may be a directory counts as one: listing it raises the error that explains why it cannot be listed.
+    As a stray file it would look like a removed directory.
     """
-    strays = list(objects)
-    names = [*directories, *(each.name for each in strays if each.may_be_directory)]
-    return names, [each for each in strays if not each.may_be_directory]
+    listed = list(objects)
+    names = [*directories, *(info.name for info in listed if info.may_be_directory)]
+    return names, [info for info in listed if not info.may_be_directory]
 
 
 def unrecognized_directory(name: str, why: str) -> UnrecognizedObject:
-    """A directory that is no part of the layout."""
+    """A directory that is not part of the layout."""
     return UnrecognizedObject(name=printable_name(name), size_bytes=0, why=f"directory: {why}")
 
 
 def unrecognized_object(info: ObjectInfo, why: str) -> UnrecognizedObject:
-    """An object that is no part of a segment."""
+    """An object that is not part of a segment."""
     return UnrecognizedObject(name=printable_name(info.name), size_bytes=info.size_bytes, why=why)
 
 

@@ -1,9 +1,9 @@
-"""local_store: an archive in a directory of this machine, or of a file system that is mounted alike on every worker.
+"""Read an archive in a directory of this machine, or of a file system that every worker mounts at the same path.
 
-Reading goes through `preadv` into a fresh buffer, not through a memory map. A map whose file is cut short, or whose
-disk or mount fails, kills the reading process (SIGBUS) where a read gives fewer bytes or an errno; one bad file would
-take a Spark worker down with it, and its retries. In windows of some MiB the read costs little: the buffer stays in the
-processor's cache for whoever looks at it next. With crc32c over a cached GiB, MB/s, two runs on a shared machine
+Reads use `preadv` into a new buffer, not a memory map. If the file of a map is truncated, or its disk or mount fails,
+the reading process is killed (SIGBUS); a read returns fewer bytes or an errno instead. With a map, one bad file would
+kill a Spark worker, and again at each retry. With windows of some MiB a read costs little, because the buffer stays in
+the processor's cache for the next step. MB/s with crc32c over a cached GiB, two runs on a shared machine
 (benchmarks/local_store_reads.py):
 
     window     memory map            preadv
@@ -11,14 +11,14 @@ processor's cache for whoever looks at it next. With crc32c over a cached GiB, M
      4 MiB     6,900 and 17,100      11,200 and 15,000
     32 MiB     6,900 and 14,500       5,300 and  4,500    (the buffer no longer fits the cache)
 
-The whole kernel at batch depth, which has a cost of its own for each window: 10,000 at 4 MiB, 10,600 at 8, 5,200 at 16.
+The whole kernel at batch depth, which has an extra cost for each window: 10,000 at 4 MiB, 10,600 at 8, 5,200 at 16.
 
-From a disk, announcing that a large read goes on in sequence gives 2,600 MB/s instead of 600 to 1,600.
+From a disk, announcing a large sequential read to the kernel gives 2,600 MB/s instead of 600 to 1,600.
 
-Links are followed, wherever they lead: an operator may put partitions on several disks. A loop of links does no harm,
-since every listing is of one level. A link that cannot be followed is listed with its own size, so that its absence is
-found and reported when it is read, and to list it as a directory is an error, not empty: a disk may be away. Only
-regular files are read: opening a pipe would wait for ever.
+Links are followed to any target, because an operator may put partitions on several disks. A loop of links does no harm,
+because each listing has one level. A dangling link is listed with its own size: reading it reports that the object is
+missing, and listing it as a directory is an error, not an empty directory, because a disk may be unmounted. Only
+regular files are read: opening a pipe would block forever.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from coldlog.archive.stores.object_names import printable_name, require_object_n
 from coldlog.archive.stores.object_store import ObjectInfo
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 
-# Reading ahead pays for a walk over a log, not for a look at one batch.
+# Readahead helps a sequential read of a log, not a read of one batch.
 _ANNOUNCED_LENGTH = 1024 * 1024
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
 _UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG, errno.ENXIO})
@@ -45,17 +45,17 @@ _UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, e
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalStore:
-    """An ObjectStore over the directory `root`; `uri` is how the user wrote it."""
+    """An ObjectStore over the directory `root`; `uri` is the root as the user wrote it."""
 
     root: str
     uri: str
 
     def list_directories(self, prefix: str) -> list[str]:
-        """Directories right below `prefix`, empty ones too; links to directories count."""
+        """Directories directly below `prefix`, including empty ones and links to directories."""
         return [_join(prefix, entry.name) for entry in self._scan(prefix) if _is_directory(entry)]
 
     def iter_objects(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Everything right below `prefix` that is no directory, as far as can be told."""
+        """Every entry directly below `prefix` that is not known to be a directory."""
         for entry in self._scan(prefix):
             if not _is_directory(entry):
                 status = self._find_status(entry, prefix)
@@ -63,7 +63,7 @@ class LocalStore:
                     yield _object_info(_join(prefix, entry.name), status)
 
     def size_bytes(self, name: str) -> int:
-        """The file's size now."""
+        """The file's current size."""
         require_object_name(name)
         try:
             return os.stat(self._path(name)).st_size
@@ -71,7 +71,7 @@ class LocalStore:
             raise self._error_for(failure, name) from failure
 
     def read_range(self, name: str, position: int, length: int, until: int | None = None) -> memoryview:
-        """A copy of the bytes in memory of its own; a file cut short meanwhile gives fewer bytes."""
+        """A copy of the bytes; fewer bytes if the file was truncated meanwhile."""
         require_object_name(name)
         require_range(position, length)
         try:
@@ -84,16 +84,16 @@ class LocalStore:
             raise self._error_for(failure, name) from failure
 
     def iter_directories(self, prefix: str) -> Iterator[str]:
-        """One look at the directory."""
+        """List the directory once."""
         yield from self.list_directories(prefix)
 
     def has_directory(self, name: str) -> bool:
-        """It can be reached, be it empty."""
+        """The directory can be reached; it may be empty."""
         require_object_name(name)
         return os.path.isdir(self._path(name))
 
     def below(self, directory: str) -> Self:
-        """The store of a directory of this one."""
+        """The store of a directory in this store."""
         require_object_name(directory)
         return replace(self, root=self._path(directory))
 
@@ -107,17 +107,17 @@ class LocalStore:
                 return sorted(entries, key=lambda entry: entry.name)
         except OSError as failure:
             is_missing = failure.errno in _MISSING and os.path.isdir(self.root)
-            if prefix and is_missing and not self._is_behind_a_lost_link(prefix):
+            if prefix and is_missing and not self._is_below_dangling_link(prefix):
                 return []
             raise self._error_for(failure, prefix) from failure
 
-    def _is_behind_a_lost_link(self, name: str) -> bool:
+    def _is_below_dangling_link(self, name: str) -> bool:
         parts = name.split("/")
         above = (self._path("/".join(parts[:count])) for count in range(1, len(parts) + 1))
         return any(os.path.islink(path) and not os.path.exists(path) for path in above)
 
     def _find_status(self, entry: os.DirEntry[str], prefix: str) -> os.stat_result | None:
-        """What the entry leads to, or the link itself where it leads nowhere; None if the entry has gone meanwhile."""
+        """The status of the entry's target, or of the link itself if it is dangling; None if the entry was removed."""
         try:
             return entry.stat()
         except OSError as failure:
@@ -128,33 +128,33 @@ class LocalStore:
             raise self._error_for(failure, _join(prefix, entry.name)) from failure
 
     def _error_for(self, failure: OSError, name: str) -> ColdlogError:
-        # A mount that is gone makes every object look missing: one error of the archive, not one of each segment.
+        # Without its mount every object looks missing: raise one error for the archive, not one for each segment.
         if failure.errno in _MISSING and not os.path.isdir(self.root):
             return UsageError(f"no archive at {self.uri}: {self.root} is not a directory that can be reached")
         if not name and failure.errno in _UNREADABLE:
-            return UsageError(f"the archive at {self.uri} may not be listed: {failure.strerror}")
+            return UsageError(f"the archive at {self.uri} cannot be listed: {failure.strerror}")
         return error_for_object(failure, name or self.uri)
 
 
 def error_for_object(failure: OSError, name: str) -> ColdlogError:
-    """What a failed system call on one object means: gone, not to be read, or worth another try."""
+    """The error for a failed system call on one object: missing, unreadable, or retriable."""
     shown = printable_name(name)
     if failure.errno in _MISSING:
         return ArchiveError(Reason.OBJECT_MISSING, "the archive has no such object", object_name=shown)
     if failure.errno in _UNREADABLE:
         found = failure.strerror or f"errno {failure.errno}"
         return ArchiveError(Reason.OBJECT_UNREADABLE, "object cannot be read", object_name=shown, found=found)
-    return RetriableError(f"reading {shown} failed: {failure.strerror}; it may succeed when tried again")
+    return RetriableError(f"reading {shown} failed: {failure.strerror}; try again")
 
 
 def _read_from(descriptor: int, name: str, position: int, length: int) -> memoryview:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        message, found = "object is no regular file", stat.filemode(status.st_mode)
+        message, found = "object is not a regular file", stat.filemode(status.st_mode)
         raise ArchiveError(Reason.OBJECT_UNREADABLE, message, object_name=printable_name(name), found=found)
     if length >= _ANNOUNCED_LENGTH and sys.platform == "linux":
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-    # numpy asks the kernel for huge pages in large buffers and does not fill them with zeros first.
+    # numpy requests huge pages for large buffers and does not fill them with zeros first.
     window = np.empty(max(0, min(length, status.st_size - position)), dtype=np.uint8).data
     filled = 0
     while filled < len(window):
@@ -177,7 +177,7 @@ def _object_info(name: str, status: os.stat_result) -> ObjectInfo:
         name=name,
         size_bytes=status.st_size,
         modified_ms=status.st_mtime_ns // 1_000_000,
-        # A directory: what could not be followed a moment ago.
+        # A directory here is a link whose target was missing a moment ago.
         may_be_directory=stat.S_ISLNK(status.st_mode) or stat.S_ISDIR(status.st_mode),
     )
 

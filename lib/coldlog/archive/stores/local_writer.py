@@ -1,11 +1,10 @@
-"""local_writer: how is a file put into an archive so that it is whole or not there?
+"""Write files to an archive in a directory atomically.
 
-Written under another name in the same directory, `<name>.<8 hexadecimal digits>.tmp`, synchronized to the disk,
-renamed, and the directory synchronized: behind that the file survives a loss of power. A writer that is killed leaves
-at most a `.tmp`, which no layout takes for a segment's file.
+A file is written under another name in the same directory, `<name>.<8 hexadecimal digits>.tmp`, synchronized to the
+disk and renamed, and then the directory is synchronized. After that the file survives a loss of power. A killed writer
+leaves at most a `.tmp` file, which no layout treats as a segment's file.
 
-Directories are made below the root alone. A root that is gone, a disk that is not mounted any more, is a
-`RetriableError`.
+Directories are created only below the root. If the root is missing, its disk may be unmounted: `RetriableError`.
 """
 
 from __future__ import annotations
@@ -32,24 +31,24 @@ class LocalWriter(LocalStore):
     """A WritableStore over a directory."""
 
     def make_root(self) -> None:
-        """The directory is there behind this."""
-        with _told(self.uri):
+        """Create the root directory if it is missing."""
+        with _system_errors(self.uri):
             make_directories(self.root)
 
     def require_root(self) -> None:
-        """`RetriableError` where the directory is gone: what is put then would lie below a mount point."""
+        """`RetriableError` if the root is missing: a put would write to the disk of the mount point."""
         if not os.path.isdir(self.root):
             raise RetriableError(
-                f"the archive at {self.uri} is not there: {self.root} is no directory; is it mounted? if the archive "
-                "is to begin anew, make that directory"
+                f"the archive at {self.uri} is missing: {self.root} is not a directory; mount its disk, or create the "
+                "directory to start a new archive"
             )
 
     def put(self, name: str, content: Content) -> None:
-        """Two synchronizations: the file, its directory."""
+        """Write the object atomically; synchronizes the file and its directory."""
         require_object_name(name)
         self.require_root()
         path = os.path.join(self.root, name)
-        with _told(name):
+        with _system_errors(name):
             make_directories(os.path.dirname(path))
             temporary = f"{path}.{secrets.token_hex(4)}.tmp"
             try:
@@ -62,10 +61,10 @@ class LocalWriter(LocalStore):
             sync_directory(os.path.dirname(path))
 
     def delete(self, name: str) -> None:
-        """One synchronization, of the directory."""
+        """Remove the object and synchronize its directory."""
         require_object_name(name)
         path = os.path.join(self.root, name)
-        with _told(name):
+        with _system_errors(name):
             try:
                 os.unlink(path)
             except FileNotFoundError:
@@ -75,19 +74,19 @@ class LocalWriter(LocalStore):
 
 
 def make_directories(path: str) -> None:
-    """The directory and those above it, each synchronized into its parent."""
+    """Create the directory and the missing ones above it, and synchronize each parent."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)
     make_directories(parent)
-    # Another thread may have been faster.
+    # Another thread may create the directory at the same time.
     with suppress(FileExistsError):
         os.mkdir(path)
     sync_directory(parent)
 
 
 def sync_directory(path: str) -> None:
-    """The names in it survive a loss of power."""
+    """Synchronize a directory, so that the names in it survive a loss of power."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -96,7 +95,7 @@ def sync_directory(path: str) -> None:
 
 
 def write_all(descriptor: int, content: memoryview) -> None:
-    """Every byte, or an OSError."""
+    """Write every byte, or raise an OSError."""
     while len(content):
         content = content[os.write(descriptor, content) :]
 
@@ -112,7 +111,8 @@ def _write(path: str, content: Content) -> None:
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
+def _system_errors(name: str) -> Iterator[None]:
+    """Raise coldlog's errors for failed system calls."""
     try:
         yield
     except OSError as failure:
@@ -123,4 +123,4 @@ def _error_for(failure: OSError, name: str) -> ColdlogError:
     shown = printable_name(name)
     if failure.errno in _REFUSED:
         return UsageError(f"{shown} cannot be written to the archive: {failure.strerror}; correct archive.uri")
-    return RetriableError(f"writing {shown} failed: {failure.strerror}; it may succeed when tried again")
+    return RetriableError(f"writing {shown} failed: {failure.strerror}; try again")

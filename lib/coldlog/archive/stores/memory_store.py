@@ -1,7 +1,7 @@
-"""memory_store: an archive in a dictionary, which remembers what was read of it.
+"""Keep an archive in memory and record its reads.
 
-For tests, and for asking how often a lookup reads the archive: `reads` lists every range that was asked for, in order.
-Behaves as the local store does, down to the errors; directories exist as far as names imply them.
+For tests, and to count the reads of a lookup: `reads` lists every requested range, in order. Results and errors are
+those of the local store. A directory exists if an object's name contains it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class MemoryStore:
 
     @property
     def uri(self) -> str:
-        """The root as given; for messages."""
+        """The root as the user wrote it; for messages."""
         return self._uri
 
     def list_directories(self, prefix: str) -> list[str]:
-        """Names right below `prefix` that hold further names."""
+        """Directories directly below `prefix`."""
         start = _start_of(prefix)
         rests = (name[len(start) :] for name in self.objects if name.startswith(start))
         return sorted({start + rest.partition("/")[0] for rest in rests if "/" in rest})
 
     def iter_objects(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Every object right below `prefix`."""
+        """Every object directly below `prefix`."""
         start = _start_of(prefix)
         for name in sorted(self.objects):
             if name.startswith(start) and "/" not in name[len(start) :]:
@@ -58,19 +58,19 @@ class MemoryStore:
         return len(self._content(name))
 
     def read_range(self, name: str, position: int, length: int, until: int | None = None) -> memoryview:
-        """A view of the content; the call is remembered in `reads`."""
+        """A view of the content; the call is recorded in `reads`."""
         require_range(position, length)
         content = self._content(name)
         self.reads.append(ReadRange(name=name, position=position, length=length))
         return memoryview(content)[position : position + length]
 
     def put(self, name: str, content: Content) -> None:
-        """The object is there when all of its pieces were given."""
+        """Store the object after all of its pieces were read."""
         require_object_name(name)
         self.objects[name] = b"".join(content.iter_pieces())
 
     def delete(self, name: str) -> None:
-        """The object is gone."""
+        """Remove the object if it exists."""
         require_object_name(name)
         self.objects.pop(name, None)
 

@@ -1,8 +1,8 @@
-"""object_store: how are an archive's objects listed and read?
+"""Define how an archive's objects are listed and read.
 
-The port that every store implements (local files, S3, memory). Names are `/`-separated keys relative to the
-store's root, whatever the file system calls them. Reads are ranged so that an object of any size is read in bounded
-memory; nothing here writes.
+The port that every store implements (local files, S3, memory). Names are keys relative to the store's root, separated
+by `/` on every file system. Reads are ranged, so that an object of any size is read in bounded memory. Nothing here
+writes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Protocol, Self
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ObjectInfo:
-    """One listed object: its name, its size in bytes and when it was last modified (epoch ms).
+    """One listed object: name, size in bytes and time of the last modification (epoch ms).
 
-    `may_be_directory`: a link that cannot be followed now, perhaps to a disk that is away.
+    `may_be_directory`: a dangling link, perhaps to a directory on an unmounted disk.
     """
 
     name: str
@@ -28,9 +28,9 @@ class ObjectInfo:
 class ObjectStore(Protocol):
     """Read access to one archive.
 
-    Errors: `ArchiveError(OBJECT_MISSING)` for a name that is not there, `ArchiveError(OBJECT_UNREADABLE)` for one that
-    is there and may not be read, `RetriableError` where the store may answer later (an I/O error, a time-out),
-    `UsageError` for a name that leads out of the archive and for a root that does not exist or may not be read.
+    Errors: `ArchiveError(OBJECT_MISSING)` for a missing object, `ArchiveError(OBJECT_UNREADABLE)` for an object that
+    exists and cannot be read, `RetriableError` if the store may answer later (an I/O error, a time-out), `UsageError`
+    for a name that leads out of the archive and for a root that does not exist or cannot be read.
     """
 
     @property
@@ -38,33 +38,33 @@ class ObjectStore(Protocol):
         """The root as the user wrote it; for messages."""
 
     def list_directories(self, prefix: str) -> list[str]:
-        """Names directly below `prefix` that hold further names, sorted, without a trailing `/`; `""` is the root. A
-        store that knows empty directories lists them too. None for a prefix that is not there."""
+        """Directories directly below `prefix`, sorted, without a trailing `/`; `""` is the root. A store that knows
+        empty directories lists them too. An empty list for a missing prefix."""
 
     def iter_objects(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Every object whose directory is `prefix` (not deeper), sorted by name, lazily."""
+        """Every object directly in the directory `prefix`, sorted by name, lazily."""
 
     def size_bytes(self, name: str) -> int:
-        """The object's size now."""
+        """The object's current size."""
 
     def read_range(self, name: str, position: int, length: int, until: int | None = None) -> memoryview:
-        """The bytes from `position` on, `length` at most (fewer only at the object's end); read-only, and valid for as
-        long as it is held, whatever becomes of the object. Who walks through a part of the object says `until` where,
-        so that a store that reads ahead reads no further."""
+        """At most `length` bytes from `position` on (fewer only at the object's end). The view is read-only and stays
+        valid if the object changes. A caller that reads a part of the object in sequence gives its end as `until`, so
+        that a store does not read ahead of it."""
 
 
 class RootedStore(ObjectStore, Protocol):
-    """A store that a uri names: what it takes to find an archive in it."""
+    """A store opened by a uri, with what is needed to find an archive in it."""
 
     @property
     def root(self) -> str:
         """The path or key prefix of the root, without a trailing `/`."""
 
     def iter_directories(self, prefix: str) -> Iterator[str]:
-        """Those of `list_directories`, in no order, lazily."""
+        """The names of `list_directories`, in any order, lazily."""
 
     def has_directory(self, name: str) -> bool:
-        """Something lies below the name, or it is an empty directory."""
+        """The directory has entries, or it is an empty directory."""
 
     def below(self, directory: str) -> Self:
-        """The store whose root is that directory of this one, under the same uri."""
+        """The store with this directory as its root, with the same uri."""

@@ -1,8 +1,7 @@
-"""object_writer: how are objects put into an archive?
+"""Define how objects are written to an archive.
 
-The port beside `object_store`, which reads. Names are the same relative keys. A put is whole or it did not happen:
-nobody ever lists or reads a part of an object, wherever the writer is killed. What it leaves behind then is nothing
-that a layout takes for a segment's file.
+The writing counterpart of `object_store`, with the same names. A put is atomic: nobody lists or reads a part of an
+object, even if the writer is killed. No layout treats the remains of a killed writer as a segment's file.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ _PIECE_BYTES = 4 << 20
 
 
 class Content(Protocol):
-    """Bytes to be put."""
+    """The bytes of an object to write."""
 
     @property
     def size_bytes(self) -> int:
-        """How many there are."""
+        """The number of bytes."""
 
     def iter_pieces(self) -> Iterator[memoryview]:
-        """All of them in order, from the beginning each time it is called; what it raises ends the put."""
+        """All bytes in order, from the beginning at each call; an error here ends the put."""
 
 
 class ObjectWriter(Protocol):
     """Write access to one archive.
 
-    Errors: `RetriableError` where the store may do it later, `UsageError` where it does not allow it, and for a name
-    that leads out of the archive. Whether what raised a `RetriableError` was done is not known.
+    Errors: `RetriableError` if a later attempt may succeed (the failed attempt may have been carried out), `UsageError`
+    if the store does not allow the write, and for a name that leads out of the archive.
     """
 
     @property
@@ -40,10 +39,10 @@ class ObjectWriter(Protocol):
         """The root as the user wrote it; for messages."""
 
     def put(self, name: str, content: Content) -> None:
-        """The object is there, and stays, when this returns; one of that name is replaced."""
+        """Write the object durably; an existing object with this name is replaced."""
 
     def delete(self, name: str) -> None:
-        """The object is gone when this returns, whether it was there or not."""
+        """Remove the object durably; a missing object is not an error."""
 
 
 class WritableStore(ObjectStore, ObjectWriter, Protocol):
@@ -66,7 +65,7 @@ class BytesContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredContent:
-    """The first `size_bytes` of an object elsewhere; an object that is shorter by now is LOG_SIZE_DIFFERS."""
+    """The first `size_bytes` of an object in another store; LOG_SIZE_DIFFERS if that object is shorter now."""
 
     store: ObjectStore
     name: str
@@ -80,7 +79,7 @@ class StoredContent:
             if len(piece) < wanted:
                 raise ArchiveError(
                     Reason.LOG_SIZE_DIFFERS,
-                    "file became shorter while it was copied",
+                    "file was truncated while it was copied",
                     object_name=self.name,
                     position=position + len(piece),
                     expected=f"{self.size_bytes} bytes",

@@ -1,17 +1,18 @@
-"""read_ahead: which bytes behind those that were just read are already on their way?
+"""Fetch the next ranges of an object in advance while it is read in sequence.
 
-A store that takes tens of milliseconds to answer, and gives each connection a fraction of the bandwidth, is walked
-through fast only if the next ranges are asked for while the last is looked at. Who walks a log reads windows of some
-MiB, each beginning inside or right behind the one before (a batch that was cut is read again with the next).
+A store may need tens of milliseconds for an answer and give each connection a fraction of the bandwidth. Then a
+sequential read is fast only if the next ranges are requested while the last one is processed. A reader of a log reads
+windows of some MiB. Each window begins inside or directly after the previous one (a cut batch is read again with the
+next window).
 
-A read of 1 MiB or more at the beginning of an object, one whose reader says `until` where it reads on, or one that goes
-on from the read before it, begins a walk: from then on blocks of `part_bytes` behind it are fetched at the same time,
-`read_ahead_bytes` of them at most, and none behind `until`. What a read meets of the window before it is copied from
-there, the rest from the blocks. So a walk holds `read_ahead_bytes` and two windows at most, the last and the next, and
-asks for no byte twice. Small reads here and there begin none: they are one request each.
+A sequential read is called a walk. A read of at least 1 MiB begins a walk if it is at the beginning of an object, if
+its reader gives `until`, or if it continues the previous read. From then on the following blocks of `part_bytes` are
+fetched concurrently, at most `read_ahead_bytes` and none after `until`. The next read copies its overlap with the last
+window from that window and the rest from the blocks. So a walk holds at most `read_ahead_bytes` and two windows, the
+last and the next, and requests no byte twice. Small random reads begin no walk; each is one request.
 
-All of a walk is of one content: an object that is replaced meanwhile is refused (OBJECT_UNREADABLE). A thread has one
-walk at a time; reading another object in large windows ends it, and what was under way is dropped.
+A walk reads one version of the object: if the object is replaced, the read is refused (OBJECT_UNREADABLE). A thread has
+one walk at a time. Reading another object in large windows ends the walk and drops its pending requests.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 WALKED_BYTES = 1 << 20
-"""Shorter reads are of single batches and small files."""
+"""Shorter reads are those of single batches and small files."""
 
 StartPart = Callable[[int, memoryview], Future[None]]
-"""Begins to fill the memory with the bytes from a position on of the object, and of the content, that is walked."""
+"""Starts to fill the memory with the bytes at a position of the walk's object, in the version that the walk reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,8 @@ class _Block:
 
 @dataclass(slots=True, kw_only=True)
 class Walk:
-    """One object that is read from front to back, up to `until` (None: its end); `window` is what was given last, from
-    `window_start` on."""
+    """One object that is read in sequence up to `until` (None: its end); `window` is the last returned window, which
+    begins at `window_start`."""
 
     start_part: StartPart
     object_bytes: int
@@ -62,7 +63,7 @@ class Walk:
 
     @property
     def window_stop(self) -> int:
-        """Where the window ends."""
+        """The end of the window."""
         return self.window_start + len(self.window)
 
     @property
@@ -71,39 +72,39 @@ class Walk:
 
     @property
     def is_done(self) -> bool:
-        """The window ends where the walk does."""
+        """The window reaches the end of the walk."""
         return self.window_stop >= self._bound
 
     def goes_on(self, position: int) -> bool:
-        """A read from there continues the walk."""
+        """A read at `position` continues the walk."""
         return self.window_start < position <= self.window_stop
 
     def read(self, position: int, length: int, until: int | None) -> memoryview:
-        """Bytes from a position at which the walk goes on, up to `until`; behind an error it cannot go on."""
+        """Read at a position that continues the walk; `until` is its new end. After an error the walk is unusable."""
         self.until = None if until is None else max(until, position + length)
-        at, stop = self.window_stop, max(self.window_stop, min(position + length, self.object_bytes))
+        start, stop = self.window_stop, max(self.window_stop, min(position + length, self.object_bytes))
         whole = np.empty(stop - position, dtype=np.uint8).data
-        whole[: at - position] = self.window[position - self.window_start :]
-        while at < stop:
+        whole[: start - position] = self.window[position - self.window_start :]
+        while start < stop:
             self._start_blocks()
             block, end = self._blocks[0], min(self._blocks[0].stop, stop)
             block.filled.result()
-            whole[at - position : end - position] = block.content[at - block.start : end - block.start]
+            whole[start - position : end - position] = block.content[start - block.start : end - block.start]
             if end == block.stop:
                 self._blocks.popleft()
-            at = end
+            start = end
         self.window, self.window_start = whole.toreadonly(), position
         self._start_blocks()
         return self.window[:length]
 
     def end(self) -> None:
-        """Drops what is under way."""
+        """Cancel the pending requests."""
         for block in self._blocks:
             block.filled.cancel()
         self._blocks.clear()
 
     def _start_blocks(self) -> None:
-        """As many as fit into the bound, one at least."""
+        """Start as many blocks as fit into `ahead_bytes`, at least one."""
         while self._started_stop < self._bound:
             stop = min(self._started_stop + self.block_bytes, self._bound)
             if self._blocks and stop - self._blocks[0].start > self.ahead_bytes:

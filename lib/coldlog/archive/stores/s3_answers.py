@@ -1,11 +1,11 @@
-"""s3_answers: what does an answer of S3 hold, and may it be believed?
+"""Check and parse the answers of S3.
 
-No answer is believed for its status alone: a proxy or a page of a login may have sent it. A listing is one only with
-the fields that every listing has, and with keys and a way to go on as they were asked for. A range is one only if it
-says that it is the range that was asked for, of an object of known size. A whole object in place of a range is what a
-server sends that knows no ranges: it is believed where HEAD tells the same size and ETag. Only if the server then does
-not claim to know ranges (`Accept-Ranges`) either, is a range behind the beginning refused for good (`UsageError`).
-Whatever else comes is damage, which may be gone when asked again.
+A good status is not enough: a proxy or a login page may have sent the answer. A listing must have the fields that every
+listing has, keys below the requested prefix, and a continuation token if it is truncated. An answer with a range must
+say that it is the requested range, and the object's size. A server that does not support ranges sends the whole object:
+it is accepted if HEAD reports the same size and ETag. If such a server does not announce `Accept-Ranges` either, a
+range after the beginning is a permanent error (`UsageError`). Every other answer is damaged, and the request is
+repeated.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from coldlog.archive.stores.s3_failures import Asked, BodyCutError, DamagedAnswerError
+from coldlog.archive.stores.s3_failures import BodyCutError, DamagedAnswerError, S3Target
 from coldlog.errors import UsageError
 
 _CONTENT_RANGE = re.compile(r"bytes (?P<first>[0-9]{1,16})-(?P<last>[0-9]{1,16})/(?P<size>[0-9]{1,16})")
@@ -32,7 +33,8 @@ class ListedKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPage:
-    """A page of what is right below a prefix: keys and `prefixes` (which end in `/`), and where the next one begins."""
+    """One page of a listing: the keys and common `prefixes` (which end in `/`) directly below a prefix, and the token
+    of the next page."""
 
     keys: tuple[ListedKey, ...]
     prefixes: tuple[str, ...]
@@ -40,46 +42,46 @@ class ListedPage:
 
 
 async def read_object_bytes(
-    s3: Any, answer: Mapping[str, Any], asked: Asked, key: str, position: int, length: int
+    s3: Any, answer: Mapping[str, Any], target: S3Target, key: str, position: int, length: int
 ) -> int:
-    """The object's size, of an answer whose body is that range or, at position 0, the whole object."""
+    """The object's size, from an answer whose body is the requested range or, at position 0, the whole object."""
     status = answer["ResponseMetadata"]["HTTPStatusCode"]
     if status == 206 or answer.get("ContentRange"):
         return _ranged_object_bytes(answer, position, length)
     size_bytes, etag = answer.get("ContentLength"), answer.get("ETag")
     if status != 200 or size_bytes is None or not etag:
-        raise DamagedAnswerError(f"HTTP {status} and no object to a request for a range")
-    head = await s3.head_object(Bucket=asked.bucket, Key=key)
+        raise DamagedAnswerError(f"HTTP {status} without an object to a range request")
+    head = await s3.head_object(Bucket=target.bucket, Key=key)
     if (head.get("ContentLength"), head.get("ETag")) != (size_bytes, etag):
-        raise DamagedAnswerError("something else than the object to a request for a range")
+        raise DamagedAnswerError("content that is not the object's to a range request")
     if not position:
         return int(size_bytes)
     if "bytes" in (answer.get("AcceptRanges"), head.get("AcceptRanges")):
-        raise DamagedAnswerError("the whole object to a request for a range, as if a proxy had taken Range away")
-    raise UsageError(f"the server of {asked.uri} knows no ranges of objects; coldlog cannot read from it")
+        raise DamagedAnswerError("the whole object to a range request (a proxy may have removed Range)")
+    raise UsageError(f"the server of {target.uri} does not support range requests; use a server that does")
 
 
 def _ranged_object_bytes(answer: Mapping[str, Any], position: int, length: int) -> int:
-    told = _CONTENT_RANGE.fullmatch(answer.get("ContentRange") or "")
-    if told is None:
-        raise DamagedAnswerError("a range that does not say of which bytes, or of how many")
-    first, last, size_bytes = int(told["first"]), int(told["last"]), int(told["size"])
-    is_asked = first == position < size_bytes and last == min(position + length, size_bytes) - 1
-    if not is_asked or answer.get("ContentLength", last - first + 1) != last - first + 1:
-        raise DamagedAnswerError("another range than was asked for")
+    content_range = _CONTENT_RANGE.fullmatch(answer.get("ContentRange") or "")
+    if content_range is None:
+        raise DamagedAnswerError("a range without a valid Content-Range")
+    first, last, size_bytes = (int(content_range[name]) for name in ("first", "last", "size"))
+    is_requested = first == position < size_bytes and last == min(position + length, size_bytes) - 1
+    if not is_requested or answer.get("ContentLength", last - first + 1) != last - first + 1:
+        raise DamagedAnswerError("another range than the requested one")
     return size_bytes
 
 
-def told_bytes(answer: Mapping[str, Any]) -> int:
-    """The size that an answer to HEAD tells."""
+def read_head_bytes(answer: Mapping[str, Any]) -> int:
+    """The object's size in an answer to HEAD."""
     size_bytes = answer.get("ContentLength", -1)
     if size_bytes < 0 or not (answer.get("ETag") or answer.get("LastModified")):
-        raise DamagedAnswerError("what tells of no object")
+        raise DamagedAnswerError("no size of an object")
     return int(size_bytes)
 
 
 async def fill(window: memoryview, body: Any, answer: Mapping[str, Any]) -> None:
-    """Reads the body into `window`, which it fills."""
+    """Read the body into `window`, which it must fill."""
     filled = 0
     while filled < len(window):
         chunk = await body.read(len(window) - filled)
@@ -87,26 +89,30 @@ async def fill(window: memoryview, body: Any, answer: Mapping[str, Any]) -> None
             raise BodyCutError
         window[filled : filled + len(chunk)] = chunk
         filled += len(chunk)
-    # A body whose length was told ends there.
+    # A body with Content-Length cannot be longer.
     if "ContentLength" not in answer and await body.read(1):
-        raise DamagedAnswerError("more bytes than were asked for")
+        raise DamagedAnswerError("more bytes than requested")
 
 
 def read_page(answer: Mapping[str, Any], prefix: str, token: str) -> ListedPage:
-    """A page below `prefix`, behind the one that told `token`. A `KeyError` where an entry lacks what each has."""
-    # botocore makes an empty answer, and every other document, a listing without entries.
+    """The page of `token` in a listing of `prefix`; a `KeyError` if an entry has not all required fields."""
+    # botocore parses an empty answer, or any other document, as a listing without entries.
     if "IsTruncated" not in answer or not answer.keys() & {"Name", "KeyCount"}:
-        raise DamagedAnswerError("what is no listing of S3")
+        raise DamagedAnswerError("no listing of S3")
     keys = tuple(
-        ListedKey(key=each["Key"], size_bytes=each["Size"], modified_ms=round(each["LastModified"].timestamp() * 1000))
-        for each in answer.get("Contents", ())
+        ListedKey(key=entry["Key"], size_bytes=entry["Size"], modified_ms=_epoch_ms(entry["LastModified"]))
+        for entry in answer.get("Contents", ())
     )
-    prefixes = tuple(each["Prefix"] for each in answer.get("CommonPrefixes", ()))
-    if not all(each.key.startswith(prefix) and each.size_bytes >= 0 for each in keys):
-        raise DamagedAnswerError("a listing with a key of elsewhere, or of a size below 0")
-    if not all(each.startswith(prefix) and each.endswith("/") for each in prefixes):
-        raise DamagedAnswerError("a listing with a directory of elsewhere")
+    prefixes = tuple(entry["Prefix"] for entry in answer.get("CommonPrefixes", ()))
+    if not all(listed.key.startswith(prefix) and listed.size_bytes >= 0 for listed in keys):
+        raise DamagedAnswerError("a listing with a key outside the prefix, or with a negative size")
+    if not all(directory.startswith(prefix) and directory.endswith("/") for directory in prefixes):
+        raise DamagedAnswerError("a listing with a directory outside the prefix")
     next_token = answer.get("NextContinuationToken", "") if answer["IsTruncated"] else ""
     if answer["IsTruncated"] and next_token in ("", token):
-        raise DamagedAnswerError("a part of a listing that does not say where it goes on")
+        raise DamagedAnswerError("a truncated listing without a new continuation token")
     return ListedPage(keys=keys, prefixes=prefixes, next_token=next_token)
+
+
+def _epoch_ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)

@@ -1,16 +1,15 @@
-"""s3_client: how does one process ask S3, and how often?
+"""Send requests to S3 and repeat those that may succeed later.
 
-Each process has one `S3Client` for the same options and the same AWS environment: an s3fs session, which finds
-credentials, endpoint and region as every AWS tool does, on the event loop of a thread of its own. Nothing of it can be
-pickled, and a forked child never touches its parent's: clients are kept by process id. (That of the parent is never
-dropped in the child either: to close it would wake the parent's loop.)
+Each process has one `S3Client` for each set of options and AWS environment: an s3fs session, which finds credentials,
+endpoint and region as every AWS tool does, on an event loop in its own thread. A client cannot be pickled. Clients are
+kept by process id, so that a forked child never uses its parent's client. (The child does not close it either: that
+would wake the parent's loop.)
 
-All retrying is done here, in one layer: botocore tries once, and s3fs's own calls, which retry too, are not used,
-because neither sees a body that is cut and the pauses of s3fs have no jitter. (aiohttp sends a request anew, once and
-at once, whose connection ends without an answer: one that was kept may have been closed by the other side.) A request
-that may succeed later (`s3_failures`) is made `max_attempts` times; the pause before each further one doubles from
-`first_delay_ms` to `max_delay_ms`, and is shortened at random by up to a half so that many tasks that were throttled do
-not come back together.
+Only this module retries. botocore tries once, and s3fs's own calls, which also retry, are not used: neither notices a
+cut body, and the pauses of s3fs have no jitter. (If a connection ends without an answer, aiohttp repeats the request
+once immediately, because the server may have closed a kept connection.) A request that may succeed later
+(`s3_failures`) is made at most `max_attempts` times. The pause between attempts doubles from `first_delay_ms` to
+`max_delay_ms`. It is randomly shortened by up to a half, so that throttled tasks do not retry at the same moment.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from coldlog.archive.stores.s3_answers import ListedPage, fill, read_object_bytes, read_page, told_bytes
+from coldlog.archive.stores.s3_answers import ListedPage, fill, read_head_bytes, read_object_bytes, read_page
 from coldlog.archive.stores.s3_environment import create_s3_file_system
 from coldlog.archive.stores.s3_failures import (
-    Asked,
     DamagedAnswerError,
+    S3Target,
     are_credentials_refused,
     error_for,
-    is_told_by_status_alone,
+    has_status_only,
     replaced,
     status_of,
 )
@@ -48,10 +47,10 @@ _ENVIRONMENT = re.compile(r"AWS_|(https?|no|all)_proxy", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Options:
-    """How long to wait, how often to ask, how much to fetch at once.
+    """Time-outs, number of attempts, and sizes of requests.
 
-    `part_bytes` is the largest range of one request; `parts_at_once` how many of them one read has under way.
-    `read_ahead_bytes` bounds what is fetched behind a read that walks through an object, for each thread that walks.
+    `part_bytes` is the largest range of one request; one read has at most `parts_at_once` concurrent requests.
+    `read_ahead_bytes` limits what is fetched ahead of a sequential read, for each thread.
     """
 
     connect_timeout_ms: int = 10_000
@@ -66,7 +65,7 @@ class S3Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedRange:
-    """A range of an object: `content` is shorter than asked where the object ends; `etag` is of its current content."""
+    """A range of an object; `content` is shorter than requested at the object's end; `etag` identifies the version."""
 
     content: memoryview
     object_bytes: int
@@ -74,13 +73,13 @@ class FetchedRange:
 
 
 class Pause(Protocol):
-    """Waits so many seconds."""
+    """Waits for this number of seconds."""
 
     def __call__(self, seconds: float, /) -> Awaitable[object]: ...
 
 
 class S3Client:
-    """Requests of one process; for all of its threads."""
+    """The requests of one process, for all of its threads."""
 
     def __init__(
         self, options: S3Options, *, pause: Pause = asyncio.sleep, jitter: Callable[[], float] = random.random
@@ -98,17 +97,17 @@ class S3Client:
         )
 
     def start(self, request: Coroutine[Any, Any, _Result]) -> Future[_Result]:
-        """Begins a request; its result, or a `ColdlogError`, can be waited for."""
+        """Start a request; the future has its result or a `ColdlogError`."""
         return asyncio.run_coroutine_threadsafe(request, self._files.loop)
 
     def close(self) -> None:
-        """Ends its connections."""
+        """Close the connections."""
         if self._files._s3 is not None:
             self._files.close_session(self._files.loop, self._files._s3creator)
 
-    async def fetch_range(self, asked: Asked, key: str, position: int, length: int) -> FetchedRange:
-        """One request for one range; it is shorter than `length` only where the object ends."""
-        arguments = {"Bucket": asked.bucket, "Key": key, "Range": f"bytes={position}-{position + length - 1}"}
+    async def fetch_range(self, target: S3Target, key: str, position: int, length: int) -> FetchedRange:
+        """Fetch one range by one request; it is shorter than `length` only at the object's end."""
+        arguments = {"Bucket": target.bucket, "Key": key, "Range": f"bytes={position}-{position + length - 1}"}
 
         async def attempt(s3: Any) -> FetchedRange:
             try:
@@ -118,55 +117,55 @@ class S3Client:
                     return FetchedRange(content=memoryview(b""), object_bytes=position, etag="")
                 raise
             async with answer["Body"] as body:
-                object_bytes = await read_object_bytes(s3, answer, asked, key, position, length)
+                object_bytes = await read_object_bytes(s3, answer, target, key, position, length)
                 # numpy does not fill the buffer with zeros first.
                 window = np.empty(min(length, object_bytes - position), dtype=np.uint8).data
                 await fill(window, body, answer)
             return FetchedRange(content=window.toreadonly(), object_bytes=object_bytes, etag=answer.get("ETag", ""))
 
-        return await self.ask(asked, attempt)
+        return await self.ask(target, attempt)
 
-    async def fetch_part(self, asked: Asked, key: str, position: int, part: memoryview, etag: str) -> None:
-        """Fills `part` with the bytes from `position` on of the content that `etag` names, by one request.
+    async def fetch_part(self, target: S3Target, key: str, position: int, part: memoryview, etag: str) -> None:
+        """Fill `part` by one request with the bytes from `position` on of the version `etag`.
 
-        An object that is of another content meanwhile is OBJECT_UNREADABLE.
+        If the object has another version now, the error is OBJECT_UNREADABLE.
         """
         wanted = f"bytes={position}-{position + len(part) - 1}"
-        arguments = {"Bucket": asked.bucket, "Key": key, "Range": wanted} | ({"IfMatch": etag} if etag else {})
+        arguments = {"Bucket": target.bucket, "Key": key, "Range": wanted} | ({"IfMatch": etag} if etag else {})
 
         async def attempt(s3: Any) -> None:
             try:
                 answer = await s3.get_object(**arguments)
             except Exception as failure:
                 if status_of(failure) == 416:
-                    raise replaced(asked) from None
+                    raise replaced(target) from None
                 raise
             async with answer["Body"] as body:
-                if await read_object_bytes(s3, answer, asked, key, position, len(part)) - position < len(part):
-                    raise replaced(asked)
+                if await read_object_bytes(s3, answer, target, key, position, len(part)) - position < len(part):
+                    raise replaced(target)
                 await fill(part, body, answer)
 
-        await self.ask(asked, attempt)
+        await self.ask(target, attempt)
 
-    async def fetch_size(self, asked: Asked, key: str) -> int:
-        """The object's size now."""
+    async def fetch_size(self, target: S3Target, key: str) -> int:
+        """The object's current size."""
 
         async def attempt(s3: Any) -> int:
             try:
-                return told_bytes(await s3.head_object(Bucket=asked.bucket, Key=key))
+                return read_head_bytes(await s3.head_object(Bucket=target.bucket, Key=key))
             except Exception as failure:
-                if not is_told_by_status_alone(failure):
+                if not has_status_only(failure):
                     raise
-            # What it was refused for is said in a body, which only GET has.
-            answer = await s3.get_object(Bucket=asked.bucket, Key=key)
+            # The reason of a refusal is in the body, which only an answer to GET has.
+            answer = await s3.get_object(Bucket=target.bucket, Key=key)
             async with answer["Body"]:
-                return told_bytes(answer)
+                return read_head_bytes(answer)
 
-        return await self.ask(asked, attempt)
+        return await self.ask(target, attempt)
 
-    async def list_page(self, asked: Asked, prefix: str, token: str = "", most_keys: int = 0) -> ListedPage:
-        """One page of what is right below `prefix`, which is empty or ends in `/`."""
-        arguments: dict[str, object] = {"Bucket": asked.bucket, "Prefix": prefix, "Delimiter": "/"}
+    async def list_page(self, target: S3Target, prefix: str, token: str = "", most_keys: int = 0) -> ListedPage:
+        """One page of the entries directly below `prefix`, which is empty or ends in `/`."""
+        arguments: dict[str, object] = {"Bucket": target.bucket, "Prefix": prefix, "Delimiter": "/"}
         arguments |= {"ContinuationToken": token} if token else {}
         arguments |= {"MaxKeys": most_keys} if most_keys else {}
 
@@ -174,33 +173,33 @@ class S3Client:
             try:
                 return read_page(await s3.list_objects_v2(**arguments), prefix, token)
             except KeyError:
-                raise DamagedAnswerError("a listing with an entry that lacks what each has") from None
+                raise DamagedAnswerError("a listing with an incomplete entry") from None
 
-        return await self.ask(asked, attempt)
+        return await self.ask(target, attempt)
 
-    async def ask(self, asked: Asked, attempt: Callable[[Any], Awaitable[_Result]]) -> _Result:
-        """What `attempt` returns, which is given botocore's client; made again as often as is allowed."""
+    async def ask(self, target: S3Target, attempt: Callable[[Any], Awaitable[_Result]]) -> _Result:
+        """Call `attempt` with botocore's client and return its result; repeat it up to `max_attempts` times."""
         for number in range(1, self.options.max_attempts + 1):
             try:
                 return await attempt(await self._files.set_session())
-            except Exception as failure:  # noqa: BLE001 - every failure of botocore is told in words of coldlog
-                error = error_for(failure, asked)
-                # The next client looks for them anew.
+            except Exception as failure:  # noqa: BLE001 - every failure of botocore becomes an error of coldlog
+                error = error_for(failure, target)
+                # The next client reads the credentials again.
                 self.is_stale = self.is_stale or are_credentials_refused(failure)
             if not isinstance(error, RetriableError) or number == self.options.max_attempts:
                 break
             await self._pause(delay_s(self.options, number, self._jitter()))
-        raise RetriableError(f"{error} (asked {number} times)") if isinstance(error, RetriableError) else error
+        raise RetriableError(f"{error} (attempts: {number})") if isinstance(error, RetriableError) else error
 
 
 def delay_s(options: S3Options, attempt: int, jitter: float) -> float:
-    """Seconds of the pause behind the attempt of that number, from 1; `jitter` is in [0, 1)."""
+    """The pause in seconds after attempt number `attempt` (the first is 1); `jitter` is in [0, 1)."""
     whole = min(options.max_delay_ms, options.first_delay_ms << (attempt - 1))
     return whole * (1 - jitter / 2) / 1000
 
 
 def client_of_process(options: S3Options) -> S3Client:
-    """This process's client for these options, made where there is none for the AWS environment of now."""
+    """This process's client for these options and the current AWS environment; created if there is none."""
     key = (os.getpid(), options, _environment())
     with _lock:
         if key in _clients and _clients[key].is_stale:
@@ -211,17 +210,16 @@ def client_of_process(options: S3Options) -> S3Client:
 
 
 def close_clients() -> None:
-    """Closes those of this process; the next request makes new ones."""
+    """Close the clients of this process; the next request creates a new one."""
     with _lock:
-        ours = [key for key in _clients if key[0] == os.getpid()]
-        for key in ours:
+        for key in [key for key in _clients if key[0] == os.getpid()]:
             _clients.pop(key).close()
 
 
 def _environment() -> str:
-    """A digest of what credentials and endpoint are found by: whoever changes it means another client."""
-    found = sorted(each for each in os.environ.items() if _ENVIRONMENT.match(each[0]))
-    return hashlib.sha256(repr(found).encode("utf-8", "surrogateescape")).hexdigest()
+    """A digest of the variables that select credentials and endpoint; a change of them needs another client."""
+    variables = sorted(variable for variable in os.environ.items() if _ENVIRONMENT.match(variable[0]))
+    return hashlib.sha256(repr(variables).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 _clients: dict[tuple[int, S3Options, str], S3Client] = {}
@@ -229,7 +227,7 @@ _lock = threading.Lock()
 
 
 def _renew_lock() -> None:
-    """Another thread of the parent may have held it."""
+    """Replace the lock in a forked child: another thread of the parent may have held it."""
     global _lock  # noqa: PLW0603 - the child's own
     _lock = threading.Lock()
 

@@ -1,8 +1,8 @@
-"""s3_environment: which S3 do the environment and the AWS profile mean, and who asks it?
+"""Find endpoint, region and credentials of S3 in the environment and the AWS profile.
 
-As for every program that uses AWS's libraries: `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_PROFILE`,
-`AWS_ACCESS_KEY_ID`, `~/.aws/config` (`s3 = addressing_style = path`) and what else botocore reads. Nothing of it is
-kept: it is read in each process that needs it.
+As in every program that uses AWS's libraries: `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_PROFILE`,
+`AWS_ACCESS_KEY_ID`, `~/.aws/config` (`s3 = addressing_style = path`) and everything else that botocore reads. Nothing
+is stored: each process that needs these values reads them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Endpoint:
-    """`url` is None for Amazon's own, which the region tells; `region` is None where nothing names one."""
+    """An endpoint; `url` is None for Amazon's own, which follows from the region; `region` is None if not
+    configured."""
 
     url: str | None
     region: str | None
@@ -36,18 +37,18 @@ class S3Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class S3Credentials:
-    """What is only handed to a library, and never shown or pickled."""
+    """Credentials that are only passed to a library, and never shown or pickled."""
 
     access_key: str
     secret_key: str
     token: str | None
 
     def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("credentials are not pickled; ask for them where they are used")
+        raise TypeError("credentials cannot be pickled; read them in the process that uses them")
 
 
 def s3_endpoint() -> S3Endpoint:
-    """The endpoint of this process's environment; `UsageError` for settings of AWS that cannot be used."""
+    """The endpoint of this process's environment; `UsageError` for AWS settings that cannot be used."""
     client = create_s3_client()
     host = client.meta.endpoint_url.partition("://")[2].partition("/")[0].partition(":")[0]
     is_amazon = host.endswith(_AMAZON)
@@ -56,26 +57,26 @@ def s3_endpoint() -> S3Endpoint:
     return S3Endpoint(
         url=None if is_amazon else client.meta.endpoint_url,
         region=None if region == "aws-global" else region,
-        # A server of one's own seldom has a name for each bucket.
+        # A private server rarely has a host name for each bucket.
         is_path_style=style == "path" or (not is_amazon and style != "virtual"),
     )
 
 
 def endpoint_setting() -> str:
-    """What says which endpoint is meant: the variable that counts; without one, where it may be said."""
+    """The name of the setting that selects the endpoint; if none is set, the settings that could."""
     return _endpoint_variable() or "AWS_ENDPOINT_URL_S3, or endpoint_url of the profile"
 
 
 def endpoint_address() -> str:
-    """Host and port that the environment names, for messages; empty where it names none."""
+    """Host and port in the environment, for messages; empty if there are none."""
     variable = _endpoint_variable()
     return shown_address(os.environ[variable]) if variable else ""
 
 
 def shown_address(url: str) -> str:
-    """Host and port of a url, and nothing else of it; empty where a part of a secret may be taken for them."""
+    """Only host and port of a url; empty if a part of a secret could be mistaken for them."""
     parts = _split_url(url)
-    # Behind a password with a slash in it the host is found in the path, and a piece of the password before it.
+    # If a password contains a slash, the host is parsed as part of the path, and a piece of the password as the host.
     if parts is None or "@" in url.replace(parts.netloc, "", 1) or not _HOST.fullmatch(parts.hostname or ""):
         return ""
     host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else str(parts.hostname)
@@ -83,8 +84,8 @@ def shown_address(url: str) -> str:
 
 
 def create_s3_client() -> Any:
-    """botocore's client for S3, by this process's environment."""
-    # Only those who use S3 wait for it.
+    """botocore's client for S3, configured by this process's environment."""
+    # Imported here, so that only users of S3 wait for the import.
     from botocore.exceptions import BotoCoreError, PartialCredentialsError
     from botocore.session import Session
 
@@ -92,23 +93,23 @@ def create_s3_client() -> Any:
     if variable:
         _require_endpoint(os.environ[variable], variable)
     try:
-        # botocore knows AWS_DEFAULT_REGION alone; the other libraries, and Amazon's own services, say AWS_REGION.
+        # botocore reads only AWS_DEFAULT_REGION; other libraries and Amazon's services use AWS_REGION.
         return session.create_client("s3", region_name=os.environ.get("AWS_REGION"))
     except PartialCredentialsError as failed:
-        raise _half_of_credentials(failed) from None
+        raise _partial_credentials(failed) from None
     except (BotoCoreError, ValueError) as failed:
         if not isinstance(failed, BotoCoreError):
             _require_endpoint(session.get_scoped_config().get("endpoint_url", ""), "endpoint_url of the profile")
         raise UsageError(
             f"AWS's settings in the environment or the profile cannot be used ({type(failed).__name__}); "
-            "look at AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and ~/.aws/config"
+            "check AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and ~/.aws/config"
         ) from None
 
 
 def create_s3_file_system(**config: object) -> S3FileSystem:
-    """s3fs by this process's environment, shared with nobody; `config` is botocore's.
+    """A new s3fs file system, configured by this process's environment; `config` is botocore's.
 
-    It refreshes credentials that are temporary, and must not be used in a forked child of this process.
+    It refreshes temporary credentials, and must not be used in a forked child of this process.
     """
     from s3fs import S3FileSystem
 
@@ -123,7 +124,7 @@ def create_s3_file_system(**config: object) -> S3FileSystem:
 
 
 def s3_credentials() -> S3Credentials | None:
-    """The credentials of this process's environment, refreshed where they are temporary; None where there are none."""
+    """The credentials of this process's environment, refreshed if they are temporary; None if there are none."""
     from botocore.exceptions import BotoCoreError, PartialCredentialsError
     from botocore.session import Session
 
@@ -131,10 +132,10 @@ def s3_credentials() -> S3Credentials | None:
         found = Session().get_credentials()
         frozen = None if found is None else found.get_frozen_credentials()
     except PartialCredentialsError as failed:
-        raise _half_of_credentials(failed) from None
+        raise _partial_credentials(failed) from None
     except BotoCoreError as failed:
         raise UsageError(
-            f"AWS's credentials cannot be used ({type(failed).__name__}); look at AWS_PROFILE and ~/.aws"
+            f"AWS's credentials cannot be used ({type(failed).__name__}); check AWS_PROFILE and ~/.aws"
         ) from None
     if frozen is None:
         return None
@@ -153,11 +154,11 @@ def _require_endpoint(url: str, setting: str) -> None:
     parts = _split_url(url)
     is_address = parts is not None and parts.scheme in ("http", "https")
     if url and not (is_address and (is_valid_endpoint_url(url) or is_valid_ipv6_endpoint_url(url))):
-        raise UsageError(f"{setting} is no address of an S3; http://host:port or https://host is expected")
+        raise UsageError(f"{setting} is not the address of an S3 server; use http://host:port or https://host")
 
 
 def _split_url(url: str) -> SplitResult | None:
-    """None for what is no url with a host, and with a port that is one if there is any."""
+    """The parts of a url; None without a host, or with an invalid port."""
     try:
         parts = urlsplit(url)
         return parts if parts.hostname and parts.port != 0 else None
@@ -165,10 +166,10 @@ def _split_url(url: str) -> SplitResult | None:
         return None
 
 
-def _half_of_credentials(failed: PartialCredentialsError) -> UsageError:
-    # Its fields are the name of the place and of what is missing there, no values.
+def _partial_credentials(failed: PartialCredentialsError) -> UsageError:
+    # The fields hold names only: the provider and the missing variable. They hold no values.
     provider, missing = (str(failed.kwargs.get(name, "?")) for name in ("provider", "cred_var"))
     return UsageError(
-        f"no credentials for S3: those of the {provider} lack {missing.upper()}; "
-        "give AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY together, or neither"
+        f"no credentials for S3: {missing.upper()} is missing in the {provider}; "
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY together, or neither"
     )

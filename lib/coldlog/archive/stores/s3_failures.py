@@ -1,18 +1,18 @@
-"""s3_failures: what does it mean that S3 did not do as asked, and may it be asked again?
+"""Turn a failed request to S3 into an error of coldlog.
 
-| what came | what it is |
+| failure | error |
 |---|---|
 | 429, 500, 502, 503, 504, a code of throttling, a lost connection, a time-out, a body cut short | RetriableError |
-| an answer that is damaged, of another server, or to another question | RetriableError |
+| an answer that is damaged, from another server, or to another request | RetriableError |
 | 404, the bucket is there | ArchiveError, OBJECT_MISSING |
-| 403 for an object; one that has to be restored first | ArchiveError, OBJECT_UNREADABLE |
+| 403 for an object; an object that must be restored first | ArchiveError, OBJECT_UNREADABLE |
 | 403 or another refusal of a write | UsageError |
 | 412: the object was replaced while it was read | ArchiveError, OBJECT_UNREADABLE |
-| 403 for a listing, no bucket; credentials expired, wrong or none; another region; a wrong profile | UsageError |
+| 403 for a listing, no bucket; credentials expired, wrong or missing; another region; a wrong profile | UsageError |
 
-What S3 or botocore say in words is never repeated: their messages and fields may hold key ids, signatures and signed
-addresses. Of an answer only its status and its code, a short identifier, are shown, and of the endpoint that was asked
-host and port. For the same reason the errors made here are raised without their cause.
+Messages of S3 and botocore are never repeated: they may contain key ids, signatures and signed addresses. Errors show
+only the status and the code (a short identifier) of an answer, and host and port of the endpoint. For the same reason
+these errors are raised without their cause.
 """
 
 from __future__ import annotations
@@ -93,17 +93,17 @@ _WHERE_CREDENTIALS_ARE = (
 
 
 class BodyCutError(Exception):
-    """An answer's body ended before the bytes that it promised."""
+    """An answer's body ended before its announced length."""
 
 
 class DamagedAnswerError(Exception):
-    """What came in place of an answer, in coldlog's words: nothing of it is believed."""
+    """The answer is damaged or not S3's; the message says in coldlog's words what was received."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What was asked: of which archive, and of which object, relative to its root; a listing is of none. `is_write`:
-    the object was to be put or deleted."""
+class S3Target:
+    """The target of a request: the archive, and the object relative to its root (empty for a listing). `is_write`: the
+    request writes or deletes the object."""
 
     uri: str
     bucket: str
@@ -111,39 +111,39 @@ class Asked:
     is_write: bool = False
 
     @property
-    def what(self) -> str:
+    def label(self) -> str:
         """For messages."""
         return f"{printable_name(self.object_name)} of {self.uri}" if self.object_name else self.uri
 
 
-def error_for(failure: Exception, asked: Asked) -> ColdlogError:
-    """What a failed request means; a `RetriableError` where it may be asked again. What is no failure of a request is
-    raised as it is."""
+def error_for(failure: Exception, target: S3Target) -> ColdlogError:
+    """The error for a failed request; a `RetriableError` if a later request may succeed. An exception that is not a
+    failed request is raised unchanged."""
     if isinstance(failure, ColdlogError):
         return failure
     if isinstance(failure, botocore_exceptions.ClientError):
-        return _error_for_answer(failure, asked)
+        return _error_for_answer(failure, target)
     damage = _damage_of(failure)
     if damage:
-        return _retriable(asked, f"was answered with {damage}{_from_whom(failure)}")
+        return _retriable(target, f"was answered with {damage}{_from_endpoint(failure)}")
     if not isinstance(failure, (BodyCutError, botocore_exceptions.BotoCoreError, ValueError, *_NO_ANSWER)):
         raise failure
-    return _error_for_exception(failure, asked)
+    return _error_for_exception(failure, target)
 
 
-def replaced(asked: Asked) -> ArchiveError:
-    """The object is not the one any more whose reading began."""
+def replaced(target: S3Target) -> ArchiveError:
+    """The error for an object that was replaced while it was being read."""
     return ArchiveError(
         Reason.OBJECT_UNREADABLE,
         "object was replaced while it was read",
-        object_name=printable_name(asked.object_name),
-        expected="the content that the first request met",
-        found="another",
+        object_name=printable_name(target.object_name),
+        expected="the version of the first request",
+        found="another version",
     )
 
 
 def status_of(failure: BaseException | None) -> int:
-    """The HTTP status that S3 answered with; 0 where there was no answer."""
+    """The HTTP status of the answer; 0 if there was no answer."""
     if not isinstance(failure, botocore_exceptions.ClientError):
         return 0
     status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -151,149 +151,149 @@ def status_of(failure: BaseException | None) -> int:
 
 
 def answer_within(failure: Exception) -> Exception:
-    """What S3 said: s3fs makes an OSError of it."""
+    """The failure with S3's answer: s3fs wraps it in an OSError."""
     cause = failure.__cause__
     return cause if isinstance(cause, Exception) and status_of(cause) else failure
 
 
 def are_credentials_refused(failure: Exception) -> bool:
-    """Other credentials may be there meanwhile."""
-    is_lacking = isinstance(failure, (*_NO_CREDENTIALS, *_NOT_LOGGED_IN))
-    return is_lacking or _code_of(failure) in _EXPIRED_CODES | _REFUSED_KEY_CODES
+    """The credentials are missing or not accepted; new ones may exist now."""
+    are_missing = isinstance(failure, (*_NO_CREDENTIALS, *_NOT_LOGGED_IN))
+    return are_missing or _code_of(failure) in _EXPIRED_CODES | _REFUSED_KEY_CODES
 
 
-def is_told_by_status_alone(failure: Exception) -> bool:
-    """An answer to HEAD has no body: its code is the status again."""
+def has_status_only(failure: Exception) -> bool:
+    """The answer has no code but its status: an answer to HEAD has no body."""
     return 400 <= status_of(failure) < 500 and _code_of(failure) in ("", str(status_of(failure)))
 
 
-def _error_for_answer(failure: botocore_exceptions.ClientError, asked: Asked) -> ColdlogError:
+def _error_for_answer(failure: botocore_exceptions.ClientError, target: S3Target) -> ColdlogError:
     status, code = status_of(failure), _code_of(failure)
     if status in _RETRIABLE_STATUS or code in _RETRIABLE_CODES:
-        return _retriable(asked, f"was answered {_shown(failure)}")
-    credentials = _credentials_error(failure, asked)
+        return _retriable(target, f"was answered {_shown(failure)}")
+    credentials = _credentials_error(failure, target)
     if credentials is not None:
         return credentials
     if code == "NoSuchBucket":
-        return _no_bucket(asked)
-    if not asked.object_name:
-        return _listing_error(failure, asked)
-    if asked.is_write:
-        return _write_error(failure, asked)
-    return _object_error(failure, asked)
+        return _no_bucket(target)
+    if not target.object_name:
+        return _listing_error(failure, target)
+    if target.is_write:
+        return _write_error(failure, target)
+    return _object_error(failure, target)
 
 
-def _credentials_error(failure: botocore_exceptions.ClientError, asked: Asked) -> UsageError | None:
+def _credentials_error(failure: botocore_exceptions.ClientError, target: S3Target) -> UsageError | None:
     code, status = _code_of(failure), status_of(failure)
     if code in _EXPIRED_CODES:
         return UsageError(
-            f"the credentials for {asked.uri} have expired ({code}); renew them: {_WHERE_CREDENTIALS_ARE}"
+            f"the credentials for {target.uri} have expired ({code}); renew them: {_WHERE_CREDENTIALS_ARE}"
         )
     if code in _REFUSED_KEY_CODES:
         return UsageError(
-            f"the credentials for {asked.uri} are not accepted ({code}); correct {_WHERE_CREDENTIALS_ARE}; a signature "
-            "does not match either where a proxy changes the request"
+            f"the credentials for {target.uri} are not accepted ({code}), or a proxy changes signed requests; correct "
+            f"{_WHERE_CREDENTIALS_ARE}"
         )
     if code == "RequestTimeTooSkewed":
-        return UsageError(f"S3 refuses requests for {asked.uri}: the clock of this machine is wrong ({code}); set it")
+        return UsageError(f"S3 refuses requests for {target.uri} ({code}); correct the clock of this machine")
     if code in _REGION_CODES or status in (301, 302, 307, 308):
         region = _region_of(failure)
         where = f" ({region})" if region else ""
         return UsageError(
-            f"the bucket {asked.bucket} is in another region{where}; set AWS_REGION, or the endpoint "
+            f"the bucket {target.bucket} is in another region{where}; set AWS_REGION, or the endpoint "
             f"({endpoint_setting()}) of that region [{_shown(failure)}]"
         )
     return None
 
 
-def _listing_error(failure: botocore_exceptions.ClientError, asked: Asked) -> ColdlogError:
+def _listing_error(failure: botocore_exceptions.ClientError, target: S3Target) -> ColdlogError:
     if status_of(failure) == 403:
         return UsageError(
-            f"{asked.uri} may not be listed ({_shown(failure)}): allow s3:ListBucket on the bucket {asked.bucket} to "
-            f"the principal of {_WHERE_CREDENTIALS_ARE}"
+            f"no permission to list {target.uri} ({_shown(failure)}); allow s3:ListBucket on the bucket {target.bucket} "
+            f"to the principal of {_WHERE_CREDENTIALS_ARE}"
         )
     if status_of(failure) == 404 and _code_of(failure) in _MISSING_CODES:
-        return _no_bucket(asked)
-    return UsageError(f"{asked.uri} cannot be listed: S3 answers {_shown(failure)}")
+        return _no_bucket(target)
+    return UsageError(f"{target.uri} cannot be listed: S3 answers {_shown(failure)}")
 
 
-def _no_bucket(asked: Asked) -> UsageError:
-    return UsageError(f"no bucket {asked.bucket}: correct {asked.uri}, or the endpoint ({endpoint_setting()})")
+def _no_bucket(target: S3Target) -> UsageError:
+    return UsageError(f"no bucket {target.bucket}: correct {target.uri}, or the endpoint ({endpoint_setting()})")
 
 
-def _write_error(failure: botocore_exceptions.ClientError, asked: Asked) -> UsageError:
+def _write_error(failure: botocore_exceptions.ClientError, target: S3Target) -> UsageError:
     if status_of(failure) == 403:
         return UsageError(
-            f"{asked.what} may not be written ({_shown(failure)}): allow s3:PutObject, s3:DeleteObject and "
-            f"s3:AbortMultipartUpload on the bucket {asked.bucket} to the principal of {_WHERE_CREDENTIALS_ARE}"
+            f"no permission to write {target.label} ({_shown(failure)}); allow s3:PutObject, s3:DeleteObject and "
+            f"s3:AbortMultipartUpload on the bucket {target.bucket} to the principal of {_WHERE_CREDENTIALS_ARE}"
         )
-    return UsageError(f"{asked.what} cannot be written: S3 answers {_shown(failure)}")
+    return UsageError(f"{target.label} cannot be written: S3 answers {_shown(failure)}")
 
 
-def _object_error(failure: botocore_exceptions.ClientError, asked: Asked) -> ColdlogError:
-    status, code, name = status_of(failure), _code_of(failure), printable_name(asked.object_name)
+def _object_error(failure: botocore_exceptions.ClientError, target: S3Target) -> ColdlogError:
+    status, code, name = status_of(failure), _code_of(failure), printable_name(target.object_name)
     if status == 404 and code not in _MISSING_CODES:
-        return UsageError(f"{asked.what} cannot be asked for: S3 answers {_shown(failure)}")
+        return UsageError(f"{target.label} cannot be requested: S3 answers {_shown(failure)}")
     if status == 404:
         return ArchiveError(Reason.OBJECT_MISSING, "the archive has no such object", object_name=name)
     if status == 412:
-        return replaced(asked)
+        return replaced(target)
     message, expected = "object cannot be read", ""
     if code == "InvalidObjectState":
-        message, expected = "object lies in a cold storage class", "an object that was restored"
+        message, expected = "object is in a cold storage class", "a restored object"
     elif status == 403:
         expected = (
-            f"permission s3:GetObject, and kms:Decrypt for an encrypted object; or the object is gone, which S3 says "
-            f"only to whom it allows s3:ListBucket; for the principal of {_WHERE_CREDENTIALS_ARE}"
+            f"permission s3:GetObject, and kms:Decrypt for an encrypted object, for the principal of "
+            f"{_WHERE_CREDENTIALS_ARE} (without permission s3:ListBucket, S3 answers the same for a missing object)"
         )
     return ArchiveError(
         Reason.OBJECT_UNREADABLE, message, object_name=name, expected=expected, found=f"S3 answers {_shown(failure)}"
     )
 
 
-def _error_for_exception(failure: Exception, asked: Asked) -> ColdlogError:
+def _error_for_exception(failure: Exception, target: S3Target) -> ColdlogError:
     kind = type(failure).__name__
     if isinstance(failure, _NO_CREDENTIALS):
-        return UsageError(f"no credentials for {asked.uri}: give {_WHERE_CREDENTIALS_ARE}")
+        return UsageError(f"no credentials for {target.uri}; set {_WHERE_CREDENTIALS_ARE}")
     if isinstance(failure, _NOT_LOGGED_IN):
-        return UsageError(f"the login that the credentials for {asked.uri} come from has ended ({kind}); log in anew")
+        return UsageError(f"the login for the credentials of {target.uri} has expired ({kind}); log in again")
     if isinstance(failure, botocore_exceptions.ProfileNotFound):
-        return UsageError(f"the profile that AWS_PROFILE names is in no AWS configuration file; needed for {asked.uri}")
+        return UsageError(f"no AWS configuration file has the profile in AWS_PROFILE for {target.uri}; correct it")
     if isinstance(failure, botocore_exceptions.SSLError):
-        return UsageError(f"the endpoint of {asked.uri} shows no certificate that is trusted here; see AWS_CA_BUNDLE")
+        return UsageError(f"the certificate of the endpoint of {target.uri} is not trusted; check AWS_CA_BUNDLE")
     if isinstance(failure, BodyCutError):
-        return _retriable(asked, "was answered with a body cut short")
+        return _retriable(target, "was answered with a body that was cut")
     if isinstance(failure, _NO_ANSWER):
-        return _retriable(asked, f"got no answer ({kind}){_from_whom(failure)}")
+        return _retriable(target, f"got no answer ({kind}){_from_endpoint(failure)}")
     if isinstance(failure, _NOT_FETCHED):
-        return _retriable(asked, f"needs credentials that could not be fetched ({kind})")
+        return _retriable(target, f"needs credentials that could not be fetched ({kind})")
     return UsageError(
-        f"{asked.uri} cannot be asked: {kind}; see the AWS variables of the environment and the AWS configuration files"
+        f"requests for {target.uri} cannot be sent: {kind}; check the AWS_ variables and the AWS configuration files"
     )
 
 
-def _retriable(asked: Asked, what: str) -> RetriableError:
-    return RetriableError(f"the request for {asked.what} {what}; it may succeed when tried again")
+def _retriable(target: S3Target, result: str) -> RetriableError:
+    return RetriableError(f"the request for {target.label} {result}; try again")
 
 
 def _damage_of(failure: Exception) -> str:
-    """What is wrong with an answer that came whole; empty where none came, or nothing is wrong with it."""
+    """What was received, if a complete answer is damaged; otherwise empty."""
     if isinstance(failure, DamagedAnswerError):
         return str(failure)
     if isinstance(failure, botocore_exceptions.FlexibleChecksumError):
         return "a body that does not match its checksum"
-    # botocore's parser raises what int, datetime and its own code do; a ValueError of a setting is met outside of it.
+    # Errors of int and datetime in botocore's parser are damage too; a ValueError for a setting occurs outside of it.
     modules = (frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(failure.__traceback__))
-    return f"what cannot be read as S3's ({type(failure).__name__})" if "botocore.parsers" in modules else ""
+    return f"content that is not S3's ({type(failure).__name__})" if "botocore.parsers" in modules else ""
 
 
-def _from_whom(failure: Exception) -> str:
-    """Who was asked: a wrong endpoint looks like one that is down."""
+def _from_endpoint(failure: Exception) -> str:
+    """The endpoint, for messages: a wrong endpoint looks like one that is down."""
     if isinstance(failure, botocore_exceptions.ProxyConnectionError):
         return ""
     url = getattr(failure, "kwargs", {}).get("endpoint_url", "")
     address = shown_address(str(url)) if url else endpoint_address()
-    return f" from {address}; if that is not the S3 meant, correct {endpoint_setting()}" if address else ""
+    return f" from {address}; if that is the wrong server, correct {endpoint_setting()}" if address else ""
 
 
 def _code_of(failure: Exception) -> str:

@@ -1,15 +1,15 @@
-"""s3_store: an archive in a bucket of S3, or of a server that speaks its protocol.
+"""Read an archive in a bucket of S3, or of a server with the same protocol.
 
-Names are keys relative to the prefix. Credentials, endpoint, region and addressing style come from the environment and
-the AWS profile of the process that reads (`s3_client`): the store holds none of them and can be pickled.
+Names are keys relative to the prefix. Credentials, endpoint, region and addressing style are those of the environment
+and the AWS profile of the reading process (`s3_client`). The store has none of them and can be pickled.
 
-Listing asks with a delimiter, a page at a time, so that a look at the partition directories does not walk their
-objects. A bucket has no directories: one exists as far as keys imply it, or as a marker, the key `directory/`, which is
-no object of it unless it has content. A part of a key that no name can have (empty, `.` or `..`) is not entered: what
-lies below shows as one object of 0 bytes whose name ends in `/`, and whose bytes nobody can ask for.
+Listings use a delimiter, one page at a time, so that listing the partition directories does not list their objects. A
+bucket has no directories. A directory exists if a key contains it, or as a marker, the key `directory/`; a marker is an
+object only if it has content. Keys with a part that no name can have (empty, `.` or `..`) are not listed one by one:
+they appear as one object of 0 bytes whose name ends in `/` and cannot be read.
 
-A range of up to `part_bytes` is one request. A longer one is fetched in such parts, several at once, into memory of the
-range's size; all parts are of one content. Walks through an object are read ahead (`read_ahead`).
+A range of up to `part_bytes` is one request. A longer range is fetched in parts of this size, several at once, into one
+buffer; all parts are of the same version. Sequential reads are fetched in advance (`read_ahead`).
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from coldlog.archive.stores.object_store import ObjectInfo
 from coldlog.archive.stores.read_ahead import WALKED_BYTES, Walk
 from coldlog.archive.stores.s3_answers import ListedKey, ListedPage
 from coldlog.archive.stores.s3_client import FetchedRange, S3Client, S3Options, client_of_process
-from coldlog.archive.stores.s3_failures import Asked
+from coldlog.archive.stores.s3_failures import S3Target
 from coldlog.archive.stores.s3_location import parse_s3_uri
 
-_BEHIND_EVERY_OBJECT = 2**53
-"""Objects have 50 TiB at most; what lies further cannot be asked for in every language that servers are written in."""
+_AFTER_EVERY_OBJECT = 2**53
+"""An object has at most 50 TiB. Servers in some languages cannot handle larger positions than this."""
 _MARKER_ENDS = "/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Store:
-    """An ObjectStore over the keys below `prefix/` in `bucket`; `uri` is how the user wrote it."""
+    """An ObjectStore over the keys below `root/` in `bucket`; `uri` is the root as the user wrote it."""
 
     bucket: str
     root: str
@@ -46,23 +46,25 @@ class S3Store:
     options: S3Options = field(default_factory=S3Options)
 
     def list_directories(self, prefix: str) -> list[str]:
-        """Common prefixes right below `prefix`, and markers of empty directories."""
+        """Common prefixes directly below `prefix`, and markers of empty directories."""
         return sorted(self.iter_directories(prefix))
 
     def iter_directories(self, prefix: str) -> Iterator[str]:
-        """The same, a page at a time, as S3 sorts them (with the `/` at their end)."""
+        """The same, page by page, in S3's order (with the `/` at the end of each)."""
         start = self._start_of(prefix)
         for page in self._iter_pages(prefix):
-            yield from filter(is_object_name, (_relative(each[:-1], start, prefix) for each in page.prefixes))
+            yield from filter(is_object_name, (_relative(key[:-1], start, prefix) for key in page.prefixes))
 
     def iter_objects(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Keys right below `prefix`, a page at a time, and what lies below parts that are no names."""
+        """Keys directly below `prefix`, page by page, and one object for each part that cannot be a name."""
         start = self._start_of(prefix)
         for page in self._iter_pages(prefix):
             found = [
-                self._object_info(each, start, prefix) for each in page.keys if each.key != start or each.size_bytes
+                self._object_info(listed, start, prefix)
+                for listed in page.keys
+                if listed.key != start or listed.size_bytes
             ]
-            unnamed = (_relative(each, start, prefix) for each in page.prefixes)
+            unnamed = (_relative(key, start, prefix) for key in page.prefixes)
             found += [
                 ObjectInfo(name=name, size_bytes=0, modified_ms=0)
                 for name in unnamed
@@ -71,34 +73,34 @@ class S3Store:
             yield from sorted(found)
 
     def size_bytes(self, name: str) -> int:
-        """The object's size now; one request."""
+        """The object's current size; one request."""
         require_object_name(name)
         client = self._client()
-        return client.start(client.fetch_size(self._asked(name), self._key(name))).result()
+        return client.start(client.fetch_size(self._target(name), self._key(name))).result()
 
     def read_range(self, name: str, position: int, length: int, until: int | None = None) -> memoryview:
-        """The bytes from `position` on, in memory of their own."""
+        """A copy of the bytes from `position` on."""
         require_object_name(name)
         require_range(position, length)
-        if not length or position >= _BEHIND_EVERY_OBJECT:
+        if not length or position >= _AFTER_EVERY_OBJECT:
             self.size_bytes(name)
             return memoryview(b"")
-        reader = _ObjectReader(client=self._client(), asked=self._asked(name), key=self._key(name))
+        reader = _ObjectReader(client=self._client(), target=self._target(name), key=self._key(name))
         return reader.read(position, length, until)
 
     def has_directory(self, name: str) -> bool:
-        """A key lies below it, be it a marker; one request."""
+        """A key below the directory exists, or its marker; one request."""
         require_object_name(name)
         page = self._page(self._key(name) + "/", most_keys=1)
         return bool(page.keys or page.prefixes)
 
     def below(self, directory: str) -> Self:
-        """The store of the keys below a directory of this one."""
+        """The store of the keys below a directory in this store."""
         require_object_name(directory)
         return replace(self, root=self._key(directory))
 
     def has_any_object(self) -> bool:
-        """Something lies below the root; one request. A bucket that is not there is a `UsageError`."""
+        """A key below the root exists; one request. A missing bucket is a `UsageError`."""
         page = self._page(self._start_of(""), most_keys=1)
         return bool(page.keys or page.prefixes)
 
@@ -111,7 +113,7 @@ class S3Store:
 
     def _page(self, start: str, token: str = "", most_keys: int = 0) -> ListedPage:
         client = self._client()
-        return client.start(client.list_page(self._asked(), start, token, most_keys)).result()
+        return client.start(client.list_page(self._target(), start, token, most_keys)).result()
 
     def _object_info(self, listed: ListedKey, start: str, prefix: str) -> ObjectInfo:
         name = _relative(listed.key, start, prefix)
@@ -120,8 +122,8 @@ class S3Store:
     def _client(self) -> S3Client:
         return client_of_process(self.options)
 
-    def _asked(self, name: str = "") -> Asked:
-        return Asked(uri=self.uri, bucket=self.bucket, object_name=name)
+    def _target(self, name: str = "") -> S3Target:
+        return S3Target(uri=self.uri, bucket=self.bucket, object_name=name)
 
     def _key(self, name: str) -> str:
         return f"{self.root}/{name}" if self.root else name
@@ -134,7 +136,7 @@ class S3Store:
 
 @dataclass(slots=True, kw_only=True)
 class _LastRead:
-    """The last large read of a thread, which a walk may go on from."""
+    """The last large read of a thread; the next read may continue it."""
 
     place: tuple[str, str]
     start: int
@@ -142,7 +144,7 @@ class _LastRead:
     walk: Walk | None
 
     def goes_on(self, place: tuple[str, str], position: int) -> bool:
-        """A read there begins inside or right behind it."""
+        """A read at `position` begins inside this read or directly after it."""
         if self.place != place:
             return False
         return self.walk.goes_on(position) if self.walk is not None else self.start < position <= self.stop
@@ -153,17 +155,17 @@ class _ObjectReader:
     """Reads of one object by one thread."""
 
     client: S3Client
-    asked: Asked
+    target: S3Target
     key: str
 
     def read(self, position: int, length: int, until: int | None) -> memoryview:
-        """From the walk that goes on here, or by requests of its own. Who says `until` where is walking."""
+        """Read from the walk that continues at `position`, or by new requests. A read with `until` begins a walk."""
         last: _LastRead | None = getattr(self.client.per_thread, "last", None)
         if last is None or not last.goes_on(self._place, position):
             return self._read_anew(position, length, until, is_walk=position == 0 or until is not None)
         if last.walk is None:
             return self._read_anew(position, length, until, is_walk=True)
-        # Behind an error, or at the end, nothing is kept.
+        # After an error, or at the end, no walk is kept.
         self.client.per_thread.last = None
         try:
             window = last.walk.read(position, length, until)
@@ -178,14 +180,14 @@ class _ObjectReader:
 
     @property
     def _place(self) -> tuple[str, str]:
-        return self.asked.bucket, self.key
+        return self.target.bucket, self.key
 
     @property
     def _part_bytes(self) -> int:
         return self.client.options.part_bytes
 
     def _read_anew(self, position: int, length: int, until: int | None, *, is_walk: bool) -> memoryview:
-        request = self.client.fetch_range(self.asked, self.key, position, min(length, self._part_bytes))
+        request = self.client.fetch_range(self.target, self.key, position, min(length, self._part_bytes))
         first = self.client.start(request).result()
         window = self._complete(first, position, length)
         if length >= WALKED_BYTES:
@@ -193,29 +195,29 @@ class _ObjectReader:
         return window
 
     def _complete(self, first: FetchedRange, position: int, length: int) -> memoryview:
-        """The whole range: what its first part did not hold is fetched in further parts, some at once."""
+        """The whole range: the bytes after the first part are fetched in further parts, several at once."""
         stop = min(position + length, first.object_bytes)
         begin = position + len(first.content)
         if begin >= stop:
             return first.content
         whole = np.empty(stop - position, dtype=np.uint8).data
         whole[: begin - position] = first.content
-        under_way: deque[Future[None]] = deque()
+        pending: deque[Future[None]] = deque()
         try:
             for start in range(begin, stop, self._part_bytes):
-                if len(under_way) == self.client.options.parts_at_once:
-                    under_way.popleft().result()
+                if len(pending) == self.client.options.parts_at_once:
+                    pending.popleft().result()
                 part = whole[start - position : min(start + self._part_bytes, stop) - position]
-                under_way.append(self._start_part(first.etag, start, part))
-            while under_way:
-                under_way.popleft().result()
+                pending.append(self._start_part(first.etag, start, part))
+            while pending:
+                pending.popleft().result()
         finally:
-            for each in under_way:
-                each.cancel()
+            for request in pending:
+                request.cancel()
         return whole.toreadonly()
 
     def _start_part(self, etag: str, position: int, part: memoryview) -> Future[None]:
-        return self.client.start(self.client.fetch_part(self.asked, self.key, position, part, etag))
+        return self.client.start(self.client.fetch_part(self.target, self.key, position, part, etag))
 
     def _remember(
         self, first: FetchedRange, window: memoryview, position: int, until: int | None, *, is_walk: bool
@@ -242,11 +244,11 @@ class _ObjectReader:
 
 
 def open_s3_store(uri: str, options: S3Options) -> S3Store:
-    """The store that an s3 uri names; nothing is asked yet."""
+    """The store of an s3 uri; sends no request."""
     location = parse_s3_uri(uri)
     return S3Store(bucket=location.bucket, root=location.prefix, uri=uri, options=options)
 
 
 def _relative(key: str, start: str, prefix: str) -> str:
-    """The name of a key that begins with `start`, which stands for `prefix`."""
+    """The name of a key that begins with `start`, the key of `prefix`."""
     return f"{prefix}/{key[len(start) :]}" if prefix else key[len(start) :]

@@ -1,12 +1,12 @@
-"""s3_writer: how is an object put into a bucket so that it is whole or not there?
+"""Write objects to a bucket atomically.
 
-Up to `PART_BYTES` by one request; more by a multipart upload, whose parts nobody sees until it is completed, one part
-in memory at a time. Each request is repeated as `s3_client` repeats any other. An upload that fails is aborted; the
-parts of one whose process was killed stay, unseen and paid for, until a lifecycle rule of the bucket takes them
-(AbortIncompleteMultipartUpload, see docs/how-to/archive-on-s3.md).
+An object of up to `PART_BYTES` is written by one request. A larger one is a multipart upload, with one part in memory
+at a time; its parts are invisible until the upload is completed. `s3_client` repeats each request. A failed upload is
+aborted. If the process is killed, the parts stay, invisible but billed, until a lifecycle rule of the bucket removes
+them (AbortIncompleteMultipartUpload, see docs/how-to/archive-on-s3.md).
 
-A completion whose answer was lost is asked for again, and may then be told that there is no such upload: it has
-succeeded if the object is there in its size.
+If the answer to a completion is lost, the completion is repeated, and S3 may answer that the upload does not exist. The
+completion has succeeded then if the object exists with the right size.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Any
 from coldlog.archive.stores.object_names import require_object_name
 from coldlog.archive.stores.object_writer import Content
 from coldlog.archive.stores.s3_client import S3Options
-from coldlog.archive.stores.s3_failures import Asked, DamagedAnswerError, status_of
+from coldlog.archive.stores.s3_failures import DamagedAnswerError, S3Target, status_of
 from coldlog.archive.stores.s3_location import parse_s3_uri
 from coldlog.archive.stores.s3_store import S3Store
 from coldlog.errors import ArchiveError, ColdlogError
 
 PART_BYTES = 16 << 20
-"""S3 takes parts of 5 MiB and more, ten thousand at most; a log has 2 GiB at most."""
+"""S3 accepts at most 10,000 parts, of at least 5 MiB; a log has at most 2 GiB."""
 
-_TOLD_BY = {
+_REQUIRED_FIELDS = {
     "put_object": "ETag",
     "create_multipart_upload": "UploadId",
     "upload_part": "ETag",
     "complete_multipart_upload": "ETag",
 }
-"""Without this an answer is not S3's, whatever its status: a login page has one of 200 too."""
+"""An answer without this field is not S3's, even with status 200: it may be a login page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class S3Writer(S3Store):
     part_bytes: int = PART_BYTES
 
     def put(self, name: str, content: Content) -> None:
-        """One request, or an upload in parts."""
+        """Write the object by one request, or by a multipart upload."""
         require_object_name(name)
         parts = _iter_parts(content, self.part_bytes)
         first = next(parts, b"")
@@ -62,7 +62,7 @@ class S3Writer(S3Store):
             raise
 
     def delete(self, name: str) -> None:
-        """One request."""
+        """Delete the object; one request."""
         require_object_name(name)
         self._request(name, "delete_object")
 
@@ -80,9 +80,9 @@ class S3Writer(S3Store):
             raise
 
     def _request(self, name: str, operation: str, **arguments: object) -> Any:
-        """What botocore answers to the operation on that object."""
+        """botocore's answer to an operation on this object."""
         key, client = self._key(name), self._client()
-        asked = Asked(uri=self.uri, bucket=self.bucket, object_name=name, is_write=True)
+        target = S3Target(uri=self.uri, bucket=self.bucket, object_name=name, is_write=True)
 
         async def attempt(s3: Any) -> Any:
             try:
@@ -91,15 +91,15 @@ class S3Writer(S3Store):
                 if operation == "abort_multipart_upload" and status_of(failure) == 404:
                     return {}
                 raise
-            if operation in _TOLD_BY and not answer.get(_TOLD_BY[operation]):
-                raise DamagedAnswerError("what does not say that anything was written")
+            if operation in _REQUIRED_FIELDS and not answer.get(_REQUIRED_FIELDS[operation]):
+                raise DamagedAnswerError("an answer that does not confirm the write")
             return answer
 
-        return client.start(client.ask(asked, attempt)).result()
+        return client.start(client.ask(target, attempt)).result()
 
 
 def open_s3_writer(uri: str, options: S3Options) -> S3Writer:
-    """The store that an s3 uri names; nothing is asked yet."""
+    """The store of an s3 uri; sends no request."""
     location = parse_s3_uri(uri)
     return S3Writer(bucket=location.bucket, root=location.prefix, uri=uri, options=options)
 

@@ -1,7 +1,7 @@
-"""unreachable_store: what if an archive cannot even be opened now?
+"""Stand in for an archive that cannot be opened now.
 
-A WritableStore that answers everything with the error that its opening met, so that whoever works on many partitions
-can say so of each of them, and try again later.
+Every call raises the error of the failed opening. So a job that works on many partitions can report the error for each
+of them, and try again later.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from coldlog.errors import RetriableError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreachableStore:
-    """A WritableStore at `uri`."""
+    """A WritableStore at `uri` that cannot be reached; `why` is the error."""
 
     uri: str
     why: str
 
     def list_directories(self, prefix: str) -> list[str]:
-        """Raises."""
+        """Raise the error."""
         raise self._error(prefix)
 
     def iter_objects(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Raises."""
+        """Raise the error."""
         raise self._error(prefix)
 
     def size_bytes(self, name: str) -> int:
-        """Raises."""
+        """Raise the error."""
         raise self._error(name)
 
     def read_range(self, name: str, position: int, length: int, until: int | None = None) -> memoryview:
-        """Raises."""
+        """Raise the error."""
         raise self._error(name)
 
     def put(self, name: str, content: Content) -> None:
-        """Raises."""
+        """Raise the error."""
         raise self._error(name)
 
     def delete(self, name: str) -> None:
-        """Raises."""
+        """Raise the error."""
         raise self._error(name)
 
     def _error(self, _: str) -> RetriableError:

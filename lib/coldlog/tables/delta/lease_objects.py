@@ -22,7 +22,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from coldlog.archive.stores.s3_environment import create_s3_client
-from coldlog.archive.stores.s3_failures import Asked, are_credentials_refused, error_for, status_of
+from coldlog.archive.stores.s3_failures import S3Target, are_credentials_refused, error_for, status_of
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 
 FOLDER = ".coldlog-writers"
@@ -171,4 +171,4 @@ class LeaseObjects:
                 f"the warehouse {self._uri} may not be written: its writer needs s3:ListBucket, s3:GetObject, "
                 "s3:PutObject and s3:DeleteObject there; check whose credentials the environment or the profile names"
             )
-        return error_for(failed, Asked(uri=self._uri, bucket=self._bucket))
+        return error_for(failed, S3Target(uri=self._uri, bucket=self._bucket))

@@ -18,7 +18,7 @@ from coldlog.archive.stores.s3_environment import (
     s3_credentials,
     s3_endpoint,
 )
-from coldlog.archive.stores.s3_failures import Asked, answer_within, error_for, status_of
+from coldlog.archive.stores.s3_failures import S3Target, answer_within, error_for, status_of
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 from coldlog.tables.delta.locations import bucket_and_prefix
 
@@ -37,7 +37,7 @@ def require_reachable(location: str) -> None:
     try:
         create_s3_client().list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
     except Exception as failure:  # noqa: BLE001 - botocore's are told in words of coldlog
-        raise error_for(failure, Asked(uri=location, bucket=bucket)) from None
+        raise error_for(failure, S3Target(uri=location, bucket=bucket)) from None
 
 
 def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogError:
@@ -51,7 +51,7 @@ def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogEr
         what = f"{name} of the table {location}" if name else f"the table {location}"
         told = str(failed).splitlines()[0] if str(failed) else type(failed).__name__
         return RetriableError(f"{what} cannot be read: {told}; {_AGAIN}")
-    asked = Asked(uri=location, bucket=place[0], object_name=name)
+    asked = S3Target(uri=location, bucket=place[0], object_name=name)
     answer = answer_within(failed)
     if status_of(answer):
         error = error_for(answer, asked)
@@ -62,12 +62,12 @@ def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogEr
             error = refused
         else:
             kind = type(failed).__name__
-            return RetriableError(f"{asked.what} cannot be read ({kind}); {_AGAIN}, and look at s3:GetObject there")
+            return RetriableError(f"{asked.label} cannot be read ({kind}); {_AGAIN}, and look at s3:GetObject there")
     if not isinstance(error, ArchiveError):
         return error
     if error.reason is Reason.OBJECT_MISSING:
-        return RetriableError(f"{asked.what} is gone; {_AGAIN}")
-    return UsageError(f"{asked.what} cannot be read: {error.found}; it takes {error.expected}")
+        return RetriableError(f"{asked.label} is gone; {_AGAIN}")
+    return UsageError(f"{asked.label} cannot be read: {error.found}; it takes {error.expected}")
 
 
 def delta_storage_options(location: str) -> dict[str, str] | None:
