@@ -1,3 +1,3 @@
-"""coldlog: ask questions of archived Kafka logs without asking a broker."""
+"""Answer questions about archived Kafka logs without a broker."""
 
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
-"""errors: what went wrong, whose fault is it, and may it be tried again?
+"""Define the errors that coldlog raises.
 
-Two sides: `ArchiveError` (the archived bytes are wrong) and `UsageError` (the caller is wrong). `RetriableError`
-marks what may succeed when tried again, whatever its side. Facts are fields; the message ends in what to do.
+Two sides: `ArchiveError` (the archived bytes are wrong) and `UsageError` (the caller is wrong). `RetriableError` marks
+a failure that a later attempt may not have. Facts are fields; the message ends with what to do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class ColdlogError(Exception):
-    """The root of everything coldlog raises on purpose."""
+    """The base class of all errors that coldlog raises deliberately."""
 
 
 class RetriableError(ColdlogError):
@@ -18,15 +18,15 @@ class RetriableError(ColdlogError):
 
 
 class UsageError(ColdlogError):
-    """The caller asked for something that cannot be done as asked: settings, arguments, requests, missing tables."""
+    """The caller must change something: settings, arguments, requests, missing tables."""
 
 
 class NotAuthorizedError(UsageError):
-    """A broker does not let this client ask for one topic; it may ask for others."""
+    """A broker does not authorize this client for one topic; other topics may work."""
 
 
 class NotSupportedError(UsageError):
-    """A broker is too old to be asked this; it may be asked something else."""
+    """A broker is too old for this request; other requests may work."""
 
 
 class Reason(StrEnum):
@@ -63,10 +63,10 @@ class Reason(StrEnum):
 
 
 class ArchiveError(ColdlogError):
-    """The bytes of the archive are not what the format promises.
+    """The bytes of the archive do not have the expected format.
 
-    `object_name` is the archive object (empty while a pure parser does not know it), `position` a byte position in
-    that object (-1 where none applies), `expected` and `found` are short texts for people.
+    `object_name` is the archive object (empty while a pure parser does not know it), `position` a byte position in that
+    object (-1 if there is none), `expected` and `found` are short texts for people.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class ArchiveError(ColdlogError):
         return f"{self.message}{where}{at}{facts and ': '}{facts}"
 
     def with_object_name(self, object_name: str) -> ArchiveError:
-        """The same error, naming the object that the bytes came from."""
+        """The same error with the name of the object that was read."""
         return ArchiveError(
             self.reason,
             self.message,

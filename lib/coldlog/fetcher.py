@@ -1,17 +1,17 @@
-"""fetcher: how does a service or a notebook get archived records, one fetch at a time, without Spark?
+"""Fetch archived records from a service or a notebook, without Spark.
 
     from coldlog.fetcher import open_fetcher
     with open_fetcher(["warehouse.uri=/data/coldlog", "archive.uri=/mnt/tiered"]) as fetcher:
         answer = fetcher.fetch_records("orders", 0, 2592, max_bytes=1 << 20)   # FetchedRecords or FetchFailure
 
-Kafka's Fetch of one partition, from the archive: the tables say which segment holds the offset, and where; one ranged
-read brings whole batches of it. What became of a fetch is a value: `FetchedRecords`, or `FetchFailure` with Kafka's
-code, the offsets that there are, and where to go on. Wrong arguments alone are a `UsageError`.
+This is Kafka's Fetch of one partition, from the archive. The tables say which segment has the offset, and where; one
+ranged read gets whole batches. The result of a fetch is a value: `FetchedRecords`, or `FetchFailure` with Kafka's code,
+the available offsets and the offset to continue at. Only wrong arguments are a `UsageError`.
 
-It answers as of the version of the tables that it opened, until `refresh`; a segment that is gone since then makes it
-look again, once. One fetcher is for all threads of a process. A fetch runs in its caller's thread, and may last longer
-than its timeout by one read of the store. `open_pool` gives a pool of workers instead, for many askers: it ends every
-fetch in time and keeps the read quota (`coldlog.records.fetch.fetch_pool`).
+The fetcher answers from the table versions that it opened, until `refresh`. If a segment was removed since then, it
+opens the newest versions once. All threads of a process can share one fetcher. A fetch runs in its caller's thread, and
+may exceed its timeout by one read of the store. For many callers, `open_pool` gives a pool of workers: it ends every
+fetch in time and limits reads to the quota (`coldlog.records.fetch.fetch_pool`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from coldlog.tiering.system_clock import SystemClock
 
 
 class RecordFetcher:
-    """Fetches over one warehouse and one archive."""
+    """Fetch records from one warehouse and one archive."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class RecordFetcher:
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> FetchAnswer:
-        """Records from `offset` on: whole batches of `max_bytes` at the most, one at least.
+        """Records from `offset` on: whole batches of at most `max_bytes`, but at least one batch.
 
-        What may succeed later is tried again until `timeout_ms` are over, then it is REQUEST_TIMED_OUT.
+        Retriable failures are retried until `timeout_ms` have passed; then the answer is REQUEST_TIMED_OUT.
         """
         request = FetchRequest(
             topic=topic,
@@ -86,20 +86,20 @@ class RecordFetcher:
             self._clock.wait_ms(min(left_ms, self._backoff.pause_ms(failures, self._chance())))
 
     def partition_ends(self, topic: str, partition: int) -> PartitionEnds | None:
-        """Where a partition begins and ends; None: the archive does not know it."""
+        """The first and last offsets of a partition; None if the archive does not have the partition."""
         return self._source.partition_ends(topic, partition)
 
     def refresh(self) -> None:
-        """Answers from the newest version of the tables from now on."""
+        """Open the newest version of the tables."""
         self._source.refresh()
 
     @property
     def rows_read(self) -> int:
-        """Rows of tables read from storage since they were opened; what was kept in memory does not count."""
+        """The number of table rows read from storage since opening; rows answered from memory do not count."""
         return self._source.tables.rows_read
 
     def close(self) -> None:
-        """Closes files."""
+        """Close the files."""
         self._source.close()
 
     def __enter__(self) -> RecordFetcher:
@@ -112,13 +112,13 @@ class RecordFetcher:
 
 
 def open_fetcher(assignments: Sequence[str] = (), env: str = "local") -> RecordFetcher:
-    """Over the warehouse and the archive of the settings; `assignments` are `key=value` as after `--set`."""
+    """A fetcher for the warehouse and the archive of the settings; `assignments` are `key=value` as after `--set`."""
     return RecordFetcher(open_source(load_settings(env, list(assignments))))
 
 
 @contextmanager
 def open_pool(assignments: Sequence[str] = (), env: str = "local") -> Iterator[FetchPool]:
-    """The same, for many askers at once and within the read quota of the settings: its threads run until the end of the
+    """A pool for many concurrent callers within the read quota of the settings; its threads run until the end of the
     block."""
     settings = load_settings(env, list(assignments))
     source = open_source(settings)

@@ -1,11 +1,11 @@
-"""launch_options: what must plain `spark-submit` be given, so that a job starts as spark-submit.sh starts it?
+"""Print what a plain `spark-submit` needs, so that a job starts as with spark-submit.sh.
 
     python -m coldlog.launch_options [--master URL] [--env NAME] [--set key=value]...
 
-prints one JSON object: `options`, the Spark options that count only before the driver's JVM runs (the job sets all
-others itself), and `environment`, the variables that spark-submit and the job are to have. A scheduler that lives in
-another Python environment asks this program where the job will run. Settings are checked on the way: exit code 2 for
-wrong ones, with one line on stderr.
+prints one JSON object: `options` are the Spark options that have an effect only before the driver's JVM starts (the job
+sets all others itself), `environment` are the variables for spark-submit and the job. A scheduler in another Python
+environment runs this program on the machine where the job will run. Wrong settings end it with exit code 2 and one line
+on stderr.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from coldlog.launch.spark_options import LAUNCH_OPTIONS, executor_python, proces
 from coldlog.runtime.settings_sources import REPOSITORY, load_settings
 
 _KEPT_VARIABLES = ("SPARK_CONF_DIR", "SPARK_LOCAL_IP", "NUMBA_CACHE_DIR")
-"""The user's own win. Not so Python's: a scheduler's names its own environment, where coldlog is not installed."""
+"""The user's values take precedence. Python's variables are not kept: those of a scheduler name its own environment,
+in which coldlog is not installed."""
 
 _LAUNCH_PREFIXES = ("spark.jars.", "spark.submit.")
 
@@ -52,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def launch_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Those of the session's options that spark-submit must be given; the master is said otherwise."""
+    """The options of the session that spark-submit must get; the master is passed separately."""
     return {
         key: value
         for key, value in options.items()
@@ -63,7 +64,7 @@ def launch_options(options: Mapping[str, str]) -> dict[str, str]:
 def launch_environment(
     options: Mapping[str, str], environment: Mapping[str, str], worker_python: str = ""
 ) -> dict[str, str]:
-    """The variables of spark-submit and of the driver that it starts, beyond those that the scheduler has."""
+    """The variables for spark-submit and its driver, in addition to those of the scheduler."""
     kept = {key: environment[key] for key in _KEPT_VARIABLES if key in environment}
     scripts = str(Path(sys.executable).parent)
     return {
@@ -76,16 +77,16 @@ def launch_environment(
         ),
         "SPARK_HOME": _spark_home(),
         "PATH": os.pathsep.join([scripts, environment.get("PATH", os.defpath)]),
-        # Whether an address of this machine alone will do is decided by the master that is really used.
+        # The master that is really used decides whether a loopback address is enough.
         "MASTER": options["spark.master"],
     }
 
 
 def _spark_home() -> str:
-    """The Spark beside pyspark: another version would not understand it."""
+    """The Spark that belongs to the installed pyspark; another version is not compatible."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
-        raise UsageError("pyspark is not installed here: run `make setup`")
+        raise UsageError("pyspark is not installed; run `make setup`")
     return str(Path(found.origin).parent)
 
 

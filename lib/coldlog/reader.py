@@ -1,13 +1,14 @@
-"""reader: how does a service or a notebook ask one question in milliseconds, without Spark?
+"""Look up offsets in milliseconds from a service or a notebook, without Spark.
 
     from coldlog.reader import OffsetReader
     reader = OffsetReader("/data/coldlog")
     reader.offset_for_timestamp("orders", 0, 1_767_607_200_000)   # FoundOffset(offset=..., ...) or None
     reader.list_offsets([("orders", 0, SpecialTimestamp.LATEST_TIERED)])
 
-Reads the same Delta tables as the SQL functions, by delta-rs and PyArrow: the row groups that may hold an answer, and
-keeps what it read. It answers as of the version that it opened; `refresh` takes the newest. One reader is for one
-thread. There are no deadlines here: who needs them asks the job list_offsets, or sets them around the call.
+The reader uses the same Delta tables as the SQL functions, with delta-rs and PyArrow. It reads only the row groups that
+may hold an answer and keeps them in memory. It answers from the table versions that it opened; `refresh` opens the
+newest. Use one reader per thread. A call has no deadline: use the job list_offsets for deadlines, or set one around the
+call.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.model.states import IsolationLevel
 
 Request = tuple[object, ...]
-"""(topic, partition, timestamp_ms), or with current_leader_epoch, isolation_level, timeout_ms, version and request_id
-behind them, as in `coldlog.lookups.requests.REQUEST_SCHEMA`."""
+"""(topic, partition, timestamp_ms), optionally followed by current_leader_epoch, isolation_level, timeout_ms, version
+and request_id, as in `coldlog.lookups.requests.REQUEST_SCHEMA`."""
 
 
 class OffsetReader:
-    """Answers from the warehouse at `uri`; what `options` bring beside the tables is asked too."""
+    """Answer from the warehouse at `uri`, and from the further sources in `options`."""
 
     def __init__(
         self, uri: str | PathLike[str], options: LookupOptions | None = None, *, as_of_ms: int | None = None
     ) -> None:
-        """A place that holds no warehouse is a `UsageError`."""
+        """Open the warehouse; `UsageError` if there is none at `uri`."""
         self._uri = fspath(uri)
         if not self._uri:
-            raise UsageError("no warehouse is named: give its folder or s3://bucket/prefix")
+            raise UsageError("the uri of the warehouse is empty; give its folder or s3://bucket/prefix")
         self._options = options or LookupOptions()
         self._as_of_ms = as_of_ms
         self._is_committed = self._options.isolation_level is IsolationLevel.READ_COMMITTED
@@ -55,12 +56,12 @@ class OffsetReader:
         self._index, self._lookup = open_lookup(files, self._options)
 
     def refresh(self) -> None:
-        """Answers from the newest version from now on."""
+        """Open the newest version of the tables."""
         self.close()
         self._open()
 
     def close(self) -> None:
-        """Closes files."""
+        """Close the files."""
         self._index.close()
 
     def __enter__(self) -> OffsetReader:
@@ -73,13 +74,13 @@ class OffsetReader:
 
     @property
     def rows_read(self) -> int:
-        """Rows of tables read from storage so far; what was kept in memory does not count."""
+        """The number of table rows read from storage so far; rows answered from memory do not count."""
         return self._index.rows_read
 
     def list_offsets(self, requests: Iterable[Request]) -> list[dict[str, object]]:
-        """An answer a request, in the order asked, with the columns of `LIST_OFFSETS_SCHEMA`.
+        """One answer per request, in the order of the requests, with the columns of `LIST_OFFSETS_SCHEMA`.
 
-        Values of other types than those of `REQUEST_SCHEMA` are a `UsageError`.
+        Values with other types than in `REQUEST_SCHEMA` are a `UsageError`.
         """
         requests = list(requests)
         try:
@@ -90,8 +91,8 @@ class OffsetReader:
                     _requests_table([request])
                 except _UNFIT as unfit:
                     raise UsageError(
-                        f"request {number}, {request!r}: not (topic, partition, timestamp_ms): {unfit}; special "
-                        "timestamps are numbers, those of coldlog.model.list_offsets.SpecialTimestamp"
+                        f"request {number} is not (topic, partition, timestamp_ms): {request!r}: {unfit}; for special "
+                        "timestamps use the numbers of coldlog.model.list_offsets.SpecialTimestamp"
                     ) from unfit
             raise
         invalid = is_repeated(*(table.column(name) for name in ("request_id", "topic", "partition")))
@@ -102,30 +103,30 @@ class OffsetReader:
         return rows
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> FoundOffset | None:
-        """The first record at or after a time; None: nothing archived is that late.
+        """The first record at or after a time; None if no archived record is.
 
-        A partition that the archive does not have, and a negative time, is a `UsageError`; an archive that does not
-        answer (batch depth) a `RetriableError`, any other trouble another `ColdlogError`.
+        Raises `UsageError` for an unknown partition or a negative time, `RetriableError` if the archive does not answer
+        (depth `batch`), and otherwise another `ColdlogError`.
         """
         try:
             whole_ms = index(timestamp_ms)
         except TypeError as no_integer:
             raise UsageError(f"not epoch milliseconds: {timestamp_ms!r}") from no_integer
         if not 0 <= whole_ms < 2**63:
-            raise UsageError(f"not a time: {timestamp_ms}; list_offsets takes special timestamps")
+            raise UsageError(f"not a time: {timestamp_ms}; use list_offsets for special timestamps")
         return self._find(topic, partition, whole_ms)
 
     def max_timestamp(self, topic: str, partition: int) -> FoundOffset | None:
-        """The largest timestamp of the archive, and the lowest offset that has it; None: nothing is archived."""
+        """The partition's largest archived timestamp and the lowest offset with it; None if nothing is archived."""
         return self._find(topic, partition, SpecialTimestamp.MAX_TIMESTAMP)
 
     def earliest_offset(self, topic: str, partition: int) -> int | None:
-        """Where the log begins, as far as the archive knows."""
+        """The log start offset, as far as the archive has it."""
         found = self._find(topic, partition, SpecialTimestamp.EARLIEST)
         return None if found is None else found.offset
 
     def latest_tiered_offset(self, topic: str, partition: int) -> int | None:
-        """The last offset archived; None: nothing is."""
+        """The last archived offset; None if nothing is archived."""
         found = self._find(topic, partition, SpecialTimestamp.LATEST_TIERED)
         return None if found is None else found.offset
 
@@ -141,23 +142,23 @@ class OffsetReader:
         if error in (ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED):
             return answers.found(0)
         if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise UsageError(f"the warehouse {self._uri} knows no {where}; its table partition_metadata has all")
+            raise UsageError(f"no {where} in the warehouse {self._uri}; its table partition_metadata lists all")
         if error is ErrorCode.KAFKA_STORAGE_ERROR:
             raise RetriableError(f"the archive does not answer for {where}")
         raise ColdlogError(f"no offset of {where} for {timestamp_ms}: {error.name}")
 
 
-_ASKED = ("topic", "partition", "timestamp_ms")
+_REQUIRED = ("topic", "partition", "timestamp_ms")
 _UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def _requests_table(requests: Sequence[Request]) -> pa.Table:
     for request in requests:
-        if len(request) < len(_ASKED):
+        if len(request) < len(_REQUIRED):
             raise ValueError("a value is missing")
         if any(isinstance(value, Real | Decimal) and not isinstance(value, Integral) for value in request):
-            raise TypeError("a number with a fraction")  # Arrow would cut it off
+            raise TypeError("a number with a fraction")  # Arrow would drop the fraction
     table = requests_from_rows(requests)
-    if any(table.column(name).null_count for name in _ASKED):
+    if any(table.column(name).null_count for name in _REQUIRED):
         raise ValueError("a value is missing")
     return table

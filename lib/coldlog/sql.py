@@ -1,13 +1,12 @@
-"""sql: how does an analyst get a session that knows coldlog's tables and functions?
+"""Open a Spark session with coldlog's tables and SQL functions.
 
     from coldlog.sql import sql_session
     spark = sql_session(["warehouse.uri=/data/coldlog"])
     spark.sql("SELECT * FROM offset_for_timestamp('orders', 0, 1700042400000)").show()
 
-Or, in a session that is there already (a notebook on a cluster), `attach_warehouse(spark, uri)`. With
-`warehouse.as_of`, tables and functions answer as they would have answered then. With `warehouse.persistent_functions`
-and a catalog that outlives the session, every later session calls `coldlog.offset_for_timestamp(...)` as it is.
-The records themselves are `spark.read.format("coldlog")`.
+In an existing session (a notebook on a cluster), use `attach_warehouse(spark, uri)`. With `warehouse.as_of`, tables and
+functions answer as at that time. With `warehouse.persistent_functions` and a persistent catalog, every later session
+can call `coldlog.offset_for_timestamp(...)` directly. `spark.read.format("coldlog")` reads the records.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from coldlog.tables.delta.warehouse import Warehouse
 def sql_session(assignments: Sequence[str] = (), env: str = "local") -> SparkSession:
     """A session over the warehouse of the settings; `assignments` are `key=value` as after `--set`."""
     settings = load_settings(env, list(assignments))
-    own = settings.warehouse
+    warehouse = settings.warehouse
     spark = spark_session(settings, app_name="coldlog sql")
     attach_warehouse(
         spark,
         settings.warehouse_uri,
-        as_of=own.as_of,
-        persistent_functions=own.persistent_functions,
+        as_of=warehouse.as_of,
+        persistent_functions=warehouse.persistent_functions,
         source_options=source_defaults(settings),
     )
     return spark
@@ -46,9 +45,10 @@ def attach_warehouse(
     persistent_functions: bool = False,
     source_options: Mapping[str, str] | None = None,
 ) -> None:
-    """Registers the tables below `uri` as `coldlog.<table>`, the table functions and the data source of records.
+    """Register the tables below `uri` as `coldlog.<table>`, the table functions and the data source of records.
 
-    A wrong uri is a `UsageError`. `source_options` are options of every reading of records, such as `archive.uri`.
+    A wrong uri is a `UsageError`. `source_options` are the default options of each read of records, such as
+    `archive.uri`.
     """
     warehouse = Warehouse(spark=spark, uri=uri, as_of=as_of)
     warehouse.require_tables()

@@ -179,7 +179,7 @@ def test_wrong_password_is_refused_before_its_time_is_up_and_not_told(broker: Ti
     wrong = "told-nobody"
     # A busy broker takes seconds; when the time is up it is another error.
     cluster = open_cluster(broker.sasl_bootstrap_servers, 60_000, broker.client_config(wrong))
-    with pytest.raises(UsageError, match=r"does not let coldlog ask for topic events \(SaslAuth") as refused:
+    with pytest.raises(UsageError, match=r"does not authorize coldlog for topic events \(SaslAuth") as refused:
         describe_topics(cluster, ["events"])
     assert wrong not in repr((refused.value, refused.value.__cause__))
 

@@ -1,11 +1,9 @@
-"""event_producer: how are records put into a topic of a running cluster?
+"""Append events to the metadata topic of a running cluster, one at a time.
 
-For the metadata topic: each record goes to a partition that the caller names, is acknowledged by all replicas that are
-in sync before the call returns, and only then comes the next one. The producer is idempotent, so that a record that
-was sent again is there once. The topic must be there; none is made.
+The caller names the partition of each record. All in-sync replicas acknowledge a record before the call returns. The
+producer is idempotent, so a record that is sent again is written once. The topic must exist; it is not created.
 
-Errors are those of `kafka_client`: no acknowledgement in time is a `RetriableError`, and leaves open whether the record
-was written.
+Errors are those of `kafka_client`. A missing acknowledgement is a `RetriableError`; the record may have been written.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ class EventProducer:
     producer: Any
 
     def append(self, partition: int, value: bytes, timestamp_ms: int) -> int:
-        """The offset of the record."""
+        """Append the record and return its offset."""
         about = f"the acknowledgement of an event in partition {partition} of topic {self.topic}"
 
         def send() -> int:
@@ -41,7 +39,7 @@ class EventProducer:
 
 @contextmanager
 def producing(cluster: Cluster, topic: str) -> Iterator[EventProducer]:
-    """A producer, closed when the block is left."""
+    """A producer that is closed at the end of the block."""
     kafka = client_library()
     options = producer_options(cluster)
     producer = watched(cluster, f"topic {topic}", lambda: kafka.KafkaProducer(**options))
@@ -52,7 +50,7 @@ def producing(cluster: Cluster, topic: str) -> Iterator[EventProducer]:
 
 
 def producer_options(cluster: Cluster) -> dict[str, object]:
-    """What every producer is made with: idempotent, and acknowledged by all replicas that are in sync."""
+    """The options of every producer: idempotent, and acknowledged by all in-sync replicas."""
     return {
         **client_options(cluster),
         "acks": "all",

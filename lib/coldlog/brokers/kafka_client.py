@@ -1,11 +1,11 @@
-"""kafka_client: how is a broker asked, and what is made of its silence?
+"""Send requests to brokers, with a time limit for every call.
 
-Nothing here commits, joins a group or makes a topic. The client's own time-outs do not cover every wait (a TLS
-handshake), so each call is watched. The client tries again and again where it is refused, and then says no more than
-that the time is over; what it logged meanwhile tells why.
+Nothing here commits, joins a group or creates a topic. The client's own time-outs do not cover every wait (for example
+a TLS handshake), so each call is watched. If a broker refuses the client, the client retries until its time-out and
+then reports only the time-out; the errors that it logged meanwhile show the cause.
 
-Refused (`UsageError`): an address that is none, a broker that does not let us in. Any other failure, and no answer in
-time, is a `RetriableError`. Messages hold the names of errors, never their text or an option's value.
+Refused (`UsageError`): a wrong address, a broker that does not authorize the client. Any other failure, and no answer
+in time, is a `RetriableError`. Messages contain the names of errors, never their text or an option's value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from coldlog.errors import ColdlogError, NotAuthorizedError, RetriableError, Usa
 
 _SERVERS = re.compile(r"[^\s,:]+:[0-9]{1,5}(,\s*[^\s,:]+:[0-9]{1,5})*")
 CLOSE_S = 1.0
-"""What a client gets to close, and a call beyond its time-out."""
+"""Seconds that a client may take to close, and a call beyond its time-out."""
 _POLL_MS = 500
 _FETCH_BYTES = 4 << 20
 _RECORDS_A_POLL = 5_000
@@ -36,7 +36,7 @@ TopicPartition = tuple[str, int]
 
 
 class OffsetSpec(IntEnum):
-    """Which offset is asked for, as ListOffsets numbers them."""
+    """The requested offset, with ListOffsets' numbers."""
 
     LATEST = -1
     EARLIEST = -2
@@ -44,7 +44,7 @@ class OffsetSpec(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Where brokers are and how they are spoken to; can be pickled. `options` may hold secrets."""
+    """The brokers' addresses and the client's options; can be pickled. `options` may contain secrets."""
 
     bootstrap_servers: str
     timeout_ms: int
@@ -53,7 +53,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveTopic:
-    """A topic as the cluster has it now."""
+    """The current state of a topic."""
 
     topic_id: str
     partitions: tuple[int, ...]
@@ -61,7 +61,7 @@ class LiveTopic:
 
 @dataclass(frozen=True, slots=True)
 class LiveRecord:
-    """A record; the timestamp is None where its format has none."""
+    """A record; the timestamp is None if the record's format has none."""
 
     offset: int
     timestamp_ms: int | None
@@ -73,71 +73,72 @@ def open_cluster(bootstrap_servers: str, timeout_ms: int, client_config: str | N
     """The cluster of the settings; the client must be installed."""
     client_library()
     if not _SERVERS.fullmatch(bootstrap_servers.strip()):
-        raise UsageError(f"bootstrap servers {bootstrap_servers!r}: host:port is expected, several with commas between")
+        raise UsageError(f"wrong bootstrap servers {bootstrap_servers!r}; use host:port, several separated by commas")
     options = {} if client_config is None else read_client_options(client_config)
     return Cluster(bootstrap_servers=bootstrap_servers.strip(), timeout_ms=timeout_ms, options=options)
 
 
 def describe_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, LiveTopic]:
-    """Those of the topics that the cluster has."""
-    asked = sorted(set(names))
-    about = f"topic {asked[0]}" if len(asked) == 1 else f"{len(asked)} topics"
-    described = _ask_admin(cluster, about, lambda admin: admin.describe_topics(asked))  # type: ignore[attr-defined]
+    """The existing ones of the named topics."""
+    topics = sorted(set(names))
+    about = f"topic {topics[0]}" if len(topics) == 1 else f"{len(topics)} topics"
+    described = _ask_admin(cluster, about, lambda admin: admin.describe_topics(topics))  # type: ignore[attr-defined]
     found = {}
     for topic in described:
         if topic["error_code"] == 0:
-            partitions = tuple(sorted(each["partition_index"] for each in topic["partitions"]))
+            partitions = tuple(sorted(partition["partition_index"] for partition in topic["partitions"]))
             found[topic["name"]] = LiveTopic(topic_id=written_topic_id(topic["topic_id"]), partitions=partitions)
         elif topic["error_code"] != 3:  # UNKNOWN_TOPIC_OR_PARTITION
-            raise _told(cluster, f"topic {topic['name']}", client_library().errors.for_code(topic["error_code"])())
+            failure = client_library().errors.for_code(topic["error_code"])()
+            raise _error_for(cluster, f"topic {topic['name']}", failure)
     return found
 
 
 def list_offsets(cluster: Cluster, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
-    """The earliest or latest offset of each partition, by read_uncommitted; those of a tiered topic count its tier."""
+    """The earliest or latest offset of each partition, with read_uncommitted; tiered records count."""
     kafka = client_library()
     wanted = {kafka.TopicPartition(topic, partition): int(spec) for topic, partition in partitions}
     if not wanted:
         return {}
     about = f"offsets of {len(wanted)} partitions"
     found = _ask_admin(cluster, about, lambda admin: admin.list_partition_offsets(wanted))  # type: ignore[attr-defined]
-    return {(each.topic, each.partition): answer.offset for each, answer in found.items()}
+    return {(place.topic, place.partition): answer.offset for place, answer in found.items()}
 
 
 def iter_records(
     cluster: Cluster, topic: str, partition: int, from_offset: int, end_offset: int
 ) -> Iterator[list[LiveRecord]]:
-    """The records in [from_offset, end_offset), thousands at a time; memory is bounded by what a fetch brings."""
+    """The records in [from_offset, end_offset), some thousands at a time; the size of a fetch limits the memory."""
     kafka, about = client_library(), f"partition {partition} of topic {topic}"
-    place = kafka.TopicPartition(topic, partition)
+    topic_partition = kafka.TopicPartition(topic, partition)
     consumer = watched(cluster, about, lambda: kafka.KafkaConsumer(**_consumer_options(cluster)))
     try:
-        consumer.assign([place])
-        consumer.seek(place, from_offset)
-        yield from _iter_polled(cluster, about, consumer, place, end_offset)
+        consumer.assign([topic_partition])
+        consumer.seek(topic_partition, from_offset)
+        yield from _iter_polled(cluster, about, consumer, topic_partition, end_offset)
     finally:
-        # Also of a broker that is silent: this is not worth a wait, nor another error.
+        # Closing must not wait long, nor raise another error, if the broker does not answer.
         closing = threading.Thread(target=consumer.close, kwargs={"autocommit": False}, daemon=True)
         closing.start()
         closing.join(CLOSE_S)
 
 
 def _iter_polled(
-    cluster: Cluster, about: str, consumer: Any, place: object, end_offset: int
+    cluster: Cluster, about: str, consumer: Any, topic_partition: object, end_offset: int
 ) -> Iterator[list[LiveRecord]]:
-    position, silent_ms = consumer.position(place), 0
+    position, silent_ms = consumer.position(topic_partition), 0
     while position < end_offset:
         polled = watched(cluster, about, lambda: consumer.poll(_POLL_MS, max_records=_RECORDS_A_POLL))
-        # Behind a transaction's last marker the position moves without a record.
-        moved = max(position, watched(cluster, about, lambda: consumer.position(place)))
+        # After a transaction's last marker the position moves without a record.
+        moved = max(position, watched(cluster, about, lambda: consumer.position(topic_partition)))
         silent_ms = 0 if moved > position else silent_ms + _POLL_MS
         position = moved
         if silent_ms > cluster.timeout_ms:
-            raise _silent(cluster, f"{about}, read up to offset {position},")
+            raise _no_answer(cluster, f"{about} (read up to offset {position})")
         records = [
-            LiveRecord(each.offset, None if each.timestamp < 0 else each.timestamp, each.key, each.value)
-            for each in polled.get(place, ())
-            if each.offset < end_offset
+            LiveRecord(record.offset, None if record.timestamp < 0 else record.timestamp, record.key, record.value)
+            for record in polled.get(topic_partition, ())
+            if record.offset < end_offset
         ]
         if records:
             yield records
@@ -170,17 +171,18 @@ def _ask_admin(cluster: Cluster, about: str, question: Callable[[object], _Answe
 
 
 def client_options(cluster: Cluster) -> dict[str, object]:
-    """What every client of the library is made with."""
+    """The options of every client."""
     times = {"bootstrap_timeout_ms": cluster.timeout_ms, "request_timeout_ms": cluster.timeout_ms}
     return {
         **client_arguments(cluster.options),
         **times,
-        "bootstrap_servers": [each.strip() for each in cluster.bootstrap_servers.split(",")],
+        "bootstrap_servers": [server.strip() for server in cluster.bootstrap_servers.split(",")],
     }
 
 
 def watched(cluster: Cluster, about: str, call: Callable[[], _Answer]) -> _Answer:
-    """What the call returns. A call that has no end is left behind in its thread, which ends with the process."""
+    """Run the call in a thread and return its result. A call without end stays in its thread, which ends with the
+    process."""
     answers: list[_Answer] = []
     failures: list[Exception] = []
     expected = (client_library().errors.KafkaError, OSError)
@@ -192,56 +194,56 @@ def watched(cluster: Cluster, about: str, call: Callable[[], _Answer]) -> _Answe
             failures.append(failed)
 
     thread = threading.Thread(target=run, name="coldlog-kafka", daemon=True)
-    with _heard() as troubles:
+    with _logged_errors() as logged:
         thread.start()
         thread.join(cluster.timeout_ms / 1000 + CLOSE_S)
     if answers:
         return answers[0]
     if failures:
-        raise _told(cluster, about, failures[0], troubles) from failures[0]
+        raise _error_for(cluster, about, failures[0], logged) from failures[0]
     if not thread.is_alive():
-        raise ColdlogError(f"kafka-python failed when it asked for {about}; its traceback stands above")
-    raise _told(cluster, about, None, troubles)
+        raise ColdlogError(f"kafka-python failed when it asked for {about}; see its traceback above")
+    raise _error_for(cluster, about, None, logged)
 
 
 @contextmanager
-def _heard() -> Iterator[list[BaseException]]:
-    """The errors that the client logs while it tries again and again: why it does not get through."""
-    troubles: list[BaseException] = []
+def _logged_errors() -> Iterator[list[BaseException]]:
+    """The errors that the client logs while it retries; they show why it fails."""
+    logged: list[BaseException] = []
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             arguments = record.args if isinstance(record.args, tuple) else ()
-            troubles.extend(each for each in arguments if isinstance(each, BaseException))
+            logged.extend(argument for argument in arguments if isinstance(argument, BaseException))
 
     listener, logger = Listener(logging.WARNING), logging.getLogger("kafka")
     logger.addHandler(listener)
     try:
-        yield troubles
+        yield logged
     finally:
         logger.removeHandler(listener)
 
 
-def _told(
-    cluster: Cluster, about: str, failure: Exception | None, troubles: Sequence[BaseException] = ()
+def _error_for(
+    cluster: Cluster, about: str, failure: Exception | None, logged: Sequence[BaseException] = ()
 ) -> ColdlogError:
-    """The error to raise; without a failure the call has no end."""
+    """The error to raise; without a failure the call did not end in time."""
     errors = client_library().errors
-    told = [each for each in (*troubles, failure) if each and not isinstance(each, errors.KafkaTimeoutError)]
-    why = f" ({type(told[-1]).__name__})" if told else ""
-    refused = next((each for each in told if isinstance(each, _refusals())), None)
+    causes = [error for error in (*logged, failure) if error and not isinstance(error, errors.KafkaTimeoutError)]
+    why = f" ({type(causes[-1]).__name__})" if causes else ""
+    refused = next((cause for cause in causes if isinstance(cause, _refusals())), None)
     if isinstance(refused, errors.TopicAuthorizationFailedError):
         return NotAuthorizedError(
-            f"{cluster.bootstrap_servers} does not let coldlog ask for {about}; grant it Describe and Read of the "
+            f"{cluster.bootstrap_servers} does not authorize coldlog for {about}; grant it Describe and Read on the "
             "topic, or correct metadata.client_config"
         )
     if refused is not None:
         return UsageError(
-            f"{cluster.bootstrap_servers} does not let coldlog ask for {about} ({type(refused).__name__}); correct "
+            f"{cluster.bootstrap_servers} does not authorize coldlog for {about} ({type(refused).__name__}); correct "
             "metadata.client_config"
         )
     if failure is None or isinstance(failure, errors.KafkaTimeoutError | errors.RequestTimedOutError):
-        return _silent(cluster, about, why)
+        return _no_answer(cluster, about, why)
     return RetriableError(f"asking {cluster.bootstrap_servers} for {about} failed{why}; try again")
 
 
@@ -256,13 +258,13 @@ def _refusals() -> tuple[type[Exception], ...]:
     )
 
 
-def _silent(cluster: Cluster, about: str, why: str = "") -> RetriableError:
+def _no_answer(cluster: Cluster, about: str, why: str = "") -> RetriableError:
     return RetriableError(
-        f"{cluster.bootstrap_servers} did not answer for {about} within {cluster.timeout_ms:,} ms{why}; see that a "
-        "broker runs there and speaks as metadata.client_config says, or raise metadata.timeout_ms"
+        f"{cluster.bootstrap_servers} did not answer for {about} within {cluster.timeout_ms:,} ms{why}; check that a "
+        "broker runs there with the protocol in metadata.client_config, or increase metadata.timeout_ms"
     )
 
 
 def written_topic_id(text: object) -> str:
-    """As Kafka writes it, and names directories by it."""
+    """A topic id as Kafka writes it, for example in names of directories."""
     return base64.urlsafe_b64encode(uuid.UUID(str(text)).bytes).decode().rstrip("=")

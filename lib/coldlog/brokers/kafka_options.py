@@ -1,14 +1,14 @@
-"""kafka_options: which client asks brokers, and which of its options may a user give?
+"""Import the Kafka client, and read the options that a user may set for it.
 
-kafka-python, the extra `kafka`; nothing else imports it, and here only when a broker is to be asked. It was chosen
-because its consumer does without a group: librdkafka's cannot, and asks for the group's coordinator, upon which a
-broker makes `__consumer_offsets`.
+The client is kafka-python, the extra `kafka`. Only this module imports it, and only when a broker is needed. It was
+chosen because its consumer works without a group. librdkafka's consumer requests the group's coordinator, which makes a
+broker create `__consumer_offsets`.
 
-Options come from a properties file, `key=value` a line, `#` before a comment: the client's own names, with dots or
-underscores (`security.protocol`, `ssl_cafile`, `sasl.plain.password`). Their values are never part of a message.
+Options are in a properties file, one `key=value` per line; `#` begins a comment. Keys are the client's names, with dots
+or underscores (`security.protocol`, `ssl_cafile`, `sasl.plain.password`). Values never appear in a message.
 
-Refused (`UsageError`): the client is not installed, a file that cannot be read, options that the client does not know
-or that are not the user's to choose, values of the wrong type.
+Refused (`UsageError`): the client is not installed, a file that cannot be read, options that the client does not have
+or that a user may not set, values of the wrong type.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ def client_library() -> ModuleType:
         import kafka
     except ImportError as missing:
         raise UsageError(
-            "a live topic is read with kafka-python, which is not installed: run .venv/bin/python -m uv pip install "
-            "--constraints constraints.txt --editable '.[kafka]'; on a cluster every executor's Python needs it too"
+            "kafka-python is not installed; run .venv/bin/python -m uv pip install --constraints constraints.txt "
+            "--editable '.[kafka]', on a cluster also for every executor's Python"
         ) from missing
     return kafka  # type: ignore[no-any-return]  # it ships no types
 
 
 def read_client_options(path: str) -> dict[str, str]:
-    """The options of the file, checked; by the client's names."""
+    """The checked options of the file, by the client's names."""
     return dict(_iter_options(path))
 
 
 def client_arguments(options: Mapping[str, str]) -> dict[str, object]:
-    """The options as the client takes them."""
+    """The options with the types that the client needs."""
     return {name: _converted(name, text) for name, text in options.items()}
 
 
@@ -58,7 +58,7 @@ def _iter_options(path: str) -> Iterator[tuple[str, str]]:
         key, equals, text = line.partition("=")
         name = key.strip().replace(".", "_")
         if not equals:
-            raise UsageError(f"{path}, line {number}: key=value is expected")
+            raise UsageError(f"{path}, line {number}: not key=value")
         if name not in allowed:
             nearest = difflib.get_close_matches(name, allowed, n=1, cutoff=0.0)[0]
             raise UsageError(f"{path}, line {number}: {key.strip()} cannot be set; did you mean {nearest}?")
@@ -67,7 +67,7 @@ def _iter_options(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _option_defaults() -> dict[str, object]:
-    """What may be set, with its default: what every kind of client knows, and a text can say."""
+    """The options that a user may set, with their defaults: every kind of client has them, and a text can give them."""
     known: dict[str, object] = client_library().KafkaAdminClient.DEFAULT_CONFIG
     return {name: default for name, default in known.items() if _SETTABLE.match(name)}
 
@@ -79,6 +79,6 @@ def _converted(name: str, text: str, where: str = "") -> object:
             return {"true": True, "false": False}[text.lower()]
         return int(text) if isinstance(default, int) else text
     except (KeyError, ValueError):
-        # Without its cause, which shows the value.
+        # Raised without its cause, which shows the value.
         allowed = "true or false" if isinstance(default, bool) else "a number"
         raise UsageError(f"{where}{name} must be {allowed}") from None

@@ -1,15 +1,15 @@
-"""offsets_client: what do brokers say of offsets, question after question over the connections of one client?
+"""Ask partition leaders for offsets, ends of epochs and batches, over the connections of one client.
 
-ListOffsets (versions up to 11, Kafka 4.2's, are known to kafka-python 3.0.12), OffsetForLeaderEpoch, Metadata and Fetch
-go to the leader as the client's own messages. Its public calls will not do: they look for the leader before each
-question, know no EARLIEST_PENDING_UPLOAD, no several questions of one partition and no ends of epochs, and hide markers
-and leader epochs from who reads. A request may name a partition once, so the questions of one partition are as many
-requests, which are sent without waiting in between.
+ListOffsets (kafka-python 3.0.12 has the versions up to 11, that of Kafka 4.2), OffsetForLeaderEpoch, Metadata and Fetch
+are sent to the leader as messages of the client's protocol module. The client's public calls are not enough: they look
+up the leader before each request, do not have EARLIEST_PENDING_UPLOAD, several questions for one partition or ends of
+epochs, and hide markers and leader epochs. A request may name a partition only once. So each question for a partition
+is a request of its own; they are sent without waiting for the answers.
 
-The leader is looked up when it is first needed and when it no longer is the leader; a question is asked again some
-times before that is an error. A client that did not answer is dropped, and the next question makes a new one.
+The leader is looked up at the first request, and when it is no longer the leader; then the request is repeated a few
+times before it fails. A client that did not answer is closed, and the next request creates a new one.
 
-Errors are those of `kafka_client`. A partition that the cluster does not have is None.
+Errors are those of `kafka_client`. The answer for a partition that the cluster does not have is None.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from coldlog.errors import RetriableError
 _ATTEMPTS, _PAUSE_S = 6, 0.1
 _IN_FLIGHT = 32
 _FETCH_VERSION = 12
-"""The last that names topics."""
+"""The last version with topic names."""
 _FETCH_WAIT_MS = 500
 _OUT_OF_RANGE = 1
 _NOT_NOW = frozenset({5, 6, 9, 74, 75, 76, 78})
-"""No leader, not the leader, no replica, another leader's epoch, not known yet."""
+"""No leader, not the leader, no replica, wrong leader epoch, not available yet."""
 
 _Answer = TypeVar("_Answer")
 
@@ -39,7 +39,7 @@ _NO_TOPIC_ID = "A" * 22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """Who leads a partition, and in which epoch."""
+    """The leader of a partition and its epoch."""
 
     node_id: int
     leader_epoch: int
@@ -48,7 +48,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetQuestion:
-    """A time, or one of Kafka's special timestamps, by read_committed or by read_uncommitted."""
+    """A time or one of Kafka's special timestamps, with read_committed or read_uncommitted."""
 
     timestamp_ms: int
     is_committed: bool = False
@@ -56,7 +56,7 @@ class OffsetQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedOffset:
-    """An answer; each -1 where there is none."""
+    """An answer; a field is -1 if it has no value."""
 
     offset: int
     timestamp_ms: int
@@ -64,8 +64,8 @@ class ListedOffset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldOffsets:
-    """An answer to each question, by the leader that gave them."""
+class LeaderOffsets:
+    """One answer per question, and the leader that answered."""
 
     leader: Leader
     answers: Sequence[ListedOffset]
@@ -73,7 +73,7 @@ class ToldOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedBatches:
-    """Batches from the one that holds the wanted offset on; the last may be cut. None: the offset is out of range."""
+    """Batches from the one with the requested offset on; the last may be cut. None: the offset is out of range."""
 
     content: bytes | None
     high_watermark: int
@@ -81,7 +81,7 @@ class FetchedBatches:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetsClient:
-    """For one process; makes its connections when it is first asked."""
+    """A client for one process; it connects at the first request."""
 
     cluster: Cluster
     _admin: Any = None
@@ -89,7 +89,7 @@ class OffsetsClient:
     _leaders: dict[tuple[str, int], Leader] = field(default_factory=dict)
 
     def newest_version(self) -> int:
-        """The version of ListOffsets that both sides know."""
+        """The newest version of ListOffsets that both sides support."""
 
         async def ask(admin: Any) -> int:
             request = client_library().protocol.consumer.ListOffsetsRequest
@@ -101,25 +101,26 @@ class OffsetsClient:
 
     def list_offsets(
         self, topic: str, partition: int, questions: Sequence[OffsetQuestion], *, is_leader_asked: bool = False
-    ) -> ToldOffsets | None:
-        """All questions are sent at once, and a broker answers them in order; before, it is asked who leads now."""
+    ) -> LeaderOffsets | None:
+        """Send all questions at once; a broker answers them in order. `is_leader_asked`: look up the leader first."""
 
-        async def ask(admin: Any, leader: Leader) -> ToldOffsets:
-            asked = [self._list_offsets_request(topic, partition, each) for each in questions]
-            sent = [admin._manager.send(request, node_id=leader.node_id) for request in asked]
-            told = [_only(await each) for each in sent]
+        async def ask(admin: Any, leader: Leader) -> LeaderOffsets:
+            requests = [self._list_offsets_request(topic, partition, question) for question in questions]
+            sent = [admin._manager.send(request, node_id=leader.node_id) for request in requests]
+            responses = [_partition_of(await response) for response in sent]
             answers = [
-                ListedOffset(offset=each.offset, timestamp_ms=each.timestamp, leader_epoch=each.leader_epoch)
-                for each in told
+                ListedOffset(offset=found.offset, timestamp_ms=found.timestamp, leader_epoch=found.leader_epoch)
+                for found in responses
             ]
-            return ToldOffsets(leader=leader, answers=answers)
+            return LeaderOffsets(leader=leader, answers=answers)
 
         if is_leader_asked:
             self._leaders.pop((topic, partition), None)
         return self._ask_leader(topic, partition, ask)
 
     def end_offset_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> int | None:
-        """Where the epoch ended: the first offset of the next one, the log's end for the newest; -1 for a later one."""
+        """The end of an epoch: the next epoch's first offset, the log's end for the newest epoch, -1 for a later
+        one."""
 
         async def ask(admin: Any, leader: Leader) -> int:
             request = client_library().protocol.consumer.OffsetForLeaderEpochRequest
@@ -127,14 +128,13 @@ class OffsetsClient:
             of_partition = of_topic.OffsetForLeaderPartition(
                 partition=partition, current_leader_epoch=-1, leader_epoch=leader_epoch
             )
-            asked = request(replica_id=-1, topics=[of_topic(topic=topic, partitions=[of_partition])])
-            told = _only(await admin._manager.send(asked, node_id=leader.node_id))
-            return int(told.end_offset)
+            message = request(replica_id=-1, topics=[of_topic(topic=topic, partitions=[of_partition])])
+            return int(_partition_of(await admin._manager.send(message, node_id=leader.node_id)).end_offset)
 
         return self._ask_leader(topic, partition, ask)
 
     def fetch_batches(self, topic: str, partition: int, from_offset: int, max_bytes: int) -> FetchedBatches | None:
-        """By read_uncommitted, one batch at least if there is one; waits a while where there is none."""
+        """Fetch batches with read_uncommitted, at least one if there is one; wait a short time if there is none."""
 
         async def ask(admin: Any, leader: Leader) -> FetchedBatches:
             request = client_library().protocol.consumer.FetchRequest
@@ -142,7 +142,7 @@ class OffsetsClient:
             of_partition = of_topic.FetchPartition(
                 partition=partition, current_leader_epoch=-1, fetch_offset=from_offset, partition_max_bytes=max_bytes
             )
-            asked = request(
+            message = request(
                 max_wait_ms=min(_FETCH_WAIT_MS, self.cluster.timeout_ms // 2),
                 min_bytes=1,
                 max_bytes=max_bytes,
@@ -150,17 +150,17 @@ class OffsetsClient:
                 topics=[of_topic(topic=topic, partitions=[of_partition])],
                 max_version=_FETCH_VERSION,
             )
-            response = await admin._manager.send(asked, node_id=leader.node_id)
-            told = response.responses[0].partitions[0]
-            if told.error_code == _OUT_OF_RANGE:
-                return FetchedBatches(content=None, high_watermark=told.high_watermark)
-            _require_good(told.error_code)
-            return FetchedBatches(content=bytes(told.records or b""), high_watermark=told.high_watermark)
+            response = await admin._manager.send(message, node_id=leader.node_id)
+            fetched = response.responses[0].partitions[0]
+            if fetched.error_code == _OUT_OF_RANGE:
+                return FetchedBatches(content=None, high_watermark=fetched.high_watermark)
+            _require_success(fetched.error_code)
+            return FetchedBatches(content=bytes(fetched.records or b""), high_watermark=fetched.high_watermark)
 
         return self._ask_leader(topic, partition, ask)
 
     def close(self) -> None:
-        """Also of a broker that is silent: this is not worth a wait, nor an error."""
+        """Close the client; does not wait long, nor fail, if the broker does not answer."""
         admin, self._admin, self._version = self._admin, None, None
         self._leaders.clear()
         if admin is not None:
@@ -197,16 +197,16 @@ class OffsetsClient:
         request = client_library().protocol.metadata.MetadataRequest
         of_topic = request.MetadataRequestTopic(name=topic)
         metadata = await admin._manager.send(request(topics=[of_topic], allow_auto_topic_creation=False))
-        for told in metadata.topics:
-            _require_good(told.error_code)
-            for each in told.partitions:
-                if each.partition_index == partition:
-                    _require_good(each.error_code)
-                    topic_id = written_topic_id(told.topic_id)
+        for topic_metadata in metadata.topics:
+            _require_success(topic_metadata.error_code)
+            for found in topic_metadata.partitions:
+                if found.partition_index == partition:
+                    _require_success(found.error_code)
+                    topic_id = written_topic_id(topic_metadata.topic_id)
                     leader = Leader(
-                        node_id=each.leader_id,
-                        leader_epoch=each.leader_epoch,
-                        # Brokers that know no topic ids say zero.
+                        node_id=found.leader_id,
+                        leader_epoch=found.leader_epoch,
+                        # Brokers without topic ids answer zero.
                         topic_id=None if topic_id == _NO_TOPIC_ID else topic_id,
                     )
                     self._leaders[topic, partition] = leader
@@ -245,13 +245,13 @@ def _about(topic: str, partition: int) -> str:
     return f"offsets of partition {partition} of topic {topic}"
 
 
-def _only(response: Any) -> Any:
-    """What is told of the one partition that was asked for."""
-    told = response.topics[0].partitions[0]
-    _require_good(told.error_code)
-    return told
+def _partition_of(response: Any) -> Any:
+    """The response of the only partition in a request."""
+    answer = response.topics[0].partitions[0]
+    _require_success(answer.error_code)
+    return answer
 
 
-def _require_good(error_code: int) -> None:
+def _require_success(error_code: int) -> None:
     if error_code:
         raise client_library().errors.for_code(error_code)()

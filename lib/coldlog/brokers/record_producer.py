@@ -1,9 +1,9 @@
-"""record_producer: how are many records put into a topic of a running cluster, in order?
+"""Write many records to a topic of a running cluster, in order.
 
-Records of one partition arrive in the order in which they were sent, each once as long as the producer lives (it is
-idempotent), acknowledged by all replicas that are in sync. The topic and the partition must be there; none is made.
+Records of one partition are written in the order of `send`, each once during the producer's lifetime (it is
+idempotent), and acknowledged by all in-sync replicas. The topic and the partition must exist; they are not created.
 
-Errors are those of `kafka_client`; a record that was refused is told by the next `send`, or at the end.
+Errors are those of `kafka_client`. The error of a refused record is raised by the next `send`, or at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from coldlog.errors import ColdlogError, RetriableError, UsageError
 
 _FLUSH_EVERY = 10_000
 _MOST_BYTES = 1 << 30
-"""The brokers say what is too large."""
+"""Large, so that the brokers decide which record is too large."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,9 +43,9 @@ class RecordProducer:
         headers: Sequence[tuple[str, bytes | None]],
         timestamp_ms: int,
     ) -> None:
-        """Hands one record over; it is on its way when this returns. `UsageError`: one that cannot be sent; `about`
-        says which it is."""
-        self._require_taken()
+        """Start to send one record; it may not be acknowledged yet on return. `UsageError` for a record that cannot be
+        sent; `about` names the record in messages."""
+        self._require_accepted()
         try:
             sent = self.producer.send(
                 self.topic,
@@ -57,37 +57,37 @@ class RecordProducer:
             )
         except (TypeError, ValueError, AssertionError) as unfit:
             raise UsageError(
-                f"{about}: kafka-python cannot send such a record to topic {self.topic} (it has neither key nor value, "
-                "or a header without a value); replay into a table instead"
+                f"{about}: kafka-python cannot send this record to topic {self.topic}: it has neither key nor value, "
+                "or a header without a value; replay into a table instead"
             ) from unfit
         except client_library().errors.KafkaError as failed:
-            raise self._told(failed, about) from failed
+            raise self._error_for(failed, about) from failed
         sent.add_errback(lambda failure: self._failed.append((failure, about)))
         self._sent += 1
         if self._sent % _FLUSH_EVERY == 0:
             self.flush()
 
     def flush(self) -> None:
-        """Returns when everything that was sent is acknowledged."""
+        """Wait until every sent record is acknowledged."""
         about = f"the acknowledgement of records in topic {self.topic}"
         watched(self.cluster, about, lambda: self.producer.flush(self.cluster.timeout_ms / 1000))
-        self._require_taken()
+        self._require_accepted()
 
-    def _require_taken(self) -> None:
+    def _require_accepted(self) -> None:
         if self._failed:
             failure, about = self._failed[0]
-            raise self._told(failure, about)
+            raise self._error_for(failure, about)
 
-    def _told(self, failure: BaseException, about: str) -> ColdlogError:
-        text = f"topic {self.topic} did not take the record {about} ({type(failure).__name__})"
+    def _error_for(self, failure: BaseException, about: str) -> ColdlogError:
+        text = f"topic {self.topic} did not accept the record {about} ({type(failure).__name__})"
         if getattr(failure, "retriable", False):
             return RetriableError(f"{text}; run again")
-        return UsageError(f"{text}; look at the topic's limits (max.message.bytes, message.timestamp.after.max.ms)")
+        return UsageError(f"{text}; check the topic's limits (max.message.bytes, message.timestamp.after.max.ms)")
 
 
 @contextmanager
 def producing_records(cluster: Cluster, topic: str) -> Iterator[RecordProducer]:
-    """A producer, flushed and closed when the block is left."""
+    """A producer that is flushed and closed at the end of the block."""
     kafka = client_library()
     options = {**producer_options(cluster), "linger_ms": 20, "max_request_size": _MOST_BYTES}
     producer = watched(cluster, f"topic {topic}", lambda: kafka.KafkaProducer(**options))

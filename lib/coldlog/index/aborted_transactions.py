@@ -1,12 +1,12 @@
-"""aborted_transactions: which transactions does a log show to be aborted, where no transaction index came with it?
+"""Compute the aborted transactions of a log that has no transaction index.
 
-Fed the batches of a log in order, it gives the entries that Kafka's own index of that log has: a producer's transaction
-begins with its first transactional batch behind its last marker and ends with a marker; an abort marker of a
-transaction without a batch leaves no entry (ProducerStateManager). The last stable offset of an entry is the first
-offset of the oldest transaction that another producer has open at that marker, or the offset behind the marker.
+The batches of the log are added in order. The entries are those of Kafka's own index of this log: a producer's
+transaction begins with the first transactional batch after the producer's last marker and ends with a marker. An abort
+marker of a transaction without a batch makes no entry (ProducerStateManager). The last stable offset of an entry is the
+first offset of the oldest transaction that another producer has open at the marker, or the offset after the marker.
 
-A log shows only what it holds. A transaction that began before it is known if `finish` is told where;
-`may_begin_before` are the producers of which it has to be told for the first offsets to be exact.
+A transaction that began before the log is known only if `finish` gets its first offset. `may_begin_before` has the
+producers for which this first offset is needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AbortedTransactions:
     _kinds: list[npt.NDArray[np.int8]] = field(default_factory=list)
 
     def add(self, headers: BatchHeaders, abort_offsets: Int64Column) -> None:
-        """The next batches, and the offsets of those that are abort markers."""
+        """Add the next batches; `abort_offsets` are the offsets of abort markers among them."""
         if not headers.has_any(TRANSACTIONAL):
             return
         kinds = headers.is_control.astype(np.int8)
@@ -45,7 +45,7 @@ class AbortedTransactions:
 
     @property
     def has_batches(self) -> bool:
-        """There is a transactional batch."""
+        """At least one batch is transactional."""
         return bool(self._offsets)
 
     @property
@@ -61,7 +61,7 @@ class AbortedTransactions:
         return frozenset(found)
 
     def finish(self, open_before: Mapping[int, int]) -> TxnIndex:
-        """The entries; `open_before`: first offsets of the transactions that were open where the log begins."""
+        """The entries; `open_before` has the first offsets of transactions that were open at the log's beginning."""
         open_from = dict(open_before)
         entries: list[tuple[int, int, int, int]] = []
         for producer_id, offset, kind in self._iter_batches():

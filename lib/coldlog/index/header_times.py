@@ -1,8 +1,8 @@
-"""header_times: how high has the timestamp run at each batch, as far as the headers say?
+"""Compute the running maximum of the timestamp at each batch from the batch headers.
 
-At depth `batch` records are not looked at: the running maximum is over the largest timestamps of the headers, of
-batches that have records and end at or behind `counted_from_offset`. A batch that this offset cuts counts with what
-the caller found in its records, since its header speaks of those before the offset too.
+Depth `batch` does not read records: the running maximum is over the largest timestamps in the headers, for batches that
+have records and end at or after `counted_from_offset`. If this offset is inside a batch, the batch counts with the
+maximum that the caller found in its records, because its header also counts the records before the offset.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ _NO_BATCH = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderTimes:
-    """The running maximum before each batch and with it, an entry a batch; it means something where the flag beside it
-    says so."""
+    """The running maximum before each batch and including it, one entry per batch; valid only if its flag is set."""
 
     previous_running_ms: Int64Column
     has_previous_running: BoolColumn
@@ -33,18 +32,18 @@ class HeaderTimes:
 
 
 def find_cut_batch(headers: BatchHeaders, offset: int) -> int | None:
-    """The one batch with records before and behind the beginning of `offset`; batches ascend."""
+    """The index of the batch that begins before `offset` and ends at or after it, if it has records; batches ascend."""
     if not len(headers) or int(headers.base_offset[0]) >= offset:
         return None
-    at = int(np.searchsorted(headers.last_offset, offset))
-    is_cut = at < len(headers) and int(headers.base_offset[at]) < offset and int(headers.record_count[at]) > 0
-    return at if is_cut else None
+    batch = int(np.searchsorted(headers.last_offset, offset))
+    is_cut = batch < len(headers) and int(headers.base_offset[batch]) < offset and int(headers.record_count[batch]) > 0
+    return batch if is_cut else None
 
 
 def run_over_headers(
     headers: BatchHeaders, running: RunningMaximum, cut: int | None = None, of_cut: RunningMaximum | None = None
 ) -> HeaderTimes:
-    """The running maxima; advances `running`. `of_cut` is the maximum of the batch `cut`, of records that count."""
+    """The running maxima; advances `running`. `of_cut` is the maximum over the counted records of batch `cut`."""
     values = np.empty((2, len(headers)), dtype=np.int64)
     is_known = np.empty((2, len(headers)), dtype=np.bool_)
     running.timestamp_ms, running.is_known = _run(
@@ -66,7 +65,7 @@ def run_over_headers(
 def _run(  # type: ignore[no-untyped-def]  # numba infers it
     last_offsets, counts, max_timestamps, counted_from, running, is_known, cut, cut_ms, is_cut_known, values, flags
 ):
-    """Fills `values` and `flags`; returns the running maximum and whether it is known."""
+    """Fill `values` and `flags`; return the running maximum and whether it is known."""
     for i in range(len(last_offsets)):
         values[0, i], flags[0, i] = running, is_known
         timestamp, is_counted = max_timestamps[i], counts[i] > 0 and last_offsets[i] >= counted_from

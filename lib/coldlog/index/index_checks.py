@@ -161,7 +161,7 @@ class TxnIndexCheck:
         if listed == shown:
             return
         pairs = enumerate(zip(listed, shown, strict=False))
-        at = next((at for at, (own, other) in pairs if own != other), min(len(listed), len(shown)))
+        at = next((at for at, (entry, expected) in pairs if entry != expected), min(len(listed), len(shown)))
         raise ArchiveError(
             Reason.TXN_INDEX_INVALID,
             f"transaction index does not agree with the log in entry {at}",

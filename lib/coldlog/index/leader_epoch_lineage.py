@@ -1,15 +1,15 @@
-"""leader_epoch_lineage: was a segment written by the leaders whose log counts?
+"""Decide whether a segment belongs to the lineage of its partition's leader epochs.
 
-A lineage is the leader epochs of a partition's log and the first offset of each. A leader that was deposed may have
-uploaded records that its successors never had; its segments lie outside the lineage. Two questions, two rules:
+A lineage has the leader epochs of a partition's log and the first offset of each. A deposed leader may have uploaded
+records that its successors never had; such a segment is outside the lineage. There are two rules:
 
-`is_within` is Kafka's (RemoteLogManager.isRemoteSegmentWithinLeaderEpochs), the one by which a broker chooses segments
-for ListOffsets: a segment that leaves the lineage anywhere is out as a whole.
+`is_within` is Kafka's rule (RemoteLogManager.isRemoteSegmentWithinLeaderEpochs), by which a broker chooses segments for
+ListOffsets: a segment that leaves the lineage at any offset is excluded as a whole.
 
-`find_last_offset_within` is what a reader of the records sees: a segment is good up to the first offset at which it
-leaves the lineage, because up to there it holds the very records that the lineage has.
+`find_last_offset_within` is the rule for readers of records: a segment counts up to the first offset at which it leaves
+the lineage, because up to there it has the records of the lineage.
 
-Epochs that hold no record (the next one begins at the same offset) are left out of both sides first, as Kafka does.
+Both rules first remove epochs without records (the next epoch begins at the same offset), as Kafka does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EpochStart = tuple[int, int]
 
 
 def filter_epochs(entries: Iterable[EpochStart]) -> tuple[EpochStart, ...]:
-    """The entries without epochs that hold no record; of epochs with the same offset the last stays."""
+    """The entries without epochs that have no records: of several epochs with the same offset, the last is kept."""
     ordered = sorted(entries)
     kept = [before for before, after in pairwise(ordered) if before[1] != after[1]]
     return (*kept, *ordered[-1:])
@@ -38,31 +38,31 @@ class LeaderEpochLineage:
 
     @staticmethod
     def of(entries: Iterable[EpochStart], log_start_offset: int | None = None) -> LeaderEpochLineage:
-        """The lineage that begins at `log_start_offset`: as a broker cuts it when the log start moves on."""
+        """The lineage from `log_start_offset` on, truncated as a broker does when the log start offset increases."""
         filtered = filter_epochs(entries)
         if log_start_offset is None:
             return LeaderEpochLineage(filtered)
-        behind = [(epoch, offset) for epoch, offset in filtered if offset > log_start_offset]
-        holding = [(epoch, log_start_offset) for epoch, offset in filtered if offset <= log_start_offset]
-        return LeaderEpochLineage((*holding[-1:], *behind))
+        after_start = [(epoch, offset) for epoch, offset in filtered if offset > log_start_offset]
+        at_start = [(epoch, log_start_offset) for epoch, offset in filtered if offset <= log_start_offset]
+        return LeaderEpochLineage((*at_start[-1:], *after_start))
 
     @property
     def first_epoch(self) -> int:
-        """The oldest epoch; -1 of no lineage."""
+        """The oldest epoch; -1 for an empty lineage."""
         return self.entries[0][0] if self.entries else -1
 
     def find_next(self, epoch: int) -> EpochStart | None:
-        """The entry behind `epoch`."""
+        """The first entry with a higher epoch."""
         at = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
         return self.entries[at] if at < len(self.entries) else None
 
     def find_offset(self, epoch: int) -> int | None:
-        """Where `epoch` begins; None if the lineage has no such epoch."""
+        """The first offset of `epoch`; None if the lineage has no such epoch."""
         at = bisect_left(self.entries, epoch, key=lambda entry: entry[0])
         return self.entries[at][1] if at < len(self.entries) and self.entries[at][0] == epoch else None
 
     def is_within(self, segment_epochs: Sequence[EpochStart], end_offset: int, log_end_offset: int) -> bool:
-        """Kafka's rule for a segment of these epochs that ends at `end_offset`, inclusive."""
+        """Kafka's rule for a segment with these epochs that ends at `end_offset`, inclusive."""
         epochs = filter_epochs(segment_epochs)
         if not epochs or not self.entries or end_offset >= log_end_offset:
             return False
@@ -75,25 +75,26 @@ class LeaderEpochLineage:
     def find_last_offset_within(self, segment_epochs: Sequence[EpochStart], end_offset: int) -> int | None:
         """The last offset up to which the segment follows the lineage; None if it never does.
 
-        Epochs before the lineage's first are older than the log start and judged by that alone.
+        Epochs before the lineage's first epoch are ignored here: their records are before the log start offset.
         """
         epochs = [entry for entry in filter_epochs(segment_epochs) if entry[0] >= self.first_epoch]
         if not epochs or not self._begins_within(epochs[0]):
             return None
-        for own, own_next in zip(epochs, [*epochs[1:], None], strict=True):
-            follows = self.find_next(own[0])
-            if own_next == follows:
+        for entry, next_entry in zip(epochs, [*epochs[1:], None], strict=True):
+            next_in_lineage = self.find_next(entry[0])
+            if next_entry == next_in_lineage:
                 continue
-            ends = [after[1] - 1 for after in (own_next, follows) if after is not None]
+            ends = [after[1] - 1 for after in (next_entry, next_in_lineage) if after is not None]
             return min([end_offset, *ends])
         return end_offset
 
     def _begins_within(self, first: EpochStart) -> bool:
-        """The oldest epoch of a lineage may have begun earlier: its log start has moved on since."""
-        own_offset = self.find_offset(first[0])
-        return own_offset is not None and (first[0] == self.first_epoch or first[1] >= own_offset)
+        """The segment's first epoch begins inside the lineage's epoch. The lineage's oldest epoch may have begun
+        earlier, because the log start offset has increased since."""
+        lineage_offset = self.find_offset(first[0])
+        return lineage_offset is not None and (first[0] == self.first_epoch or first[1] >= lineage_offset)
 
     def _follows(self, epochs: Sequence[EpochStart], end_offset: int) -> bool:
-        follows = self.find_next(epochs[-1][0])
-        is_end_within = follows is None or end_offset < follows[1]
-        return is_end_within and all(self.find_next(own[0]) == own_next for own, own_next in pairwise(epochs))
+        next_in_lineage = self.find_next(epochs[-1][0])
+        is_end_within = next_in_lineage is None or end_offset < next_in_lineage[1]
+        return is_end_within and all(self.find_next(entry[0]) == next_entry for entry, next_entry in pairwise(epochs))

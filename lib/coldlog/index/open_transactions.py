@@ -1,8 +1,8 @@
-"""open_transactions: which transactions does a log leave open at its end?
+"""Find the transactions that are open at the end of a log.
 
-A transaction begins with the first transactional batch of its producer behind the producer's last marker, and ends with
-a marker. What a log shows of this is only what it holds: a transaction that began in an earlier segment is known from
-that segment, or from the producer snapshot.
+A transaction begins with its producer's first transactional batch after the producer's last marker, and ends with a
+marker. Only transactions that begin in the log are found; one that began earlier is known from an earlier segment or
+from the producer snapshot.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from coldlog.formats.kafka.record_batch import BatchHeaders
 
 @dataclass(slots=True)
 class OpenTransactions:
-    """Fed the batches of a log in order; `first_offsets` are by producer id, `ended` those that had a marker."""
+    """Open transactions after the batches that were added in order. `first_offsets` are by producer id; `ended` has the
+    producers with a marker."""
 
     first_offsets: dict[int, int] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
 
     def add(self, headers: BatchHeaders) -> None:
-        """Takes the next batches into account."""
+        """Add the next batches."""
         transactional = np.flatnonzero(headers.is_transactional)
         if not len(transactional):
             return

@@ -1,10 +1,10 @@
-"""partition_plan: what does one partition's archive answer, and from which segments?
+"""Plan which segments of a partition serve which offsets.
 
-Takes the segments of one topic-partition (every incarnation of its topic), finds the log start offset and the lineage
-of its leaders, decides which offsets each segment serves (up to where it leaves the lineage, then by `served_ranges`),
-runs the maximum of the timestamp over them, and adds up what the partition holds. The running maxima are what a lookup
-enters by: the segment that holds the first record at or after T is the only one with previous < T <= running. They come
-twice: over what the records say, and over what Kafka's metadata promises.
+Input are the segments of one topic-partition, of every incarnation of its topic. The plan finds the log start offset
+and the lineage of the leader epochs, decides which offsets each segment serves (up to where it leaves the lineage, then
+by `served_ranges`), computes the running maximum of the timestamp over the served segments, and summarizes the
+partition. A lookup starts from the running maxima: the segment with the first record at or after T is the only one with
+previous < T <= running. There are two: one over the timestamps of the records, one over those in Kafka's metadata.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from coldlog.index.served_ranges import (
 
 
 class LogStartSource(StrEnum):
-    """What told a log start offset; the `log_start_source` column of `partition_metadata`."""
+    """The source of a log start offset; the `log_start_source` column of `partition_metadata`."""
 
     SUPPLIED = "supplied"
     DELETED_SEGMENTS = "deleted_segments"
@@ -34,7 +34,7 @@ class LogStartSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogStart:
-    """From which offset on a partition still exists."""
+    """The log start offset of a partition, and its source."""
 
     offset: int
     source: LogStartSource
@@ -42,8 +42,8 @@ class LogStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
-    """A listed or announced segment, and what the build found in it if it `is_usable`; timestamps are None where there
-    are no records. `is_deleted`: it was copied once, and is being or was deleted since."""
+    """A listed or announced segment, with the results of its build if it `is_usable`; timestamps are None without
+    records. `is_deleted`: the segment was copied, and its deletion has started or finished."""
 
     topic_id: str
     segment_id: str
@@ -61,8 +61,8 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedSegment:
-    """What a segment answers for. `must_count_from` is set where its index was counted from another offset than it
-    serves from; `is_cut_at_end` where a later upload takes over before its end."""
+    """The offsets that a segment serves. `must_count_from` is set if its index was counted from another offset than
+    `from_offset`; `is_cut_at_end` if another upload serves its last offsets."""
 
     segment: SegmentFacts
     from_offset: int | None
@@ -83,7 +83,7 @@ class ServedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncarnationPlan:
-    """One incarnation of a topic's partition: its segments by start offset, and what they answer together."""
+    """The plan of one incarnation of a topic's partition; segments are in the order of start offsets."""
 
     topic_id: str
     is_current: bool
@@ -98,19 +98,19 @@ class IncarnationPlan:
 
 
 CutMaxima = Mapping[str, tuple[int, int | None]]
-"""Of segments cut at their end, by id: the largest timestamp up to the cut, and the lowest offset that has it if
-known."""
+"""For segments cut at their end, by id: the largest timestamp up to the cut, and the lowest offset with this timestamp
+if known."""
 
 
 Checkpoints = Mapping[str, Sequence[EpochStart]]
-"""The leader epochs that came with the newest segment of an incarnation, by topic id."""
+"""The leader epoch checkpoint of the newest segment of each incarnation, by topic id."""
 
 
 def plan_partition(
     segments: Iterable[SegmentFacts], log_start_offset: int | None, checkpoints: Checkpoints, cut_maxima: CutMaxima
 ) -> list[IncarnationPlan]:
-    """A plan for each incarnation; `log_start_offset` was supplied for the current one, the one that was written to
-    last."""
+    """A plan for each incarnation. `log_start_offset` was supplied by the user for the current incarnation, which is
+    the one that was written last."""
     by_topic_id: dict[str, list[SegmentFacts]] = {}
     for segment in segments:
         by_topic_id.setdefault(segment.topic_id, []).append(segment)
@@ -148,17 +148,18 @@ def _plan_incarnation(
     by_id = {member.segment_id: member for member in members}
     followers = [by_id[segment_id] for segment_id, verdict in judged.items() if verdict.last_offset is not None]
     ranges = plan_served_ranges((_candidate(member, judged[member.segment_id]) for member in followers), log_start)
-    served = _run_maxima([each for each in ranges if each.reason is None], by_id, judged, cut_maxima)
-    others = [_not_served(by_id[each.segment.segment_id], each.reason, judged) for each in ranges if each.reason]
-    left = [member for member in members if member.segment_id not in {each.segment_id for each in followers}]
-    others += [_not_served(member, _unusable_reason(member, log_start), judged) for member in left]
+    served = _run_maxima([span for span in ranges if span.reason is None], by_id, judged, cut_maxima)
+    others = [_not_served(by_id[span.segment.segment_id], span.reason, judged) for span in ranges if span.reason]
+    follower_ids = {follower.segment_id for follower in followers}
+    rest = [member for member in members if member.segment_id not in follower_ids]
+    others += [_not_served(member, _unusable_reason(member, log_start), judged) for member in rest]
     top = _first_highest(served)
     return IncarnationPlan(
         topic_id=topic_id,
         is_current=is_current,
         log_start=start,
         lineage=lineage if lineage.entries else _lineage_of(served),
-        segments=sorted(served + others, key=lambda each: (each.segment.start_offset, each.segment.segment_id)),
+        segments=sorted(served + others, key=lambda entry: (entry.segment.start_offset, entry.segment.segment_id)),
         earliest_offset=served[0].from_offset if served else None,
         latest_tiered_offset=served[-1].to_offset if served else None,
         max_timestamp_ms=top.max_timestamp_ms if top else None,
@@ -168,30 +169,30 @@ def _plan_incarnation(
 
 
 def _lineage_of(served: Iterable[ServedSegment]) -> LeaderEpochLineage:
-    """Where no checkpoint tells: the epochs of the batches that are served, each from its first offset there on."""
+    """The lineage if there is no checkpoint: the epochs of the served batches, each from its first served offset on."""
     entries: list[EpochStart] = []
-    for each in served:
-        for epoch, offset in each.segment.leader_epochs:
-            is_served = each.to_offset is not None and offset <= each.to_offset
+    for entry in served:
+        for epoch, offset in entry.segment.leader_epochs:
+            is_served = entry.to_offset is not None and offset <= entry.to_offset
             if is_served and epoch > (entries[-1][0] if entries else NO_LEADER_EPOCH):
-                entries.append((epoch, max(offset, each.from_offset or 0)))
+                entries.append((epoch, max(offset, entry.from_offset or 0)))
     return LeaderEpochLineage.of(entries)
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """`last_offset`: up to which offset the segment follows the lineage; None: nowhere."""
+    """Whether a segment belongs to the lineage, and `last_offset`, up to which it follows it (None: at no offset)."""
 
     last_offset: int | None
     is_within: bool | None
 
 
 def _judge(member: SegmentFacts, lineage: LeaderEpochLineage, members: Iterable[SegmentFacts]) -> _Verdict:
-    """Without a lineage, or without leader epochs in the batches, nothing can be said."""
+    """`is_within` is None without a lineage, or without leader epochs in the batches."""
     epochs = [entry for entry in member.leader_epochs if entry[0] != NO_LEADER_EPOCH]
     if not lineage.entries or not epochs:
         return _Verdict(member.end_offset, None)
-    log_end = 1 + max(each.end_offset for each in members if each.is_usable)
+    log_end = 1 + max(other.end_offset for other in members if other.is_usable)
     is_within = lineage.is_within(epochs, member.end_offset, log_end)
     return _Verdict(lineage.find_last_offset_within(epochs, member.end_offset), is_within)
 
@@ -199,11 +200,11 @@ def _judge(member: SegmentFacts, lineage: LeaderEpochLineage, members: Iterable[
 def _find_log_start(
     members: Sequence[SegmentFacts], supplied: int | None, checkpoint: Sequence[EpochStart]
 ) -> LogStart | None:
-    """The highest that anything says.
+    """The highest log start offset of all sources.
 
-    A broker moves the log start behind a segment before it deletes it, unless the segment is of leaders that were
-    deposed; and it moves the first leader epoch of the checkpoint along with the log start (truncateFromStart). That
-    epoch says nothing where records before it have none: an old message format.
+    Before a broker deletes a segment, it increases the log start offset to the segment's end, unless the segment was
+    written by a deposed leader. With the log start offset it also moves the first leader epoch of the checkpoint
+    (truncateFromStart). That epoch does not count if earlier records have no leader epoch (an old message format).
     """
     lineage = LeaderEpochLineage.of(checkpoint)
     found = [] if supplied is None else [LogStart(supplied, LogStartSource.SUPPLIED)]
@@ -251,37 +252,37 @@ def _run_maxima(
     cut_maxima: CutMaxima,
 ) -> list[ServedSegment]:
     running: int | None = None
-    promised: int | None = None
+    broker_running: int | None = None
     served = []
-    for each in ranges:
-        member = by_id[each.segment.segment_id]
+    for span in ranges:
+        member = by_id[span.segment.segment_id]
         whole, cut = member.counted_max_timestamp_ms, cut_maxima.get(member.segment_id, (None, None))[0]
-        is_within, is_cut = judged[member.segment_id].is_within, each.to_offset < member.end_offset
-        own = cut if is_cut else whole
-        before, promised_before = running, promised
-        running = _larger(running, own)
+        is_within, is_cut = judged[member.segment_id].is_within, span.to_offset < member.end_offset
+        max_timestamp_ms = cut if is_cut else whole
+        previous, broker_previous = running, broker_running
+        running = _larger(running, max_timestamp_ms)
         if is_within is not False:
-            promised = _larger(promised, member.metadata_max_timestamp_ms)
+            broker_running = _larger(broker_running, member.metadata_max_timestamp_ms)
         served.append(
             ServedSegment(
                 segment=member,
-                from_offset=each.from_offset,
-                to_offset=each.to_offset,
+                from_offset=span.from_offset,
+                to_offset=span.to_offset,
                 reason=None,
                 is_within_lineage=is_within,
                 is_cut_at_end=is_cut,
-                max_timestamp_ms=own,
-                previous_running_max_timestamp_ms=before,
+                max_timestamp_ms=max_timestamp_ms,
+                previous_running_max_timestamp_ms=previous,
                 running_max_timestamp_ms=running,
-                broker_previous_running_max_timestamp_ms=promised_before,
-                broker_running_max_timestamp_ms=promised,
+                broker_previous_running_max_timestamp_ms=broker_previous,
+                broker_running_max_timestamp_ms=broker_running,
             )
         )
     return served
 
 
-def _larger(running: int | None, own: int | None) -> int | None:
-    return running if own is None else own if running is None else max(running, own)
+def _larger(running: int | None, value: int | None) -> int | None:
+    return running if value is None else value if running is None else max(running, value)
 
 
 def _not_served(member: SegmentFacts, reason: NotServedReason | None, judged: Mapping[str, _Verdict]) -> ServedSegment:
@@ -292,11 +293,11 @@ def _not_served(member: SegmentFacts, reason: NotServedReason | None, judged: Ma
 
 def _first_highest(served: Iterable[ServedSegment]) -> ServedSegment | None:
     top: ServedSegment | None = None
-    for each in served:
-        if each.max_timestamp_ms is not None and (
-            top is None or top.max_timestamp_ms is None or each.max_timestamp_ms > top.max_timestamp_ms
+    for entry in served:
+        if entry.max_timestamp_ms is not None and (
+            top is None or top.max_timestamp_ms is None or entry.max_timestamp_ms > top.max_timestamp_ms
         ):
-            top = each
+            top = entry
     return top
 
 

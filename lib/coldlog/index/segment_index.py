@@ -1,11 +1,12 @@
-"""segment_index: what must a lookup know of one segment?
+"""Compute the index of one segment from its log.
 
-A `SegmentIndexer` is fed the windows of a log in order, each beginning where the one before was used up, and gives for
-each a chunk: a row a batch with the largest timestamp before it and up to it, and the stairs. At its end it gives the
-summary. Nothing is kept but running values, so a segment of any size takes the memory of one window.
+A `SegmentIndexer` gets the windows of a log in order; each window begins at the end of the bytes that were consumed so
+far. For each window it returns a chunk: one row per batch, with the largest timestamp before the batch and up to it,
+and the stairs. At the end it returns the summary. It keeps only running values, so a segment of any size needs the
+memory of one window.
 
-At depth `batch` the records are not looked at (but markers); the running maximum is then over the headers' largest
-timestamps of batches that have records and end at or behind `counted_from_offset`.
+At depth `batch` only the records of markers are read. The running maximum is then over the largest timestamps in the
+headers, for batches that have records and end at or after `counted_from_offset`.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _Scalar = TypeVar("_Scalar", np.int64, np.bool_)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexChunk:
-    """The index of one window. `smallest_ms` is over the records of a batch. It, `previous_running_ms` and `running_ms`
-    mean something only where the flag beside them says so; `abort_offsets` are those of abort markers."""
+    """The index of one window. `smallest_ms` is over the records of a batch. This column, `previous_running_ms` and
+    `running_ms` are valid only where their flags are set. `abort_offsets` are the offsets of abort markers."""
 
     headers: BatchHeaders
     previous_running_ms: Int64Column
@@ -53,7 +54,7 @@ class IndexChunk:
 
 @dataclass(slots=True, kw_only=True)
 class SegmentIndexer:
-    """Indexes one segment; `start_offset` is the lowest offset it may hold."""
+    """Index one segment; `start_offset` is the lowest offset that it may hold."""
 
     start_offset: int
     depth: IndexDepth
@@ -75,8 +76,8 @@ class SegmentIndexer:
     def add_window(self, window: memoryview, position: int, *, is_last: bool) -> IndexChunk:
         """The index of the whole batches in `window`, which begins at `position` of the log.
 
-        The next window has to begin at `position + consumed_bytes` and, unless the log ends, hold `needed_bytes` at
-        least.
+        The next window must begin at `position + consumed_bytes` and, unless the log ends, have at least
+        `needed_bytes`.
         """
         read = read_batch_headers(
             window,
@@ -98,7 +99,7 @@ class SegmentIndexer:
             smallest, has_smallest = times.smallest_ms, headers.record_count > 0
         else:
             stairs, times = _no_stairs(), None
-            # All records have the one timestamp that the header says.
+            # With LogAppendTime all records have the timestamp of the header.
             smallest, has_smallest = headers.max_timestamp_ms, headers.is_log_append_time & (headers.record_count > 0)
             running = self._run_over_headers(window, headers, position)
         abort_offsets = self._count_markers(window, headers, position)
@@ -123,7 +124,7 @@ class SegmentIndexer:
     def finish(self) -> SegmentSummary:
         """The summary; an empty log is an `ArchiveError`."""
         if not self._totals.batch_count:
-            raise ArchiveError(Reason.LOG_EMPTY, "log holds no batch", position=0, expected="a batch", found="0 bytes")
+            raise ArchiveError(Reason.LOG_EMPTY, "log has no batch", position=0, expected="a batch", found="0 bytes")
         running = self._running if self._running.is_known else None
         return self._totals.summary(running.timestamp_ms if running else None, self.depth)
 
@@ -138,7 +139,7 @@ class SegmentIndexer:
         cut = find_cut_batch(headers, self.counted_from_offset)
         if cut is None:
             return run_over_headers(headers, self._running)
-        # Its header counts records before the offset too: the one batch whose records have to be looked at.
+        # The header also counts records before the offset, so the records of this batch must be read.
         of_cut = RunningMaximum(counted_from_offset=self.counted_from_offset)
         one = headers.slice(cut, cut + 1)
         for sections in self.sections.iter_sections(window, one, position):
@@ -146,7 +147,7 @@ class SegmentIndexer:
         return run_over_headers(headers, self._running, cut, of_cut)
 
     def _count_markers(self, window: memoryview, headers: BatchHeaders, position: int) -> Int64Column:
-        """Returns the offsets of the abort markers."""
+        """Count the markers; return the offsets of the abort markers."""
         aborts: list[int] = []
         if headers.has_any(CONTROL):
             control = np.flatnonzero(headers.is_control & (headers.record_count > 0))
@@ -162,16 +163,16 @@ class SegmentIndexer:
 
 
 def _require_reach(headers: BatchHeaders, start_offset: int) -> None:
-    """Kafka rolls a log before an offset is further from its start than its indexes can say (an int32)."""
+    """Refuse offsets that a segment cannot hold: Kafka rolls a log before its relative offsets exceed an int32."""
     furthest = start_offset + INT32_MAX
     if int(headers.last_offset[-1]) > furthest:
-        # They ascend.
+        # Last offsets ascend.
         at = int(np.searchsorted(headers.last_offset, furthest, side="right"))
         raise ArchiveError(
             Reason.HEADER_INVALID,
-            "batch lies further behind the segment's start than a segment reaches",
+            "batch is too far from the segment's start offset",
             position=int(headers.position[at]),
-            expected=f"offset {furthest} at most",
+            expected=f"at most offset {furthest}",
             found=f"offset {int(headers.last_offset[at])}",
         )
 
@@ -179,7 +180,7 @@ def _require_reach(headers: BatchHeaders, start_offset: int) -> None:
 def _control_sections(
     reader: SectionReader, window: memoryview, headers: BatchHeaders, control: Int64Column, position: int
 ) -> Iterator[tuple[RecordSections, int]]:
-    """The records of each control batch, one at a time."""
+    """The records of each control batch, one batch at a time."""
     for index in control.tolist():
         one = headers.slice(index, index + 1)
         for sections in reader.iter_sections(window, one, position):
@@ -187,7 +188,7 @@ def _control_sections(
 
 
 def _shifted(column: npt.NDArray[_Scalar], before: int | bool) -> npt.NDArray[_Scalar]:
-    """Each entry's predecessor; the first one's is `before`."""
+    """The column shifted by one entry; the first entry is `before`."""
     return np.concatenate((np.array([before], dtype=column.dtype), column[:-1])) if len(column) else column
 
 

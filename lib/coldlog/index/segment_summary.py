@@ -1,6 +1,6 @@
-"""segment_summary: what do the headers and records of a segment come to?
+"""Summarize the headers and records of a segment.
 
-`SegmentTotals` adds up window after window, and gives the `SegmentSummary` at the end.
+`SegmentTotals` adds up the windows; `SegmentSummary` is the result.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _NO_LEADER_EPOCH = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSummary:
-    """One segment in figures. `*_timestamp_offset` is None where records were not decoded or there are none.
+    """The totals of one segment. `*_timestamp_offset` is None if records were not decoded or there are none.
 
-    `counted_*` are over records at or behind the offset that was counted from; `largest_batch_timestamp_ms` is over
-    headers; `open_transactions` are first offsets by producer id, as far as this log shows them, `ended_producers`
-    those that have a marker in it. `last_position` is that of the last batch, `last_producer_id` who wrote it: -1 if
-    nobody has said, or if it is a marker.
+    `counted_*` are over records at or after `counted_from_offset`; `largest_batch_timestamp_ms` is over headers.
+    `open_transactions` are first offsets by producer id, of transactions that begin in this log; `ended_producers` have
+    a marker in it. `last_position` and `last_producer_id` are those of the last batch; the producer id is -1 if the
+    batch has none or is a marker.
     """
 
     batch_count: int
@@ -55,7 +55,7 @@ class SegmentSummary:
 
 @dataclass(slots=True, kw_only=True)
 class SegmentTotals:
-    """What adds up over the windows. `last_stair_offset` is None where no stair was met."""
+    """Totals over the windows so far; `_last_stair_offset` is None while there is no stair."""
 
     batch_count: int = 0
     abort_marker_count: int = 0
@@ -76,8 +76,8 @@ class SegmentTotals:
     _last_stair_offset: int | None = None
 
     def add(self, headers: BatchHeaders, times: BatchTimes | None, stairs: Stairs) -> None:
-        """The batches of one window, of which there are some; `times` is None where records were not decoded. A leader
-        epoch that falls is an `ArchiveError`."""
+        """Add the batches of one window, at least one; `times` is None if records were not decoded. A leader epoch that
+        decreases is an `ArchiveError`."""
         before = self._leader_epochs[-1][0] if self._leader_epochs else None
         records, codecs, attributes, largest_ms, has_records, largest_of_records_ms, has_other_epoch = _survey(
             headers.record_count, headers.attributes, headers.max_timestamp_ms, headers.leader_epoch,
@@ -113,9 +113,9 @@ class SegmentTotals:
         if len(falls):
             raise ArchiveError(
                 Reason.HEADER_INVALID,
-                "leader epoch of a batch is lower than the one before",
+                "leader epoch of a batch is lower than that of the previous batch",
                 position=int(headers.position[falls[0]]),
-                expected=f"epochs of {_NO_LEADER_EPOCH} or more that do not fall",
+                expected=f"epochs from {_NO_LEADER_EPOCH} on that never decrease",
                 found=f"epoch {int(headers.leader_epoch[falls[0]])}",
             )
         for at in ([] if before == int(headers.leader_epoch[0]) else [0]) + changes.tolist():
@@ -133,7 +133,7 @@ class SegmentTotals:
         self._smallest_ms = smallest if self._smallest_ms is None else min(self._smallest_ms, smallest)
 
     def summary(self, counted_max_ms: int | None, depth: IndexDepth) -> SegmentSummary:
-        """What was added; `counted_max_ms` is the running maximum at the end."""
+        """The summary; `counted_max_ms` is the running maximum at the end."""
         is_decoded = depth is IndexDepth.RECORD
         return SegmentSummary(
             batch_count=self.batch_count,
@@ -161,8 +161,8 @@ class SegmentTotals:
 
 @numba.njit(cache=True, nogil=True)
 def _survey(record_count, attributes, max_timestamp_ms, leader_epoch, first_epoch):  # type: ignore[no-untyped-def]  # numba infers it
-    """(records, codecs as bits, all attributes, largest timestamp, whether some batch has records, largest timestamp of
-    those, whether an epoch differs from the one before it)."""
+    """(records, codecs as bits, all attributes, largest timestamp, whether a batch has records, largest timestamp of
+    batches with records, whether an epoch differs from the previous one)."""
     records, codecs, every = np.int64(0), np.int64(0), np.int64(0)
     largest, largest_of_records, has_records = _LOWEST, _LOWEST, False
     has_other_epoch, epoch = False, np.int64(first_epoch)

@@ -1,19 +1,20 @@
-"""served_ranges: which offsets does each segment of a partition answer for?
+"""Decide which offsets each segment of a partition serves.
 
-Uploads may overlap: a copy and its retry, or a deposed leader's segments and its successor's. Each offset is answered
-by one segment at the most. The rule, over the usable segments of one partition in the order of their start offsets:
+Uploads may overlap: a copy and its retry, or segments of a deposed leader and of its successor. At most one segment
+serves an offset. The rule, over the usable segments of one partition in the order of their start offsets:
 
-1. Of two with the same start, the one with the higher last leader epoch is taken, then the longer, then the one with
-   the greater segment id; the other is `duplicate`.
-2. A segment that lies within one already taken, of no higher epoch, is `duplicate`.
-3. A segment that begins inside one already taken and is of no lower epoch cuts it short there: a new leader's log
-   replaces its predecessor's from that offset on.
-4. A segment whose first leader epoch is lower than the last one taken is `older_leader_epoch`: epochs never fall along
-   a log, so it was written by a leader that had been deposed. Epoch -1 says nothing and is not compared.
-5. What ends below the log start offset is `below_log_start`; a segment that holds it serves from there on.
+1. Of two segments with the same start offset, the one with the higher last leader epoch is taken, then the longer one,
+   then the one with the greater segment id; the other is `duplicate`.
+2. A segment inside an already taken segment, without a higher epoch, is `duplicate`.
+3. A segment that begins inside an already taken segment, without a lower epoch, cuts that segment: from this offset on,
+   the new leader's log replaces its predecessor's.
+4. A segment whose first leader epoch is lower than the last taken epoch is `older_leader_epoch`: epochs never decrease
+   along a log, so a deposed leader wrote the segment. Epoch -1 is unknown and not compared.
+5. A segment that ends before the log start offset is `below_log_start`; a segment that contains the log start offset
+   serves from there on.
 
-Kafka comes to the same by evicting from RemoteLogLeaderEpochState what a later upload covers; it has the order of the
-events for this, a listing has not.
+Kafka has the same result: it removes segments that a later upload covers from RemoteLogLeaderEpochState. For this it
+uses the order of the events, which a listing does not have.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class NotServedReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A usable segment: its offsets (inclusive, up to where it leaves the lineage), its first and last leader epoch."""
+    """A usable segment: its offsets (inclusive, up to where it leaves the lineage), and its first and last leader
+    epoch."""
 
     segment_id: str
     start_offset: int
@@ -49,7 +51,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedRange:
-    """What one segment answers for: `from_offset` to `to_offset`, inclusive, or the reason why nothing."""
+    """The offsets that one segment serves, `from_offset` to `to_offset` inclusive, or the reason why it serves none."""
 
     segment: Candidate
     from_offset: int
@@ -58,30 +60,30 @@ class ServedRange:
 
 
 def plan_served_ranges(segments: Iterable[Candidate], log_start_offset: int | None) -> list[ServedRange]:
-    """One `ServedRange` a segment, in the order of start offsets; at most one of them holds any given offset."""
+    """One `ServedRange` per segment, in the order of start offsets; at most one of them serves a given offset."""
     taken: list[ServedRange] = []
-    left_out: list[ServedRange] = []
+    not_served: list[ServedRange] = []
     for segment in sorted(segments, key=_preference):
         last = taken[-1] if taken else None
         reason = _reason_against(last, segment)
         if reason is not None:
-            left_out.append(_left_out(segment, reason))
+            not_served.append(_not_served(segment, reason))
             continue
         if last is not None and last.to_offset >= segment.start_offset:
             taken[-1] = replace(last, to_offset=segment.start_offset - 1)
         taken.append(ServedRange(segment=segment, from_offset=segment.start_offset, to_offset=segment.end_offset))
     started = [_from_log_start(served, log_start_offset) for served in taken]
-    return sorted(started + left_out, key=lambda served: (served.segment.start_offset, served.segment.segment_id))
+    return sorted(started + not_served, key=lambda served: (served.segment.start_offset, served.segment.segment_id))
 
 
 def count_gaps(ranges: Iterable[ServedRange]) -> int:
-    """How often the offsets of one served range do not follow those of the one before."""
+    """The number of served ranges that do not begin directly after the previous one."""
     served = [r for r in ranges if r.reason is None]
     return sum(after.from_offset != before.to_offset + 1 for before, after in pairwise(served))
 
 
 def _preference(segment: Candidate) -> tuple[int, int, int, tuple[int, ...]]:
-    """Start offsets ascending; at the same start the segment that is to be taken comes first."""
+    """The sort key: start offsets ascend; of segments with the same start offset, the one to take is first."""
     greatest_id_first = tuple(-ord(character) for character in segment.segment_id)
     return segment.start_offset, -segment.last_leader_epoch, -segment.end_offset, greatest_id_first
 
@@ -101,11 +103,12 @@ def _reason_against(last: ServedRange | None, segment: Candidate) -> NotServedRe
 
 
 def _continues(last: ServedRange, segment: Candidate) -> bool:
-    """A segment that overlaps one already taken may begin in an earlier epoch than that one ends in, as its log did."""
+    """The segment overlaps the last taken one and does not end in a lower epoch. Then it may begin in an earlier epoch
+    than the one in which the other ends, because the log does too."""
     return segment.start_offset <= last.to_offset and segment.last_leader_epoch >= last.segment.last_leader_epoch
 
 
-def _left_out(segment: Candidate, reason: NotServedReason) -> ServedRange:
+def _not_served(segment: Candidate, reason: NotServedReason) -> ServedRange:
     return ServedRange(segment=segment, from_offset=segment.start_offset, to_offset=segment.end_offset, reason=reason)
 
 

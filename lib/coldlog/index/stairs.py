@@ -1,12 +1,12 @@
-"""stairs: which records have a higher timestamp than every earlier one?
+"""Find the stairs of a segment: the records with a higher timestamp than every earlier record.
 
-Reads the records of many batches in one call: per record its length, attributes, timestamp delta and offset delta;
-key, value and headers are passed over by the length. The running maximum goes from call to call, so a segment may come
-in pieces. Only records at or behind `counted_from_offset` count for the running maximum and the stairs; the batch's
-own largest and smallest timestamps count all of its records.
+One call reads the records of many batches: of each record its length, attributes, timestamp delta and offset delta;
+key, value and headers are skipped by the length. The running maximum is passed from call to call, so a segment can be
+read in pieces. Only records at or after `counted_from_offset` count for the running maximum and the stairs; the largest
+and smallest timestamps of a batch count all of its records.
 
-Refused (`RECORDS_INVALID`, with the batch's position): a record that leaves its batch, fewer or more records than the
-header says, a number that is too long, offsets that do not ascend or lie outside the batch.
+Refused (`RECORDS_INVALID`, with the batch's position): a record that extends beyond its batch, fewer or more records
+than in the header, a number that is too long, offsets that do not ascend or are outside the batch.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ BoolColumn = npt.NDArray[np.bool_]
 
 _FINE, _BAD_LENGTH, _BAD_NUMBER, _BAD_OFFSET, _NOT_CONSUMED = 0, 1, 2, 3, 4
 _COMPLAINTS = {
-    _BAD_LENGTH: "record leaves its batch",
-    _BAD_NUMBER: "record holds a number that does not end",
-    _BAD_OFFSET: "record offset does not ascend or leaves its batch",
-    _NOT_CONSUMED: "records end before their batch does",
+    _BAD_LENGTH: "record extends beyond its batch",
+    _BAD_NUMBER: "record has a number that does not end",
+    _BAD_OFFSET: "record offset does not ascend or is outside its batch",
+    _NOT_CONSUMED: "batch has bytes after its last record",
 }
 
 
 @dataclass(slots=True, kw_only=True)
 class RunningMaximum:
-    """The largest timestamp so far of a segment; no record has been met while `is_known` is False."""
+    """The largest timestamp of a segment so far; `is_known` is False before the first counted record."""
 
     counted_from_offset: int
     timestamp_ms: int = 0
@@ -45,10 +45,10 @@ class RunningMaximum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stairs:
-    """Stairs, an entry each. `previous_timestamp_ms` holds for all but a segment's first, where `has_previous` is
-    False.
+    """One entry per stair. `has_previous` is False for the first stair of a segment, which has no
+    `previous_timestamp_ms`.
 
-    `batch` counts from the first batch of the headers that the sections belong to.
+    `batch` is an index into the headers that the sections belong to.
     """
 
     timestamp_ms: Int64Column
@@ -60,7 +60,7 @@ class Stairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTimes:
-    """What the records of batches say, an entry a batch; meaningless where the batch has no records."""
+    """Timestamps of the records, one entry per batch; undefined for a batch without records."""
 
     largest_ms: Int64Column
     largest_offset: Int64Column
@@ -118,7 +118,7 @@ def _find_stairs(  # type: ignore[no-untyped-def]  # noqa: C901  # numba infers 
     buffer, starts, ends, base_offsets, last_offsets, base_timestamps, max_timestamps, is_append_time, counts,
     counted_from, running, is_known, stairs, has_previous, times, has_running,
 ):  # fmt: skip
-    """(stairs found, status, batch it is about, running maximum, whether that is known)."""
+    """(stairs found, status, the batch of this status, running maximum, whether it is known)."""
     found = 0
     for batch in range(len(starts)):
         at, end = starts[batch], ends[batch]

@@ -1,1 +1,1 @@
-"""model: the nouns of a remote log: ids, states, depths. No I/O, no Spark, nothing but values."""
+"""Define the values of a remote log: ids, states, requests, answers. No I/O, no Spark."""

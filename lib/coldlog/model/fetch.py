@@ -1,6 +1,6 @@
-"""fetch: what may a fetch of records ask, and what may it be told?
+"""Define the request and the answers of a fetch of records.
 
-As Kafka's Fetch of one partition. Numbers and names of errors are Kafka's (Errors of 4.2).
+As in Kafka's Fetch of one partition. Numbers and names of errors are Kafka's (Errors of 4.2).
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from coldlog.errors import UsageError
 from coldlog.model.states import IsolationLevel
 
 DEFAULT_MAX_BYTES = 1 << 20
-"""max.partition.fetch.bytes of a consumer."""
+"""A consumer's default max.partition.fetch.bytes."""
 DEFAULT_TIMEOUT_MS = 30_000
-"""request.timeout.ms of a consumer."""
+"""A consumer's default request.timeout.ms."""
 
 
 class TimestampType(StrEnum):
-    """Who said what a record's timestamp is: its producer or the broker."""
+    """Who set a record's timestamp: the producer or the broker."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
 
 
 class FetchErrorCode(IntEnum):
-    """Kafka's codes of what may become of a fetch."""
+    """Kafka's error codes for a fetch."""
 
     UNKNOWN_SERVER_ERROR = -1
     OFFSET_OUT_OF_RANGE = 1
@@ -57,9 +57,10 @@ _MEANING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
-    """Records of a partition from `offset` on: as many whole batches as `max_bytes` of the log hold, one at least.
+    """A request for records of a partition from `offset` on: as many whole batches as fit into `max_bytes`, at least
+    one.
 
-    Whole numbers of any type, and the isolation level's text, are taken; anything else is a `UsageError`.
+    Integers of any type and the isolation level's text are accepted; anything else is a `UsageError`.
     """
 
     topic: str
@@ -75,13 +76,13 @@ class FetchRequest:
                 object.__setattr__(self, name, index(getattr(self, name)))
             object.__setattr__(self, "isolation_level", IsolationLevel(self.isolation_level))
         except (TypeError, ValueError) as unfit:
-            raise UsageError(f"not a fetch of {self.topic}-{self.partition}: {unfit}") from unfit
+            raise UsageError(f"wrong arguments of a fetch of {self.topic}-{self.partition}: {unfit}") from unfit
         if self.max_bytes < 0 or self.timeout_ms < 0:
             raise UsageError(f"max_bytes and timeout_ms must not be negative: {self.max_bytes}, {self.timeout_ms}")
 
     @property
     def is_committed(self) -> bool:
-        """Records of transactions that were aborted or are open are not to be seen."""
+        """Records of aborted and of open transactions are not returned."""
         return self.isolation_level is IsolationLevel.READ_COMMITTED
 
     def __str__(self) -> str:
@@ -90,9 +91,9 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedRecord:
-    """A record as a consumer gets it; `key`, `value` and a header's value may be None, which is not the same as empty.
+    """A record as a consumer gets it; `key`, `value` and a header's value may be None, which differs from empty.
 
-    Header names that are not UTF-8 have U+FFFD in their place, as in Kafka's consumer.
+    In header names, bytes that are not UTF-8 become U+FFFD, as in Kafka's consumer.
     """
 
     offset: int
@@ -106,10 +107,10 @@ class FetchedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionEnds:
-    """Where a partition begins and ends, as far as the archive knows; ends are exclusive.
+    """The first offset and the ends of a partition in the archive; ends are exclusive.
 
-    `end_offset` is what a high watermark is to a log: behind it nothing is archived. From `last_stable_offset` on,
-    which is `end_offset` at the most, transactions are open.
+    `end_offset` corresponds to a log's high watermark: no offset from it on is archived. From `last_stable_offset` on,
+    which is at most `end_offset`, transactions are open.
     """
 
     log_start_offset: int
@@ -117,17 +118,17 @@ class PartitionEnds:
     last_stable_offset: int
 
     def readable_end(self, *, is_committed: bool) -> int:
-        """The first offset that a reader of that isolation level does not get."""
+        """The first offset that a reader with this isolation level does not get."""
         return self.last_stable_offset if is_committed else self.end_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedRecords:
-    """What a fetch got. The next fetch asks for `next_offset`, which may lie further behind than the last record:
-    markers, aborted records and offsets that compaction took are passed over. Without records and with `next_offset`
-    as it was asked for, the reader is at the end.
+    """The records of a fetch. The next fetch must request `next_offset`, which may be higher than the offset after the
+    last record: markers, aborted records and offsets that compaction removed are skipped. If there are no records and
+    `next_offset` is the requested offset, the reader is at the end.
 
-    `read_bytes` is what was read of logs.
+    `read_bytes` is the number of bytes read from logs.
     """
 
     records: tuple[FetchedRecord, ...]
@@ -138,10 +139,10 @@ class FetchedRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchFailure:
-    """Why a fetch got nothing; `ends` where the partition is known.
+    """The error of a fetch; `ends` is set if the partition is known.
 
-    `resume_offset` is the first offset behind what cannot be read, where one is known: who goes on there loses what
-    lies between. `throttle_ms`: a fetch that comes sooner is refused again.
+    `resume_offset` is the first offset after the unreadable part, if known; continuing there skips the records before
+    it. `throttle_ms`: a fetch before this time has passed is refused again.
     """
 
     error: FetchErrorCode

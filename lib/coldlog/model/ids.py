@@ -1,7 +1,7 @@
-"""ids: how are a topic-partition and a segment named?
+"""Identify topic-partitions and segments.
 
-Kafka's Uuid text is 22 characters of URL-safe base64 without padding for 16 bytes; it may start with or hold `-` and
-`_` (org.apache.kafka.common.Uuid). Here ids stay texts: they are keys of tables and parts of object names.
+Kafka's Uuid text is 22 characters of URL-safe base64 without padding for 16 bytes; it may begin with or contain `-` and
+`_` (org.apache.kafka.common.Uuid). Ids are texts here, because they are keys of tables and parts of object names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class TopicIdPartition:
-    """A partition of one incarnation of a topic: a topic that was deleted and made again has another id."""
+    """A partition of one incarnation of a topic: a topic that was deleted and created again has another id."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ def uuid_text(raw: bytes) -> str:
 def uuid_bytes(text: str) -> bytes:
     """The 16 raw bytes of Kafka's text form."""
     if not _UUID_TEXT.fullmatch(text):
-        raise UsageError(f"not the text of a Kafka uuid: {text!r}; 22 characters of A-Z a-z 0-9 - _ are expected")
+        raise UsageError(f"not the text of a Kafka uuid: {text!r}; use 22 characters of A-Z a-z 0-9 - _")
     try:
         return base64.urlsafe_b64decode(text + "==")
     except binascii.Error as broken:

@@ -1,8 +1,9 @@
-"""list_offsets: what may a ListOffsets request ask, and what may it be told?
+"""Define the special timestamps, error codes and routes of ListOffsets.
 
-Numbers and names are Kafka's (ListOffsetsRequest and Errors of 4.2). The errors that are our own lie above Kafka's:
-LOCAL_REQUIRED and OPEN_TRANSACTION say that an archive alone cannot know the answer, NOT_DECODED that the tables alone
-cannot: the answer lies in a batch whose records were not indexed, and lookup_offsets, which reads it, tells.
+Numbers and names are Kafka's (ListOffsetsRequest and Errors of 4.2). coldlog's own error codes are higher than Kafka's.
+LOCAL_REQUIRED and OPEN_TRANSACTION mean that the archive alone cannot give the answer. NOT_DECODED means that the
+tables alone cannot: the answer is in a batch whose records were not indexed. lookup_offsets reads this batch and
+answers.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 
 NEWEST_VERSION = 11
-"""Of ListOffsetsRequest; what a request that states none is taken for."""
+"""The newest version of ListOffsetsRequest; the default of a request without a version."""
 
 UNKNOWN_EPOCH = -1
-"""As current leader epoch of a request: do not fence. As leader epoch of an answer: its batch states none."""
+"""As current leader epoch of a request: do not fence. As leader epoch of an answer: the batch has none."""
 
 DEFAULT_TIMEOUT = -1
-"""As timeout of a request: take the setting's."""
+"""As timeout of a request: use the setting's."""
 
 
 class SpecialTimestamp(IntEnum):
-    """Timestamps that ask for something else than a time."""
+    """Timestamps with a special meaning."""
 
     LATEST = -1
     EARLIEST = -2
@@ -31,7 +32,7 @@ class SpecialTimestamp(IntEnum):
 
     @property
     def since_version(self) -> int:
-        """The first version of ListOffsetsRequest that may ask for it."""
+        """The first version of ListOffsetsRequest with this timestamp."""
         return _SINCE_VERSION[self]
 
 
@@ -45,17 +46,17 @@ _SINCE_VERSION = {
 }
 
 TIMEOUT_SINCE_VERSION = 10
-"""Before, a request carries no timeout of its own."""
+"""A request of an earlier version has no timeout."""
 
 ISOLATION_LEVEL_SINCE_VERSION = 2
-"""Before, a request carries no isolation level: it reads uncommitted."""
+"""A request of an earlier version has no isolation level: it is read_uncommitted."""
 
 LEADER_EPOCH_SINCE_VERSION = 4
-"""Before, neither a request nor an answer carries a leader epoch."""
+"""A request or answer of an earlier version has no leader epoch."""
 
 
 class ErrorCode(IntEnum):
-    """Kafka's codes; those from 10,000 on are coldlog's own."""
+    """Kafka's error codes; codes from 10,000 on are coldlog's."""
 
     NONE = 0
     CORRUPT_MESSAGE = 2
@@ -104,7 +105,7 @@ _MEANING = {
 
 
 class Route(StrEnum):
-    """Where an answer was sought."""
+    """Where an answer was looked up."""
 
     METADATA = "metadata"
     REMOTE_THEN_LOCAL = "remote_then_local"

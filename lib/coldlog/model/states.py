@@ -1,6 +1,6 @@
-"""states: how far is a remote log segment, and how deep is its index?
+"""Define the states of remote log segments and partitions, and the depth and status of an index.
 
-Segment and partition states carry Kafka's ids (org.apache.kafka.server.log.remote.storage: RemoteLogSegmentState,
+Segment and partition states have Kafka's ids (org.apache.kafka.server.log.remote.storage: RemoteLogSegmentState,
 RemotePartitionDeleteState).
 """
 
@@ -10,7 +10,7 @@ from enum import IntEnum, StrEnum
 
 
 class RemoteLogSegmentState(IntEnum):
-    """Kafka's life of a remote segment."""
+    """Kafka's states of a remote segment."""
 
     COPY_SEGMENT_STARTED = 0
     COPY_SEGMENT_FINISHED = 1
@@ -34,7 +34,7 @@ _NEXT_STATES: dict[RemoteLogSegmentState, tuple[RemoteLogSegmentState, ...]] = {
 
 
 class RemotePartitionDeleteState(IntEnum):
-    """Kafka's end of a tiered partition."""
+    """Kafka's states of the deletion of a tiered partition."""
 
     DELETE_PARTITION_MARKED = 0
     DELETE_PARTITION_STARTED = 1
@@ -46,21 +46,21 @@ class RemotePartitionDeleteState(IntEnum):
 
 
 class IsolationLevel(StrEnum):
-    """Kafka's: does a reader see records of transactions that were aborted or are not decided yet?"""
+    """Kafka's isolation levels: read_committed hides records of aborted and of open transactions."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
 
 class IndexDepth(StrEnum):
-    """`batch`: headers and checksums only; `record`: the records' timestamps too, so that lookups read no archive."""
+    """`batch`: only headers and checksums; `record`: also the records' timestamps, so that lookups need no archive."""
 
     BATCH = "batch"
     RECORD = "record"
 
 
 class IndexStatus(StrEnum):
-    """What coldlog has made of a listed segment; the `index_status` column of `segments`."""
+    """The state of coldlog's index of a segment; the `index_status` column of `segments`."""
 
     PENDING = "pending"
     INDEXED = "indexed"

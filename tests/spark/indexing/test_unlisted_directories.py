@@ -50,7 +50,7 @@ def _is_too_large(metadata: Path) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "loop": (_leads_to_itself, "object cannot be read in loop-0/partition.metadata: found Too many levels"),
     "lost": (_leads_nowhere, "the archive has no such object in lost-0/partition.metadata"),
-    "pipe": (_is_a_pipe, "object is no regular file in pipe-0/partition.metadata"),
+    "pipe": (_is_a_pipe, "object is not a regular file in pipe-0/partition.metadata"),
     "vast": (_is_too_large, "file is too large to be read whole in vast-0/partition.metadata"),
 }
 

@@ -174,7 +174,7 @@ def test_a_folder_may_be_named_in_any_way_and_have_any_signs_in_it(golden_uri: s
     for named in (folder, str(folder), f"file:{folder}", f"file://{folder}"):
         with OffsetReader(named, as_of_ms=9 * 10**14) as reader:
             assert reader.earliest_offset("orders", 0) == 0, named
-    with pytest.raises(UsageError, match="no warehouse is named"):
+    with pytest.raises(UsageError, match="the uri of the warehouse is empty"):
         OffsetReader("")
 
 

@@ -167,7 +167,7 @@ def test_numbers_and_levels_of_other_types_are_taken_or_refused(fetcher: RecordF
         {"timeout_ms": None},
     ]
     for wrong in bad:
-        with pytest.raises(UsageError, match="not a fetch of payments-"):
+        with pytest.raises(UsageError, match="wrong arguments of a fetch of payments-"):
             fetcher.fetch_records(**{**good, **wrong})
 
 

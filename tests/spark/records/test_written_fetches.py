@@ -324,7 +324,7 @@ def test_a_log_that_was_cut_or_replaced_is_told(
     assert "batch begins before the offsets already met" in refused.message
     shutil.copyfile(written["gone"][1].log, written["gap"][0].log)
     refused = refusal(fetcher, "gap", 10)
-    assert "batch is not the one that was indexed, the log was replaced" in refused.message
+    assert "log was replaced after it was indexed" in refused.message
     assert "expected offsets 10 to 14, found offsets 60 to 64" in refused.message
 
 

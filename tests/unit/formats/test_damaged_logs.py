@@ -252,10 +252,10 @@ def test_message_sets_of_old_brokers_are_refused_where_they_begin(
         (
             Batch(base_offset=9, last_offset_delta=3, leader_epoch=-2),
             0,
-            "epochs of -1 or more that do not fall",
+            "epochs from -1 on that never decrease",
             "epoch -2",
         ),
-        (Batch(base_offset=9, last_offset_delta=2**31 - 9), 0, f"offset {2**31 - 1} at most", f"offset {2**31}"),
+        (Batch(base_offset=9, last_offset_delta=2**31 - 9), 0, f"at most offset {2**31 - 1}", f"offset {2**31}"),
     ],
 )
 @pytest.mark.parametrize("depth", list(IndexDepth))

@@ -209,8 +209,8 @@ def _credentials_error(failure: botocore_exceptions.ClientError, target: S3Targe
 def _listing_error(failure: botocore_exceptions.ClientError, target: S3Target) -> ColdlogError:
     if status_of(failure) == 403:
         return UsageError(
-            f"no permission to list {target.uri} ({_shown(failure)}); allow s3:ListBucket on the bucket {target.bucket} "
-            f"to the principal of {_WHERE_CREDENTIALS_ARE}"
+            f"no permission to list {target.uri} ({_shown(failure)}); allow s3:ListBucket on the bucket "
+            f"{target.bucket} to the principal of {_WHERE_CREDENTIALS_ARE}"
         )
     if status_of(failure) == 404 and _code_of(failure) in _MISSING_CODES:
         return _no_bucket(target)
