@@ -321,7 +321,7 @@ def test_a_log_that_was_cut_or_replaced_is_told(
     shutil.copyfile(written["gap"][0].log, log)
     refused = refusal(fetcher, "gap", 110)
     assert refused.error is FetchErrorCode.CORRUPT_MESSAGE
-    assert "batch begins before the offsets already met" in refused.message
+    assert "batch begins before the end of the previous batch" in refused.message
     shutil.copyfile(written["gone"][1].log, written["gap"][0].log)
     refused = refusal(fetcher, "gap", 10)
     assert "log was replaced after it was indexed" in refused.message

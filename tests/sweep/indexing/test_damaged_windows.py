@@ -130,7 +130,7 @@ def test_a_batch_larger_than_max_decompressed_bytes_is_told_and_its_neighbours_a
     assert (outcome["outcome"], outcome["reason"]) == ("quarantined", Reason.DECOMPRESSION_LIMIT)
     assert (outcome["object_name"], outcome["position"]) == (partition.name_of(LOG), partition.borders[1])
     assert outcome["message"] == f"{codec.kafka_name} records decompress to more than the limit"
-    assert outcome["expected"] == f"{2 * KIB} bytes at most"
+    assert outcome["expected"] == f"at most {2 * KIB} bytes"
     # Where the records are not looked at, nothing is decompressed.
     shallow = build(partition, _options_of_settings("index.max_decompressed_bytes=2KiB", "index.depth=batch"))
     assert [each.outcome["outcome"] for each in shallow] == ["indexed"] * 3

@@ -38,7 +38,7 @@ STRICTER_THAN_KAFKA = {
     "is not UTF-8": encode_event(DELETE).replace(b"orders", b"order\xff"),
     "do not ascend": encode_event(DELETE)[:-1] + b"\x02\x05\x00\x05\x00",
     "is too large": encode_event(DELETE)[:-1] + b"\xff\xff\xff\xff\x0f",
-    "is no boolean": encode_event(SEGMENT)[:-2] + b"\x00\x01",
+    "is not a boolean": encode_event(SEGMENT)[:-2] + b"\x00\x01",
     "ends inside tag 0 of event": encode_event(SEGMENT)[:-2] + b"\x02\x01",
 }
 """What Kafka reads and never writes, by words of the refusal: it replaces what is no UTF-8, lets tags come in any order

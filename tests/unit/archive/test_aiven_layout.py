@@ -270,7 +270,7 @@ def test_a_wrong_key_is_told_from_a_missing_one(own_key: Keys) -> None:
     layout, segment = list_one(write_aiven_segment(AivenSegment(log=LOG), keys=make_keys()))
     wrong = refused(layout, segment)
     assert wrong.reason is Reason.DECRYPTION_FAILED
-    assert "of another pair" in wrong.message
+    assert "belongs to another pair" in wrong.message
     layout, segment = list_one(write_aiven_segment(AivenSegment(log=LOG), keys=make_keys("key7")))
     assert refused(layout, segment).expected == "key7"
 
@@ -523,7 +523,7 @@ def bad_settings(tmp_path: Path) -> Iterator[tuple[str, str]]:
     good = next(iter(key_files("encrypted").values()))
     public.write_bytes(good.with_name(good.name.replace("private", "public")).read_bytes())
     yield f"key1={tmp_path}/none.pem", "No such file"
-    yield f"key1={public}", "it holds a public key"
+    yield f"key1={public}", "it has a public key"
     yield f"key1={tmp_path}", "Is a directory"
     yield "key1=relative.pem", "entry 1"
     yield f"key1={good},key1={good}", "two files"

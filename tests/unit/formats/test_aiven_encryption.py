@@ -130,12 +130,12 @@ def test_secrets_neither_show_nor_travel() -> None:
 def test_a_file_that_holds_no_private_key_is_told_without_its_content(content: bytes) -> None:
     with pytest.raises(UsageError) as raised:
         read_private_key(content)
-    assert str(raised.value) == "it holds no RSA private key in PEM without a passphrase"
+    assert str(raised.value) == "it has no RSA private key in PEM without a passphrase"
     assert raised.value.__cause__ is None
 
 
 def test_a_public_key_is_told_from_a_private_one() -> None:
     path = key_files("encrypted")["key1"]
     public = path.with_name(path.name.replace("private", "public")).read_bytes()
-    with pytest.raises(UsageError, match="it holds a public key"):
+    with pytest.raises(UsageError, match="it has a public key"):
         read_private_key(public)

@@ -236,7 +236,7 @@ def test_message_sets_of_old_brokers_are_refused_where_they_begin(
             with pytest.raises(ArchiveError) as caught:
                 read(good + old + behind, depth)
             assert caught.value.reason is Reason.UNSUPPORTED_MAGIC
-            assert caught.value.message == "message set of a broker before 0.11, which is not read"
+            assert caught.value.message == "message set of a broker before 0.11 is not supported"
             assert caught.value.position == len(good)
             assert (caught.value.expected, caught.value.found) == ("magic 2", f"magic {magic}")
 
@@ -244,11 +244,11 @@ def test_message_sets_of_old_brokers_are_refused_where_they_begin(
 @pytest.mark.parametrize(
     ("batch", "records_count", "expected", "found"),
     [
-        (Batch(base_offset=-7, last_offset_delta=9), 0, "0 or more", "-7"),
-        (Batch(base_offset=9, last_offset_delta=-2), 0, "9 or more", "7"),
-        (Batch(base_offset=9, last_offset_delta=3), -1, "0 or more", "-1"),
-        (Batch(base_offset=9, last_offset_delta=3), 5, "4 at most", "5"),
-        (Batch(base_offset=4, last_offset_delta=3), 0, "5 or more", "4"),
+        (Batch(base_offset=-7, last_offset_delta=9), 0, "at least 0", "-7"),
+        (Batch(base_offset=9, last_offset_delta=-2), 0, "at least 9", "7"),
+        (Batch(base_offset=9, last_offset_delta=3), -1, "at least 0", "-1"),
+        (Batch(base_offset=9, last_offset_delta=3), 5, "at most 4", "5"),
+        (Batch(base_offset=4, last_offset_delta=3), 0, "at least 5", "4"),
         (
             Batch(base_offset=9, last_offset_delta=3, leader_epoch=-2),
             0,
@@ -330,7 +330,7 @@ def test_claimed_counts_and_numbers_that_cannot_be_are_refused() -> None:
 def test_offsets_of_records_that_repeat_or_fall_or_leave_their_batch_are_refused(offsets: tuple[int, ...]) -> None:
     before = Batch(base_offset=0, records=(Record(timestamp_ms=1),))
     records = tuple(Record(timestamp_ms=2 + number, offset=offset) for number, offset in enumerate(offsets))
-    with pytest.raises(ArchiveError, match="record offset does not ascend or leaves its batch") as caught:
+    with pytest.raises(ArchiveError, match="record offset does not ascend or is outside its batch") as caught:
         read(build_segment([before, Batch(base_offset=5, records=records, last_offset_delta=3)]))
     assert (caught.value.reason, caught.value.position) == (Reason.RECORDS_INVALID, len(build_batch(before)))
 

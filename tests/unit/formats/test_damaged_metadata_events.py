@@ -78,18 +78,18 @@ def _damages() -> Iterator[tuple[str, bytes, int, str, str]]:
     yield "version", _changed(SEGMENT, 2, b"\x00", b"\x02"), 2, "0 or 1", "2"
     yield "epoch of 3 bytes", VERSION_1[:-7] + b"\x01\x00\x03abc", len(VERSION_1) - 1, "4 bytes", "3 bytes"
     yield "rest", encode_event(SEGMENT) + b"\x00", end, "the end", "1 bytes"
-    yield "ten-byte number", b"\x01\x00\x00" + b"\x80" * 9 + b"\x01", TOPIC, "5 bytes at most", "more"
-    yield "number above int32", b"\x01\x00\x00\xff\xff\xff\xff\x0f", TOPIC, "2147483647 at most", "4294967295"
+    yield "ten-byte number", b"\x01\x00\x00" + b"\x80" * 9 + b"\x01", TOPIC, "at most 5 bytes", "more"
+    yield "number above int32", b"\x01\x00\x00\xff\xff\xff\xff\x0f", TOPIC, "at most 2147483647", "4294967295"
     yield "null topic", _changed(SEGMENT, TOPIC, b"\x07", b"\x00"), TOPIC, "a length", "null"
     yield "topic that leaves", _changed(SEGMENT, TOPIC, b"\x07", b"\xff\x01"), TOPIC + 2, "254 bytes", "120 bytes"
-    yield "long topic", _changed(SEGMENT, TOPIC, b"\x07", b"\x81\x80\x02"), TOPIC, "32767 bytes at most", "32768"
+    yield "long topic", _changed(SEGMENT, TOPIC, b"\x07", b"\x81\x80\x02"), TOPIC, "at most 32767 bytes", "32768"
     yield "not UTF-8", _changed(SEGMENT, TOPIC + 1, b"ord", b"o\xc3d"), TOPIC, "UTF-8", "c3"
     yield "surrogate", _changed(SEGMENT, TOPIC + 1, b"ord", b"\xed\xa0\x80"), TOPIC, "UTF-8", "ed"
     yield "negative start", _changed(SEGMENT, START_OFFSET, b"\x00", b"\xff"), START_OFFSET, "0 <= start <= end", ""
     yield "end below start", encode_event(SEGMENT).replace(b"\xc7", b"\x63", 1), START_OFFSET, "", "100 to 99"
     yield "null epochs", _changed(SEGMENT, EPOCH_COUNT, b"\x03", b"\x00"), EPOCH_COUNT, "a length", "null"
-    yield "claimed epochs", _changed(SEGMENT, EPOCH_COUNT, b"\x03", b"\x80\x01"), EPOCH_COUNT, "39 at most", "127"
-    yield "no epoch", _without_epochs(), EPOCH_COUNT, "1 at least", "0"
+    yield "claimed epochs", _changed(SEGMENT, EPOCH_COUNT, b"\x03", b"\x80\x01"), EPOCH_COUNT, "at most 39", "127"
+    yield "no epoch", _without_epochs(), EPOCH_COUNT, "at least 1", "0"
     yield "segment state", _changed(SEGMENT, end - 5, b"\x00", b"\x04"), end - 5, "0 to 3", "4"
     yield "negative state", _changed(SEGMENT, end - 5, b"\x00", b"\xff"), end - 5, "0 to 3", "-1"
     yield "partition state", encode_event(DELETE)[:-2] + b"\x03\x00", len(encode_event(DELETE)) - 2, "0 to 2", "3"
@@ -97,17 +97,17 @@ def _damages() -> Iterator[tuple[str, bytes, int, str, str]]:
         "tags alike",
         encode_event(UPDATE)[:-1] + b"\x02\x05\x00\x05\x00",
         len(encode_event(UPDATE)) + 2,
-        "above 5",
+        "more than 5",
         "5",
     )
     yield (
         "tags descend",
         encode_event(UPDATE)[:-1] + b"\x02\x05\x00\x04\x00",
         len(encode_event(UPDATE)) + 2,
-        "above 5",
+        "more than 5",
         "4",
     )
-    yield "nested tags alike", _nested_tags_alike(), PARTITION_TAGS + 3, "above 1", "1"
+    yield "nested tags alike", _nested_tags_alike(), PARTITION_TAGS + 3, "more than 1", "1"
     yield (
         "tag that leaves",
         encode_event(UPDATE)[:-1] + b"\x01\x05\x02x",

@@ -42,7 +42,7 @@ def test_file_of_no_bytes_has_no_entries_and_every_newline_is_read() -> None:
         (b"0\n1\na 2147483648 0\n", "malformed line 3"),
         (b"0\n1\na 0 9223372036854775808\n", "malformed line 3"),
         (b"0\n1\n\xff 0 1\n", "malformed line 3"),
-        (b"0\n2\na 0 1\na 0 1\n", "names a partition twice, in line 4"),
+        (b"0\n2\na 0 1\na 0 1\n", "names a partition again in line 4"),
     ],
 )
 def test_damage_is_refused_with_its_place(text: bytes, message: str) -> None:

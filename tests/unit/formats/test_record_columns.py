@@ -182,6 +182,6 @@ def test_records_that_are_more_than_their_batch_says_are_refused_with_its_positi
     lying = BatchHeaders(
         **{name: getattr(headers, name) for name in headers.__slots__ if name != "record_count"}, record_count=fewer
     )
-    with pytest.raises(ArchiveError, match="records end before their batch does") as refused:
+    with pytest.raises(ArchiveError, match="batch has bytes after its last record") as refused:
         read_record_columns(sections, lying, RecordBounds(), EVERYTHING)
     assert refused.value.position == int(headers.position[sections.first + 1])

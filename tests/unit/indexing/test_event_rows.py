@@ -55,7 +55,7 @@ def test_record_without_a_value_is_a_tombstone_of_what_its_key_names(
 def test_tombstone_of_a_key_that_is_not_known_is_unreadable_and_says_so(key: bytes) -> None:
     row = event_row(None, key)
     assert row["event_kind"] == "unreadable"
-    assert "a key that is not known" in str(row["problem"])
+    assert "an unknown key" in str(row["problem"])
 
 
 def test_record_without_value_and_key_is_unreadable() -> None:

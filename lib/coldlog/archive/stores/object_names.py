@@ -31,7 +31,7 @@ def require_prefix(prefix: str) -> None:
 def require_range(position: int, length: int) -> None:
     """Refuse a range with a negative position or length."""
     if position < 0 or length < 0:
-        raise UsageError(f"not a range of bytes: position {position}, length {length}; use numbers from 0")
+        raise UsageError(f"not a range of bytes: position {position}, length {length}; neither may be negative")
 
 
 def printable_name(name: str) -> str:

@@ -1,1 +1,1 @@
-"""The formats of Aiven's tiered-storage plugin: manifests, chunks, encryption. Bytes in, values out."""
+"""Read the formats of Aiven's tiered-storage plugin: manifests, chunks, encryption. Bytes in, values out."""

@@ -1,17 +1,17 @@
-"""aiven_encryption: how does the Aiven plugin encrypt a segment, and what is there without a key?
+"""Decrypt segments that the Aiven plugin encrypted.
 
-Each segment has an AES-256 key of its own, wrapped with an RSA public key: OAEP, SHA3-512 for both the label and MGF1,
-an empty label (RsaEncryptionProvider: RSA/NONE/OAEPWithSHA3-512AndMGF1Padding of Bouncy Castle). Each chunk of the log
-and each index is encrypted by AES-256-GCM with the manifest's additional data (AesEncryptionProvider):
+Each segment has its own AES-256 key, which is wrapped with an RSA public key: OAEP with SHA3-512 for the label and for
+MGF1, and an empty label (RsaEncryptionProvider: RSA/NONE/OAEPWithSHA3-512AndMGF1Padding of Bouncy Castle). Each chunk
+of the log and each index is encrypted by AES-256-GCM with the manifest's additional data (AesEncryptionProvider):
 
     initialization vector   12 bytes
-    encrypted bytes         as many as the original has
+    encrypted bytes         the size of the original
     tag                     16 bytes
 
-Two libraries, because OpenSSL's AES, which `cryptography` calls, is 1.5 to 30 times as fast as pycryptodome's, and
-`cryptography` 50 refuses OAEP with SHA3-512, which pycryptodome has.
+There are two libraries: OpenSSL's AES, which `cryptography` calls, is 1.5 to 30 times as fast as pycryptodome's, but
+`cryptography` 50 refuses OAEP with SHA3-512, which pycryptodome supports.
 
-Secrets stay in the objects here: neither shows itself, neither can be pickled, no error says anything of them.
+Secrets stay in the objects of this module: they have no readable repr, cannot be pickled, and appear in no error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _IV_BYTES = 12
 
 
 class _Secret:
-    """Something that is not to be seen."""
+    """A value that is never shown or pickled."""
 
     __slots__ = ()
 
@@ -52,7 +52,7 @@ class PrivateKey(_Secret):
         self._key = key
 
     def unwrap(self, encryption: Encryption) -> ChunkCipher:
-        """What decrypts the segment; DECRYPTION_FAILED where its data key was wrapped for another key or is damaged."""
+        """The cipher of a segment; DECRYPTION_FAILED if the data key is damaged or was wrapped for another key."""
         cipher = PKCS1_OAEP.new(self._key, hashAlgo=SHA3_512)
         try:
             data_key = cipher.decrypt(encryption.wrapped_data_key)
@@ -61,16 +61,17 @@ class PrivateKey(_Secret):
         if len(data_key) != DATA_KEY_BYTES:
             raise ArchiveError(
                 Reason.DECRYPTION_FAILED,
-                f"data key cannot be unwrapped with the private key {encryption.key_id!a}: it is of another pair of "
-                "that name, or the manifest is damaged; give the right key and run with build.retry_quarantined=true",
-                expected=f"a data key of {DATA_KEY_BYTES} bytes wrapped for it",
+                f"data key cannot be unwrapped with the private key {encryption.key_id!a}: the key belongs to another "
+                "pair with this name, or the manifest is damaged; give the right key and run with "
+                "build.retry_quarantined=true",
+                expected=f"a data key of {DATA_KEY_BYTES} bytes that was wrapped for this key",
                 found="something else",
             )
         return ChunkCipher(data_key, encryption.aad)
 
 
 class ChunkCipher(_Secret):
-    """Decrypts the chunks and indexes of one segment."""
+    """Decrypt the chunks and indexes of one segment."""
 
     __slots__ = ("_aad", "_cipher")
 
@@ -79,13 +80,14 @@ class ChunkCipher(_Secret):
         self._aad = aad
 
     def decrypt(self, stored: memoryview) -> memoryview:
-        """The original of a chunk or an index; DECRYPTION_FAILED where it, its tag or the additional data differ."""
+        """The original of a chunk or an index; DECRYPTION_FAILED if its bytes, its tag or the additional data
+        differ."""
         output = memoryview(bytearray(max(0, len(stored) - ENCRYPTION_OVERHEAD_BYTES)))
         self.decrypt_into(stored, output)
         return output.toreadonly()
 
     def decrypt_into(self, stored: memoryview, output: memoryview) -> None:
-        """The same into memory of the original's size, whose content does not count after an error."""
+        """As `decrypt`, into memory of the original's size; its content is undefined after an error."""
         if len(stored) - ENCRYPTION_OVERHEAD_BYTES != len(output):
             raise _damaged(f"{len(stored)} bytes for {len(output)}")
         try:
@@ -95,17 +97,17 @@ class ChunkCipher(_Secret):
 
 
 def read_private_key(pem: bytes) -> PrivateKey:
-    """The RSA key of a PEM file without a passphrase (PKCS#8 or PKCS#1); `UsageError` says nothing of its content."""
+    """The RSA key of a PEM file without a passphrase (PKCS#8 or PKCS#1); a `UsageError` does not show its content."""
     try:
         key = RSA.import_key(pem)
     except (ValueError, IndexError, TypeError):
-        raise UsageError("it holds no RSA private key in PEM without a passphrase") from None
+        raise UsageError("it has no RSA private key in PEM without a passphrase") from None
     if not key.has_private():
-        raise UsageError("it holds a public key; the private one of the pair is needed")
+        raise UsageError("it has a public key; give the private key of the pair")
     return PrivateKey(key)
 
 
 def _damaged(found: str) -> ArchiveError:
     return ArchiveError(
-        Reason.DECRYPTION_FAILED, "encrypted bytes are damaged", expected="bytes with their tag", found=found
+        Reason.DECRYPTION_FAILED, "encrypted bytes are damaged", expected="bytes that match their tag", found=found
     )

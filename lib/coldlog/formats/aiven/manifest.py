@@ -1,30 +1,30 @@
-"""aiven_manifest: what does the manifest of a segment that the Aiven plugin uploaded say?
+"""Read the manifest of a segment that the Aiven plugin uploaded.
 
 JSON, version "1" (io.aiven.kafka.tieredstorage.manifest: SegmentManifestV1, SegmentIndexesV1,
 SegmentEncryptionMetadataV1):
 
     version                    "1"
-    chunkIndex                 of the log, see aiven_chunk_index
+    chunkIndex                 of the log, see chunk_index
       type                     "fixed" or "variable"
-      originalChunkSize        int32, above 0
+      originalChunkSize        int32, greater than 0
       originalFileSize         int32
       transformedChunkSize     int32, fixed only
       finalTransformedChunkSize  int32, fixed only
       transformedChunks        base64, variable only
     segmentIndexes             ranges of the object `.indexes`: offset, timestamp, producerSnapshot, leaderEpoch,
-      position, size           transaction (null: none), one behind the other in this order
-    compression                true: each chunk of the log is a zstd frame; the indexes never are
-    encryption                 not there or null: neither log nor indexes are encrypted
+      position, size           transaction (null: none), one after another in this order
+    compression                true: each chunk of the log is a zstd frame; the indexes are never compressed
+    encryption                 missing or null: neither log nor indexes are encrypted
       dataKey                  "<id of the key pair>:<base64 of the wrapped data key>"
       aad                      base64
-    remoteLogSegmentMetadata   what the broker asked to upload; the plugin writes it and does not read it
+    remoteLogSegmentMetadata   the broker's metadata of the upload; the plugin writes it and does not read it
 
-Encrypted chunks and indexes are longer by `ENCRYPTION_OVERHEAD_BYTES`; an index of no bytes stays empty. Fields of
-other names are refused, as the plugin refuses them (else `encryption` with a changed letter would mean none), but
-within `remoteLogSegmentMetadata`, which has what the broker's version knows.
+Encryption makes chunks and indexes longer by `ENCRYPTION_OVERHEAD_BYTES`; an empty index stays empty. Fields with other
+names are refused, as the plugin does (otherwise `encryption` with a changed letter would mean no encryption). Only
+`remoteLogSegmentMetadata` may have other fields, because they depend on the broker's version.
 
-Refused (`MANIFEST_INVALID`): what is no JSON object of this shape, with the byte where JSON ends too early; numbers
-below zero or beyond int32; ranges that do not touch; sizes that do not agree with compression and encryption; more than
+Refused (`MANIFEST_INVALID`): anything but a JSON object of this shape, with the position if the JSON is cut; numbers
+below zero or beyond int32; ranges with gaps or overlaps; sizes that do not match compression and encryption; more than
 `MAX_MANIFEST_BYTES`.
 """
 
@@ -60,7 +60,7 @@ _SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexRange:
-    """Where an index lies in the object `.indexes`."""
+    """The range of an index in the object `.indexes`."""
 
     position: int
     size_bytes: int
@@ -68,7 +68,7 @@ class IndexRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentIndexes:
-    """The ranges of the small files; `transaction` is None where nothing was aborted."""
+    """The ranges of the small files; `transaction` is None if no transaction was aborted."""
 
     offset: IndexRange
     timestamp: IndexRange
@@ -85,7 +85,7 @@ class SegmentIndexes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encryption:
-    """How log and indexes are encrypted: the wrapped data key, the pair of keys that wrapped it, and the AAD."""
+    """The encryption of log and indexes: the wrapped data key, the id of the key pair that wrapped it, and the AAD."""
 
     key_id: str
     wrapped_data_key: bytes
@@ -94,7 +94,7 @@ class Encryption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedSegment:
-    """The segment that the manifest was written for. `txn_index_empty` is None where the broker did not say it."""
+    """The segment for which the manifest was written; `txn_index_empty` is None if the broker did not write it."""
 
     topic: str
     topic_id: str
@@ -109,7 +109,7 @@ class DescribedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentManifest:
-    """A manifest whose parts agree with each other."""
+    """A manifest with consistent parts."""
 
     chunk_index: ChunkIndex
     indexes: SegmentIndexes
@@ -119,7 +119,7 @@ class SegmentManifest:
 
     @property
     def is_transformed(self) -> bool:
-        """The object of the log is not the log itself."""
+        """The object of the log differs from the log."""
         return self.is_compressed or self.encryption is not None
 
 
@@ -146,13 +146,13 @@ def read_aiven_manifest(content: memoryview) -> SegmentManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fields:
-    """An object of the JSON; `path` names it in errors."""
+    """A JSON object; `path` names it in errors."""
 
     value: Mapping[str, object]
     path: str
 
     def require_names(self, *names: str) -> None:
-        """Refuses a field of another name."""
+        """Refuse a field with another name."""
         for name in self.value:
             if name not in names:
                 raise refusal(f"manifest has an unknown field {self.path}", ", ".join(names), _shown(name))
@@ -192,41 +192,41 @@ class _Fields:
         return None if self.value.get(name) is None else self.get_fields(name)
 
     def refusal(self, name: str, expected: str, found: object) -> ArchiveError:
-        return refusal(f"{self.path}{name} of the manifest is not as it has to be", expected, _shown(found))
+        return refusal(f"manifest has a wrong {self.path}{name}", expected, _shown(found))
 
     def _get(self, name: str) -> object:
         if name not in self.value:
-            raise refusal(f"manifest has no {self.path}{name}", "it is there", "it is not")
+            raise refusal(f"manifest has no {self.path}{name}", "the field", "none")
         return self.value[name]
 
 
 def _read_json(content: memoryview) -> dict[str, object]:
     if len(content) > MAX_MANIFEST_BYTES:
-        raise refusal("manifest is too large", f"{MAX_MANIFEST_BYTES} bytes at most", f"{len(content)}")
+        raise refusal("manifest is too large", f"at most {MAX_MANIFEST_BYTES} bytes", f"{len(content)}")
     try:
         text = str(content, "utf-8")
         found = json.loads(text, parse_constant=_refuse_constant)
     except UnicodeDecodeError as broken:
-        raise _no_json(broken.start, "no UTF-8") from None
+        raise _no_json(broken.start, "bytes that are not UTF-8") from None
     except json.JSONDecodeError as broken:
         raise _no_json(len(text[: broken.pos].encode("utf-8")), broken.msg) from None
     except RecursionError:
-        raise _no_json(-1, "too deep a nesting") from None
-    except ValueError as broken:  # a number of thousands of digits, NaN
+        raise _no_json(-1, "nesting that is too deep") from None
+    except ValueError as broken:  # a number with thousands of digits, NaN
         raise _no_json(-1, str(broken)[:_SHOWN_CHARACTERS]) from None
     if not isinstance(found, dict):
-        raise refusal("manifest is no JSON object", "an object", _shown(found))
+        raise refusal("manifest is not a JSON object", "an object", _shown(found))
     return found
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _no_json(position: int, found: str) -> ArchiveError:
     return ArchiveError(
         Reason.MANIFEST_INVALID,
-        "manifest is cut short or is no JSON",
+        "manifest is cut or is not JSON",
         position=position,
         expected="a JSON object",
         found=found,
@@ -260,13 +260,13 @@ def _read_indexes(fields: _Fields, overhead_bytes: int) -> SegmentIndexes:
 
     def read_range(name: str) -> IndexRange:
         nonlocal end
-        own = fields.get_fields(name)
-        own.require_names("position", "size")
-        position, size_bytes = own.get_int("position"), own.get_int("size")
+        index = fields.get_fields(name)
+        index.require_names("position", "size")
+        position, size_bytes = index.get_int("position"), index.get_int("size")
         if position != end:
-            raise own.refusal("position", f"{end}, where the range before it ends", position)
+            raise index.refusal("position", f"{end}, the end of the previous range", position)
         if 0 < size_bytes <= overhead_bytes:
-            raise own.refusal("size", f"0, or more than the {overhead_bytes} bytes of encryption", size_bytes)
+            raise index.refusal("size", f"0, or more than the {overhead_bytes} bytes of encryption", size_bytes)
         end = position + size_bytes
         return IndexRange(position=position, size_bytes=size_bytes)
 
@@ -278,41 +278,43 @@ def _read_indexes(fields: _Fields, overhead_bytes: int) -> SegmentIndexes:
         transaction=None if fields.value.get("transaction", "") is None else read_range("transaction"),
     )
     if end > INT32_MAX:
-        raise refusal("the indexes are larger than an object of them can be", f"{INT32_MAX} bytes at most", f"{end}")
+        raise refusal("the indexes are larger than one object can be", f"at most {INT32_MAX} bytes", f"{end}")
     return indexes
 
 
 def _read_encryption(fields: _Fields) -> Encryption | None:
-    own = fields.find_fields("encryption")
-    if own is None:
+    encryption = fields.find_fields("encryption")
+    if encryption is None:
         return None
-    own.require_names("dataKey", "aad")
-    key_id, colon, wrapped = own.get_text("dataKey").partition(":")
+    encryption.require_names("dataKey", "aad")
+    key_id, colon, wrapped = encryption.get_text("dataKey").partition(":")
     if not key_id.strip() or not colon or not wrapped or ":" in wrapped:
-        raise own.refusal("dataKey", "<key id>:<base64>", "something else")
-    return Encryption(key_id=key_id, wrapped_data_key=own.get_base64("dataKey", wrapped), aad=own.get_base64("aad"))
+        raise encryption.refusal("dataKey", "<key id>:<base64>", "something else")
+    return Encryption(
+        key_id=key_id, wrapped_data_key=encryption.get_base64("dataKey", wrapped), aad=encryption.get_base64("aad")
+    )
 
 
 def _read_described(fields: _Fields) -> DescribedSegment | None:
-    own = fields.find_fields("remoteLogSegmentMetadata")
-    if own is None:
+    metadata = fields.find_fields("remoteLogSegmentMetadata")
+    if metadata is None:
         return None
-    ids = own.get_fields("remoteLogSegmentId")
-    place = ids.get_fields("topicIdPartition")
-    topic_partition = place.get_fields("topicPartition")
-    epochs = own.get_fields("segmentLeaderEpochs")
+    ids = metadata.get_fields("remoteLogSegmentId")
+    topic_id_partition = ids.get_fields("topicIdPartition")
+    topic_partition = topic_id_partition.get_fields("topicPartition")
+    epochs = metadata.get_fields("segmentLeaderEpochs")
     return DescribedSegment(
         topic=topic_partition.get_text("topic"),
-        topic_id=place.get_text("topicId"),
+        topic_id=topic_id_partition.get_text("topicId"),
         partition=topic_partition.get_int("partition"),
         segment_id=ids.get_text("id"),
-        start_offset=own.get_int("startOffset", most=_INT64_MAX),
-        end_offset=own.get_int("endOffset", least=-1, most=_INT64_MAX),
-        max_timestamp_ms=own.get_int("maxTimestampMs", least=-1, most=_INT64_MAX),
+        start_offset=metadata.get_int("startOffset", most=_INT64_MAX),
+        end_offset=metadata.get_int("endOffset", least=-1, most=_INT64_MAX),
+        max_timestamp_ms=metadata.get_int("maxTimestampMs", least=-1, most=_INT64_MAX),
         leader_epochs=tuple(
             sorted((_epoch(epochs, text), epochs.get_int(text, most=_INT64_MAX)) for text in epochs.value)
         ),
-        txn_index_empty=own.get_flag("txnIdxEmpty") if own.value.get("txnIdxEmpty") is not None else None,
+        txn_index_empty=metadata.get_flag("txnIdxEmpty") if metadata.value.get("txnIdxEmpty") is not None else None,
     )
 
 

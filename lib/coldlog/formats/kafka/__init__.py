@@ -1,1 +1,1 @@
-"""Kafka's file and message formats: batches, records, indexes, snapshots, checkpoints, events. Bytes in, values out."""
+"""Read and write Kafka's file and message formats: batches, records, indexes, snapshots, checkpoints, events."""

@@ -1,15 +1,16 @@
-"""compression: what are the records of a compressed batch?
+"""Decompress the records of a batch.
 
 Kafka's codecs: gzip, snappy (raw, as librdkafka writes it, or in the framing of xerial's snappy-java: 8 bytes of magic,
-two int32 of version, then blocks with an int32 length each), lz4 (its frame format) and zstd. Behind the first end,
-Kafka's Java readers go on with the next gzip member or zstd frame, and stop at an lz4 frame's end mark whatever follows
-(Lz4BlockInputStream): so does this one.
+two int32 of version, then blocks with an int32 length each), lz4 (frame format) and zstd. After the first end, this
+module continues with the next gzip member or zstd frame, and stops at the end mark of an lz4 frame, as Kafka's Java
+readers do (Lz4BlockInputStream).
 
-Memory: output goes into a buffer that the caller owns, whatever the input claims. What would be larger than that is
-`DECOMPRESSION_LIMIT`, what no decoder understands is `DECOMPRESSION_FAILED`.
+Output is written to a buffer of the caller, whatever size the input claims. If it is too small, the error is
+`DECOMPRESSION_LIMIT`; if the input cannot be decoded, `DECOMPRESSION_FAILED`.
 
-Libraries, one thread, a 32 KiB batch and one of 300 bytes: zstandard 18 us and 1.9 us (cramjam 26 and 9), lz4 5.6 and
-1.0 (cramjam 6.6 and 1.9), isal 35 and 2.2 (cramjam 54 and 3.9, zlib 46 and 2.0), cramjam for raw snappy 9 and 0.2.
+Times of the libraries, one thread, for a batch of 32 KiB and one of 300 bytes: zstandard 18 us and 1.9 us (cramjam 26
+and 9), lz4 5.6 and 1.0 (cramjam 6.6 and 1.9), isal 35 and 2.2 (cramjam 54 and 3.9, zlib 46 and 2.0), cramjam for raw
+snappy 9 and 0.2.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ _GZIP_FIRST_BYTES, _GZIP_NEXT_BYTES = 1 << 20, 1 << 10
 
 
 class _LimitError(Exception):
-    """More output than there is room for."""
+    """The output does not fit into the buffer."""
 
 
 class _BrokenError(Exception):
-    """The input is no such thing; says why."""
+    """The input is not in the codec's format; the message says why."""
 
 
 class _OfThread(threading.local):
-    """Each thread's own: two streams of one decompressor at a time spoil each other, as its documentation warns."""
+    """One decompressor per thread: it does not support two streams at a time, as its documentation says."""
 
     def __init__(self) -> None:
         self.zstd = zstandard.ZstdDecompressor()
@@ -54,10 +55,10 @@ class _Inflater(Protocol):
 
 
 def decompress_into(codec: int, section: memoryview, output: memoryview) -> int:
-    """Decompresses a batch's records into `output`; returns how many bytes they are.
+    """Decompress a batch's records into `output`; return the number of bytes.
 
-    `codec` is Kafka's id, 1 to 4. Raises `ArchiveError`: DECOMPRESSION_LIMIT when `output` is too small,
-    DECOMPRESSION_FAILED.
+    `codec` is Kafka's id, 1 to 4. Raises `ArchiveError`: DECOMPRESSION_LIMIT if `output` is too small,
+    DECOMPRESSION_FAILED otherwise.
     """
     name, decoder = _DECODERS[codec]
     try:
@@ -66,7 +67,7 @@ def decompress_into(codec: int, section: memoryview, output: memoryview) -> int:
         raise ArchiveError(
             Reason.DECOMPRESSION_LIMIT,
             f"{name} records decompress to more than the limit",
-            expected=f"{len(output)} bytes at most",
+            expected=f"at most {len(output)} bytes",
             found=f"more, from {len(section)} bytes",
         ) from None
     except _REFUSALS as broken:
@@ -79,7 +80,7 @@ def decompress_into(codec: int, section: memoryview, output: memoryview) -> int:
 
 
 def _gzip(section: memoryview, output: memoryview) -> int:
-    # What is given to a member and lies behind it is copied: those behind the first, mostly the only one, get little.
+    # The decoder copies input after a member's end. So later members get little input; mostly there is only one member.
     at, written, given = 0, 0, _GZIP_FIRST_BYTES
     while at < len(section):
         decoder: _Inflater = isal_zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
@@ -111,7 +112,7 @@ def _lz4(section: memoryview, output: memoryview) -> int:
 
 def _zstd(section: memoryview, output: memoryview) -> int:
     with _OF_THREAD.zstd.stream_reader(section, read_across_frames=True) as reader:
-        # As much as there is, or as there is room for.
+        # Reads all output, or as much as fits.
         written = int(reader.readinto(output))
         if written == len(output) and reader.read(1):
             raise _LimitError
@@ -121,9 +122,9 @@ def _zstd(section: memoryview, output: memoryview) -> int:
 
 
 def zstd_frames_end(section: memoryview) -> bool:
-    """The frames of `section` end where it ends: a reader of a stream takes a cut frame for a pause.
+    """The last frame of `section` is complete. The stream reader does not notice a cut frame: it waits for more input.
 
-    Walks the block headers (RFC 8878): 3 bytes each, of which bit 0 marks the last block, bits 1-2 the kind, the rest
+    Walks the block headers (RFC 8878), 3 bytes each: bit 0 marks the last block, bits 1-2 are the kind, the other bits
     the size.
     """
     at, end = 0, len(section)
@@ -172,7 +173,7 @@ def _xerial(section: memoryview, output: memoryview) -> int:
     while at < len(section):
         length = int.from_bytes(section[at : at + 4], "big", signed=True)
         if at + 4 > len(section) or length < 0 or at + 4 + length > len(section):
-            raise _BrokenError(f"a block of {length} bytes does not fit behind byte {at}")
+            raise _BrokenError(f"a block of {length} bytes does not fit after byte {at}")
         written += _snappy_block(section[at + 4 : at + 4 + length], output[written:])
         at += 4 + length
     return written
@@ -194,7 +195,7 @@ _REFUSALS: tuple[type[Exception], ...] = (
     zstandard.ZstdError,
     EOFError,
 )
-"""What the libraries raise for bytes they cannot decode: lz4 a bare RuntimeError, at a missing end EOFError."""
+"""The exceptions of the libraries for invalid input: lz4 raises a bare RuntimeError, and EOFError for a missing end."""
 _DECODERS: dict[int, tuple[str, Callable[[memoryview, memoryview], int]]] = {
     1: ("gzip", _gzip),
     2: ("snappy", _snappy),

@@ -1,8 +1,8 @@
-"""control_record: did a transaction end here, and how?
+"""Read the type of a control record: whether a transaction was committed or aborted.
 
-A control batch holds one record; its key says what it marks: int16 version, int16 type (0 abort, 1 commit; the
-brokers' own log knows more, which are no business of a reader). Read from the records section of the batch,
-uncompressed as Kafka writes it (org.apache.kafka.common.record.ControlRecordType).
+A control batch has one record. Its key has an int16 version and an int16 type: 0 abort, 1 commit; other types are for
+the brokers' own log. The key is read from the records section of the batch, which Kafka writes uncompressed
+(org.apache.kafka.common.record.ControlRecordType).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KEY_BYTES = 4
 
 
 class ControlRecordType(IntEnum):
-    """What a control record marks."""
+    """The type of a control record."""
 
     ABORT = 0
     COMMIT = 1
@@ -27,7 +27,7 @@ class ControlRecordType(IntEnum):
 
 
 def read_control_record_type(buffer: npt.NDArray[np.uint8], start: int, end: int, position: int) -> ControlRecordType:
-    """The type of the first record of a control batch's records; `position` is the batch's, for the error."""
+    """The type of a control batch's first record; `position` is the batch's, for errors."""
     at = start
     for max_bytes, skip in ((MAX_VARINT_BYTES, 1), (MAX_VARLONG_BYTES, 0), (MAX_VARINT_BYTES, 0)):
         _, at = read_number(buffer, at, end, max_bytes)
@@ -44,8 +44,8 @@ def read_control_record_type(buffer: npt.NDArray[np.uint8], start: int, end: int
 def _refusal(position: int, found: str) -> ArchiveError:
     return ArchiveError(
         Reason.CONTROL_RECORD_INVALID,
-        "control batch does not hold a marker",
+        "control batch has no marker",
         position=position,
-        expected=f"a key of {_KEY_BYTES} bytes or more",
+        expected=f"a key of at least {_KEY_BYTES} bytes",
         found=found,
     )

@@ -1,9 +1,9 @@
-"""crc: does a batch match its checksum?
+"""Compute and check the checksums of batches.
 
-CRC-32C over everything from a batch's attributes on, by the package crc32c. Its Python function costs about a
-microsecond a call, more than the checksum of a small batch itself; so the compiled loop over the batches calls the C
-function that the package's extension exports. Where that is not exported (another build of the package, another
-processor), the Python function is called, batch by batch; both give the same answer.
+CRC-32C over a batch from its attributes on, computed by the package crc32c. A call of its Python function costs about a
+microsecond, more than the checksum of a small batch. So the compiled loop over the batches calls the C function that
+the package's extension exports. If it is not exported (another build of the package, another processor), the Python
+function is called for each batch; both have the same results.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _INITIAL = np.uint32(0xFFFFFFFF)
 
 
 def batch_crc(window: memoryview, start: int, size: int) -> int:
-    """The checksum of one batch as it should stand in its header."""
+    """The checksum that the header of a batch must have."""
     return int(crc32c.crc32c(window[start + CRC_START : start + size]))
 
 
 def find_crc_mismatch(
     window: memoryview, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32], crcs: npt.NDArray[np.uint32]
 ) -> int | None:
-    """The first batch of `window` (it begins at `starts[i]` and has `sizes[i]` bytes) whose checksum is not
-    `crcs[i]`; batch by batch, for where there is no `ADDRESS`."""
+    """The first batch of `window` with another checksum than `crcs[i]`; batch i begins at `starts[i]` and has
+    `sizes[i]` bytes. Used if there is no `ADDRESS`."""
     batches = zip(starts.tolist(), sizes.tolist(), crcs.tolist(), strict=True)
     return next((at for at, (start, size, crc) in enumerate(batches) if batch_crc(window, start, size) != crc), None)
 
 
 def _exported_address() -> int:
-    """Address of `uint32_t f(uint32_t crc, const unsigned char *data, unsigned long size)`; 0 where there is none."""
+    """The address of `uint32_t f(uint32_t crc, const unsigned char *data, unsigned long size)`; 0 if there is none."""
     if not crc32c.hardware_based:
         return 0
     library = ctypes.CDLL(importlib.import_module("crc32c._crc32c").__file__)
@@ -49,7 +49,7 @@ def _exported_address() -> int:
 
 @intrinsic
 def _call(typing_context, address, crc, data, size):  # type: ignore[no-untyped-def]  # numba's protocol
-    """Calls the C function at `address`: an argument, so that the compiled loop can be cached."""
+    """Call the C function at `address`, which is an argument so that the compiled loop can be cached."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         word, long = ir.IntType(32), ir.IntType(64)
@@ -66,4 +66,4 @@ def checksum(address, data, size):  # type: ignore[no-untyped-def]  # numba infe
 
 
 ADDRESS = _exported_address()
-"""Where `checksum` finds its function; 0: nowhere, and it may not be called."""
+"""The address of the function that `checksum` calls; 0: there is none, and `checksum` must not be called."""

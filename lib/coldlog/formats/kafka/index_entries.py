@@ -1,14 +1,15 @@
-"""index_entries: how is an index file of fixed-size entries read as columns?
+"""Read index files with fixed-size entries as columns.
 
-Kafka's `.index`, `.timeindex` and `.txnindex` are nothing but big-endian entries of one size, one after another, with
-no header, count or checksum. A file is viewed as one numpy array of entries (no copy); the formats copy single columns
-out of it, in native byte order.
+Kafka's `.index`, `.timeindex` and `.txnindex` have only big-endian entries of one size, one after another, without
+header, count or checksum. A file is viewed as one numpy array of entries (no copy); the formats copy single columns
+from it, in native byte order.
 
-A broker preallocates the offset and time index of its active segment and cuts them when the segment closes, so a mirror
-of a live log directory may hold files whose tail is zero bytes. `count_used_entries` finds where that tail begins.
+A broker preallocates the offset and time index of its active segment and truncates them when the segment is closed. So
+a mirror of a live log directory may have files that end in zero bytes. `count_used_entries` finds the entries before
+them.
 
-Refused: a size that is no multiple of the entry size, and whatever a format declares of its columns. Nothing else
-guards these files, so every entry is looked at, where Kafka's own sanity check looks at the last one.
+Refused: a size that is not a multiple of the entry size, and entries that violate the format's rules for its columns.
+Nothing else protects these files, so every entry is checked; Kafka's own sanity check reads only the last one.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ Entries = npt.NDArray[np.void]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFileFormat:
-    """What an index file is called, how an entry is laid out, and the reason its refusals carry."""
+    """The name of an index file, the layout of its entries, and the reason of its errors."""
 
     name: str
     entry_type: np.dtype[np.void]
     reason: Reason
 
     def view_entries(self, buffer: memoryview) -> Entries:
-        """The whole file as an array of entries over the same memory."""
+        """The whole file as an array of entries, without a copy."""
         remainder = buffer.nbytes % self.entry_type.itemsize
         if remainder:
             raise ArchiveError(
@@ -49,17 +50,17 @@ class IndexFileFormat:
         return np.frombuffer(buffer, dtype=self.entry_type)
 
     def require_range(self, field: str, column: Int64Column, minimum: int, maximum: int) -> None:
-        """Refuses the first entry whose value lies outside the closed range."""
+        """Refuse the first entry with a value outside the closed range."""
         slot = find_out_of_range(column, minimum, maximum)
         if slot is not None:
             raise self._refusal(field, column, slot, f"{minimum} to {maximum}")
 
     def require_ascending(self, field: str, column: Int64Column, *, equal_allowed: bool = False) -> None:
-        """Refuses the first entry that does not follow its predecessor in ascending order."""
+        """Refuse the first entry that is not in ascending order."""
         slot = find_not_ascending(column, equal_allowed=equal_allowed)
         if slot is not None:
-            bound = "at least" if equal_allowed else "above"
-            raise self._refusal(field, column, slot, f"{bound} {int(column[slot - 1])}, the entry before")
+            bound = "at least" if equal_allowed else "more than"
+            raise self._refusal(field, column, slot, f"{bound} {int(column[slot - 1])}, the previous entry")
 
     def _refusal(self, field: str, column: Int64Column, slot: int, expected: str) -> ArchiveError:
         return ArchiveError(
@@ -72,7 +73,7 @@ class IndexFileFormat:
 
 
 def count_used_entries(entries: Entries) -> int:
-    """How many entries come before the trailing ones that are all zero."""
+    """The number of entries without the zero entries at the end."""
     is_used = np.zeros(len(entries), dtype=np.bool_)
     for field in entries.dtype.names or ():
         is_used |= entries[field] != 0
@@ -80,19 +81,19 @@ def count_used_entries(entries: Entries) -> int:
 
 
 def read_column(entries: Entries, field: str, *, added: int = 0) -> Int64Column:
-    """One field of every entry as native int64 plus `added`, read-only."""
+    """One field of every entry plus `added`, as a read-only native int64 column."""
     column = entries[field].astype(np.int64) + added
     column.setflags(write=False)
     return column
 
 
 def find_out_of_range(column: Int64Column, minimum: int, maximum: int) -> int | None:
-    """The first entry whose value lies outside the closed range."""
+    """The first entry with a value outside the closed range."""
     return _find_first((column < minimum) | (column > maximum))
 
 
 def find_not_ascending(column: Int64Column, *, equal_allowed: bool = False) -> int | None:
-    """The first entry that does not follow its predecessor in ascending order."""
+    """The first entry that is not in ascending order."""
     is_wrong = column[1:] < column[:-1] if equal_allowed else column[1:] <= column[:-1]
     before = _find_first(is_wrong)
     return None if before is None else before + 1

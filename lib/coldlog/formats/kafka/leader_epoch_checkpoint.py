@@ -1,19 +1,19 @@
-"""leader_epoch_checkpoint: at which offset did each leader epoch begin?
+"""Read and write leader epoch checkpoints: the first offset of each leader epoch.
 
-Text in ASCII, one item a line (org.apache.kafka.server.common.CheckpointFile, LeaderEpochCheckpointFile):
+ASCII text, one item per line (org.apache.kafka.server.common.CheckpointFile, LeaderEpochCheckpointFile):
 
     0                           version
     <number of entries>
     <epoch> <start offset>      once for each entry
 
-The newline is that of the broker's platform: LF, CR LF and CR are all read; fields are split at any white space. The
-lineage runs up to the end of the segment. It begins at the log start of its time: mostly long before the segment, but
-inside it where records were deleted up to there. Epochs and start offsets both ascend strictly
-(LeaderEpochFileCache removes what a later entry contradicts). A file of 0 bytes has no entries: Kafka creates it so.
+The newline is that of the broker's platform: LF, CR LF and CR are accepted. Fields are separated by any white space.
+The lineage ends with the segment. It begins at the log start offset at the time of the copy: usually long before the
+segment, but inside it if records were deleted up to there. Epochs and start offsets both ascend strictly
+(LeaderEpochFileCache removes entries that a later one contradicts). Kafka creates the file with 0 bytes: no entries.
 
-Refused (LEADER_EPOCH_CHECKPOINT_INVALID): another version, a count that differs from the lines, a line that is not two
-numbers, numbers beyond int32 and int64, entries that do not ascend, and a last line without its newline: Kafka always
-writes one, so the number before it may have been cut short. Kafka's own reader is laxer in the last two.
+Refused (LEADER_EPOCH_CHECKPOINT_INVALID): another version, a count that differs from the number of lines, a line that
+is not two numbers, numbers beyond int32 and int64, entries that do not ascend, and a last line without a newline. Kafka
+always writes the newline; without it, the number before it may be cut. Kafka's own reader accepts the last two.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SHOWN_BYTES = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class LeaderEpochEntry:
-    """An epoch and the first offset written in it."""
+    """An epoch and its first offset."""
 
     leader_epoch: int
     start_offset: int
@@ -41,7 +41,7 @@ class LeaderEpochEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderEpochCheckpoint:
-    """The lineage of a partition's leaders, oldest first."""
+    """The leader epochs of a partition, oldest first."""
 
     entries: tuple[LeaderEpochEntry, ...]
 
@@ -109,7 +109,7 @@ def _iter_entries(lines: list[_Line]) -> Iterator[LeaderEpochEntry]:
         leader_epoch, start_offset = _read_numbers(line, (INT32_MAX, INT64_MAX))
         entry = LeaderEpochEntry(leader_epoch=leader_epoch, start_offset=start_offset)
         if before is not None and not _is_ascending(before, entry):
-            expected = f"an epoch above {before.leader_epoch} and an offset above {before.start_offset}"
+            expected = f"an epoch after {before.leader_epoch} and an offset after {before.start_offset}"
             found = f"epoch {leader_epoch} at {start_offset}"
             raise _refusal("leader epochs do not ascend", line.position, expected, found)
         yield entry

@@ -1,17 +1,17 @@
-"""offset_checkpoint: which offset does a broker remember of each partition in a log directory?
+"""Read a broker's offset checkpoint: one offset for each partition of a log directory.
 
-Text in UTF-8, one item a line (org.apache.kafka.storage.internals.checkpoint.OffsetCheckpointFile):
+UTF-8 text, one item per line (org.apache.kafka.storage.internals.checkpoint.OffsetCheckpointFile):
 
     0                               version
     <number of entries>
     <topic> <partition> <offset>    once for each entry
 
 `log-start-offset-checkpoint` and `replication-offset-checkpoint` (the high watermarks) are such files. Kafka writes a
-new file and renames it, so a reader meets one that is whole. A file of 0 bytes has no entries.
+new file and renames it, so a reader always finds a complete file. A file of 0 bytes has no entries.
 
-Refused (OFFSET_CHECKPOINT_INVALID): another version, a count that differs from the lines, a line that is no topic and
-two numbers, numbers beyond int32 and int64, a partition named twice, a last line without its newline, which may have
-been cut inside the number before it.
+Refused (OFFSET_CHECKPOINT_INVALID): another version, a count that differs from the number of lines, a line that is not
+a topic and two numbers, numbers beyond int32 and int64, a partition that is named twice, and a last line without a
+newline: the number before it may be cut.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 _SHOWN_BYTES = 60
 
 OffsetCheckpoint = Mapping[tuple[str, int], int]
-"""An offset by topic and partition."""
+"""Offsets by topic and partition."""
 
 
 def read_offset_checkpoint(buffer: memoryview) -> OffsetCheckpoint:
@@ -48,10 +48,10 @@ def read_offset_checkpoint(buffer: memoryview) -> OffsetCheckpoint:
         raise _refusal("offset checkpoint has a wrong count", len(lines[0]), f"{entry_count} entries", found)
     offsets: dict[tuple[str, int], int] = {}
     for number, line in enumerate(entries, start=3):
-        place, offset = _read_entry(line, number)
-        if place in offsets:
-            raise _refusal(f"offset checkpoint names a partition twice, in line {number}", -1, "once", str(place))
-        offsets[place] = offset
+        partition, offset = _read_entry(line, number)
+        if partition in offsets:
+            raise _refusal(f"offset checkpoint names a partition again in line {number}", -1, "once", str(partition))
+        offsets[partition] = offset
     return offsets
 
 

@@ -1,4 +1,4 @@
-"""Read and write a segment's offset index: where to begin reading the log for an offset.
+"""Read and write a segment's offset index: the position at which to start reading the log for an offset.
 
 Entry, 8 bytes, big endian (org.apache.kafka.storage.internals.log.OffsetIndex):
 
@@ -12,10 +12,10 @@ entries as a leader does. A lookup is right for both: it takes the last entry at
 Sparse: one entry after every `index.interval.bytes` of log. An empty file is an index without entries. Offsets and
 positions ascend strictly (Kafka refuses to append anything else).
 
-Zero entries at the end are the preallocated tail of a segment that was not closed: they are left out and counted as
-`padding_bytes`. Kafka never writes the entry (0, 0): the batch at position 0 gets none.
+Zero entries at the end are the preallocated tail of a segment that was not closed. They are removed and counted as
+`padding_bytes`. Kafka never writes the entry (0, 0): the batch at position 0 has no entry.
 
-Refused (OFFSET_INDEX_INVALID): a size that is no multiple of 8, negative fields, offsets or positions that do not
+Refused (OFFSET_INDEX_INVALID): a size that is not a multiple of 8, negative fields, offsets or positions that do not
 ascend, an offset beyond int64.
 """
 
@@ -52,11 +52,11 @@ class OffsetIndex:
 
     @property
     def entry_count(self) -> int:
-        """Entries without the padding."""
+        """The number of entries without the padding."""
         return len(self.offsets)
 
     def position_at_or_before(self, offset: int) -> int:
-        """Kafka's lookup: the position of the last entry whose offset is not above `offset`; 0 where there is none."""
+        """Kafka's lookup: the position of the last entry with an offset of at most `offset`; 0 if there is none."""
         slot = int(np.searchsorted(self.offsets, offset, side="right")) - 1
         return int(self.positions[slot]) if slot >= 0 else 0
 
@@ -77,7 +77,7 @@ def read_offset_index(buffer: memoryview, *, base_offset: int) -> OffsetIndex:
 
 
 def write_offset_index(index: OffsetIndex) -> bytes:
-    """The bytes of a closed segment's `.index` file: the entries, no padding."""
+    """The bytes of a closed segment's `.index` file: the entries without padding."""
     relative_offsets = index.offsets - index.base_offset
     for column in (relative_offsets, index.positions):
         slot = find_out_of_range(column, 0, INT32_MAX)

@@ -1,24 +1,24 @@
-"""producer_snapshot: which producers were known, and which transactions were open, at the end of a segment?
+"""Read and write producer snapshots: the producers and open transactions at the end of a segment.
 
 File, big endian (org.apache.kafka.storage.internals.log.ProducerStateManager, message ProducerSnapshot):
 
     int16  version      1
-    uint32 crc          crc32c of everything behind it
+    uint32 crc          crc32c of everything after it
     int32  entry_count
     entries, 46 bytes each:
         int64 producer_id
         int16 producer_epoch
         int32 last_sequence
-        int64 last_offset                 -1: only a marker was written
+        int64 last_offset                 -1: the producer wrote only a marker
         int32 offset_delta                of the last batch: last minus first sequence
         int64 timestamp_ms
         int32 coordinator_epoch
         int64 current_txn_first_offset    -1: no open transaction
 
-The snapshot of a segment describes the state behind its last record, that is before the next segment's first.
+A segment's snapshot describes the state after its last record, before the first record of the next segment.
 
 Refused (PRODUCER_SNAPSHOT_INVALID): another version, a checksum that does not match, a size other than 10 + 46 for each
-entry. Values are not judged: the checksum vouches for them, and Kafka does not judge them either.
+entry. Values are not checked: the checksum protects them, and Kafka does not check them either.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ProducerStateEntry:
 
     @property
     def has_open_transaction(self) -> bool:
-        """A transaction had begun and was neither committed nor aborted."""
+        """The producer's transaction was neither committed nor aborted yet."""
         return self.current_txn_first_offset >= 0
 
 
@@ -63,20 +63,23 @@ class ProducerSnapshot:
     entries: tuple[ProducerStateEntry, ...]
 
     def find_first_open_offset(self) -> int | None:
-        """The lowest first offset of a transaction still open: nothing from there on is stable."""
-        return min((e.current_txn_first_offset for e in self.entries if e.has_open_transaction), default=None)
+        """The lowest first offset of an open transaction; no offset from there on is stable."""
+        open_entries = (entry for entry in self.entries if entry.has_open_transaction)
+        return min((entry.current_txn_first_offset for entry in open_entries), default=None)
 
 
 def read_producer_snapshot(buffer: memoryview) -> ProducerSnapshot:
     """The producers of a `.snapshot` file."""
     if buffer.nbytes < _HEAD.size:
-        raise _refusal("producer snapshot ends inside its head", 0, f"{_HEAD.size} bytes or more", f"{buffer.nbytes}")
+        expected = f"at least {_HEAD.size} bytes"
+        raise _refusal("producer snapshot ends inside its header", 0, expected, f"{buffer.nbytes}")
     version, stored_crc, entry_count = _HEAD.unpack_from(buffer)
     if version != PRODUCER_SNAPSHOT_VERSION:
         raise _refusal("unknown version of a producer snapshot", 0, f"{PRODUCER_SNAPSHOT_VERSION}", f"{version}")
     computed_crc = crc32c(buffer[_CHECKED_FROM:])
     if computed_crc != stored_crc:
-        raise _refusal("producer snapshot fails its checksum", 2, f"{stored_crc:#010x}", f"{computed_crc:#010x}")
+        found = f"{computed_crc:#010x}"
+        raise _refusal("producer snapshot does not match its checksum", 2, f"{stored_crc:#010x}", found)
     expected_bytes = _HEAD.size + entry_count * _ENTRY.size
     if entry_count < 0 or buffer.nbytes != expected_bytes:
         found = f"{buffer.nbytes} bytes for {entry_count} entries"
@@ -85,7 +88,7 @@ def read_producer_snapshot(buffer: memoryview) -> ProducerSnapshot:
 
 
 def write_producer_snapshot(snapshot: ProducerSnapshot) -> bytes:
-    """The bytes of a `.snapshot` file, checksum included."""
+    """The bytes of a `.snapshot` file, with the checksum."""
     try:
         entries = b"".join(_ENTRY.pack(*astuple(entry)) for entry in snapshot.entries)
     except struct.error as overflow:

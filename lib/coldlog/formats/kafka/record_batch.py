@@ -1,4 +1,4 @@
-"""record_batch: where are the batches of a log, and what do their headers say?
+"""Find the record batches of a log, and read and check their headers.
 
 A log is record batches one after another (magic 2, org.apache.kafka.common.record.DefaultRecordBatch), big-endian:
 
@@ -6,13 +6,13 @@ A log is record batches one after another (magic 2, org.apache.kafka.common.reco
     23 last offset delta · 27 base timestamp · 35 max timestamp · 43 producer id · 51 producer epoch ·
     53 base sequence · 57 record count · 61 records
 
-The batch length counts the bytes behind itself. The crc (CRC-32C) covers everything from the attributes on; what lies
-before it, the base offset and the leader epoch among others, nothing protects. Attributes: bits 0-2 codec, 3 timestamp
+The batch length counts the bytes after itself. The crc (CRC-32C) covers everything from the attributes on. Nothing
+protects the fields before it, such as the base offset and the leader epoch. Attributes: bits 0-2 codec, 3 timestamp
 type (1: LogAppendTime, every record has the max timestamp), 4 transactional, 5 control, 6 delete horizon.
 
-A log is read in windows; a batch that a window cuts is left for the next one. The first bad batch refuses the log: a
-length that lies, a crc that differs, magic 0 or 1 (message sets of brokers before 0.11, which tiered storage never
-uploads) or above 2, a codec that does not exist, counts and offsets that cannot be, a log that ends inside a batch.
+A log is read in windows; a batch that a window cuts is read with the next one. The first bad batch is an error for the
+log: a wrong length, a crc that differs, magic 0 or 1 (message sets of brokers before 0.11, which tiered storage never
+uploads) or above 2, a codec that does not exist, impossible counts and offsets, a log that ends inside a batch.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LENGTH_PREFIX_BYTES = 12
 MAGIC_POSITION = 16
 MIN_BATCH_LENGTH = HEADER_BYTES - LENGTH_PREFIX_BYTES
 MIN_MESSAGE_LENGTH = 14
-"""The shortest message of magic 0, behind its length: crc, magic, attributes, key length, value length."""
+"""The shortest message of magic 0, without its length: crc, magic, attributes, key length, value length."""
 
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -61,13 +61,12 @@ UInt8Column = npt.NDArray[np.uint8]
 _COMPLETE, _CUT, _BAD_LENGTH, _OLD_MAGIC, _BAD_MAGIC, _BAD_CRC, _FULL = 0, 1, 2, 3, 4, 5, 6
 _LARGEST_OFFSET = (1 << 63) - 1
 _WALKED_AT_ONCE = 1 << 12
-"""Batches: memory for the most that a window may hold would be as large as the window, and new for each."""
+"""Batches. Arrays for the largest possible number of batches would be as large as the window, and new for each one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchHeaders:
-    """Headers of consecutive batches, a numpy array a field and an entry a batch; `position` counts from the log's
-    start."""
+    """Headers of consecutive batches: one numpy array per field, one entry per batch; `position` is that in the log."""
 
     position: Int64Column
     size_bytes: Int32Column
@@ -88,14 +87,14 @@ class BatchHeaders:
 
     def slice(self, first: int, last: int) -> BatchHeaders:
         """The batches from `first` to before `last`."""
-        return BatchHeaders(**{each.name: getattr(self, each.name)[first:last] for each in fields(self)})
+        return BatchHeaders(**{field.name: getattr(self, field.name)[first:last] for field in fields(self)})
 
     def where(self, is_taken: npt.NDArray[np.bool_]) -> BatchHeaders:
-        """Some of the batches."""
-        return BatchHeaders(**{each.name: getattr(self, each.name)[is_taken] for each in fields(self)})
+        """The batches with a set flag in `is_taken`."""
+        return BatchHeaders(**{field.name: getattr(self, field.name)[is_taken] for field in fields(self)})
 
     def has_any(self, bits: int) -> bool:
-        """Some batch has one of these attributes."""
+        """At least one batch has one of these attributes."""
         return bool((self.attributes & np.int16(bits)).any())
 
     @property
@@ -122,7 +121,7 @@ def _has(attributes: Int16Column, bit: int) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowHeaders:
-    """The whole batches of a window; `needed_bytes` is what the next window must hold at least to make progress."""
+    """The whole batches of a window; to make progress, the next window needs at least `needed_bytes`."""
 
     headers: BatchHeaders
     consumed_bytes: int
@@ -132,10 +131,10 @@ class WindowHeaders:
 def read_batch_headers(
     window: memoryview, *, position: int, next_offset: int, is_last: bool, max_batch_bytes: int
 ) -> WindowHeaders:
-    """The headers of the batches that lie whole in `window`, checked.
+    """The checked headers of the whole batches in `window`.
 
-    `position` is where the window begins in the log, `next_offset` the lowest offset that may come next, `is_last`
-    says that the log ends where the window ends. Raises `ArchiveError` with the position of the first bad batch.
+    The window begins at `position` of the log; `next_offset` is the lowest offset that the first batch may have;
+    `is_last`: the log ends with the window. Raises `ArchiveError` with the position of the first bad batch.
     """
     content = np.frombuffer(window, dtype=np.uint8)
     starts, raw, end, status, length = _walk_whole(content, max_batch_bytes)
@@ -158,8 +157,8 @@ def read_batch_headers(
 
 
 def _walk_whole(content: UInt8Column, max_batch_bytes: int) -> tuple[Int64Column, UInt8Column, int, int, int]:
-    """Where the batches start and their headers as they are, where the walk stopped, why, and the size of the batch
-    there (0: unknown)."""
+    """The starts of the batches and their raw headers, the position at which the walk stopped, why, and the size of the
+    batch there (0: unknown)."""
     starts, raw = np.empty(_WALKED_AT_ONCE, dtype=np.int64), np.empty((_WALKED_AT_ONCE, HEADER_BYTES), dtype=np.uint8)
     count, end, status, length = _walk(content, 0, max_batch_bytes, starts, raw, ADDRESS)
     if status != _FULL:
@@ -170,8 +169,8 @@ def _walk_whole(content: UInt8Column, max_batch_bytes: int) -> tuple[Int64Column
         count, end, status, length = _walk(content, end, max_batch_bytes, starts, raw, ADDRESS)
         pieces.append((starts[:count], raw[:count]))
     return (
-        np.concatenate([each[0] for each in pieces]),
-        np.concatenate([each[1] for each in pieces]),
+        np.concatenate([piece[0] for piece in pieces]),
+        np.concatenate([piece[1] for piece in pieces]),
         end,
         status,
         length,
@@ -180,10 +179,10 @@ def _walk_whole(content: UInt8Column, max_batch_bytes: int) -> tuple[Int64Column
 
 @numba.njit(cache=True, nogil=True)
 def _walk(content, begin, max_batch_bytes, starts, raw, address):  # type: ignore[no-untyped-def]  # noqa: C901  # numba infers it; one loop
-    """From `begin` on, fills `starts` and `raw`, the headers as they are; returns how many, where it stopped, why, and
-    the size of the batch there (0: unknown).
+    """Walk from `begin` on and fill `starts` and the raw headers `raw`; return the number of batches, the position at
+    which the walk stopped, why, and the size of the batch there (0: unknown).
 
-    Checks the checksums on the way, unless `address` is 0: so the bytes go through the processor once, in order.
+    Unless `address` is 0, the walk also checks the checksums, so that the processor reads the bytes once, in order.
     """
     count, at, end = 0, np.int64(begin), len(content)
     data = np.int64(content.ctypes.data)
@@ -235,7 +234,7 @@ def _refuse_batch(
         )
     magic = int(content[at + MAGIC_POSITION].view(np.int8))
     message = (
-        "message set of a broker before 0.11, which is not read"
+        "message set of a broker before 0.11 is not supported"
         if status == _OLD_MAGIC
         else "batch has a magic that does not exist"
     )
@@ -245,7 +244,7 @@ def _refuse_batch(
 
 
 def _gather(raw: UInt8Column, starts: Int64Column, position: int) -> BatchHeaders:
-    # A copy of the bytes: a view of another type costs more than the bytes do.
+    # Copying the bytes is cheaper than a view of another type.
     fields_of = np.frombuffer(raw.tobytes(), dtype=HEADER)
     base_offset = fields_of["base_offset"].astype(np.int64)
     return BatchHeaders(
@@ -291,24 +290,26 @@ def _require_fields(headers: BatchHeaders, next_offset: int) -> None:
     none, last_codec = np.zeros_like(delta), np.full_like(delta, len(CODEC_NAMES) - 1)
     is_below = (last_offset < 0) | (delta < 0)
     checks = (
-        _FieldCheck(Reason.HEADER_INVALID, "has a negative base offset", base_offset < 0, base_offset, "or more", none),
+        _FieldCheck(
+            Reason.HEADER_INVALID, "has a negative base offset", base_offset < 0, base_offset, "at least", none
+        ),
         _FieldCheck(
             Reason.HEADER_INVALID,
             "has a last offset below its base offset",
             is_below,
             last_offset,
-            "or more",
+            "at least",
             base_offset,
         ),
         _FieldCheck(
             Reason.HEADER_INVALID,
-            "has a last offset that none can follow",
+            "has the largest possible last offset",
             last_offset == _LARGEST_OFFSET,
             last_offset,
             "at most",
             np.full_like(delta, _LARGEST_OFFSET - 1),
         ),
-        _FieldCheck(Reason.HEADER_INVALID, "has a negative record count", count < 0, count, "or more", none),
+        _FieldCheck(Reason.HEADER_INVALID, "has a negative record count", count < 0, count, "at least", none),
         _FieldCheck(
             Reason.HEADER_INVALID, "has more records than offsets", count > delta + 1, count, "at most", delta + 1
         ),
@@ -322,29 +323,29 @@ def _require_fields(headers: BatchHeaders, next_offset: int) -> None:
         ),
         _FieldCheck(
             Reason.OFFSETS_NOT_ASCENDING,
-            "begins before the offsets already met",
+            "begins before the end of the previous batch",
             base_offset < allowed_from,
             base_offset,
-            "or more",
+            "at least",
             allowed_from,
         ),
     )
     bad = [(int(np.argmax(check.is_bad)), check) for check in checks if check.is_bad.any()]
     if not bad:
         return
-    first, check = min(bad, key=lambda each: each[0])
+    first, check = min(bad, key=lambda found: found[0])
     raise ArchiveError(
         check.reason,
         f"batch {check.complaint}",
         position=int(headers.position[first]),
-        expected=f"{int(check.bound[first])} {check.side}",
+        expected=f"{check.side} {int(check.bound[first])}",
         found=str(int(check.found[first])),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _FieldCheck:
-    """What may be wrong with a field of some batches; the value has to be `bound` or on that side of it."""
+    """A check of a field of each batch; the value must be `side` ("at least" or "at most") `bound`."""
 
     reason: Reason
     complaint: str
@@ -356,7 +357,7 @@ class _FieldCheck:
 
 @numba.njit(cache=True, nogil=True)
 def _are_fields_good(base_offset, last_offset, record_count, attributes, allowed_from):  # type: ignore[no-untyped-def]  # numba infers it
-    """What `_require_fields` looks for, in one pass: nearly always there is nothing."""
+    """All checks of `_require_fields` in one pass, because nearly always all fields are good."""
     for i in range(len(base_offset)):
         delta = last_offset[i] - base_offset[i]
         if base_offset[i] < allowed_from or last_offset[i] < 0 or delta < 0 or last_offset[i] == _LARGEST_OFFSET:

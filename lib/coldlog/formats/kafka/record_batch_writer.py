@@ -1,7 +1,7 @@
-"""record_batch_writer: how are records without keys written as one batch of a log?
+"""Write records without keys as one batch of a log.
 
 The layout is that of `record_batch` (magic 2) and `records`: no compression, no producer, CreateTime, one timestamp for
-all records of the batch. That is what coldlog itself has to write: events of the metadata topic.
+all records of the batch. coldlog writes only such batches: events of the metadata topic.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from coldlog.formats.kafka.crc import CRC_START
 from coldlog.formats.kafka.record_batch import LENGTH_PREFIX_BYTES
 
 _BEFORE_CRC = struct.Struct(">qiib")
-_BEHIND_CRC = struct.Struct(">hiqqqhii")
+_AFTER_CRC = struct.Struct(">hiqqqhii")
 _MAGIC, _NO_PRODUCER = 2, -1
 _INT32_MAX = 2**31 - 1
 
 
 def write_record_batch(values: Sequence[bytes], *, base_offset: int, timestamp_ms: int, leader_epoch: int = 0) -> bytes:
-    """The bytes of a batch whose records have these values, at `base_offset` and behind it."""
+    """The bytes of a batch with these values; the first record has `base_offset`, the others the following offsets."""
     if not values or base_offset < 0:
         raise UsageError(f"a batch of {len(values)} records at offset {base_offset} cannot be written")
     records = b"".join(_write_record(delta, value) for delta, value in enumerate(values))
-    checked = _BEHIND_CRC.pack(
+    checked = _AFTER_CRC.pack(
         0, len(values) - 1, timestamp_ms, timestamp_ms, _NO_PRODUCER, _NO_PRODUCER, _NO_PRODUCER, len(values)
     )
     checked += records

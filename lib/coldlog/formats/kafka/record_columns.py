@@ -1,13 +1,13 @@
-"""record_columns: what do the records of many batches hold, column by column?
+"""Decode the records of many batches into columns.
 
-`records` decodes one record at a time and is easy to read; this is for millions. Two passes of compiled loops over
-sections: the first walks the records, checks them, and notes offset, timestamp and where key, value and headers lie of
-those within the bounds; the second copies what is wanted of them side by side. Buffers are laid out as Arrow's: int32
-offsets (one more than entries) into the bytes, and which entries are null.
+`records` decodes one record at a time and is easy to read; this module is for millions of records. Two compiled loops
+read the sections. The first walks the records, checks them, and stores offset, timestamp and the positions of key,
+value and headers for the records within the bounds. The second copies the wanted fields into columns. Buffers have
+Arrow's layout: int32 offsets into the bytes (one more than entries), and flags for null entries.
 
-What is not wanted is not copied; if neither keys, values nor headers are wanted, records are passed over by their
+Fields that are not wanted are not copied. If neither keys, values nor headers are wanted, records are skipped by their
 length. Refused (`RECORDS_INVALID`, with the batch's position): what `records` refuses, and offsets that do not ascend
-or leave their batch.
+or are outside their batch.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ Bytes = npt.NDArray[np.uint8]
 _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _FINE, _BAD_LENGTH, _BAD_NUMBER, _BAD_OFFSET, _NOT_CONSUMED, _BAD_FIELD, _TOO_LONG, _BAD_COUNT, _NO_NAME = range(9)
 _COMPLAINTS = {
-    _BAD_LENGTH: "record leaves its batch",
-    _BAD_NUMBER: "record holds a number that does not end",
-    _BAD_OFFSET: "record offset does not ascend or leaves its batch",
-    _NOT_CONSUMED: "records end before their batch does",
-    _BAD_FIELD: "key, value or header leaves its record",
+    _BAD_LENGTH: "record extends beyond its batch",
+    _BAD_NUMBER: "record has a number that does not end",
+    _BAD_OFFSET: "record offset does not ascend or is outside its batch",
+    _NOT_CONSUMED: "batch has bytes after its last record",
+    _BAD_FIELD: "key, value or header extends beyond its record",
     _TOO_LONG: "record is longer than its fields",
-    _BAD_COUNT: "record cannot hold as many headers",
+    _BAD_COUNT: "record has more headers than bytes",
     _NO_NAME: "header has no name",
 }
 _KEY, _VALUE, _HEADERS = 0, 2, 4
-"""Rows of the places: where it begins and its length (-1: null), or how many headers."""
+"""Rows of `places`: the start of the field and its length (-1: null) or number of headers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBounds:
-    """Records with an offset and a timestamp within these, ends included."""
+    """The inclusive range of offsets and timestamps of the wanted records."""
 
     from_offset: int = 0
     to_offset: int = _GREATEST
@@ -56,7 +56,7 @@ class RecordBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedFields:
-    """What is to be copied of each record, beyond offset and timestamp."""
+    """The fields to copy of each record, in addition to offset and timestamp."""
 
     key: bool
     value: bool
@@ -69,7 +69,7 @@ class WantedFields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByteColumn:
-    """Entry i is `content[offsets[i]:offsets[i + 1]]`, or null where `is_null` (None: nowhere) says so."""
+    """Entry i is `content[offsets[i]:offsets[i + 1]]`, or null if `is_null[i]`; `is_null` is None without nulls."""
 
     offsets: Int32s
     content: Bytes
@@ -87,7 +87,7 @@ class HeaderColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordColumns:
-    """Records in the order of the log, an entry each; None is what was not wanted."""
+    """Records in the order of the log, one entry each; a column that was not wanted is None."""
 
     offset: Int64s
     timestamp_ms: Int64s
@@ -103,7 +103,7 @@ class RecordColumns:
 def read_record_columns(
     sections: RecordSections, headers: BatchHeaders, bounds: RecordBounds, wanted: WantedFields
 ) -> RecordColumns:
-    """The records of `sections` within the bounds; `headers` are those that the sections count their batches by."""
+    """The records of `sections` within the bounds; the batch numbers of the sections are indexes into `headers`."""
     count = len(sections.starts)
     of_batches = slice(sections.first, sections.first + count)
     room = int(headers.record_count[of_batches].sum(dtype=np.int64))
@@ -151,7 +151,7 @@ def _copy_headers(buffer: Bytes, starts: Int64s, counts: Int64s) -> HeaderColumn
 
 
 def _running_offsets(lengths: Int64s) -> Int32s:
-    """A section has less than 2^31 bytes, and what lies in it has no more."""
+    """Offsets fit into an int32, because a section has less than 2^31 bytes."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -162,7 +162,7 @@ def _place(  # type: ignore[no-untyped-def]  # noqa: C901  # numba infers it; on
     buffer, starts, ends, base_offsets, last_offsets, base_timestamps, max_timestamps, is_append_time, counts,
     from_offset, to_offset, from_timestamp, to_timestamp, has_places, offsets, timestamps, has_append_time, places,
 ):  # fmt: skip
-    """(records found, status, batch it is about)."""
+    """(records found, status, the batch of this status)."""
     found = 0
     for batch in range(len(starts)):
         at, end = starts[batch], ends[batch]
@@ -232,7 +232,8 @@ def _place(  # type: ignore[no-untyped-def]  # noqa: C901  # numba infers it; on
 
 @numba.njit(cache=True, nogil=True)
 def _gather(buffer, starts, offsets, content):  # type: ignore[no-untyped-def]  # numba infers it
-    """Places are unsigned: one that could count from the end is asked for its sign at every byte, ten times slower."""
+    """Copy the entries. Indexes are unsigned: numba would check the sign of a signed one at every byte, which is ten
+    times slower."""
     for entry in range(len(starts)):
         to, stop, start = np.uint64(offsets[entry]), np.uint64(offsets[entry + 1]), np.uint64(starts[entry])
         for i in range(stop - to):
@@ -241,7 +242,7 @@ def _gather(buffer, starts, offsets, content):  # type: ignore[no-untyped-def]  
 
 @numba.njit(cache=True, nogil=True)
 def _place_headers(buffer, starts, counts, places):  # type: ignore[no-untyped-def]  # numba infers it
-    """Names and values of headers that were walked before."""
+    """Find the names and values of headers that were checked before."""
     found = 0
     for entry in range(len(starts)):
         at = starts[entry]

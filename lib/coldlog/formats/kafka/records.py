@@ -1,15 +1,15 @@
-"""records: what does a batch hold, record by record?
+"""Decode the records of a batch, one by one.
 
     varint length · int8 attributes · varlong timestamp delta · varint offset delta ·
     varint key length (-1: null), key · varint value length, value ·
     varint header count · { varint key length, key · varint value length, value }
 
-All numbers are zig-zag. A timestamp is the batch's base timestamp plus the delta, or the batch's max timestamp where
-the batch says LogAppendTime. This decodes everything, one object a record; lookups need only timestamps and offsets and
-use the kernel in `index.stairs`.
+All numbers are zig-zag. A timestamp is the batch's base timestamp plus the delta; with LogAppendTime it is the batch's
+max timestamp. This module decodes all fields, into one object per record. Lookups need only timestamps and offsets and
+use the compiled loop in `index.stairs`.
 
-Refused (`RECORDS_INVALID`, with the batch's position): a record, key, value or header that leaves what holds it, a
-record that is longer than its fields, more or fewer records than the header says.
+Refused (`RECORDS_INVALID`, with the batch's position): a record, key, value or header that extends beyond its batch or
+record, a record that is longer than its fields, more or fewer records than in the header.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _INT64_RANGE = 1 << 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record; `key`, `value` and a header's value may be None, which is not the same as empty."""
+    """A record; `key`, `value` and a header's value may be None, which differs from empty."""
 
     offset: int
     timestamp_ms: int
@@ -44,19 +44,19 @@ class Record:
 
 
 def iter_records(window: memoryview, headers: BatchHeaders, position: int, reader: SectionReader) -> Iterator[Record]:
-    """Every record of the batches of `headers`, which lie in `window`; the window begins at `position` of the log."""
+    """Every record of the batches of `headers` in `window`, which begins at `position` of the log."""
     for sections in reader.iter_sections(window, headers, position):
         for number, (start, end) in enumerate(zip(sections.starts.tolist(), sections.ends.tolist(), strict=True)):
             batch = headers.slice(sections.first + number, sections.first + number + 1)
             cursor = _Cursor(buffer=sections.buffer, at=start, end=end, batch_position=int(batch.position[0]))
             for _ in range(int(batch.record_count[0])):
                 yield _read_record(cursor, batch)
-            cursor.require_end("records end before their batch does")
+            cursor.require_end("batch has bytes after its last record")
 
 
 @dataclass(slots=True, kw_only=True)
 class _Cursor:
-    """A place in a section, and the end of what is being read."""
+    """A position in a section, and the end of the batch or record that is being read."""
 
     buffer: npt.NDArray[np.uint8]
     at: int
@@ -66,7 +66,7 @@ class _Cursor:
     def number(self, max_bytes: int = MAX_VARINT_BYTES) -> int:
         value, at = read_number(self.buffer, self.at, self.end, max_bytes)
         if at < 0:
-            raise self.refusal("record holds a number that does not end")
+            raise self.refusal("record has a number that does not end")
         self.at = int(at)
         return int(value)
 
@@ -75,7 +75,7 @@ class _Cursor:
         if length < 0:
             return None
         if length > self.end - self.at:
-            raise self.refusal("key, value or header leaves its record")
+            raise self.refusal("key, value or header extends beyond its record")
         self.at += length
         return self.buffer[self.at - length : self.at].tobytes()
 
@@ -90,7 +90,7 @@ class _Cursor:
 def _read_record(section: _Cursor, batch: BatchHeaders) -> Record:
     length = section.number()
     if not 0 < length <= section.end - section.at:
-        raise section.refusal("record leaves its batch")
+        raise section.refusal("record extends beyond its batch")
     record = _Cursor(
         buffer=section.buffer,
         at=section.at + 1,
@@ -119,7 +119,7 @@ def _read_record(section: _Cursor, batch: BatchHeaders) -> Record:
 def _read_headers(record: _Cursor) -> Headers:
     count = record.number()
     if not 0 <= count <= record.end - record.at:
-        raise record.refusal("record cannot hold as many headers")
+        raise record.refusal("record has more headers than bytes")
     headers = []
     for _ in range(count):
         name = record.sized()
@@ -130,5 +130,5 @@ def _read_headers(record: _Cursor) -> Headers:
 
 
 def _wrapped(timestamp_ms: int) -> int:
-    """As a long of Java wraps around."""
+    """The timestamp with Java's overflow of a long."""
     return (timestamp_ms + (1 << 63)) % _INT64_RANGE - (1 << 63)

@@ -1,8 +1,8 @@
-"""remote_log_events: the events of the metadata topic.
+"""Define the events of the metadata topic.
 
-One class for each kind of record of `__remote_log_metadata`, with Kafka's names; `remote_log_metadata` reads and writes
-them. An event keeps its message version and the tagged fields that coldlog does not use, so that it is written as it
-was read.
+There is one class for each kind of record in `__remote_log_metadata`, with Kafka's names; `remote_log_metadata` reads
+and writes them. An event keeps its message version and the tagged fields that coldlog does not use, so that it is
+written unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from coldlog.model.states import RemoteLogSegmentState, RemotePartitionDeleteSta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownTags:
-    """Tagged fields that are not known here, by the struct that they end; epochs have one entry each or none at all."""
+    """Unknown tagged fields, by the struct that they belong to; there is one entry per epoch, or none at all."""
 
     event: TaggedFields = ()
     remote_log_segment_id: TaggedFields = ()
@@ -48,8 +48,8 @@ class _SegmentFields:
 class SegmentMetadataEvent(_SegmentFields):
     """A segment is being copied; `end_offset` is inclusive, epochs are (leader epoch, its first offset).
 
-    `txn_index_empty` is None where the field is absent: brokers before KIP-1058 do not know it, later ones leave false
-    out. Both mean that there may be a txn index.
+    `txn_index_empty` is None if the field is missing: brokers before KIP-1058 do not have it, later ones omit it for
+    false. Both mean that there may be a transaction index.
     """
 
     remote_log_segment_id: RemoteLogSegmentId
@@ -57,14 +57,14 @@ class SegmentMetadataEvent(_SegmentFields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSnapshotEvent(_SegmentFields):
-    """A segment as a snapshot of the metadata holds it; the topic-partition is the snapshot's."""
+    """A segment in a snapshot of the metadata; the topic-partition is the snapshot's."""
 
     segment_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentUpdateEvent:
-    """A segment has come to another state."""
+    """A segment changed its state."""
 
     remote_log_segment_id: RemoteLogSegmentId
     broker_id: int

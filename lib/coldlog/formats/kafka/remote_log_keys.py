@@ -1,16 +1,16 @@
-"""remote_log_keys: the keys of the metadata topic's records.
+"""Read the keys of the metadata topic's records.
 
-Kafka up to 4.4 writes no keys. KIP-1266, which is not released, adds them so that the topic can be compacted. Two
-drafts of it exist, with different keys; both are read:
+Kafka up to 4.4 writes no keys. KIP-1266, which is not released, adds keys so that the topic can be compacted. Two
+drafts with different keys exist; both are read:
 
     apache/kafka pull request 22774   37 bytes: uuid topic_id · int32 partition · uuid segment_id · int8 state
-    apache/kafka pull request 22459   text: topic_id:topic:partition:end_offset:broker_leader_epoch, with `:UPDATE`
-                                      behind it for everything but a segment's first event
+    apache/kafka pull request 22459   text: topic_id:topic:partition:end_offset:broker_leader_epoch, followed by
+                                      `:UPDATE` for every event except a segment's first
 
-By the first each state of a segment has a key of its own, so compaction keeps one event of each. By the second all
-updates of a segment share a key, and so do all uploads of a segment with one end offset in one leader epoch: compaction
-keeps the newest. Once a segment's deletion is finished, a record without a value (a tombstone) is written for each key
-of it. Only a key of the first draft names the segment.
+In the first draft each state of a segment has its own key, so compaction keeps one event of each state. In the second
+draft all updates of a segment have the same key, and so have all uploads of a segment with the same end offset and
+leader epoch: compaction keeps the newest. After a segment's deletion has finished, a record without a value (a
+tombstone) is written for each of its keys. Only keys of the first draft have the segment id.
 
 Refused (`METADATA_EVENT_INVALID`): any other key.
 """
@@ -33,7 +33,7 @@ _TEXT_KEY = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventKey:
-    """What a key names: `topic` is None in a key of bytes, `segment_id` in a key of text."""
+    """The fields of a key; a binary key has no `topic`, a text key no `segment_id` (None)."""
 
     topic_id: str
     partition: int
@@ -42,7 +42,7 @@ class EventKey:
 
 
 def decode_event_key(key: bytes) -> EventKey:
-    """The topic-partition, and the segment where the key names it."""
+    """The topic-partition of a key, and the segment if the key has it."""
     matched = _TEXT_KEY.fullmatch(key)
     if matched is not None:
         return EventKey(
@@ -59,7 +59,7 @@ def decode_event_key(key: bytes) -> EventKey:
         )
     raise ArchiveError(
         Reason.METADATA_EVENT_INVALID,
-        "the record has no value and a key that is not known",
+        "record has no value and an unknown key",
         position=0,
         expected="a key of KIP-1266",
         found=f"{len(key)} bytes: {key[:40]!r}",

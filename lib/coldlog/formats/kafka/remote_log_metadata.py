@@ -1,4 +1,4 @@
-"""remote_log_metadata: read and write the records of the topic `__remote_log_metadata`.
+"""Read and write the records of the topic `__remote_log_metadata`.
 
 The value, in Kafka's flexible encoding (see `flexible_encoding`; KIP-405, RemoteLogMetadataSerde):
 
@@ -16,18 +16,19 @@ The value, in Kafka's flexible encoding (see `flexible_encoding`; KIP-405, Remot
                         · int32 size_bytes · nullable bytes custom_metadata · int8 state
                         · tag 0: boolean txn_index_empty (KIP-1058)
 
-Message version 1 is of KIP-1266 (apache/kafka pull request 22459, not released). It adds tagged fields:
+Message version 1 is part of KIP-1266 (apache/kafka pull request 22459, not released). It adds tagged fields:
 
     0 segment           tag 1: int32 broker_leader_epoch
     1 segment update    tag 0: int32 broker_leader_epoch · tag 1: int64 end_offset
     2 partition delete  tag 0: int32 broker_leader_epoch · tag 1: int64 end_offset
     3 segment snapshot  tag 1: int32 broker_leader_epoch
 
-Every struct ends in tagged fields; those that are not known here are kept, so that what was decoded is encoded alike.
-What is not kept: numbers in more bytes than they need, and a boolean other than 1 for true.
+Every struct ends in tagged fields. Unknown ones are kept, so that encoding a decoded event gives the same bytes, with
+two exceptions: numbers with more bytes than necessary, and a boolean true that is not 1.
 
-Refused (`METADATA_EVENT_INVALID`, with the position in the value): what Kafka's own reader refuses, and besides it what
-Kafka never writes: what `flexible_encoding` refuses, and a boolean that is not one byte. Versions above 1 are refused.
+Refused (`METADATA_EVENT_INVALID`, with the position in the value): what Kafka's own reader refuses, what
+`flexible_encoding` refuses, and a boolean that is not one byte; Kafka never writes the last two. Versions above 1 are
+refused.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ FRAME_VERSION = 1
 MESSAGE_VERSIONS = (0, 1)
 _TXN_INDEX_EMPTY_TAG = 0
 _TAG_SIZES = ({1: 4}, {0: 4, 1: 8}, {0: 4, 1: 8}, {1: 4})
-"""Of message version 1, by api key: the size in bytes of each tagged field that it adds."""
+"""The size in bytes of each tagged field that message version 1 adds, by api key."""
 
 _SegmentEvent = TypeVar("_SegmentEvent")
 _State = TypeVar("_State", RemoteLogSegmentState, RemotePartitionDeleteState)
@@ -221,7 +222,7 @@ def _read_epochs(reader: FlexibleReader) -> tuple[tuple[tuple[int, int], ...], t
         epochs.append((reader.read_int(4, "leader epoch"), reader.read_int(8, "start offset of leader epoch")))
         tags.append(reader.read_tagged_fields("leader epoch"))
     if not epochs:
-        raise reader.refusal("segment has no leader epoch", start, "1 at least", "0")
+        raise reader.refusal("segment has no leader epoch", start, "at least 1", "0")
     return tuple(epochs), tuple(tags) if any(tags) else ()
 
 
@@ -241,7 +242,7 @@ def _read_segment_tags(reader: FlexibleReader) -> tuple[bool | None, TaggedField
         return None, tags
     content = tags[0][1]
     if len(content) != 1:
-        raise reader.refusal("txn index empty is no boolean", start, "1 byte", f"{len(content)} bytes")
+        raise reader.refusal("txn index empty is not a boolean", start, "1 byte", f"{len(content)} bytes")
     return content != b"\x00", tags[1:]
 
 
@@ -250,7 +251,7 @@ def _require_tag_sizes(reader: FlexibleReader, event: Event, api_key: int) -> No
         wanted = _TAG_SIZES[api_key].get(tag, len(content))
         if len(content) != wanted:
             found = f"{len(content)} bytes"
-            raise reader.refusal(f"tag {tag} of event has another size", reader.position, f"{wanted} bytes", found)
+            raise reader.refusal(f"tag {tag} of event has a wrong size", reader.position, f"{wanted} bytes", found)
 
 
 def _write_topic_id_partition(out: bytearray, topic_id_partition: TopicIdPartition, tags: UnknownTags) -> None:
@@ -278,7 +279,7 @@ def _write_segment_fields(out: bytearray, event: SegmentMetadataEvent | SegmentS
     write_int(out, event.state, 1)
     known = () if event.txn_index_empty is None else ((_TXN_INDEX_EMPTY_TAG, bytes((event.txn_index_empty,))),)
     if event.unknown_tags.event and event.unknown_tags.event[0][0] == _TXN_INDEX_EMPTY_TAG:
-        raise UsageError(f"tag {_TXN_INDEX_EMPTY_TAG} is txn_index_empty and cannot be written as an unknown one")
+        raise UsageError(f"tag {_TXN_INDEX_EMPTY_TAG} is txn_index_empty and cannot be written as an unknown tag")
     write_tagged_fields(out, known + event.unknown_tags.event)
 
 

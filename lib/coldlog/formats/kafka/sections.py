@@ -1,8 +1,8 @@
-"""sections: where do the records of many batches lie, decompressed?
+"""Provide the decompressed records of many batches at once.
 
-Kernels want many batches a call. Uncompressed records are used where they lie in the window; compressed ones are
-decompressed back to back into one scratch buffer that is used again, and handed over whenever it is full. A group is
-consecutive batches of one kind.
+Compiled loops need many batches per call. Uncompressed records are used directly in the window. Compressed records are
+decompressed one after another into one scratch buffer, which is reused and passed on whenever it is full. A group has
+consecutive batches that are all compressed or all uncompressed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from coldlog.formats.kafka.record_batch import HEADER_BYTES, BatchHeaders
 from coldlog.formats.limits import DecodeLimits
 
 MIN_RECORD_BYTES = 7
-"""Length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each."""
+"""Length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each."""
 _SCRATCH_BYTES = 1 << 21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSections:
-    """Records of the batches `first` to `first + len(starts)` of some headers: `buffer[starts[i]:ends[i]]` is batch
-    `first + i`."""
+    """Records of the batches `first` to before `first + len(starts)`: `buffer[starts[i]:ends[i]]` is batch `first + i`
+    of the headers."""
 
     first: int
     buffer: npt.NDArray[np.uint8]
@@ -36,8 +36,8 @@ class RecordSections:
 
 @dataclass(slots=True, kw_only=True)
 class SectionReader:
-    """Hands out sections; keeps the scratch buffer between windows. Sections are valid until the next one is asked
-    for."""
+    """Provide sections; the scratch buffer is kept between windows. A section is valid until the next one is
+    requested."""
 
     limits: DecodeLimits
     scratch: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(_SCRATCH_BYTES, dtype=np.uint8))
@@ -77,14 +77,14 @@ class SectionReader:
                         yield self._group(headers, group, ends)
                         ends, group = [], batch
                     size, used = self._decompress_growing(codec, section), 0
-            except ArchiveError as wrong:
+            except ArchiveError as damage:
                 raise ArchiveError(
-                    wrong.reason,
-                    wrong.message,
+                    damage.reason,
+                    damage.message,
                     position=int(headers.position[batch]),
-                    expected=wrong.expected,
-                    found=wrong.found,
-                ) from wrong
+                    expected=damage.expected,
+                    found=damage.found,
+                ) from damage
             ends.append(used + size)
         if ends:
             yield self._group(headers, group, ends)
@@ -96,32 +96,32 @@ class SectionReader:
         return RecordSections(first=first, buffer=self.scratch, starts=begins, ends=stops)
 
     def _try_decompress(self, codec: int, section: memoryview, used: int) -> int:
-        """Into what is left of the scratch; -1 if that may be too little."""
+        """Decompress into the rest of the scratch buffer; -1 if it may be too small."""
         room = len(self.scratch) - used
         if used and room < 16 * len(section):
             return -1
         try:
             return decompress_into(codec, section, self.scratch.data[used : used + self.limits.max_decompressed_bytes])
-        except ArchiveError as wrong:
-            if wrong.reason is Reason.DECOMPRESSION_LIMIT:
+        except ArchiveError as failure:
+            if failure.reason is Reason.DECOMPRESSION_LIMIT:
                 return -1
             raise
 
     def _decompress_growing(self, codec: int, section: memoryview) -> int:
-        """Into the whole scratch, which grows up to the limit."""
+        """Decompress into the whole scratch buffer, which grows up to the limit."""
         limit = self.limits.max_decompressed_bytes
         while True:
             room = min(len(self.scratch), limit)
             try:
                 return decompress_into(codec, section, self.scratch.data[:room])
-            except ArchiveError as wrong:
-                if wrong.reason is not Reason.DECOMPRESSION_LIMIT or room >= limit:
+            except ArchiveError as failure:
+                if failure.reason is not Reason.DECOMPRESSION_LIMIT or room >= limit:
                     raise
             self.scratch = np.empty(min(limit, 4 * len(self.scratch)), dtype=np.uint8)
 
 
 def _require_room(headers: BatchHeaders, first: int, sizes: npt.NDArray[np.int64]) -> None:
-    """A batch cannot hold more records than its bytes allow; checked before anything is sized by the count."""
+    """Refuse a batch with more records than its bytes allow, before memory is allocated by the count."""
     counts = headers.record_count[first : first + len(sizes)]
     too_many = counts > sizes // MIN_RECORD_BYTES
     if too_many.any():
@@ -130,6 +130,6 @@ def _require_room(headers: BatchHeaders, first: int, sizes: npt.NDArray[np.int64
             Reason.RECORDS_INVALID,
             "batch is too short for its records",
             position=int(headers.position[first + at]),
-            expected=f"{int(sizes[at]) // MIN_RECORD_BYTES} records at most",
+            expected=f"at most {int(sizes[at]) // MIN_RECORD_BYTES} records",
             found=f"{int(counts[at])} records",
         )

@@ -1,21 +1,21 @@
-"""time_index: from which offset on may a timestamp be found, as Kafka's own index says?
+"""Read and write a segment's time index: the offset at which to start searching for a timestamp.
 
 Entry, 12 bytes, big endian (org.apache.kafka.storage.internals.log.TimeIndex):
 
     int64 timestamp_ms      the largest timestamp of the segment so far
     int32 relative_offset   last offset of the batch that reached it first, minus the segment's base offset
 
-Not to be confused with coldlog's table `time_index`, which holds every stair; this file holds a few of them. Timestamps
-ascend strictly and are never negative (the first must exceed -1), offsets do not descend: so Kafka's appending code
-demands, and so it is checked here, entry by entry. Segments whose timestamps are all -1 have an empty file.
+coldlog's table `time_index` is different: it has every stair, this file has a few of them. Timestamps ascend strictly
+and are never negative (the first must exceed -1), offsets do not descend: Kafka's code for appending requires this, and
+every entry is checked here. A segment in which all timestamps are -1 has an empty file.
 
-Zero entries at the end are the preallocated tail of a segment that was not closed: they are left out and counted as
-`padding_bytes`. The entry (0, 0) is genuine for a first record of 1970: it is kept when another entry follows and when
-it is the whole file. In a longer file of zeros it cannot be told from the tail and is dropped, which loses nothing: a
-lookup without entries begins at the base offset too.
+Zero entries at the end are the preallocated tail of a segment that was not closed. They are removed and counted as
+`padding_bytes`. The entry (0, 0) is valid for a first record of 1970. It is kept if another entry follows, or if it is
+the whole file. In a longer file of zeros it cannot be distinguished from the tail and is removed; this changes no
+result, because a lookup without entries also begins at the base offset.
 
-Refused (TIME_INDEX_INVALID): a size that is no multiple of 12, negative fields, timestamps that do not ascend, offsets
-that descend, an offset beyond int64.
+Refused (TIME_INDEX_INVALID): a size that is not a multiple of 12, negative fields, timestamps that do not ascend,
+offsets that descend, an offset beyond int64.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class TimeIndex:
 
     @property
     def entry_count(self) -> int:
-        """Entries without the padding."""
+        """The number of entries without the padding."""
         return len(self.offsets)
 
     def offset_at_or_before(self, timestamp_ms: int) -> int:
-        """Kafka's lookup: offset of the last entry not above `timestamp_ms`; the base offset if there is none."""
+        """Kafka's lookup: the offset of the last entry of at most `timestamp_ms`; the base offset if there is none."""
         slot = int(np.searchsorted(self.timestamps_ms, timestamp_ms, side="right")) - 1
         return int(self.offsets[slot]) if slot >= 0 else self.base_offset
 
@@ -80,7 +80,7 @@ def read_time_index(buffer: memoryview, *, base_offset: int) -> TimeIndex:
 
 
 def write_time_index(index: TimeIndex) -> bytes:
-    """The bytes of a closed segment's `.timeindex` file: the entries, no padding."""
+    """The bytes of a closed segment's `.timeindex` file: the entries without padding."""
     relative_offsets = index.offsets - index.base_offset
     wrong = (
         find_out_of_range(relative_offsets, 0, INT32_MAX),

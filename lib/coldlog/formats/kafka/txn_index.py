@@ -1,19 +1,19 @@
-"""txn_index: which transactions were aborted by a marker in this segment?
+"""Read and write a segment's transaction index: the transactions that a marker in the segment aborted.
 
 Entry, 34 bytes, big endian (org.apache.kafka.storage.internals.log.AbortedTxn):
 
     int16 version               0
     int64 producer_id
-    int64 first_offset          of the transaction; may lie in an earlier segment
+    int64 first_offset          of the transaction; may be in an earlier segment
     int64 last_offset           the abort marker; always in this segment
-    int64 last_stable_offset    the first offset still undecided once the marker was written
+    int64 last_stable_offset    the first undecided offset after the marker was written
 
-Aborted transactions alone, in the order of their markers: last offsets ascend strictly. Kafka leaves the file out or
-empty when there is none, so whether it holds anything is decided by its content (`is_empty`), never by its presence.
+The file has only aborted transactions, in the order of their markers: last offsets ascend strictly. If there are none,
+Kafka omits the file or leaves it empty. So its content (`is_empty`) decides, never its presence.
 
-Refused (TXN_INDEX_INVALID): a size that is no multiple of 34, another version, negative ids or offsets, a transaction
-that ends before it begins or before the segment, last offsets that do not ascend. Not refused: last stable offsets in
-any order; Kafka writes 0 in some entries.
+Refused (TXN_INDEX_INVALID): a size that is not a multiple of 34, another version, negative ids or offsets, a
+transaction that ends before it begins or before the segment, last offsets that do not ascend. Last stable offsets may
+have any order; Kafka writes 0 in some entries.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class TxnIndex:
 
     @property
     def entry_count(self) -> int:
-        """Aborted transactions."""
+        """The number of aborted transactions."""
         return len(self.producer_ids)
 
     @property
     def is_empty(self) -> bool:
-        """No transaction was aborted in the segment."""
+        """The segment has no aborted transaction."""
         return self.entry_count == 0
 
 
@@ -79,7 +79,7 @@ def read_txn_index(buffer: memoryview, *, base_offset: int) -> TxnIndex:
     _FORMAT.require_range("last offset", index.last_offsets, base_offset, INT64_MAX)
     _FORMAT.require_range("last stable offset", index.last_stable_offsets, 0, INT64_MAX)
     _FORMAT.require_ascending("last offset", index.last_offsets)
-    # Neither offset is negative by now, so the difference cannot overflow.
+    # Both offsets were checked to be non-negative, so the difference cannot overflow.
     _FORMAT.require_range("length", index.last_offsets - index.first_offsets, 0, INT64_MAX)
     return index
 

@@ -1,9 +1,9 @@
-"""varint: how are the integers inside a record written?
+"""Read the variable-length integers in records.
 
-Seven bits a byte, the lowest first, the high bit set while more follow; zig-zag, so that small negative numbers stay
-short (org.apache.kafka.common.utils.ByteUtils). These functions are compiled into the kernels that call them; they
-return the value and the position behind it, or position -1 where the number is longer than its type or leaves its
-section.
+Seven bits per byte, the lowest first; the high bit is set if more bytes follow; zig-zag, so that small negative numbers
+are short (org.apache.kafka.common.utils.ByteUtils). These functions are compiled into the loops that call them. They
+return the value and the position after it; the position is -1 if the number is longer than its type or extends beyond
+its section.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ MAX_VARLONG_BYTES = 10
 
 
 def read_number(buffer: npt.NDArray[np.uint8], at: int, end: int, max_bytes: int) -> tuple[int, int]:
-    """`read_signed` for callers that are not compiled: one number now and then."""
-    value, behind = read_signed.py_func(buffer, at, end, max_bytes)  # type: ignore[no-untyped-call]  # a dispatcher
-    return int(value), int(behind)
+    """`read_signed` for callers that are not compiled and read few numbers."""
+    value, after = read_signed.py_func(buffer, at, end, max_bytes)  # type: ignore[no-untyped-call]  # a dispatcher
+    return int(value), int(after)
 
 
 @numba.njit(cache=True, nogil=True)
 def read_signed(buffer, at, end, max_bytes):  # type: ignore[no-untyped-def]  # numba infers it
-    """A zig-zag number of `max_bytes` at most between `at` and `end`: (value, position behind it or -1)."""
+    """A zig-zag number of at most `max_bytes` between `at` and `end`: (value, position after it or -1)."""
     raw = np.uint64(0)
     shift = np.uint64(0)
     stop = min(end, at + max_bytes)
