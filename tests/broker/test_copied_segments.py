@@ -209,7 +209,7 @@ def expire(handed: Handed, cluster: Cluster, folder: Path, broker_id: int) -> di
 def test_what_another_one_has_announced_is_left_to_it(handed: Handed, cluster: Cluster, tmp_path: Path) -> None:
     found = expire(handed, cluster, tmp_path, broker_id=102)[TOPIC]
     assert (found.outcome, found.deleted_count) == (ExpiryOutcome.NOT_OURS, 0)
-    assert "tiers it, and expires what it tiers" in found.why
+    assert "tiers this partition and expires it" in found.why
 
 
 def test_what_was_copied_of_a_topic_that_no_broker_tiers_expires_by_events_in_the_live_topic(

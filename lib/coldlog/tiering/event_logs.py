@@ -1,11 +1,11 @@
-"""event_logs: announce the tier's segments, and read what was announced so far.
+"""Append segment events to the remote log metadata, and read the events so far.
 
-`DirectoryEventLog`   a metadata topic's log in a directory of our own (`archive.metadata_log_writer`); what the jobs
-                      read with `metadata.uri`
-`TopicEventLog`       the metadata topic of a running cluster, so that its brokers know the segments as their own
+`DirectoryEventLog`   a log in the format of the metadata topic, in a directory (`archive.metadata_log_writer`); the
+                      jobs read it with `metadata.uri`
+`TopicEventLog`       the metadata topic of a running cluster; its brokers then know the segments as their own
 
-A topic-partition's events go to the partition of the metadata topic in which a broker looks for them, and come out of
-it in their order.
+The events of a topic-partition are written to the partition of the metadata topic in which a broker looks for them.
+They are read in the same order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from coldlog.tiering.rules.remote_segments import RemoteSegment, RemoteSegments
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPlace:
-    """Where an event stands: the partition of the metadata topic, and the offset in it."""
+    """The position of an event: partition of the metadata topic, and offset in it."""
 
     partition: int
     offset: int
@@ -42,29 +42,29 @@ LoggedValue = tuple[EventPlace, bytes | None]
 
 
 class EventReader(Protocol):
-    """Reads a log on and on: each record once."""
+    """Read a log incrementally: each call returns the records that are new."""
 
     @property
     def is_complete(self) -> bool:
-        """Nothing had been removed from the log before it was read."""
+        """True if nothing had been removed from the log before it was read."""
 
     def read_new(self, partition: int | None = None) -> Iterator[LoggedValue]:
-        """What was appended since, of one partition or of all; damage in the log is an `ArchiveError`."""
+        """Yield the new records of one partition, or of all. Raise `ArchiveError` if the log is damaged."""
 
 
 class ReadableEventLog(Protocol):
-    """An EventLog that can be read, too."""
+    """An EventLog that can also be read."""
 
     def append(self, event: Event) -> EventPlace:
-        """As of an EventLog."""
+        """Append as an EventLog does, and return where the event is."""
 
     def open_reader(self) -> EventReader:
-        """From the beginning."""
+        """Return a reader that starts at the beginning."""
 
 
 class KnownEventLog:
-    """An EventLog that remembers what all events say: those that were there, those appended here, and those that other
-    processes appended, up to the last `refresh`. For all threads of a process."""
+    """An EventLog that knows the segments of all events: those read at the start, those appended here, and those that
+    other processes appended before the last `refresh`. Threads may share it."""
 
     def __init__(self, events: ReadableEventLog) -> None:
         self._events = events
@@ -76,11 +76,11 @@ class KnownEventLog:
 
     @property
     def is_complete(self) -> bool:
-        """Nothing had been removed from the log before it was read."""
+        """True if nothing had been removed from the log before it was read."""
         return self._reader.is_complete
 
     def append(self, event: Event) -> None:
-        """Announced, then remembered, behind what others announced before it."""
+        """Append the event, then apply it after the events that other processes appended before it."""
         place = self._events.append(event)
         with self._lock:
             expected = self._next_offsets.get(place.partition, 0)
@@ -88,32 +88,32 @@ class KnownEventLog:
                 self._known.apply(event)
                 self._next_offsets[place.partition] = expected + 1
             elif place.offset > expected:
-                self._take_up(place.partition)
+                self._read_new(place.partition)
 
     def refresh(self) -> None:
-        """Takes up what other processes announced since."""
+        """Apply the events that other processes appended since."""
         with self._lock:
-            self._take_up(None)
+            self._read_new(None)
 
     def segments_of(self, partition: TopicIdPartition) -> tuple[RemoteSegment, ...]:
-        """A partition's segments, deleted ones too."""
+        """Return a partition's segments, also the deleted ones."""
         with self._lock:
             return self._known.of(partition)
 
     def partitions(self) -> tuple[TopicIdPartition, ...]:
-        """Those that have a segment."""
+        """Return the partitions that have a segment."""
         with self._lock:
             return self._known.partitions()
 
     @property
     def dropped_count(self) -> int:
-        """Events that changed nothing, because Kafka's rules do not allow them."""
+        """Return how many events were dropped because Kafka's rules do not allow them."""
         with self._lock:
             return self._known.dropped_count
 
-    def _take_up(self, partition: int | None) -> None:
+    def _read_new(self, partition: int | None) -> None:
         for place, value in self._reader.read_new(partition):
-            # What was appended here is known already.
+            # Skip what `append` has applied.
             if place.offset >= self._next_offsets.get(place.partition, 0):
                 _apply(self._known, value)
                 self._next_offsets[place.partition] = place.offset + 1
@@ -121,25 +121,25 @@ class KnownEventLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryEventLog:
-    """An EventLog; for all threads of a process, beside other processes."""
+    """An EventLog in a directory. Threads may share it; other processes may append too."""
 
     writer: MetadataLogWriter
     limits: DecodeLimits
 
     def append(self, event: Event) -> EventPlace:
-        """Synchronized to the disk when it returns."""
+        """Append the event; it is synced to disk on return."""
         partition = find_metadata_partition(_partition_of(event), self.writer.partition_count)
         offset = self.writer.append(partition, [encode_event(event)], event.event_timestamp_ms)
         return EventPlace(partition=partition, offset=offset)
 
     def open_reader(self) -> EventReader:
-        """Of the files."""
+        """Return a reader of the log's files."""
         return DirectoryEventReader(writer=self.writer, limits=self.limits)
 
 
 @dataclass(slots=True, kw_only=True)
 class DirectoryEventReader:
-    """An EventReader."""
+    """An EventReader of a directory."""
 
     writer: MetadataLogWriter
     limits: DecodeLimits
@@ -147,11 +147,11 @@ class DirectoryEventReader:
 
     @property
     def is_complete(self) -> bool:
-        """The first file of each partition begins at 0, if there is one."""
-        return all(each.is_from_beginning for each in self._positions.values())
+        """True if the first file of each partition begins at offset 0."""
+        return all(position.is_from_beginning for position in self._positions.values())
 
     def read_new(self, partition: int | None = None) -> Iterator[LoggedValue]:
-        """Reads the bytes that are new."""
+        """Yield the records that were appended since the last call."""
         store = LocalStore(root=self.writer.directory, uri=self.writer.directory)
         partitions = range(self.writer.partition_count) if partition is None else (partition,)
         for number in partitions:
@@ -170,13 +170,13 @@ class TopicEventLog:
     partition_count: int
 
     def append(self, event: Event) -> EventPlace:
-        """Acknowledged when it returns."""
+        """Append the event; the brokers have acknowledged it on return."""
         partition = find_metadata_partition(_partition_of(event), self.partition_count)
         offset = self.producer.append(partition, encode_event(event), event.event_timestamp_ms)
         return EventPlace(partition=partition, offset=offset)
 
     def open_reader(self) -> EventReader:
-        """Of the topic."""
+        """Return a reader of the topic."""
         return TopicEventReader(
             cluster=self.producer.cluster, topic=self.producer.topic, partition_count=self.partition_count
         )
@@ -184,7 +184,7 @@ class TopicEventLog:
 
 @dataclass(slots=True, kw_only=True)
 class TopicEventReader:
-    """An EventReader. A topic whose offsets have holes was compacted: it is not complete."""
+    """An EventReader of a topic. If offsets are missing, the topic was compacted, and it is not complete."""
 
     cluster: Cluster
     topic: str
@@ -193,7 +193,7 @@ class TopicEventReader:
     _positions: dict[int, int] = field(default_factory=dict)
 
     def read_new(self, partition: int | None = None) -> Iterator[LoggedValue]:
-        """Up to the ends that the partitions have when this is called."""
+        """Yield the new records up to the end that each partition has at the call."""
         numbers = range(self.partition_count) if partition is None else (partition,)
         places = [(self.topic, number) for number in numbers]
         unread = [place for place in places if place[1] not in self._positions]
@@ -216,25 +216,25 @@ class TopicEventReader:
 def directory_event_log(
     directory: str, *, topic: str, partition_count: int, limits: DecodeLimits
 ) -> Iterator[DirectoryEventLog]:
-    """The log in a directory; other processes may append to it, too."""
+    """Open the log in a directory. Other processes may append to it at the same time."""
     with writing_metadata_log(directory, topic=topic, partition_count=partition_count) as writer:
         yield DirectoryEventLog(writer=writer, limits=limits)
 
 
 @contextmanager
 def topic_event_log(cluster: Cluster, topic: str) -> Iterator[TopicEventLog]:
-    """The topic of a cluster, which must be there."""
+    """Open the metadata topic of a cluster; raise `UsageError` if it does not exist."""
     described = describe_topics(cluster, [topic]).get(topic)
     if described is None:
         raise UsageError(
-            f"there is no topic {topic} at {cluster.bootstrap_servers}; its brokers make it when tiered storage is on"
+            f"topic {topic} does not exist at {cluster.bootstrap_servers}; a broker with tiered storage creates it"
         )
     with producing(cluster, topic) as producer:
         yield TopicEventLog(producer=producer, partition_count=len(described.partitions))
 
 
 def _apply(known: RemoteSegments, value: bytes | None) -> None:
-    """A value that is no event changes nothing, as for a broker."""
+    """Apply a value; drop one that is not an event, as a broker does."""
     try:
         event = decode_event(value or b"")
     except ArchiveError:
@@ -248,5 +248,5 @@ def _partition_of(event: Event) -> TopicIdPartition:
         case PartitionDeleteEvent():
             return event.topic_id_partition
         case SegmentSnapshotEvent():
-            raise UsageError("a snapshot of segments is no event of the metadata topic")
+            raise UsageError("a snapshot of segments is not an event of the metadata topic")
     return event.remote_log_segment_id.topic_id_partition

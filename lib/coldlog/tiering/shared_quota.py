@@ -1,12 +1,13 @@
-"""shared_quota: how do several processes keep one broker's write quota?
+"""Share one broker's write quota between several processes.
 
-Whoever takes a segment moves a time on that is kept in the table `tier_quotas`, by compare and set: by as long as the
-segment takes at the quota. Nobody takes one before that time. So all of them together copy, in any time at all, no more
-than the quota and one segment, as long as their clocks agree; clocks that differ by a second let a second's bytes more
-through. What was taken is also owed by the next run. Nobody owes longer than the largest segment takes: where a time
-lies farther off, the clock of whoever wrote it was ahead, and the others wait for that long and no longer.
+The table `tier_quotas` holds a time. A process that takes a segment moves this time forward by compare and set, by as
+long as the segment takes at the quota. Nobody takes a segment before that time. So in any period all processes together
+copy at most the quota plus one segment, if their clocks agree. If two clocks differ by a second, the bytes of one more
+second can pass. The next run also waits for what earlier runs took. A wait is never longer than the largest segment
+takes: if the stored time is further in the future, the clock of its writer was ahead, and the others wait that long and
+no longer.
 
-A table that does not answer lets nobody take anything (`RetriableError`).
+If the table does not answer, nobody takes a segment (`RetriableError`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LARGEST_SEGMENT_BYTES = 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedQuota:
-    """The quota of one broker, below the warehouse at `uri`; for all threads."""
+    """The quota of one broker, in the warehouse at `uri`. Threads may share it."""
 
     table: SmallTable
     broker_id: int
@@ -33,19 +34,19 @@ class SharedQuota:
 
     @staticmethod
     def below(uri: str, broker_id: int, bytes_per_second: int, clock: Clock) -> SharedQuota:
-        """Of a warehouse."""
+        """Return the quota of a broker in the warehouse at `uri`."""
         table = SmallTable(uri=uri, table=TIER_QUOTAS)
         return SharedQuota(table=table, broker_id=broker_id, bytes_per_second=bytes_per_second, clock=clock)
 
     def take(self, size_bytes: int) -> int:
-        """Takes a segment of that size and returns 0; or returns for how many milliseconds it may not be taken yet."""
+        """Take a segment of that size and return 0, or return how many milliseconds to wait before the next try."""
         owed_us = 0
 
         def change(rows: list[Row]) -> list[Row]:
             nonlocal owed_us
             now_us = self.clock.now_ms() * 1_000
-            own = [row for row in rows if row["broker_id"] == self.broker_id]
-            paid_until_us, taken = (int(str(own[0][name])) for name in _NUMBERS) if own else (0, 0)
+            stored = [row for row in rows if row["broker_id"] == self.broker_id]
+            paid_until_us, taken = (int(str(stored[0][name])) for name in _NUMBERS) if stored else (0, 0)
             longest_us = self._spent_us(_LARGEST_SEGMENT_BYTES)
             owed_us = min(max(0, paid_until_us - now_us), longest_us)
             if owed_us and paid_until_us <= now_us + longest_us:

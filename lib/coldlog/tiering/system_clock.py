@@ -1,4 +1,4 @@
-"""system_clock: the machine's clock, for the tier."""
+"""Give the tier the time of this machine."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import time
 
 
 class SystemClock:
-    """A Clock."""
+    """A Clock of this machine."""
 
     def now_ms(self) -> int:
-        """Epoch milliseconds."""
+        """Return epoch milliseconds."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """Since the machine started."""
+        """Return milliseconds since the machine started."""
         return time.monotonic_ns() // 1_000_000
 
     def wait_ms(self, duration_ms: int) -> None:
-        """Sleeps."""
+        """Sleep."""
         time.sleep(duration_ms / 1000)

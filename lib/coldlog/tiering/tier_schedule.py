@@ -1,16 +1,16 @@
-"""tier_schedule: which partitions may a run process now, and are they still its own?
+"""Take partitions that are due from the table `tier_schedule`, and hold leases on them.
 
-The rules of `tier.schedule` over the table `tier_schedule` of a warehouse. A run takes partitions that are due, some at
-a time so that others find work too, each time in one commit, with a lease of each; it renews its leases together while
-it works (`keep`, a third of a lease apart), and gives each back with what came of it. Two runs at once share no
-partition, on one machine or on several, as long as their clocks differ by less than a lease.
+The rules are in `tiering.rules.schedule`. A run takes partitions that are due. It takes a limited number at a time, so
+that others find work too; each time in one commit, with a lease for each partition. It renews its leases together while
+it works (`keep`, each third of a lease), and returns each with the result. Two runs at the same time never share a
+partition, on one machine or on several, if their clocks differ by less than a lease.
 
-A lease is asked for (`require`) before each step that is durable: one that was not renewed in time, or that another run
-has taken, is a `LeaseLostError`, and its partition is left alone from then on. A run that was stopped behind that
-question and goes on later does one step at most; the order of events makes that step harmless: a copy whose deletion
-was begun meanwhile is not finished any more, by Kafka's own rules.
+A run checks its lease (`require`) before each durable step. If the lease was not renewed in time, or another run has
+taken the partition, `require` raises `LeaseLostError`, and this run does not touch the partition again. A run that is
+suspended right after this check and continues later does at most one step. The order of events makes this step
+harmless: by Kafka's rules a copy whose deletion has begun can no longer become finished.
 
-Where `warehouse.uri` is on S3 the table is there; see `small_table`.
+If `warehouse.uri` is on S3, the table is there too; see `small_table`.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ from coldlog.tiering.rules.schedule import (
 )
 
 TAKEN_PER_THREAD = 4
-"""A run takes so many partitions at a time; more would keep idle machines waiting, fewer ask the table more often."""
+"""A run takes this many partitions per thread at a time. With more, idle machines wait; with fewer, the table is read
+more often."""
 
 
 class LeaseLostError(RetriableError):
-    """Another run processes the partition now, or may."""
+    """Another run processes the partition now, or may process it."""
 
 
 class TierTask(StrEnum):
-    """What is done with a partition; each has a schedule of its own, so that none waits for another."""
+    """The kind of work on a partition. Each kind has a schedule of its own, so that one does not wait for the other."""
 
     COPY = "copy"
     EXPIRE = "expire"
@@ -53,7 +54,8 @@ class TierTask(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleOptions:
-    """See the settings of the same names. `holder` is one run's name; `ignores_times`: whatever nobody holds is due."""
+    """See the settings of the same names. `holder` names this run. `ignores_times`: all partitions without a holder are
+    due."""
 
     holder: str
     broker_id: int = -1
@@ -72,14 +74,15 @@ class TierSchedule:
     options: ScheduleOptions
 
     def entries(self, task: TierTask) -> dict[TopicIdPartition, ScheduledPartition]:
-        """As they are now."""
+        """Return the entries of a task as they are now."""
         return {each.partition: each for each in _entries(self.table.read(), task)}
 
     def take_due(
         self, task: TierTask, assigned: Collection[TopicIdPartition], *, at_most: int | None = None
     ) -> RunLeases:
-        """Takes what is due of exactly these partitions, which are this broker's; others of its go. `at_most`: so many
-        at a time, the longest due first; the rest is for other runs, or for this one's `refill`."""
+        """Take the partitions that are due. `assigned` are all partitions of this broker; its other entries are
+        removed. `at_most` limits how many are taken at a time, the longest due first; the rest is for other runs, or
+        for this run's `refill`."""
         leases = RunLeases(schedule=self, task=task, assigned=assigned, at_most=at_most)
         leases.refill(0)
         return leases
@@ -92,28 +95,29 @@ class TierSchedule:
         passed: Collection[TopicIdPartition],
         at_most: int | None,
     ) -> list[ScheduledPartition]:
-        """As `take_due`, but for what this run had already."""
+        """Take due partitions as `take_due` does, except those that this run had already."""
         taken: dict[TopicIdPartition, ScheduledPartition] = {}
 
         def change(entries: list[ScheduledPartition]) -> list[ScheduledPartition]:
             taken.clear()
             due_now = list[ScheduledPartition]()
             now_ms, options = self.clock.now_ms(), self.options
-            is_own = [each.assigned_by == options.broker_id or each.partition in assigned for each in entries]
-            others = [each for each, own in zip(entries, is_own, strict=True) if not own]
-            own = assign((each for each, own in zip(entries, is_own, strict=True) if own), assigned, now_ms=now_ms)
+            is_ours = [entry.assigned_by == options.broker_id or entry.partition in assigned for entry in entries]
+            others = [entry for entry, is_our in zip(entries, is_ours, strict=True) if not is_our]
+            ours = (entry for entry, is_our in zip(entries, is_ours, strict=True) if is_our)
+            scheduled = assign(ours, assigned, now_ms=now_ms)
             longest_ms = max(options.process_interval_ms, options.retry_interval_ms)
-            for each in own:
-                is_open = each.partition in assigned and each.partition not in passed
-                due = replace(each, next_processing_ms=0) if options.ignores_times else each
+            for entry in scheduled:
+                is_open = entry.partition in assigned and entry.partition not in passed
+                due = replace(entry, next_processing_ms=0) if options.ignores_times else entry
                 due = mend_time(due, now_ms=now_ms, longest_interval_ms=longest_ms)
                 held = take(due, options.holder, now_ms=now_ms, lease_ms=options.lease_ms) if is_open else None
                 if held is not None:
                     due_now.append(
-                        replace(held, next_processing_ms=each.next_processing_ms, assigned_by=options.broker_id)
+                        replace(held, next_processing_ms=entry.next_processing_ms, assigned_by=options.broker_id)
                     )
             taken.update({each.partition: each for each in longest_due_first(due_now)[:at_most]})
-            kept = [taken.get(each.partition, replace(each, assigned_by=options.broker_id)) for each in own]
+            kept = [taken.get(e.partition, replace(e, assigned_by=options.broker_id)) for e in scheduled]
             return [*others, *kept]
 
         self._change(task, change)
@@ -122,7 +126,7 @@ class TierSchedule:
     def _change(
         self, task: TierTask, change: Callable[[list[ScheduledPartition]], Sequence[ScheduledPartition]]
     ) -> list[ScheduledPartition]:
-        """The entries of a task, changed in one commit."""
+        """Change the entries of a task in one commit, and return them."""
 
         def change_rows(rows: list[Row]) -> list[Row]:
             others = [row for row in rows if row["task"] != task.value]
@@ -132,7 +136,7 @@ class TierSchedule:
 
 
 class RunLeases:
-    """The leases of one run; for all its threads."""
+    """The leases of one run. Its threads share them."""
 
     def __init__(
         self, *, schedule: TierSchedule, task: TierTask, assigned: Collection[TopicIdPartition], at_most: int | None
@@ -146,28 +150,28 @@ class RunLeases:
         self._renewed_ms = schedule.clock.monotonic_ms()
         self._ended: dict[TopicIdPartition, str | None] = {}
         self._passed = set[TopicIdPartition]()
-        self._is_all = False
+        self._has_taken_all = False
 
     @property
     def partitions(self) -> tuple[TopicIdPartition, ...]:
-        """That are this run's now, the longest due first."""
+        """Return the partitions that this run holds now, the longest due first."""
         with self._lock:
             return tuple(self._until_ms)
 
-    def refill(self, left: int) -> tuple[TopicIdPartition, ...]:
-        """Takes more of what is due, but nothing twice, when what is `left` is half of `at_most` or less; none once
-        nothing else was due. A table that does not answer is asked again by the next call, if anything is left."""
+    def refill(self, unfinished_count: int) -> tuple[TopicIdPartition, ...]:
+        """Take more due partitions if at most half of `at_most` are unfinished; never one twice. Take none once nothing
+        else was due. If the table does not answer and work remains, return none; the next call tries again."""
         with self._lock:
-            if self._is_all or (self._at_most is not None and left > self._at_most // 2):
+            if self._has_taken_all or (self._at_most is not None and unfinished_count > self._at_most // 2):
                 return ()
             wanted, asked_ms = (
-                None if self._at_most is None else self._at_most - left,
+                None if self._at_most is None else self._at_most - unfinished_count,
                 self._schedule.clock.monotonic_ms(),
             )
             try:
                 taken = self._schedule._take(self._task, self._assigned, passed=self._passed, at_most=wanted)
             except RetriableError:
-                if left:
+                if unfinished_count:
                     return ()
                 raise
             if not self._until_ms:
@@ -175,11 +179,11 @@ class RunLeases:
             self._until_ms |= {each.partition: each.lease.expires_ms for each in taken if each.lease is not None}
             found = tuple(each.partition for each in taken)
             self._passed.update(found)
-            self._is_all = wanted is None or len(found) < wanted
+            self._has_taken_all = wanted is None or len(found) < wanted
             return found
 
     def require(self, partition: TopicIdPartition) -> None:
-        """Renews what is to be renewed; `LeaseLostError` where the partition may be another run's."""
+        """Renew the leases if it is time. Raise `LeaseLostError` if another run may hold the partition."""
         self.keep()
         with self._lock:
             until_ms = self._until_ms.get(partition)
@@ -188,13 +192,13 @@ class RunLeases:
             if until_ms is None or is_late or clock.now_ms() >= until_ms:
                 self._until_ms.pop(partition, None)
                 raise LeaseLostError(
-                    f"this run's lease of {partition.topic}-{partition.partition} has ended, and another run may "
-                    f"{self._task.value} it now; what is left is done by the next run"
+                    f"this run's lease of {partition.topic}-{partition.partition} has ended, so another run may "
+                    f"{self._task.value} it now; the next run does the rest"
                 )
 
     def keep(self) -> None:
-        """To be called often: renews all leases once a third of their time has gone. A table that does not answer is
-        asked again by the next call."""
+        """Renew all leases when a third of their time is over; call this often. If the table does not answer, the next
+        call tries again."""
         with self._lock:
             lease_ms = self._schedule.options.lease_ms
             if self._until_ms and self._schedule.clock.monotonic_ms() - self._renewed_ms >= lease_ms // 3:
@@ -204,13 +208,13 @@ class RunLeases:
                     return
 
     def end(self, partition: TopicIdPartition, error: str | None) -> None:
-        """What came of a partition; its lease is given back with the next change of the table, at `close` at last."""
+        """Note the result of a partition. The next change of the table returns its lease, at the latest `close`."""
         with self._lock:
             if self._until_ms.pop(partition, None) is not None:
                 self._ended[partition] = error
 
     def close(self) -> None:
-        """All that this run took is given back; what it has not processed is due as before."""
+        """Return all leases. A partition that was not processed is due as before."""
         with self._lock:
             if self._ended or self._until_ms:
                 self._write(is_renewal=False)
@@ -220,8 +224,8 @@ class RunLeases:
         asked_ms = clock.monotonic_ms()
 
         def change(entries: list[ScheduledPartition]) -> list[ScheduledPartition]:
-            changed = (self._changed(each, is_renewal=is_renewal) for each in entries)
-            return [each for each in changed if each is not None]
+            changed = (self._changed(entry, is_renewal=is_renewal) for entry in entries)
+            return [entry for entry in changed if entry is not None]
 
         entries = {each.partition: each for each in self._schedule._change(self._task, change)}
         self._ended.clear()
@@ -240,8 +244,7 @@ class RunLeases:
 
     def _changed(self, entry: ScheduledPartition, *, is_renewal: bool) -> ScheduledPartition | None:
         options, now_ms = self._schedule.options, self._schedule.clock.now_ms()
-        is_own = entry.lease is not None and entry.lease.holder == options.holder
-        if not is_own:
+        if entry.lease is None or entry.lease.holder != options.holder:
             return entry
         if entry.partition in self._ended:
             error = self._ended[entry.partition]
@@ -250,14 +253,14 @@ class RunLeases:
                 return end_processed(entry, options.holder, now_ms=now_ms, process_interval_ms=interval_ms)
             return end_failed(entry, options.holder, error, now_ms=now_ms, retry_interval_ms=options.retry_interval_ms)
         if is_renewal:
-            # A lease that has ended is not taken again behind somebody's back: it may have been another's meanwhile.
+            # Do not renew a lease that has ended: another run may have held the partition since.
             longer = take(entry, options.holder, now_ms=now_ms, lease_ms=options.lease_ms)
             return longer if longer is not None and entry.is_held(now_ms) else entry
         return None if entry.is_marked_deleted else replace(entry, lease=None)
 
 
 def tier_schedule_table(warehouse_uri: str) -> SmallTable:
-    """Where it lies, be it there or not."""
+    """Return the table of the schedule in a warehouse; it may not exist yet."""
     return SmallTable(uri=warehouse_uri, table=TIER_SCHEDULE)
 
 

@@ -103,13 +103,13 @@ def test_run_that_finds_no_partition_says_where_it_looked(
     ("setting", "told"),
     [
         ("broker.id=-1", "broker.id is not set"),
-        ("copy.log_directories=s3://bucket/logs", "must be directories of this machine"),
-        ("archive.layout=aiven", "copy_segments writes local_tiered_storage alone"),
+        ("copy.log_directories=s3://bucket/logs", "must be local directories"),
+        ("archive.layout=aiven", "copy_segments writes only local_tiered_storage"),
         ("metadata.source=topic", "needs metadata.bootstrap_servers"),
-        ("metadata.source=table", "announces what it does in a directory"),
-        ("metadata.uri=s3://bucket/rlmm", "announces what it does in a directory"),
+        ("metadata.source=table", "needs a log for its events"),
+        ("metadata.uri=s3://bucket/rlmm", "needs a log for its events"),
         ("remote.log.manager.copy.max.bytes.per.second=0", "expected bytes"),
-        ("archive.uri=tests/golden/kafka-sample/archive", "is a sample of this repository"),
+        ("archive.uri=tests/golden/kafka-sample/archive", "is a read-only sample of this repository"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_and_nothing_is_copied(
@@ -137,7 +137,9 @@ def test_schedule_that_was_begun_is_kept_to_from_then_on_unless_times_are_to_be_
     assert run(arguments) == 0
     told = capsys.readouterr()
     assert "1 partition not due" in told.err
-    assert told.out == "no partition is due, or other runs hold those that are; --all ignores the times\n"
+    assert (
+        told.out == "no partition is due, or other runs hold those that are; use --all to ignore the schedule's times\n"
+    )
     assert run([*arguments, "--all"]) == 0
     assert "not due" not in capsys.readouterr().err
     elsewhere = ["--set", f"warehouse.uri={tmp_path / 'elsewhere'}"]
@@ -248,7 +250,7 @@ def test_log_of_events_that_is_not_mounted_is_begun_anew_only_by_whoever_says_so
     metadata.rename(away)
     metadata.mkdir()
     assert run(arguments) == 1
-    assert "is metadata.uri mounted?" in capsys.readouterr().err
+    assert "check the mount and metadata.uri" in capsys.readouterr().err
     assert not list(metadata.iterdir())
     assert len(list((tmp_path / "archive").glob("*/orders-0-*/*.log"))) == 2
     metadata.rmdir()

@@ -287,7 +287,7 @@ def test_log_that_is_shorter_than_its_index_says_is_held_back(tier: Tier) -> Non
     log.write_bytes(whole[: len(build_batch(segment(0, aborts=True).batches[0]))])
     cut = only(tier.copy())
     assert (cut.outcome, cut.copied_count) == (CopyOutcome.HELD_BACK, 0)
-    assert "the log was cut, or its mirror is not done" in cut.why
+    assert "the log was cut or its mirror is incomplete" in cut.why
     assert not tier.segments()
     log.write_bytes(whole)
     assert only(tier.copy()).copied_count == 2
@@ -341,7 +341,7 @@ def test_log_of_a_follower_that_was_cut_in_an_indexed_set_is_held_back(
     log.write_bytes(build_segment(fetched(0).batches[:-lost_count]))
     cut = only(tier.copy(allows_gaps=allows_gaps))
     assert (cut.outcome, cut.copied_count) == (CopyOutcome.HELD_BACK, 0)
-    assert "the log was cut, or its mirror is not done" in cut.why
+    assert "the log was cut or its mirror is incomplete" in cut.why
     log.write_bytes(whole)
     assert only(tier.copy(allows_gaps=allows_gaps)).copied_count == 1
     ((partition, (copied,)),) = tier.segments().items()
@@ -443,7 +443,7 @@ def test_segment_that_the_broker_deletes_meanwhile_is_tried_again(tier: Tier) ->
 
 def test_partition_in_two_log_directories_is_refused(tier: Tier) -> None:
     archive, logs = open_archive_for_writing(str(tier.archive)), [str(tier.logs)] * 2
-    with tier.opened_events() as events, pytest.raises(UsageError, match="hold a partition once"):
+    with tier.opened_events() as events, pytest.raises(UsageError, match="a broker has a partition only once"):
         copy_segments(logs, archive, events, OPTIONS, tier.clock)
 
 
@@ -512,7 +512,7 @@ def test_store_that_stays_down_while_it_is_cleaned_up_too_leaves_that_to_the_nex
 
     tier.break_at = down
     failed = only(tier.copy())
-    assert "deleted by the next run" in failed.why
+    assert "the next run deletes the incomplete copy" in failed.why
     assert [each.state for each in tier.segments()[ORDERS]] == [DELETING]
     assert len(tier.objects()) == 1
     announced = list[str]()

@@ -86,7 +86,7 @@ def test_plan_is_printed_then_done_and_the_next_run_finds_nothing(
     assert capsys.readouterr().out == "nothing has expired\n"
     arguments.remove("--all")
     assert run([*arguments, "--set", "retention.ms=0"]) == 0
-    nothing_due = "no partition is due, or other runs hold those that are; --all ignores the times\n"
+    nothing_due = "no partition is due, or other runs hold those that are; use --all to ignore the schedule's times\n"
     assert capsys.readouterr().out == nothing_due
     assert logs_of(tmp_path) == [20]
 
@@ -116,7 +116,7 @@ def test_topic_of_the_retention_file_that_the_tier_does_not_have_is_told(
     assert run([*arguments, *own, "--dry-run"]) == 0
     told = capsys.readouterr().err
     assert "2 segments would be deleted" in told
-    assert "expire.retentions names topics of which nothing is in the tier: ordesr" in told
+    assert "expire.retentions names topics that have no segment in the tier: ordesr" in told
 
 
 def test_retention_of_a_topic_is_taken_from_the_file(arguments: list[str], tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_segment_that_is_held_back_is_told_and_passed_when_that_is_wanted(
     assert "held back" not in capsys.readouterr().out
     retention = ["--set", f"retention.ms={7 * DAY}", "--all"]
     assert run([*arguments, *retention]) == 0
-    assert "is in the future; see --pass-future-timestamps" in capsys.readouterr().out
+    assert "is in the future; use --pass-future-timestamps" in capsys.readouterr().out
     assert run([*arguments, *retention, "--pass-future-timestamps"]) == 0
     assert not list((tmp_path / "archive").glob("*/late-0-*/*"))
 
@@ -160,12 +160,12 @@ def test_partition_that_failed_fails_the_run(
     ("setting", "told"),
     [
         ("broker.id=-1", "broker.id is not set"),
-        ("archive.layout=aiven", "it expires itself"),
+        ("archive.layout=aiven", "expires what it has tiered"),
         ("metadata.source=topic", "needs metadata.bootstrap_servers"),
-        ("metadata.uri=nowhere", "holds no log of events that copy_segments has begun"),
-        ("metadata.uri=s3://bucket/rlmm", "announces what it does in a directory"),
+        ("metadata.uri=nowhere", "has no event log of copy_segments"),
+        ("metadata.uri=s3://bucket/rlmm", "needs a log for its events"),
         ("retention.ms=-2", "retention.ms"),
-        ("warehouse.as_of=v3", "only read"),
+        ("warehouse.as_of=v3", "read-only"),
         ("expire.orphan.min.age.ms=1", "expire.orphan.min.age.ms"),
     ],
 )
@@ -182,7 +182,7 @@ def test_log_of_a_broker_is_refused_because_it_expires_by_itself(
 ) -> None:
     (tmp_path / "broker" / "__remote_log_metadata-0").mkdir(parents=True)
     assert run([*arguments, "--set", f"metadata.uri={tmp_path / 'broker'}"]) == 2
-    assert "expires by itself" in capsys.readouterr().err
+    assert "expires its own segments" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("line", ["orders,x,1", "orders,1", "orders,-2,1", ",1,1", "orders,1,1\norders,1,1"])

@@ -1,8 +1,8 @@
-"""copy_job: what does copy_segments take from the settings, and what does it tell people?
+"""Run the job copy_segments: build its options from the settings, and print the result.
 
-Events go to the log at `metadata.uri` or, with `metadata.source=topic`, to the metadata topic of a cluster. A run fails
-(exit code 1) when a partition failed; one that is held back is told and fails no run. With `tier.scheduled`, and
-wherever a schedule is kept in the warehouse already, partitions are processed when they are due.
+Events are appended to the log at `metadata.uri` or, with `metadata.source=topic`, to the metadata topic of a cluster.
+The exit code is 1 if a partition failed. A partition that is held back is reported, but does not fail the run. With
+`tier.scheduled`, or if the warehouse already has a schedule, partitions are processed when they are due.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from coldlog.tiering.tier_settings import (
 
 
 def copy(job: PlainJob, clock: Clock | None = None) -> int:
-    """copy_segments: copy what is eligible; 1 if a partition failed."""
+    """Copy the eligible segments. Return 1 if a partition failed or a log directory cannot be listed, else 0."""
     settings, clock = job.settings, clock or SystemClock()
     options, directories = copy_options(settings), _log_directories(settings)
     schedule = open_schedule(settings, clock, ignores_times=job.arguments.all, is_required=False)
@@ -43,46 +43,46 @@ def copy(job: PlainJob, clock: Clock | None = None) -> int:
         job.console.stage("copy") as stage,
     ):
         summary = copy_segments(directories, archive, events, options, clock, schedule)
-        _tell(summary, stage)
+        _report(summary, stage)
     _show(job, summary)
     return int(bool(summary.unlisted) or any(each.outcome.is_failure for each in summary.partitions))
 
 
 def add_copy_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """`--all`."""
+    """Add `--all`."""
     parser.add_argument(
         "--all",
         action="store_true",
-        help="with a schedule: process what nobody holds, whether its time has come or not",
+        help="with a schedule: process all partitions that no other run holds, also those not due",
     )
     return parser
 
 
 def copy_options(settings: Settings) -> CopyOptions:
-    """The part of the settings that a copy needs."""
-    own, index = settings.copy, settings.index
+    """Build the options of a copy from the settings."""
+    copying, index = settings.copy, settings.index
     if settings.archive.layout is not ArchiveLayout.LOCAL_TIERED_STORAGE:
-        raise UsageError(f"archive.layout = {settings.archive.layout}: copy_segments writes local_tiered_storage alone")
-    if own.broker_id < 0:
+        raise UsageError(f"archive.layout = {settings.archive.layout}: copy_segments writes only local_tiered_storage")
+    if copying.broker_id < 0:
         raise UsageError(
-            "broker.id is not set: give --set broker.id=N, the number under which segments are announced; no copier of "
-            "another broker's directories, and no broker that tiers by itself, may have it"
+            "broker.id is not set: give --set broker.id=N, the broker id of the segment events. No other copier and no "
+            "broker with tiered storage may use it"
         )
     return CopyOptions(
-        broker_id=own.broker_id,
+        broker_id=copying.broker_id,
         quota=QuotaConfig(
-            bytes_per_second=own.max_bytes_per_second,
-            window_count=own.quota_window_num,
-            window_ms=own.quota_window_size_seconds * 1000,
+            bytes_per_second=copying.max_bytes_per_second,
+            window_count=copying.quota_window_num,
+            window_ms=copying.quota_window_size_seconds * 1000,
         ),
         limits=decode_limits(settings),
-        topics=listed(own.topics),
+        topics=listed(copying.topics),
         assignments=read_assignments(settings),
-        threads=own.threads,
-        is_fair=own.fairness,
-        assumes_committed=own.assume_committed,
-        allows_gaps=own.allow_gaps,
-        bytes_per_second_in_segment=own.upload_bytes_per_second or None,
+        threads=copying.threads,
+        is_fair=copying.fairness,
+        assumes_committed=copying.assume_committed,
+        allows_gaps=copying.allow_gaps,
+        bytes_per_second_in_segment=copying.upload_bytes_per_second or None,
         window_bytes=index.window_bytes,
     )
 
@@ -91,12 +91,12 @@ def _log_directories(settings: Settings) -> list[str]:
     named = listed(settings.copy.log_directories or "")
     if not named:
         raise UsageError("copy.log_directories is not set: give --set copy.log_directories=/var/kafka-logs")
-    if any(is_s3_uri(each) for each in named):
-        raise UsageError("copy.log_directories must be directories of this machine: a broker's log.dirs, or mirrors")
-    return [directory_of(each) for each in named]
+    if any(is_s3_uri(directory) for directory in named):
+        raise UsageError("copy.log_directories must be local directories: a broker's log.dirs, or mirrors of them")
+    return [directory_of(directory) for directory in named]
 
 
-def _tell(summary: CopySummary, stage: Stage) -> None:
+def _report(summary: CopySummary, stage: Stage) -> None:
     stage.add(counted(summary.copied_count, "segment") + " copied", human_bytes(summary.copied_bytes))
     cleaned = sum(each.cleaned_count for each in summary.partitions)
     if cleaned:
@@ -104,7 +104,7 @@ def _tell(summary: CopySummary, stage: Stage) -> None:
     throttle = summary.throttle
     if throttle.waited_count or throttle.gave_up_count:
         stage.add(f"throttled {human_duration(throttle.waited_ms / 1000)} in {throttle.waited_count} waits")
-        stage.add(f"{throttle.gave_up_count} times a place given up")
+        stage.add(f"a partition gave up its place {throttle.gave_up_count} times")
     later = sum(each.outcome is CopyOutcome.NOT_DUE for each in summary.partitions)
     if later:
         stage.add(f"{counted(later, 'partition')} not due, or held by another run")
@@ -116,7 +116,7 @@ def _tell(summary: CopySummary, stage: Stage) -> None:
 
 
 def _show(job: PlainJob, summary: CopySummary) -> None:
-    """The partitions of which something is to be told."""
+    """Print the partitions that were copied, wait or failed."""
     rows = [
         (
             each.topic,
@@ -135,14 +135,13 @@ def _show(job: PlainJob, summary: CopySummary) -> None:
     else:
         job.console.result(_why_nothing(job.settings, summary))
     for directory in summary.unlisted:
-        job.console.note(f"log directory {directory} cannot be listed: is it mounted? nothing of it is copied")
+        job.console.note(f"log directory {directory} cannot be listed, nothing of it was copied: check the mount")
 
 
 def _why_nothing(settings: Settings, summary: CopySummary) -> str:
-    own = settings.copy
     if not summary.partitions:
-        led = "" if settings.tier.assignments is None else " that tier.assignments lets this host lead"
-        return f"no partition of copy.topics = {own.topics}{led} lies in {own.log_directories}"
+        led = "" if settings.tier.assignments is None else ", led by this host according to tier.assignments,"
+        return f"no partition of copy.topics = {settings.copy.topics}{led} is in {settings.copy.log_directories}"
     if all(each.outcome is CopyOutcome.NOT_DUE for each in summary.partitions):
         return NOTHING_DUE
     return "nothing to copy"

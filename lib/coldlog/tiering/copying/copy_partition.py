@@ -1,13 +1,12 @@
-"""copy_partition: how is one partition of a log directory brought into the archive?
+"""Copy one partition of a log directory into the archive.
 
-First what an earlier run left: copies of this broker that were begun and not finished are deleted. Then the eligible
-segments, the earliest first and one by one, each read and verified, then copied when the broker's quota allows it. A
-segment that cannot be copied ends the work on its partition, so that what is copied has no gap at its end.
+First the unfinished copies of earlier runs of this broker are deleted. Then the eligible segments are copied, the
+earliest first and one by one: each is read and verified, then copied when the broker's quota allows it. A segment that
+cannot be copied ends the work on its partition, so that the copied part has no gap.
 
-The last stable offset is what the log directory says (`lookups.log_directory_tier`): nothing behind the high watermark
-of `replication-offset-checkpoint`, nothing of a transaction that is open there. Where that file does not name the
-partition, nothing tells what is committed, and nothing is copied unless `assumes_committed` takes closed segments for
-it.
+The log directory gives the last stable offset (`lookups.log_directory_tier`): nothing after the high watermark of
+`replication-offset-checkpoint`, and no open transaction, is copied. If this file does not name the partition, it is
+unknown what is committed. Then nothing is copied, unless `assumes_committed` treats closed segments as committed.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 _LONGEST_FILE_NAME = 255
 _CHANGED = frozenset({Reason.OBJECT_MISSING, Reason.LOG_SIZE_DIFFERS})
-"""A broker deletes and truncates segments while they are read."""
+"""Reasons that a running broker can cause: it deletes and truncates segments while they are read."""
 
 
 class CopyOutcome(StrEnum):
-    """How the work on a partition ended: with nothing left; to go on behind the others; because the run ends; because
-    it lacks what a copy must have; by an error that may be gone in the next run; by damage; by a refusal; or it did not
-    begin, because its time has not come or another run holds it."""
+    """How the work on a partition ended. GAVE_UP_PLACE: it continues after the others. STOPPED: the run ends.
+    HELD_BACK: something that a copy needs is missing. RETRIABLE: an error that the next run may not have. NOT_DUE: its
+    time has not come, or another run holds it."""
 
     DONE = "done"
     GAVE_UP_PLACE = "gave_up_place"
@@ -66,14 +65,14 @@ class CopyOutcome(StrEnum):
 
     @property
     def is_failure(self) -> bool:
-        """Somebody has to look."""
+        """True if an operator has to look."""
         return self in (CopyOutcome.RETRIABLE, CopyOutcome.DAMAGED, CopyOutcome.REFUSED)
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionCopy:
-    """A partition of a log directory, and what came of its copying so far. `waiting_count` segments are eligible and
-    not copied; `why` says what `outcome` does not."""
+    """A partition of a log directory, and the result of its copy so far. `waiting_count` segments are eligible and not
+    copied. `why` explains `outcome`."""
 
     directory: str
     topic: str
@@ -90,8 +89,8 @@ class PartitionCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCopier:
-    """What the copies of all partitions share; for all threads of a process. `absent` are partitions that lack in this
-    archive though they should be there, and why."""
+    """Copies partitions; threads of a process share it. `absent` are partitions that should be in this archive and are
+    not, with the reason."""
 
     copier: SegmentCopier
     events: KnownEventLog
@@ -106,20 +105,20 @@ class PartitionCopier:
     absent: Mapping[TopicIdPartition, str]
 
     def run(self, work: PartitionCopy) -> None:
-        """Copies until nothing is left, or until it has to end; the work says what came of it."""
+        """Copy until nothing is eligible or the work has to end. Note the result in `work`."""
         work.outcome, work.why = CopyOutcome.DONE, ""
         try:
             work.outcome = self._copy(work)
-        except NotCopiableError as lacking:
-            work.outcome, work.why = CopyOutcome.HELD_BACK, _told(lacking)
+        except NotCopiableError as refused:
+            work.outcome, work.why = CopyOutcome.HELD_BACK, _with_notes(refused)
         except RetriableError as failed:
-            work.outcome, work.why = CopyOutcome.RETRIABLE, _told(failed)
+            work.outcome, work.why = CopyOutcome.RETRIABLE, _with_notes(failed)
         except ArchiveError as wrong:
             is_changing = wrong.reason in _CHANGED
             work.outcome = CopyOutcome.RETRIABLE if is_changing else CopyOutcome.DAMAGED
-            work.why = _told(wrong)
+            work.why = _with_notes(wrong)
         except ColdlogError as refused:
-            work.outcome, work.why = CopyOutcome.REFUSED, _told(refused)
+            work.outcome, work.why = CopyOutcome.REFUSED, _with_notes(refused)
 
     def _copy(self, work: PartitionCopy) -> CopyOutcome:
         store = LocalStore(root=work.directory, uri=work.directory)
@@ -127,7 +126,7 @@ class PartitionCopier:
         if found is None:
             return CopyOutcome.DONE
         partition = identify(store, found)
-        self._require_place(partition)
+        self._require_directory(partition)
         work.cleaned_count += self._clean_up(partition)
         lineage = read_lineage(store, found)
         finished = [each for each in self.events.segments_of(partition) if each.state is _FINISHED]
@@ -142,13 +141,13 @@ class PartitionCopier:
         )
         segments = {segment.base_offset: segment for segment in found.segments}
         eligible = self._plan(work, store, found, partition, lineage)
-        for number, each in enumerate(eligible):
+        for number, segment in enumerate(eligible):
             work.waiting_count = len(eligible) - number
             if self.stopping.is_set():
                 return CopyOutcome.STOPPED
             may_wait = not (self.is_fair and number)
-            # What cannot be copied costs no quota, and what has to wait for its turn no reads.
-            source = reader.read(segments[each.base_offset]) if may_wait or self.quota.has_room() else None
+            # Read first, so that a segment that cannot be copied uses no quota. Do not read if it would have to wait.
+            source = reader.read(segments[segment.base_offset]) if may_wait or self.quota.has_room() else None
             if source is None or not self.quota.take(
                 source.size_bytes, may_wait=may_wait, is_stopping=self._is_stopping
             ):
@@ -162,42 +161,41 @@ class PartitionCopier:
         work.waiting_count = 0
         return CopyOutcome.DONE
 
-    def _require_place(self, partition: TopicIdPartition) -> None:
-        """For its segments in the archive; before anything of them is announced."""
+    def _require_directory(self, partition: TopicIdPartition) -> None:
+        """Check the partition's directory in the archive before any event of it is appended."""
         if partition in self.absent:
             raise RetriableError(self.absent[partition])
         length = len(name_directory(partition))
         if length > _LONGEST_FILE_NAME and not is_s3_uri(self.copier.archive.uri):
             raise NotCopiableError(
-                f"the directory of {partition.topic}-{partition.partition} in the archive would have a name of "
-                f"{length} characters, {_LONGEST_FILE_NAME} are possible; use a bucket, or leave it out of copy.topics"
+                f"the archive directory of {partition.topic}-{partition.partition} would have a name of {length} "
+                f"characters, at most {_LONGEST_FILE_NAME} are possible. Use a bucket, or exclude it in copy.topics"
             )
 
     def _require_finished(self, copied: RemoteLogSegmentId) -> None:
-        """What another run began to delete meanwhile is not finished by our event."""
+        """Raise if another run began to delete the copy meanwhile: then the FINISHED event did not count."""
         known = self.events.segments_of(copied.topic_id_partition)
         if not any(each.was_copied for each in known if each.segment_id == copied):
             raise RetriableError(
-                f"segment {copied.segment_id} was deleted by another run while it was copied; it is copied again "
-                "by the next run"
+                f"another run deleted segment {copied.segment_id} while it was copied; the next run copies it again"
             )
 
     def _is_stopping(self) -> bool:
-        """Asked at least every second by whoever waits for the quota."""
+        """Return whether to stop waiting for the quota. Called at least every second; also renews the leases."""
         self.keep_leases()
         return self.stopping.is_set()
 
     def _clean_up(self, partition: TopicIdPartition) -> int:
-        """Deletes what this broker began to copy, or to delete of such a copy, and did not finish; how many it was."""
-        left = [
+        """Delete the unfinished copies of this broker, and finish deletions of such copies. Return their number."""
+        unfinished = [
             each
             for each in self.events.segments_of(partition)
             if each.broker_id == self.copier.broker_id
             and (each.state is _STARTED or (each.state is _DELETING and not each.was_copied))
         ]
-        for segment in left:
+        for segment in unfinished:
             self.copier.delete(segment)
-        return len(left)
+        return len(unfinished)
 
     def _plan(
         self,
@@ -210,8 +208,8 @@ class PartitionCopier:
         high_watermarks = read_checkpoint(store, HIGH_WATERMARK_CHECKPOINT)
         if (found.topic, found.partition) not in high_watermarks and not self.assumes_committed:
             raise NotCopiableError(
-                f"{HIGH_WATERMARK_CHECKPOINT} of {work.directory} does not name {found.name}, so nothing says what of "
-                "it is committed; copy that file too, or set copy.assume_committed=true to take closed segments for it"
+                f"{HIGH_WATERMARK_CHECKPOINT} of {work.directory} does not name {found.name}, so it is unknown what is "
+                "committed. Mirror this file too, or set copy.assume_committed=true to copy closed segments anyway"
             )
         tier = LogDirectoryTier(work.directory, self.limits, self.window_bytes)
         state = tier.read_state(found.topic, found.partition)
@@ -227,14 +225,14 @@ class PartitionCopier:
 
 
 def identify(store: LocalStore, found: LocalPartition) -> TopicIdPartition:
-    """The partition with its topic id; `NotCopiableError` where it has none."""
+    """Return the partition with its topic id; raise `NotCopiableError` if it has none."""
     topic_id = read_topic_id(store, found)
     if topic_id is None:
         raise NotCopiableError(
-            f"{found.name} has no topic id: its partition.metadata is missing, damaged, or of a broker before 2.8"
+            f"{found.name} has no topic id: its partition.metadata is missing, damaged, or from a broker before 2.8"
         )
     return TopicIdPartition(topic=found.topic, partition=found.partition, topic_id=topic_id)
 
 
-def _told(error: ColdlogError) -> str:
+def _with_notes(error: ColdlogError) -> str:
     return "; ".join([str(error), *getattr(error, "__notes__", ())])

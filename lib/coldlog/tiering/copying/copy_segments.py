@@ -1,9 +1,9 @@
-"""copy_segments: how do the closed segments of log directories come into an archive?
+"""Copy the closed segments of log directories into an archive.
 
-Partitions are worked on at once by a pool of threads of this process, each partition by one at a time; all of them
-share the write quota of one broker. A partition that gives its place up (`copy.fairness`) goes to the end of the queue.
-No engine takes part: what bounds a copy is the quota, the disks and the store. With a schedule several processes may
-copy for one broker; they share its quota by a table (`shared_quota`).
+A thread pool of this process copies several partitions at once, each partition in one thread. All threads share the
+write quota of one broker. A partition that gives up its place (`copy.fairness`) goes to the end of the queue. No Spark
+is used: the quota, the disks and the store limit a copy. With a schedule several processes may copy for one broker;
+they share its quota in a table (`shared_quota`).
 
 Internal topics are not copied, as in Kafka.
 """
@@ -49,7 +49,7 @@ INTERNAL_TOPICS = frozenset(
 
 
 _TICK_S = 1.0
-"""How often leases are looked at while nothing else happens."""
+"""How often leases are checked while nothing else happens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +71,8 @@ class CopyOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySummary:
-    """What a run did: a row a partition that there is, by topic and number, and what the quota held up. `unlisted` are
-    log directories that could not be listed: those on a disk that has failed, say, which harms no other."""
+    """The result of a run: one entry for each partition, by topic and number, and how long the quota made copies wait.
+    `unlisted` are log directories that could not be listed, for example on a failed disk; the others were copied."""
 
     partitions: tuple[PartitionCopy, ...]
     throttle: ThrottleReport
@@ -80,12 +80,12 @@ class CopySummary:
 
     @property
     def copied_count(self) -> int:
-        """Segments."""
+        """Return the number of copied segments."""
         return sum(each.copied_count for each in self.partitions)
 
     @property
     def copied_bytes(self) -> int:
-        """Of logs."""
+        """Return the log bytes of the copied segments."""
         return sum(each.copied_bytes for each in self.partitions)
 
 
@@ -97,15 +97,15 @@ def copy_segments(
     clock: Clock,
     schedule: TierSchedule | None = None,
 ) -> CopySummary:
-    """Copies what is eligible in these log directories, which are one broker's: of all partitions or, by a schedule,
-    of those that are due."""
+    """Copy what is eligible in these log directories of one broker: of all partitions or, with a schedule, of those
+    that are due."""
     listed, unlisted = _list_work(directories, options.topics)
-    work = [each for each in listed if options.assignments.is_leader(each.topic, each.partition)]
+    work = [p for p in listed if options.assignments.is_leader(p.topic, p.partition)]
     leases = None if schedule is None else _take_leases(schedule, work, options.threads)
     limit = options.bytes_per_second_in_segment
     quota, stopping = CopyQuota(options.quota, clock, _shared_quota(options, clock, schedule)), threading.Event()
     try:
-        # Behind the leases: what the run before announced of these partitions.
+        # Read the events after taking the leases: then the events of earlier runs on these partitions are known.
         known = KnownEventLog(events)
         archive = present_archive(archive, known, options.broker_id)
         copier = PartitionCopier(
@@ -129,11 +129,11 @@ def copy_segments(
             stopping=stopping,
             keep_leases=_no_leases if leases is None else leases.keep,
         )
-        due = [each for each in work if each.outcome is not CopyOutcome.NOT_DUE]
+        due = [partition for partition in work if partition.outcome is not CopyOutcome.NOT_DUE]
         if leases is not None:
-            turns: dict[TopicIdPartition | None, int] = {place: turn for turn, place in enumerate(leases.partitions)}
-            # One without a topic id is in no schedule, and held back at once.
-            due.sort(key=lambda each: turns.get(each.topic_id_partition, -1))
+            order: dict[TopicIdPartition | None, int] = {p: position for position, p in enumerate(leases.partitions)}
+            # A partition without a topic id is in no schedule; it runs first, and is held back at once.
+            due.sort(key=lambda partition: order.get(partition.topic_id_partition, -1))
         _run_all(copier, due, options.threads, leases, {each.topic_id_partition: each for each in work})
     finally:
         if leases is not None:
@@ -142,18 +142,18 @@ def copy_segments(
 
 
 def _shared_quota(options: CopyOptions, clock: Clock, schedule: TierSchedule | None) -> SharedQuota | None:
-    """Where there is a schedule, several runs may copy for one broker at once."""
+    """Return the shared quota if there is a schedule: then several runs may copy for one broker at once."""
     if schedule is None or options.quota.is_unlimited:
         return None
     return SharedQuota.below(schedule.table.uri, options.broker_id, options.quota.bytes_per_second, clock)
 
 
 def _take_leases(schedule: TierSchedule, work: Sequence[PartitionCopy], threads: int) -> RunLeases:
-    """Of some of what is due; the others are NOT_DUE until they are taken. A partition without a topic id is in no
-    schedule, and not copied."""
+    """Take leases of due partitions; those without a lease are NOT_DUE until they are taken. A partition without a
+    topic id is in no schedule, and is not copied."""
     for each in work:
         store = LocalStore(root=each.directory, uri=each.directory)
-        # What is wrong with it is told when it is processed.
+        # If it fails here, it fails again when it is processed, and is reported then.
         with suppress(ColdlogError):
             found = find_partition(store, each.topic, each.partition)
             each.topic_id_partition = None if found is None else identify(store, found)
@@ -167,15 +167,15 @@ def _take_leases(schedule: TierSchedule, work: Sequence[PartitionCopy], threads:
 
 
 def _nothing(_: TopicIdPartition) -> None:
-    """No lease is needed."""
+    """Accept: no lease is needed."""
 
 
 def _no_leases() -> None:
-    """None is to be kept."""
+    """Renew nothing: there is no lease."""
 
 
 def random_uuid() -> str:
-    """As Kafka's Uuid.randomUuid: version 4, and no text that begins with a dash."""
+    """Make a random id as Kafka's Uuid.randomUuid does: version 4, and its text never begins with a dash."""
     while True:
         raw = bytearray(os.urandom(16))
         raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
@@ -185,7 +185,7 @@ def random_uuid() -> str:
 
 
 def _list_work(directories: Sequence[str], topics: Sequence[str]) -> tuple[list[PartitionCopy], tuple[str, ...]]:
-    """The partitions, and the directories that cannot be listed; `UsageError` where none can."""
+    """Return the partitions, and the directories that cannot be listed. Raise `UsageError` if none can be listed."""
     found: dict[tuple[str, int], str] = {}
     unlisted: dict[str, ColdlogError] = {}
     for directory in directories:
@@ -199,14 +199,14 @@ def _list_work(directories: Sequence[str], topics: Sequence[str]) -> tuple[list[
                 continue
             if place in found:
                 raise UsageError(
-                    f"{place[0]}-{place[1]} lies in {found[place]} and in {directory}: log directories of one broker "
-                    "hold a partition once; copy each broker's by itself"
+                    f"{place[0]}-{place[1]} is in {found[place]} and in {directory}, but a broker has a partition only "
+                    "once. Copy the log directories of each broker in a separate run"
                 )
             found[place] = directory
     if len(unlisted) == len(directories):
-        away, why = next(iter(unlisted.items()))
+        directory, why = next(iter(unlisted.items()))
         raise UsageError(
-            f"log directory {away} cannot be listed: is it mounted, is copy.log_directories right?"
+            f"log directory {directory} cannot be listed: check the mount and copy.log_directories"
         ) from why
     work = [
         PartitionCopy(directory=directory, topic=topic, partition=partition)
@@ -220,30 +220,30 @@ def _run_all(
     work: Sequence[PartitionCopy],
     threads: int,
     leases: RunLeases | None,
-    places: Mapping[TopicIdPartition | None, PartitionCopy],
+    by_partition: Mapping[TopicIdPartition | None, PartitionCopy],
 ) -> None:
-    """Runs each until it ends; who gave its place up is behind those that wait already. Then what else is due."""
+    """Run the work; a partition that gave up its place continues after the waiting ones. Then take more that is due."""
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="coldlog-copy") as pool:
-        under_way: dict[Future[None], PartitionCopy] = {pool.submit(copier.run, each): each for each in work}
+        under_way: dict[Future[None], PartitionCopy] = {pool.submit(copier.run, copy): copy for copy in work}
         try:
             while under_way:
                 ended, _ = wait(under_way, timeout=_TICK_S, return_when=FIRST_COMPLETED)
                 copier.keep_leases()
                 for future in ended:
-                    each = under_way.pop(future)
+                    copy = under_way.pop(future)
                     future.result()
-                    if each.outcome is CopyOutcome.GAVE_UP_PLACE:
-                        under_way[pool.submit(copier.run, each)] = each
-                    elif leases is not None and each.topic_id_partition is not None:
-                        is_over = each.outcome in (CopyOutcome.DONE, CopyOutcome.HELD_BACK)
-                        leases.end(each.topic_id_partition, None if is_over else each.why or each.outcome.value)
+                    if copy.outcome is CopyOutcome.GAVE_UP_PLACE:
+                        under_way[pool.submit(copier.run, copy)] = copy
+                    elif leases is not None and copy.topic_id_partition is not None:
+                        is_over = copy.outcome in (CopyOutcome.DONE, CopyOutcome.HELD_BACK)
+                        leases.end(copy.topic_id_partition, None if is_over else copy.why or copy.outcome.value)
                 more = () if leases is None else leases.refill(len(under_way))
                 if more:
-                    # Behind the leases, as of the first ones.
+                    # Read the events after taking the leases, as for the first ones.
                     copier.events.refresh()
-                under_way |= {pool.submit(copier.run, places[each]): places[each] for each in more}
+                under_way |= {pool.submit(copier.run, by_partition[p]): by_partition[p] for p in more}
         except BaseException:
-            # Whoever copies finishes the segment; nothing else is begun.
+            # Threads that copy finish their segment; no other segment is begun.
             copier.stopping.set()
             for future in under_way:
                 future.cancel()

@@ -1,10 +1,10 @@
-"""expire_job: what does expire_segments take from the settings, and what does it tell people?
+"""Run the job expire_segments: build its options from the settings, and print the result.
 
-A run fails (exit code 1) when a partition failed. What holds segments back, what lies in the archive and belongs to
-nothing, and what cannot be explained is told, and fails no run.
+The exit code is 1 if a partition failed. Segments that are held back, objects that belong to no segment and names that
+cannot be explained are reported, but do not fail the run.
 
-Refused (`UsageError`): a retention file that says something else than numbers, an archive that coldlog does not write,
-a log of events that a broker keeps, or that is not there: without events everything in an archive would be an orphan.
+Refused (`UsageError`): a retention file with values that are not numbers, an archive that coldlog does not write, an
+event log that a broker keeps or that does not exist (without events every object of an archive would be an orphan).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SHOWN = 20
 
 
 def expire(job: PlainJob) -> int:
-    """expire_segments: delete what has expired; 1 if a partition failed."""
+    """Delete what has expired. Return 1 if a partition failed, else 0."""
     settings, clock = job.settings, SystemClock()
     options = expire_options(settings, is_dry_run=job.arguments.dry_run)
     _require_log(settings)
@@ -71,97 +71,100 @@ def expire(job: PlainJob) -> int:
             clock=clock,
         )
         summary = expire_segments(tier, options)
-        _tell(summary, stage, options.rules)
+        _report(summary, stage, options.rules)
     _show(job, summary, options.rules)
     return int(any(each.outcome.is_failure for each in summary.partitions))
 
 
 def add_expire_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """`--dry-run` and `--all`."""
+    """Add `--dry-run`, `--all` and `--pass-future-timestamps`."""
     parser.add_argument(
-        "--dry-run", action="store_true", help="print what would be deleted and why, and delete nothing"
+        "--dry-run", action="store_true", help="print what would be deleted and why, but delete nothing"
     )
     parser.add_argument(
-        "--all", action="store_true", help="process whatever nobody holds, whether its time has come or not"
+        "--all", action="store_true", help="process all partitions that no other run holds, also those not due"
     )
     parser.add_argument(
         "--pass-future-timestamps",
         action="append_const",
         dest="set",
         const="expire.pass_future_timestamps=true",
-        help="delete segments that are later than now too, where those behind them are expired by time",
+        help="also delete a segment with a timestamp in the future if the segments after it are expired by time",
     )
     return parser
 
 
 def expire_options(settings: Settings, *, is_dry_run: bool) -> ExpireOptions:
-    """The part of the settings that expiry needs."""
-    own = settings.expire
+    """Build the options of expiry from the settings."""
+    expire = settings.expire
     if settings.archive.layout is not ArchiveLayout.LOCAL_TIERED_STORAGE:
         raise UsageError(
-            f"archive.layout = {settings.archive.layout}: expire_segments deletes from local_tiered_storage alone; "
-            "what a plugin or a broker has tiered it expires itself"
+            f"archive.layout = {settings.archive.layout}: expire_segments deletes only from local_tiered_storage. "
+            "A plugin or broker expires what it has tiered"
         )
     if settings.copy.broker_id < 0:
-        raise UsageError("broker.id is not set: give --set broker.id=N, the number under which segments are announced")
+        raise UsageError("broker.id is not set: give --set broker.id=N, the broker id of the segment events")
     return ExpireOptions(
         broker_id=settings.copy.broker_id,
         rules=ExpiryRules(
-            retention=Retention(retention_ms=own.retention_ms, retention_bytes=own.retention_bytes),
-            retentions={} if own.retentions is None else read_retentions(directory_of(own.retentions)),
+            retention=Retention(retention_ms=expire.retention_ms, retention_bytes=expire.retention_bytes),
+            retentions={} if expire.retentions is None else read_retentions(directory_of(expire.retentions)),
             retry_interval_ms=settings.tier.retry_interval_ms,
-            orphan_min_age_ms=own.orphan_min_age_ms,
-            passes_future_timestamps=own.pass_future_timestamps,
+            orphan_min_age_ms=expire.orphan_min_age_ms,
+            passes_future_timestamps=expire.pass_future_timestamps,
             is_dry_run=is_dry_run,
             deletes_of_others=settings.metadata.source is not MetadataSource.TOPIC,
         ),
         assignments=read_assignments(settings),
-        threads=own.threads,
+        threads=expire.threads,
     )
 
 
 def read_retentions(path: str) -> Mapping[str, Retention]:
-    """What a CSV file topic,retention_ms,retention_bytes says."""
+    """Read the retention of single topics from a CSV file topic,retention_ms,retention_bytes."""
     found: dict[str, Retention] = {}
     for number, row in read_csv(path, ("topic", "retention_ms", "retention_bytes"), "expire.retentions"):
         try:
             retention = Retention(retention_ms=int(row["retention_ms"]), retention_bytes=int(row["retention_bytes"]))
         except ValueError as wrong:
-            raise UsageError(f"{path}, line {number}: numbers are expected, -1 is without end: {row}") from wrong
+            raise UsageError(f"{path}, line {number}: expected numbers, -1 for no limit: {row}") from wrong
         if not row["topic"] or row["topic"] in found or min(retention.retention_ms, retention.retention_bytes) < -1:
-            raise UsageError(f"{path}, line {number}: each topic once, and numbers from -1 on, are expected: {row}")
+            raise UsageError(f"{path}, line {number}: expected each topic once, and numbers of -1 or more: {row}")
         found[row["topic"]] = retention
     return found
 
 
 def _require_log(settings: Settings) -> None:
-    """A log of our own; it is not begun here."""
-    own = settings.metadata
-    if own.source is not MetadataSource.LOG_SEGMENTS or own.uri is None or is_s3_uri(own.uri):
+    """Refuse a directory without an event log of copy_segments; this job does not begin one."""
+    metadata = settings.metadata
+    if metadata.source is not MetadataSource.LOG_SEGMENTS or metadata.uri is None or is_s3_uri(metadata.uri):
         return
-    directory = directory_of(own.uri)
+    directory = directory_of(metadata.uri)
     if not has_marker(directory):
         raise UsageError(
-            f"{directory} holds no log of events that copy_segments has begun: correct metadata.uri. If it is a "
-            "broker's, that broker tiers by itself and expires by itself"
+            f"{directory} has no event log of copy_segments: correct metadata.uri. If a broker wrote the log there, "
+            "that broker expires its own segments"
         )
 
 
 def _supplied_log_starts(settings: Settings, events: ReadableEventLog) -> dict[tuple[str, int], int]:
-    """The higher one where both tell. The pipeline's brokers are asked only where that is wanted: those that do not
-    tier move the log start by their own retention, and the tier would go with it."""
-    own, found = settings.log_start_offsets, dict[tuple[str, int], int]()
-    if own.uri is not None:
-        found.update(read_log_start_offsets(directory_of(own.uri)))
-    if own.bootstrap_servers is not None and settings.expire.log_start_of_brokers:
-        cluster = open_cluster(own.bootstrap_servers, settings.metadata.timeout_ms, settings.metadata.client_config)
+    """Return the log starts of the file and of the brokers, the higher one where both have one. Brokers are asked only
+    if a setting says so: a broker without tiered storage moves its log start by its own retention, which would expire
+    the tier too."""
+    supplied, found = settings.log_start_offsets, dict[tuple[str, int], int]()
+    if supplied.uri is not None:
+        found.update(read_log_start_offsets(directory_of(supplied.uri)))
+    if supplied.bootstrap_servers is not None and settings.expire.log_start_of_brokers:
+        cluster = open_cluster(
+            supplied.bootstrap_servers, settings.metadata.timeout_ms, settings.metadata.client_config
+        )
         known = {(each.topic, each.partition): each.topic_id for each in KnownEventLog(events).partitions()}
         for place, offset in ask_brokers(cluster, known).log_starts.items():
             found[place] = max(offset, found.get(place, 0))
     return found
 
 
-def _tell(summary: ExpirySummary, stage: Stage, rules: ExpiryRules) -> None:
+def _report(summary: ExpirySummary, stage: Stage, rules: ExpiryRules) -> None:
     planned = [segment for each in summary.partitions for segment in each.planned]
     if rules.is_dry_run:
         stage.add(
@@ -169,18 +172,18 @@ def _tell(summary: ExpirySummary, stage: Stage, rules: ExpiryRules) -> None:
         )
     else:
         stage.add(counted(summary.deleted_count, "segment") + " deleted", human_bytes(summary.deleted_bytes))
-    for count, what in (
-        (sum(len(each.orphans) for each in summary.partitions), "objects that belong to nothing"),
+    for count, meaning in (
+        (sum(len(each.orphans) for each in summary.partitions), "objects that belong to no segment"),
         (sum(each.waiting_orphan_count for each in summary.partitions), "such objects kept for now"),
         (sum(each.outcome is ExpiryOutcome.NOT_DUE for each in summary.partitions), "partitions not due, or held"),
         (sum(each.outcome.is_failure for each in summary.partitions), "partitions failed"),
     ):
         if count:
-            stage.add(f"{count} {what}")
+            stage.add(f"{count} {meaning}")
 
 
 def _show(job: PlainJob, summary: ExpirySummary, rules: ExpiryRules) -> None:
-    """The plan, or what became of it; then what nobody can explain."""
+    """Print the plan or its result, then the names that no event explains."""
     rows = [row for each in summary.partitions for row in _rows(each)]
     if rows:
         headers = ["topic", "partition", "segments", "bytes", "reason", "log start", "outcome", "why"]
@@ -192,11 +195,11 @@ def _show(job: PlainJob, summary: ExpirySummary, rules: ExpiryRules) -> None:
     unknown = rules.retentions.keys() - {each.partition.topic for each in summary.partitions}
     if unknown:
         names = ", ".join(sorted(unknown))
-        job.console.note(f"expire.retentions names topics of which nothing is in the tier: {names}")
+        job.console.note(f"expire.retentions names topics that have no segment in the tier: {names}")
     unexplained = [*(summary.unexplained or ()), *(name for each in summary.partitions for name in each.unexplained)]
     if unexplained:
         names = ", ".join(unexplained[:_SHOWN]) + (", ..." if len(unexplained) > _SHOWN else "")
-        job.console.note(f"not touched, because no event tells of it ({len(unexplained)}): {names}")
+        job.console.note(f"not touched, because no event names it ({len(unexplained)}): {names}")
 
 
 def _rows(work: PartitionExpiry) -> list[tuple[object, ...]]:
@@ -211,8 +214,8 @@ def _rows(work: PartitionExpiry) -> list[tuple[object, ...]]:
         rows.append((*place, "", sum(sizes), f"{len(sizes)} objects: {kind.value}", "", outcome, work.why))
     if held is not None:
         why = (
-            f"{counted(held.segment_count, 'segment')} behind offset {held.by.start_offset}, "
-            f"whose largest timestamp {held.by.max_timestamp_ms} is in the future; see --pass-future-timestamps"
+            f"{counted(held.segment_count, 'segment')} after offset {held.by.start_offset}, "
+            f"whose largest timestamp {held.by.max_timestamp_ms} is in the future; use --pass-future-timestamps"
         )
         rows.append((*place, held.segment_count, held.size_bytes, "held back", "", outcome, why))
     if not rows and (work.outcome.is_failure or work.outcome is ExpiryOutcome.NOT_OURS):

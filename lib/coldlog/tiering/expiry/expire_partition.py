@@ -1,20 +1,20 @@
-"""expire_partition: how are the expired segments of one partition deleted?
+"""Delete the expired segments of one partition.
 
-First it is planned (`tier.expiry`): what a run before left, what is expired, what belongs to nothing. Then, in this
-order, each step durable before the next one:
+First the deletions are planned (`tiering.rules.expiry`): what an earlier run left unfinished, what has expired, objects
+that belong to no segment. Then the run does this, in this order, each step durable before the next one:
 
-1. The log start moves on, in the table `tier_partitions`: from then on nobody is to read what is deleted next, be it
+1. Move the log start forward in the table `tier_partitions`. From then on no reader may read what is deleted next, also
    below a log start that was supplied.
-2. Each segment: event DELETE_SEGMENT_STARTED, its objects, event DELETE_SEGMENT_FINISHED.
-3. Objects that belong to nothing.
+2. For each segment: append the event DELETE_SEGMENT_STARTED, delete its objects, append DELETE_SEGMENT_FINISHED.
+3. Delete the objects that belong to no segment.
 
-A run that is cut anywhere is gone on with by the next one: a deletion that was begun is planned again whatever the
-retention says. So are copies that nobody finishes: STARTED, no lease of the copy's task is held, and older than the
-retry interval; where the schedule does not tell that they were begun under its leases, older than an orphan must be.
-Any other STARTED segment is being copied, which ends the walk, as in Kafka.
+If a run is killed anywhere, the next one continues: a deletion that has begun is planned again, whatever the retention.
+So is the deletion of an abandoned copy: its state is STARTED, no lease of the copy task is held, and it is older than
+the retry interval. If the schedule does not show that the copy began under one of its leases, the copy must be as old
+as an orphan. Any other STARTED segment is being copied; it ends the walk, as in Kafka.
 
-Not ours: where events are those of a cluster's own topic, a partition of which another broker has copied segments is
-left alone, because that broker expires what it tiers.
+If the events are in a cluster's own topic, a partition with segments of another broker is left alone (NOT_OURS): that
+broker expires what it tiers.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ _STARTED, _FINISHED, _DELETING, _DELETED = RemoteLogSegmentState
 
 
 class ExpiryOutcome(StrEnum):
-    """How the work on a partition ended: done, or as planned in a dry run; by an error that may be gone in the next
-    run; by damage; by a refusal; or it did not begin, because another broker tiers it, its time has not come or
-    another run holds it, or this host only follows."""
+    """How the work on a partition ended. RETRIABLE: an error that the next run may not have. NOT_OURS: another broker
+    tiers it. NOT_DUE: its time has not come, or another run holds it. FOLLOWED: this host is only a follower."""
 
     DONE = "done"
     PLANNED = "planned"
@@ -57,13 +56,13 @@ class ExpiryOutcome(StrEnum):
 
     @property
     def is_failure(self) -> bool:
-        """Somebody has to look."""
+        """True if an operator has to look."""
         return self in (ExpiryOutcome.RETRIABLE, ExpiryOutcome.DAMAGED, ExpiryOutcome.REFUSED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedSegment:
-    """A segment that expires, why, and its size in bytes; `copy_unfinished` is no reason of Kafka's."""
+    """A segment to delete, the reason, and its size. The reason `copy_unfinished` does not exist in Kafka."""
 
     start_offset: int
     end_offset: int
@@ -74,8 +73,8 @@ class DeletedSegment:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionExpiry:
-    """A partition, and what came of its expiry: `planned` segments and objects are all that is to go, the counts what
-    went. `why` says what `outcome` does not."""
+    """A partition, and the result of its expiry. `planned` and `orphans` are all that is to be deleted; the counts say
+    what was deleted. `why` explains `outcome`."""
 
     partition: TopicIdPartition
     planned: tuple[DeletedSegment, ...] = ()
@@ -102,17 +101,17 @@ class ExpiryRules:
     passes_future_timestamps: bool = False
     is_dry_run: bool = False
     deletes_of_others: bool = True
-    """False: segments that another broker announced keep their partition as it is."""
+    """False: leave a partition alone if another broker announced segments of it."""
 
     def retention_of(self, topic: str) -> Retention:
-        """A topic's own, or that of all."""
+        """Return the retention of a topic: its own, or the one of all topics."""
         return self.retentions.get(topic, self.retention)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionExpirer:
-    """What the expiry of all partitions shares; for all threads of a process. `find_copy` gives a partition's entry in
-    the schedule of copies as it is now; `absent` partitions are not in this archive though they should be."""
+    """Expires partitions; threads of a process share it. `find_copy` returns a partition's entry in the schedule of
+    copies as it is now. `absent` are partitions that should be in this archive and are not, with the reason."""
 
     archive: WritableStore
     events: KnownEventLog
@@ -126,32 +125,32 @@ class PartitionExpirer:
     absent: Mapping[TopicIdPartition, str]
 
     def run(self, work: PartitionExpiry) -> None:
-        """Deletes what is expired; the work says what came of it."""
+        """Delete what has expired, and note the result in `work`."""
         try:
             if work.partition in self.absent:
                 raise RetriableError(self.absent[work.partition])
             work.outcome = self._expire(work)
         except RetriableError as failed:
-            work.outcome, work.why = ExpiryOutcome.RETRIABLE, _told(failed)
+            work.outcome, work.why = ExpiryOutcome.RETRIABLE, _with_notes(failed)
         except ArchiveError as wrong:
-            # A copy that goes on at the same time puts objects, and one that is deleted takes them away.
+            # A copy at the same time adds objects, and a deletion of that copy removes them.
             is_changing = wrong.reason is Reason.OBJECT_MISSING and self._has_changed(work)
             work.outcome = ExpiryOutcome.RETRIABLE if is_changing else ExpiryOutcome.DAMAGED
-            work.why = _told(wrong)
+            work.why = _with_notes(wrong)
         except ColdlogError as refused:
-            work.outcome, work.why = ExpiryOutcome.REFUSED, _told(refused)
+            work.outcome, work.why = ExpiryOutcome.REFUSED, _with_notes(refused)
 
     def _expire(self, work: PartitionExpiry) -> ExpiryOutcome:
         partition, entry = work.partition, None
         segments = self.events.segments_of(partition)
         if any(each.state is _STARTED for each in segments):
-            # In this order: what nobody copies now, and was finished before, is announced.
+            # Keep this order: a copy that ended before the lease was looked up is then in the events.
             entry = self.find_copy(partition)
             self.events.refresh()
             segments = self.events.segments_of(partition)
         other = next((each for each in segments if self._is_of_another(each)), None)
         if other is not None:
-            work.why = f"broker {other.broker_id} tiers it, and expires what it tiers"
+            work.why = f"broker {other.broker_id} tiers this partition and expires it"
             return ExpiryOutcome.NOT_OURS
         unfinished, being_copied = self._judge_started(segments, entry)
         plan = self._plan(partition, segments, unfinished, being_copied)
@@ -184,27 +183,27 @@ class PartitionExpirer:
     def _judge_started(
         self, segments: tuple[RemoteSegment, ...], entry: ScheduledPartition | None
     ) -> tuple[list[RemoteSegment], frozenset[str]]:
-        """Copies that nobody finishes, and ids of those that somebody may; `entry` is that of the partition's copies,
-        as it was before the segments were."""
+        """Return the abandoned copies, and the ids of the copies that may still go on. `entry` is the partition's entry
+        in the schedule of copies, read before the segments."""
         started, now_ms = [each for each in segments if each.state is _STARTED], self.clock.now_ms()
         is_held = entry is not None and entry.is_held(now_ms)
         unfinished = [
-            each
-            for each in started
-            if not is_held and now_ms - each.event_timestamp_ms > self._least_age_ms(each, entry)
+            segment
+            for segment in started
+            if not is_held and now_ms - segment.event_timestamp_ms > self._least_age_ms(segment, entry)
         ]
-        left = {each.segment_id.segment_id for each in unfinished}
-        return unfinished, frozenset(each.segment_id.segment_id for each in started) - left
+        unfinished_ids = {segment.segment_id.segment_id for segment in unfinished}
+        return unfinished, frozenset(segment.segment_id.segment_id for segment in started) - unfinished_ids
 
     def _least_age_ms(self, started: RemoteSegment, entry: ScheduledPartition | None) -> int:
-        """Of a copy that nobody goes on with. A schedule tells it of what was begun under a lease of its own: one that
-        has ended by itself, or whose end was a failure. A run without the schedule may copy beside it."""
+        """Return from which age on a copy counts as abandoned. The schedule shows it for a copy that began under one of
+        its leases, if this lease has expired or ended with a failure. A copy job without the schedule may still run."""
         begun_ms = started.event_timestamp_ms
-        is_told = entry is not None and (
+        is_known_to_schedule = entry is not None and (
             (entry.lease is not None and begun_ms < entry.lease.expires_ms)
             or (entry.failed_ms is not None and begun_ms <= entry.failed_ms)
         )
-        return self.rules.retry_interval_ms if is_told else self.rules.orphan_min_age_ms
+        return self.rules.retry_interval_ms if is_known_to_schedule else self.rules.orphan_min_age_ms
 
     def _plan(
         self,
@@ -213,8 +212,8 @@ class PartitionExpirer:
         unfinished: list[RemoteSegment],
         being_copied: frozenset[str],
     ) -> ExpiryPlan:
-        left = {each.segment_id for each in unfinished}
-        considered = [each for each in segments if each.segment_id not in left]
+        unfinished_ids = {segment.segment_id for segment in unfinished}
+        considered = [segment for segment in segments if segment.segment_id not in unfinished_ids]
         log = self.sources.find(
             partition, considered, advanced_to=self.log_starts.get(partition), being_copied=being_copied
         )
@@ -227,8 +226,8 @@ class PartitionExpirer:
         )
 
     def _log_start(self, partition: TopicIdPartition, plan: ExpiryPlan) -> int | None:
-        """Behind all that the walk deletes, also below a log start that was supplied, which nobody else may know; None:
-        as now."""
+        """Return the new log start, None if it stays. It is after all segments that the walk deletes. That includes
+        segments below a supplied log start, because other readers may not know that one."""
         below = (each.segment.end_offset + 1 for each in plan.expired if each.reason is ExpiryReason.LOG_START)
         start = max(plan.log_start_offset or 0, *below, 0)
         return start if start > self.log_starts.get(partition, 0) else None
@@ -236,7 +235,7 @@ class PartitionExpirer:
     def _list_deletions(
         self, segments: tuple[RemoteSegment, ...], unfinished: list[RemoteSegment], plan: ExpiryPlan
     ) -> dict[str, tuple[RemoteSegment, str]]:
-        """By segment id, in their order: a deletion that was begun ends whatever the walk meets."""
+        """Return what to delete by segment id, in order. A deletion that has begun is always included."""
         begun = [
             ExpiredSegment(segment=each, reason=ExpiryReason.DELETION_UNFINISHED)
             for each in segments
@@ -251,7 +250,7 @@ class PartitionExpirer:
         partition, rules = work.partition, self.rules
         foreign = find_orphans(self.archive, partition, self.events.segments_of(partition))
         if foreign.orphans:
-            # What a copy put that began meanwhile is known behind this, and belongs to it.
+            # Objects of a copy that began meanwhile belong to its segment: read its events before judging.
             self.events.refresh()
             known = {each.segment_id.segment_id for each in self.events.segments_of(partition) if not each.is_deleted}
             foreign = replace(foreign, orphans=tuple(each for each in foreign.orphans if not _belongs(each, known)))
@@ -268,7 +267,7 @@ class PartitionExpirer:
         work.waiting_orphan_count = len(foreign.orphans) - len(due)
 
     def _is_unfinished(self, segment: RemoteSegment) -> bool:
-        """Still: whoever slept over the end of its lease may have finished the copy since."""
+        """True if the copy is still unfinished. Its writer may have finished it after the lease had ended."""
         self.events.refresh()
         now = {each.segment_id: each.state for each in self.events.segments_of(segment.segment_id.topic_id_partition)}
         return now.get(segment.segment_id) is _STARTED
@@ -290,19 +289,19 @@ def _deleted(segment: RemoteSegment, reason: str) -> DeletedSegment:
 
 
 def _belongs(orphan: Orphan, known: Set[str]) -> bool:
-    """To a segment that is there; a file that its writer left of it belongs to nothing all the same."""
+    """True if the object belongs to an existing segment. A temporary file never does, whatever its name says."""
     return orphan.kind is not OrphanKind.TEMPORARY and orphan.segment_id in known
 
 
-def _told(error: ColdlogError) -> str:
+def _with_notes(error: ColdlogError) -> str:
     return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def iter_reasons(work: PartitionExpiry) -> Iterator[tuple[str, int, int]]:
-    """Reason, segments and bytes of what is planned, in the order of deletion."""
+    """Yield reason, segment count and bytes of what is planned, in the order of deletion."""
     totals: dict[str, tuple[int, int]] = {}
-    for each in work.planned:
-        count, size_bytes = totals.get(each.reason, (0, 0))
-        totals[each.reason] = count + 1, size_bytes + each.size_bytes
+    for segment in work.planned:
+        count, size_bytes = totals.get(segment.reason, (0, 0))
+        totals[segment.reason] = count + 1, size_bytes + segment.size_bytes
     for reason, (count, size_bytes) in totals.items():
         yield reason, count, size_bytes

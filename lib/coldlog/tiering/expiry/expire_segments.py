@@ -1,10 +1,10 @@
-"""expire_segments: which segments of the tier have expired? Deletes them, partition by partition.
+"""Delete the expired segments of the tier, partition by partition.
 
-A pool of its own, in a process of its own: nothing here waits for copying or for its quota. Partitions are those that
-the events name; those of which this host is the leader are expired when they are due, by the schedule and its leases.
-Of all that this host has to do with, followed ones too, the earliest and the latest offset in the tier are brought to
-`tier_partitions` then (Kafka's step 3): what is below the earliest is no longer served when scan_segments and
-materialize_metadata have run, and loses its index rows by maintain_tables.
+Expiry runs in a process and a thread pool of its own. It never waits for copying or for the copy quota. The events name
+the partitions. This host expires the partitions that it leads, when they are due by the schedule and its leases. For
+all its partitions, also those that it follows, it then writes the earliest and the latest offset in the tier to
+`tier_partitions` (Kafka's step 3). Offsets below the earliest are no longer served after scan_segments and
+materialize_metadata; maintain_tables removes their index rows.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ class ExpireOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpirySummary:
-    """What a run did: a row a partition that the events name. `unexplained` are directories of the archive, and what
-    lies beside them, of which no event tells: nothing of them is touched; None: the archive did not answer that."""
+    """The result of a run: one entry for each partition that the events name. `unexplained` are names in the archive's
+    root that no event explains; they are not touched. It is None if the archive did not answer."""
 
     partitions: tuple[PartitionExpiry, ...]
     unexplained: tuple[str, ...] | None
 
     @property
     def deleted_count(self) -> int:
-        """Segments."""
+        """Return the number of deleted segments."""
         return sum(each.deleted_count for each in self.partitions)
 
     @property
     def deleted_bytes(self) -> int:
-        """Of logs."""
+        """Return the log bytes of the deleted segments."""
         return sum(each.deleted_bytes for each in self.partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """What a run works on."""
+    """The stores and tables that a run works on."""
 
     archive: WritableStore
     events: ReadableEventLog
@@ -73,26 +73,27 @@ class Tier:
 
 
 def expire_segments(tier: Tier, options: ExpireOptions) -> ExpirySummary:
-    """Deletes what has expired of the partitions that are due; a dry run takes and writes nothing."""
+    """Delete what has expired of the partitions that are due. A dry run takes no lease and writes nothing."""
     known = KnownEventLog(tier.events)
     archive = present_archive(tier.archive, known, options.broker_id)
     tier = replace(tier, archive=archive, sources=replace(tier.sources, archive=archive))
-    named = [each for each in known.partitions() if options.assignments.is_assigned(each.topic, each.partition)]
-    work = [PartitionExpiry(partition=each) for each in named]
-    for each in work:
-        if not options.assignments.is_leader(each.partition.topic, each.partition.partition):
-            each.outcome = ExpiryOutcome.FOLLOWED
-    led = [each for each in work if each.outcome is not ExpiryOutcome.FOLLOWED]
+    named = [p for p in known.partitions() if options.assignments.is_assigned(p.topic, p.partition)]
+    work = [PartitionExpiry(partition=partition) for partition in named]
+    for expiry in work:
+        if not options.assignments.is_leader(expiry.partition.topic, expiry.partition.partition):
+            expiry.outcome = ExpiryOutcome.FOLLOWED
+    led = [expiry for expiry in work if expiry.outcome is not ExpiryOutcome.FOLLOWED]
     if options.rules.is_dry_run:
         _run_all(lambda: _expirer(tier, known, options, None), led, options.threads, None)
     else:
-        places = {each.partition: each for each in led}
-        leases = tier.schedule.take_due(TierTask.EXPIRE, places.keys(), at_most=options.threads * TAKEN_PER_THREAD)
+        by_partition = {expiry.partition: expiry for expiry in led}
+        at_most = options.threads * TAKEN_PER_THREAD
+        leases = tier.schedule.take_due(TierTask.EXPIRE, by_partition.keys(), at_most=at_most)
         try:
-            for each in led:
-                each.outcome = ExpiryOutcome.NOT_DUE
-            due = [places[each] for each in leases.partitions]
-            _run_all(lambda: _expirer(tier, known, options, leases), due, options.threads, leases, places)
+            for expiry in led:
+                expiry.outcome = ExpiryOutcome.NOT_DUE
+            due = [by_partition[partition] for partition in leases.partitions]
+            _run_all(lambda: _expirer(tier, known, options, leases), due, options.threads, leases, by_partition)
         finally:
             leases.close()
         _retrieve(tier, known, work)
@@ -100,7 +101,7 @@ def expire_segments(tier: Tier, options: ExpireOptions) -> ExpirySummary:
 
 
 def _expirer(tier: Tier, known: KnownEventLog, options: ExpireOptions, leases: RunLeases | None) -> PartitionExpirer:
-    """Made behind the leases that it works with: it knows what the run before announced, and where logs begin now."""
+    """Make the expirer after the leases are taken, so that it knows the events and log starts of earlier runs."""
     known.refresh()
     return PartitionExpirer(
         archive=tier.archive,
@@ -128,25 +129,25 @@ def _run_all(
     work: Sequence[PartitionExpiry],
     threads: int,
     leases: RunLeases | None,
-    places: Mapping[TopicIdPartition, PartitionExpiry] = MappingProxyType({}),
+    by_partition: Mapping[TopicIdPartition, PartitionExpiry] = MappingProxyType({}),
 ) -> None:
-    """Runs each, then what else is due."""
+    """Run the work, then take and run more partitions that are due."""
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="coldlog-expire") as pool:
         expirer = make_expirer()
-        under_way: dict[Future[None], PartitionExpiry] = {pool.submit(expirer.run, each): each for each in work}
+        under_way: dict[Future[None], PartitionExpiry] = {pool.submit(expirer.run, expiry): expiry for expiry in work}
         try:
             while under_way:
                 ended, _ = wait(under_way, timeout=_TICK_S, return_when=FIRST_COMPLETED)
                 if leases is not None:
                     leases.keep()
                 for future in ended:
-                    each = under_way.pop(future)
+                    expiry = under_way.pop(future)
                     future.result()
                     if leases is not None:
-                        leases.end(each.partition, each.why if each.outcome.is_failure else None)
+                        leases.end(expiry.partition, expiry.why if expiry.outcome.is_failure else None)
                 if leases is not None and (more := leases.refill(len(under_way))):
                     expirer = make_expirer()
-                    under_way |= {pool.submit(expirer.run, places[each]): places[each] for each in more}
+                    under_way |= {pool.submit(expirer.run, by_partition[p]): by_partition[p] for p in more}
         except BaseException:
             for future in under_way:
                 future.cancel()
@@ -154,7 +155,7 @@ def _run_all(
 
 
 def _retrieve(tier: Tier, known: KnownEventLog, work: Iterable[PartitionExpiry]) -> None:
-    """Of a partition that was not due too: another host may have copied to it."""
+    """Write the tier's offsets also for partitions that were not due: another host may have copied to them."""
     log_starts = tier.partitions.log_starts()
     tier.partitions.retrieve(
         {
@@ -169,14 +170,14 @@ def _list_unexplained(archive: WritableStore, known: Iterable[TopicIdPartition])
     try:
         listing = LocalTieredStorageLayout(store=archive).list_partition_directories()
     except RetriableError:
-        # Each partition has said why.
+        # The result of each partition says why.
         return None
     unknown = [each.name for each in listing.directories if each.name not in names]
     return (*unknown, *(each.name for each in listing.unrecognized))
 
 
 def _no_id() -> str:
-    raise UsageError("expiry copies nothing")
+    raise UsageError("expiry never copies a segment")
 
 
 def _nothing(_: TopicIdPartition) -> None:

@@ -1,15 +1,15 @@
-"""expiry_state: where does a partition's log begin, and who led it, when its segments are to expire?
+"""Find where a partition's log begins and which leaders it had, for the expiry of its segments.
 
-The log start is the highest of what was supplied (`log_start_offsets.*`) and what expiry moved it to before. That of a
-broker's log directory counts only where that is wanted: a broker that does not tier moves it by its own retention, as a
-rule a shorter one than the tier's, and the tier would go with it.
+The log start is the highest of the supplied ones (`log_start_offsets.*`) and the one that expiry set before. The log
+start of a broker's log directory counts only if a setting says so: a broker without tiered storage moves it by its own
+retention, usually a shorter one than the tier's, and this would expire the tier too.
 
-The lineage is that of the log directory, where the partition lies in one, else that of the newest finished copy. Either
-begins where a broker's log began at that time. What the tier holds of older leaders is told by its finished segments:
-their epochs are put before it, each from its first offset, as long as these descend. Then it is cut at the log start,
-as a broker cuts its own: only so is anything older than it.
+The lineage is that of the log directory that has the partition, else that of the newest finished copy. Each of them
+begins where the broker's log began at that time. For older leaders the finished segments are used: their epochs are put
+before the lineage, each with its first offset, as long as these offsets descend. Then the lineage is cut at the log
+start, as a broker does; without this cut no segment would be older than the lineage.
 
-A checkpoint that cannot be read is an `ArchiveError`, and nothing of the partition expires.
+If a checkpoint cannot be read (`ArchiveError`), no segment of the partition expires.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSources:
-    """What tells of logs: the archive, log directories of this machine, log starts by topic and partition."""
+    """The archive, the log directories of this machine, and the supplied log starts by topic and partition."""
 
     archive: ObjectStore
     limits: DecodeLimits
@@ -53,7 +53,7 @@ class LogSources:
         advanced_to: int | None,
         being_copied: Set[str],
     ) -> LogState:
-        """The log of a partition that has these segments; `advanced_to` is where expiry let it begin."""
+        """Return the log state of a partition with these segments. `advanced_to` is the log start that expiry set."""
         finished = [each for each in segments if each.state is _FINISHED]
         local = self._find_local(partition)
         starts = [advanced_to or 0, self.supplied_log_starts.get((partition.topic, partition.partition), 0)]
@@ -62,12 +62,12 @@ class LogSources:
             starts.append(0 if state is None else state.log_start_offset)
         checkpoint = self._checkpoint(local, finished)
         log_start = max(starts)
-        behind_tier = max((each.end_offset for each in finished), default=-1) + 1
+        tier_end = max((segment.end_offset for segment in finished), default=-1) + 1
         return LogState(
             epochs=LeaderEpochLineage.of(join_lineage(checkpoint, finished), log_start).entries,
             log_start_offset=log_start,
-            log_end_offset=behind_tier,
-            only_local_bytes=0 if local is None else _bytes_behind(local[1], behind_tier),
+            log_end_offset=tier_end,
+            only_local_bytes=0 if local is None else _bytes_from(local[1], tier_end),
             being_copied=being_copied,
         )
 
@@ -96,9 +96,9 @@ class LogSources:
         return [(entry.leader_epoch, entry.start_offset) for entry in entries]
 
 
-def _bytes_behind(local: LocalPartition, offset: int) -> int:
-    """Of segments that begin behind what is in the tier."""
-    return sum(each.log.size_bytes for each in local.segments if each.base_offset >= offset)
+def _bytes_from(local: LocalPartition, offset: int) -> int:
+    """Sum the bytes of the segments that begin at or after an offset."""
+    return sum(segment.log.size_bytes for segment in local.segments if segment.base_offset >= offset)
 
 
 def _last_epoch(segment: RemoteSegment) -> int:

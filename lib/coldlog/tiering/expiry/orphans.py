@@ -1,15 +1,17 @@
-"""orphans: which objects of a partition belong to nothing, and may go?
+"""Find the objects of a partition that belong to no segment, and decide which may be deleted.
 
-`temporary`   `<an object's name>.<8 hexadecimal digits>.tmp`: what a writer that was killed left of a file
-`leftover`    of a segment whose deletion was finished: put by a copy that came too late
-`orphan`      of a segment that no event knows
+`temporary`   `<an object's name>.<8 hexadecimal digits>.tmp`: a file that a killed writer left unfinished
+`leftover`    an object of a segment whose deletion was finished: a copy wrote it too late
+`orphan`      an object of a segment that no event names
 
-What belongs to a segment that is there, is being copied or deleted is none of them. Everything else, such as names that
-this layout does not write or a segment id under two offsets, cannot be explained: it is counted and never touched.
+An object of a segment that exists, is being copied or is being deleted is none of these. All other names, for example
+names that this layout does not write or a segment id at two offsets, cannot be explained: they are counted and never
+touched.
 
-All of them go `min_age_ms` after they were modified, and not before the retention: an orphan without a retention, and
-a partition whose events may have been lost (`is_complete` of the log), keep theirs. So does one of which a finished
-segment's log is not there (`lacks_finished`): the archive may be that of another log of events, and live there.
+These objects are deleted `min_age_ms` after they were modified, and not before the retention. An orphan is kept if
+there is no retention, if events of its partition may have been lost (`is_complete` of the log), or if the log of a
+finished segment of its partition is missing (`lacks_finished`): the archive may belong to another event log that still
+uses it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 
 class OrphanKind(StrEnum):
-    """Why an object belongs to nothing."""
+    """Why an object belongs to no segment."""
 
     TEMPORARY = "temporary"
     LEFTOVER = "leftover"
@@ -42,7 +44,7 @@ class OrphanKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """An object that belongs to nothing."""
+    """An object that belongs to no segment."""
 
     name: str
     size_bytes: int
@@ -51,7 +53,7 @@ class Orphan:
     segment_id: str
 
     def is_due(self, retention: Retention, *, now_ms: int, min_age_ms: int) -> bool:
-        """It is older than it must be."""
+        """True if the object is old enough to be deleted."""
         if self.kind is OrphanKind.ORPHAN and retention.retention_ms < 0:
             return False
         keeps_ms = retention.retention_ms if self.kind is not OrphanKind.LEFTOVER else 0
@@ -60,7 +62,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignObjects:
-    """What lies in a partition's directory and belongs to no segment; `unexplained` are names."""
+    """The objects in a partition's directory that belong to no segment, and the names that cannot be explained."""
 
     orphans: tuple[Orphan, ...]
     unexplained: tuple[str, ...]
@@ -68,9 +70,10 @@ class ForeignObjects:
 
 
 def find_orphans(store: ObjectStore, partition: TopicIdPartition, known: Iterable[RemoteSegment]) -> ForeignObjects:
-    """One look at the partition's directory; `known` is what the events say behind it."""
-    states = {each.segment_id.segment_id: each.state for each in known}
-    lacking = {segment_id for segment_id, state in states.items() if state is _FINISHED}
+    """List the partition's directory once, and compare it with the segments that are `known` from the events. Read the
+    events again before you delete: a copy may have begun since."""
+    states = {segment.segment_id.segment_id: segment.state for segment in known}
+    finished_without_log = {segment_id for segment_id, state in states.items() if state is _FINISHED}
     directory = PartitionDirectory(
         name=name_directory(partition),
         topic=partition.topic,
@@ -82,7 +85,7 @@ def find_orphans(store: ObjectStore, partition: TopicIdPartition, known: Iterabl
     for segment in listing.segments:
         state = states.get(segment.segment_id)
         if segment.find_object(SegmentFileKind.LOG) is not None:
-            lacking.discard(segment.segment_id)
+            finished_without_log.discard(segment.segment_id)
         kind = OrphanKind.ORPHAN if state is None else OrphanKind.LEFTOVER
         if state is None or state is _DELETED:
             orphans += [
@@ -98,7 +101,9 @@ def find_orphans(store: ObjectStore, partition: TopicIdPartition, known: Iterabl
     temporary = [] if not listing.unrecognized else _list_temporary(store, partition)
     names = {each.name for each in temporary}
     unexplained = tuple(each.name for each in listing.unrecognized if each.name not in names)
-    return ForeignObjects(orphans=(*orphans, *temporary), unexplained=unexplained, lacks_finished=bool(lacking))
+    return ForeignObjects(
+        orphans=(*orphans, *temporary), unexplained=unexplained, lacks_finished=bool(finished_without_log)
+    )
 
 
 def _list_temporary(store: ObjectStore, partition: TopicIdPartition) -> list[Orphan]:
@@ -120,7 +125,7 @@ def _list_temporary(store: ObjectStore, partition: TopicIdPartition) -> list[Orp
 
 
 def _segment_id_of(partition: TopicIdPartition, name: str) -> str | None:
-    """The segment whose object has that name; None where no object has."""
+    """Return the id of the segment whose object has that name; None if no object has it."""
     start_offset, segment_id = name.rpartition("/")[2][:20], name.rpartition("/")[2][21:43]
     if not start_offset.isdecimal():
         return None

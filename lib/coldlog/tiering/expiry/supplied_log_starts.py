@@ -1,9 +1,11 @@
-"""supplied_log_starts: which log start offsets does a file say, and which do brokers?
+"""Read log start offsets from a CSV file, or ask brokers for them.
 
-A CSV file `topic,partition,log_start_offset` with a header. Brokers are asked for the earliest offset of partitions
-whose topic ids are known: a topic that they do not have, or have under another id, is left out and told. Without Spark.
+The file has a header and the columns `topic,partition,log_start_offset`. Brokers are asked for the earliest offset of
+partitions whose topic ids are known. A topic that they do not have, or have under another id, is left out and reported.
+No Spark is used.
 
-Refused (`UsageError`): a file that cannot be read, columns that lack, a partition named twice, what is no number.
+Refused (`UsageError`): a file that cannot be read, a missing column, a partition named twice, a value
+that is not a number.
 """
 
 from __future__ import annotations
@@ -20,29 +22,29 @@ from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 LogStarts = Mapping[tuple[str, int], int]
-"""A log start offset a topic and partition."""
+"""Log start offset by topic and partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveLogStarts:
-    """What brokers told, and the topics of the archive that they do not have."""
+    """The log starts that the brokers answered, and the topics of the archive that they do not have."""
 
     log_starts: LogStarts
     left_out_topics: tuple[str, ...]
 
 
 def read_log_start_offsets(path: str) -> LogStarts:
-    """What the file says."""
+    """Read the log starts from a CSV file."""
     rows = [_log_start_offset(path, number, row) for number, row in _csv_rows(path)]
     log_starts = dict(rows)
     repeated = len(rows) - len(log_starts)
     if repeated:
-        raise UsageError(f"{path}: {repeated} topic-partitions are named more than once; name each once")
+        raise UsageError(f"{path}: {repeated} topic-partitions are named more than once; name each of them once")
     return log_starts
 
 
 def ask_brokers(cluster: Cluster, known: Mapping[tuple[str, int], str]) -> LiveLogStarts:
-    """What the cluster says of partitions, whose topic ids these are."""
+    """Ask a cluster for the earliest offsets of partitions. `known` has their topic ids."""
     live = describe_topics(cluster, {topic for topic, _ in known}) if known else {}
     same = [
         (topic, partition)
@@ -61,11 +63,13 @@ def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
             reader = csv.DictReader(lines)
             missing = [name for name in LOG_START_OFFSETS.column_names if name not in (reader.fieldnames or ())]
             if missing:
-                raise UsageError(f"{path}: the first line must name topic,partition,log_start_offset; {missing} lack")
+                raise UsageError(
+                    f"{path}: the first line must name topic,partition,log_start_offset; missing: {missing}"
+                )
             for row in reader:
                 yield reader.line_num, row
     except OSError as unreadable:
-        raise UsageError(f"log_start_offsets.uri cannot be read: {path}: {unreadable.strerror}") from unreadable
+        raise UsageError(f"log_start_offsets.uri: cannot read {path}: {unreadable.strerror}") from unreadable
     except UnicodeDecodeError as unreadable:
         raise UsageError(f"{path}: not UTF-8 text: {unreadable.reason} at byte {unreadable.start}") from unreadable
 
@@ -76,5 +80,5 @@ def _log_start_offset(path: str, number: int, row: dict[str, str]) -> tuple[tupl
         raise UsageError(f"{path}, line {number}: partition and log_start_offset must be integers: {row}")
     partition, offset = int(numbers[0]), int(numbers[1])
     if not row["topic"] or not 0 <= partition < 2**31 or not 0 <= offset < 2**63:
-        raise UsageError(f"{path}, line {number}: a topic, a partition and an offset of 0 or more are expected: {row}")
+        raise UsageError(f"{path}, line {number}: expected a topic, and a partition and offset of 0 or more: {row}")
     return (row["topic"], partition), offset

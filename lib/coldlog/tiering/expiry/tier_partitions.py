@@ -1,7 +1,7 @@
-"""tier_partitions: from which offset on does the tier keep a partition, and what of it is there?
+"""Keep the log start of each partition in the tier, and which offsets the tier has of it.
 
-The table of that name. A log start only moves on. What the tier holds is told by its finished segments, as Kafka's
-`earliest` and `latest-tiered` offsets are.
+Both are in the table `tier_partitions`. A log start only moves forward. The finished segments say what the tier has, as
+for Kafka's `earliest` and `latest-tiered` offsets.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from coldlog.tiering.rules.remote_segments import RemoteSegment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteOffsets:
-    """The first and the last offset of a partition in the tier, both inclusive; None: none is there."""
+    """The first and the last offset of a partition in the tier, both inclusive; None: the tier has no offset of it."""
 
     earliest: int | None
     latest: int | None
 
     @classmethod
     def of(cls, segments: Iterable[RemoteSegment], log_start_offset: int | None) -> RemoteOffsets:
-        """Of a partition's segments; what lies below the log start is there no more."""
+        """Compute them from a partition's segments; offsets below the log start no longer count."""
         start = log_start_offset or 0
         finished = [
             each
@@ -41,18 +41,18 @@ class RemoteOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierPartitions:
-    """The table below one warehouse."""
+    """The table `tier_partitions` of one warehouse."""
 
     table: SmallTable
     clock: Clock
 
     @classmethod
     def below(cls, warehouse_uri: str, clock: Clock) -> TierPartitions:
-        """Where it lies, be it there or not."""
+        """Return the table of a warehouse; it may not exist yet."""
         return cls(table=SmallTable(uri=warehouse_uri, table=TIER_PARTITIONS), clock=clock)
 
     def log_starts(self) -> dict[TopicIdPartition, int]:
-        """Where expiry let the logs begin."""
+        """Return the log starts that expiry has set."""
         return {
             _partition(row): int(str(row["log_start_offset"]))
             for row in self.table.read()
@@ -60,7 +60,7 @@ class TierPartitions:
         }
 
     def advance(self, partition: TopicIdPartition, log_start_offset: int) -> None:
-        """The log begins there, or later as it did, when this returns."""
+        """Set the log start to this offset, unless it is later already."""
 
         def change(rows: list[Row]) -> list[Row]:
             known = {_partition(row): row for row in rows}
@@ -72,7 +72,7 @@ class TierPartitions:
         self.table.change(change)
 
     def retrieve(self, found: Mapping[TopicIdPartition, RemoteOffsets]) -> None:
-        """What the tier holds now of these partitions; only what differs is written."""
+        """Write which offsets the tier has of these partitions; rows that did not change are not written."""
 
         def change(rows: list[Row]) -> list[Row]:
             known = {_partition(row): row for row in rows}

@@ -1,1 +1,1 @@
-"""Decide what is copied, how fast, what expires, and when: rules alone, on a given clock."""
+"""Decide which segments are copied, how fast, which expire, and when. Pure rules with a given clock."""

@@ -1,7 +1,7 @@
-"""byte_limiter: when may the next bytes of a segment go?
+"""Limit the bytes per second inside a segment.
 
-A finer limit than the quota's, inside a segment: the quota lets a whole segment through at once, this spreads its bytes
-(as Aiven's `upload.rate.limit.bytes.per.second` does). Pieces of all segments that are under way share it.
+The quota admits a whole segment at once; this limit spreads its bytes (as Aiven's `upload.rate.limit.bytes.per.second`
+does). All segments that are being copied share it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from coldlog.tiering.rules.pacer import Pacer
 
 
 class ByteLimiter:
-    """For all threads of a process."""
+    """A rate limit that the threads of a process share."""
 
     def __init__(self, bytes_per_second: int, clock: Clock) -> None:
         self._clock = clock
@@ -21,11 +21,11 @@ class ByteLimiter:
         self._lock = threading.Lock()
 
     def wait_for(self, size_bytes: int) -> None:
-        """Returns when the bytes of a piece may go. In any time the rate is kept, and one piece beside it."""
+        """Wait until a piece of that size may be sent. In any period at most the rate plus one piece is sent."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             wait_ms = self._pacer.throttle_ms(now_ms)
-            # Behind those that wait already: its turn is taken now.
+            # Take the place now, after the pieces that wait already.
             self._pacer.add(size_bytes, now_ms)
         if wait_ms:
             self._clock.wait_ms(wait_ms)

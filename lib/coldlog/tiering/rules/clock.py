@@ -1,6 +1,6 @@
-"""clock: what time is it, and how does one wait?
+"""Define the clock that the tier uses.
 
-The tier takes its time from whoever calls it, so that a test is over in no time and a rule can be held to any moment.
+The caller passes the clock. So a test does not have to wait, and can set any time.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time of one process; for all of its threads."""
+    """The time of one process; its threads share it."""
 
     def now_ms(self) -> int:
-        """Epoch milliseconds, as events and retention mean them; may be set back."""
+        """Return epoch milliseconds, as events and retention use them. The clock may be set back."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some moment; never goes back."""
+        """Return milliseconds since some moment. Never goes back."""
 
     def wait_ms(self, duration_ms: int) -> None:
-        """Returns after that long, or later."""
+        """Wait at least that long."""

@@ -1,15 +1,15 @@
-"""copy_quota: when may the next segment be copied?
+"""Decide when the next segment may be copied.
 
-The write quota of one broker (KIP-956, RLMQuotaManager), shared by all threads that copy for it. It is checked before
-each segment, and the whole segment is recorded with the copy: a copy is never interrupted, so one segment may exceed
-the quota, and the ones behind it wait until the rate has come down.
+This is the write quota of one broker (KIP-956, RLMQuotaManager). All threads that copy for the broker share it. It is
+checked before each segment, and then the whole segment is recorded. A copy is never interrupted, so one segment may
+exceed the quota, and the segments after it wait until the rate has dropped.
 
-Two rates must agree: Kafka's windowed one, and one that does not forget (`pacer`). Kafka's window is 11 s, and a
-segment that takes longer than this at the quota falls out of it before it is paid for: 1 GiB segments at 10 MB/s are
-copied at 98 MB/s by the window alone. With both, what is copied in any time at all is within the quota and one segment.
+Two rates must both allow the copy: Kafka's windowed rate, and one that does not forget (`pacer`). Kafka's window is
+11 s. A segment that takes longer than that at the quota drops out of the window too early: with the window alone, 1 GiB
+segments at 10 MB/s are copied at 98 MB/s. With both, at most the quota plus one segment is copied in any period.
 
-Over the quota a task waits, at most a second at a time as in Kafka, first come, first served. One that `may_wait` not
-(fairness) gets no for an answer instead, also while others wait, and is to give its place up.
+Over the quota a task waits, at most one second at a time as in Kafka, in the order of arrival. A task with `may_wait`
+False (fairness) is refused instead, also while others wait, and should give up its place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST_WAIT_MS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottleReport:
-    """How often a segment had to wait or gave up, how long all waited together, and the longest time told to one."""
+    """How many segments waited or gave up, the sum of all waits, and the longest throttle time of one segment."""
 
     waited_count: int = 0
     gave_up_count: int = 0
@@ -39,14 +39,14 @@ class ThrottleReport:
 
 
 class SharedAllowance(Protocol):
-    """What processes that copy for the same broker have in common."""
+    """The quota that several processes share when they copy for the same broker."""
 
     def take(self, size_bytes: int) -> int:
-        """Takes a segment of that size and returns 0; or returns for how many milliseconds it may not be taken yet."""
+        """Take a segment of that size and return 0, or return how many milliseconds to wait before the next try."""
 
 
 class CopyQuota:
-    """One broker's; for all threads of a process, and with `shared` for all that share it."""
+    """The copy quota of one broker. Threads share it; with `shared` other processes too."""
 
     def __init__(self, config: QuotaConfig, clock: Clock, shared: SharedAllowance | None = None) -> None:
         self._config = config
@@ -59,8 +59,8 @@ class CopyQuota:
         self._report = ThrottleReport()
 
     def take(self, size_bytes: int, *, may_wait: bool = True, is_stopping: Callable[[], bool] = lambda: False) -> bool:
-        """Records a segment of that size once the rate allows it, and returns True; False: it may not be copied now, or
-        the run `is_stopping`."""
+        """Record a segment of that size as soon as the rate allows it, and return True. Return False if it may not be
+        copied now or the run `is_stopping`."""
         if not may_wait:
             return self._take_now(size_bytes)
         with self._turn():
@@ -77,7 +77,8 @@ class CopyQuota:
         return True
 
     def has_room(self) -> bool:
-        """Whether one that may not wait would be allowed now, as far as this process knows; a no counts as given up."""
+        """True if a segment that may not wait would be allowed now, as far as this process knows. False counts as given
+        up."""
         with self._lock:
             if self._next_ticket == self._served_ticket and not self._throttle_ms(self._clock.monotonic_ms()):
                 return True
@@ -85,12 +86,12 @@ class CopyQuota:
         return False
 
     def throttle_ms(self) -> int:
-        """How long the next segment would have to wait; 0: it may be copied."""
+        """Return how long the next segment would have to wait; 0: it may be copied."""
         with self._lock:
             return self._throttle_ms(self._clock.monotonic_ms())
 
     def report(self) -> ThrottleReport:
-        """What happened so far."""
+        """Return the figures so far."""
         with self._lock:
             return self._report
 
@@ -102,7 +103,7 @@ class CopyQuota:
         return False
 
     def _try(self, size_bytes: int) -> int:
-        """Records it and returns 0, or returns how long it has to wait."""
+        """Record the segment and return 0, or return how long it has to wait."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             throttle_ms = self._throttle_ms(now_ms)
@@ -123,7 +124,7 @@ class CopyQuota:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """One at a time, in the order in which they came."""
+        """Admit one caller at a time, in the order of arrival."""
         with self._lock:
             ticket = self._next_ticket
             self._next_ticket += 1

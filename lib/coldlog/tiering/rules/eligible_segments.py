@@ -1,15 +1,16 @@
-"""eligible_segments: which segments of a log are to be copied next?
+"""Find which segments of a log are to be copied next.
 
-As Kafka's RLMCopyTask.candidateLogSegments has it: not the active segment; one that ends below the last stable offset
-(the next one begins at or below it), because the tier holds nothing that may be taken back or is undecided; the
-earliest first, and of one partition one by one, so that what is copied has no gap at its end.
+The rule is that of Kafka's RLMCopyTask.candidateLogSegments. The active segment is not copied. A segment must end below
+the last stable offset (the next segment begins at or below it), because the tier holds nothing that may be truncated or
+is undecided. The earliest is copied first, and only one of a partition at a time, so that the copied part has no gap.
 
-A segment is passed over where the offsets from the log start on are covered by segments that were copied once, as far
-as they follow the lineage of the log's leaders (`leader_epoch_lineage`): what a deposed leader copied beyond its end is
-copied again. One that is covered in part is copied whole, as Kafka does. Kafka starts behind the highest offset of the
-lineage that was copied; here a gap below that is closed too. A segment that was deleted after it was copied counts
-while nothing before it is left in the tier, or what has expired would be copied anew for as long as it is local. Expiry
-takes the earliest first: a segment that is missing behind one that is there was lost otherwise, and is copied again.
+A segment is skipped if earlier copies cover its offsets from the log start on, as far as these copies follow the
+lineage of the log's leaders (`leader_epoch_lineage`). What a deposed leader copied after its end is copied again. A
+segment that is covered in part is copied whole, as in Kafka. Kafka starts after the highest copied offset of the
+lineage; this rule also closes a gap below it. A segment that was copied and then deleted counts as covered only while
+the tier has nothing before it. Otherwise expired segments would be copied again as long as they are local. Expiry
+deletes the earliest first, so a segment that is missing after an existing one was lost in another way, and is copied
+again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from coldlog.tiering.rules.remote_segments import RemoteSegment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalLog:
-    """What a log directory says of a partition: base offsets of its segments, ascending, the last of the active one."""
+    """The log directory's view of a partition. Base offsets ascend; the last one is that of the active segment."""
 
     base_offsets: tuple[int, ...]
     log_start_offset: int
@@ -33,14 +34,14 @@ class LocalLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EligibleSegment:
-    """A segment to copy, and where the one behind it begins."""
+    """A segment to copy, and the base offset of the next one."""
 
     base_offset: int
     next_offset: int
 
 
 def plan_copies(log: LocalLog, remote: Iterable[RemoteSegment]) -> list[EligibleSegment]:
-    """The segments to copy, the earliest first."""
+    """Return the segments to copy, the earliest first."""
     covered = _covered_ranges(log.lineage, remote)
     closed = zip(log.base_offsets[:-1], log.base_offsets[1:], strict=True)
     return [
@@ -52,20 +53,20 @@ def plan_copies(log: LocalLog, remote: Iterable[RemoteSegment]) -> list[Eligible
 
 
 def _covered_ranges(lineage: LeaderEpochLineage, remote: Iterable[RemoteSegment]) -> list[tuple[int, int]]:
-    """Disjoint ranges of offsets, the end not among them, ascending."""
+    """Return disjoint ranges of offsets, half-open and ascending."""
     found: list[tuple[int, int]] = []
-    is_some_left = False
-    for each in sorted((each for each in remote if each.was_copied), key=lambda each: each.start_offset):
-        last = lineage.find_last_offset_within(each.leader_epochs, each.end_offset)
-        if last is None or last < each.start_offset or (each.is_deleted and is_some_left):
+    has_remaining = False
+    for segment in sorted((s for s in remote if s.was_copied), key=lambda segment: segment.start_offset):
+        last = lineage.find_last_offset_within(segment.leader_epochs, segment.end_offset)
+        if last is None or last < segment.start_offset or (segment.is_deleted and has_remaining):
             continue
-        is_some_left |= not each.is_deleted
-        if found and each.start_offset <= found[-1][1]:
+        has_remaining |= not segment.is_deleted
+        if found and segment.start_offset <= found[-1][1]:
             found[-1] = found[-1][0], max(found[-1][1], last + 1)
         else:
-            found.append((each.start_offset, last + 1))
+            found.append((segment.start_offset, last + 1))
     return found
 
 
 def _is_covered(start: int, end: int, covered: Sequence[tuple[int, int]]) -> bool:
-    return any(first <= start and end <= behind for first, behind in covered)
+    return any(first <= start and end <= covered_end for first, covered_end in covered)

@@ -1,22 +1,24 @@
-"""expiry: which remote segments of a partition may be deleted now, and why not the others?
+"""Decide which remote segments of a partition may be deleted now, and what holds back the others.
 
-Kafka's RLMExpirationTask.cleanupExpiredRemoteLogSegments, step by step. The walk goes through the epochs of the log's
-lineage (without empty ones), in each through the segments that have the epoch, by start offset:
+The rule is Kafka's RLMExpirationTask.cleanupExpiredRemoteLogSegments, step by step. The walk visits the epochs of the
+log's lineage (without empty ones), and for each epoch its segments by start offset:
 
-1. A segment that is being copied now ends the walk.
-2. One whose deletion was begun is deleted again, and the walk goes on; a deleted one is passed over.
-3. All its epochs are the lineage's first or older, and it ends before the log start: delete (LOG_START).
+1. A segment that is being copied ends the walk.
+2. A segment whose deletion has begun is deleted again, and the walk continues. A deleted segment is skipped.
+3. If all epochs of a segment are the lineage's first or older, and it ends before the log start: delete (LOG_START).
 4. Otherwise, if it is within the lineage by Kafka's rule: delete if its largest timestamp is lower (strictly,
    KAFKA-20091) than now - retention.ms (TIME), else if all of it is in the excess over retention.bytes (SIZE). The
-   excess counts finished segments within the lineage, and what is local alone; a segment that time deletes reduces it.
-5. The first segment that is within the lineage and is not deleted ends the walk. What is not within it does not.
+   excess counts finished segments within the lineage, and bytes that are only local. A segment deleted by time reduces
+   the excess.
+5. The first segment that is within the lineage and not deleted ends the walk. One outside the lineage does not.
 
-The log start moves behind the last segment that time or size deletes. Behind the walk segments are deleted all of whose
-epochs are older than the log's oldest (OLDER_EPOCHS): what an unclean election left.
+The log start moves to the end of the last segment that is deleted by time or size. After the walk, segments are deleted
+whose epochs are all older than the log's oldest (OLDER_EPOCHS): an unclean election left them.
 
-So one segment with a timestamp in the future holds all behind it. A plan names it (`held_back`), if a segment behind it
-would be deleted by time. `passes_future_timestamps` takes it along: then a segment that is later than now counts as
-expired (FUTURE_TIMESTAMP) if the next one with a time that can be is expired by time, for its records are older yet.
+So one segment with a timestamp in the future holds back all segments after it. The plan names it (`held_back`) if a
+segment after it would be deleted by time. With `passes_future_timestamps` it is deleted too: a segment that is later
+than now counts as expired (FUTURE_TIMESTAMP) if the next segment with a possible timestamp is expired by time, because
+its own records are even older.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class ExpiryReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """A topic's `retention.ms` and `retention.bytes`; below 0: without end, as in Kafka."""
+    """A topic's `retention.ms` and `retention.bytes`; below 0: no limit, as in Kafka."""
 
     retention_ms: int = -1
     retention_bytes: int = -1
@@ -56,15 +58,15 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """What is known of the log itself. `epochs` are its leader epoch checkpoint as it is; `only_local_bytes` those of
-    segments that are not in the tier."""
+    """The state of the log itself. `epochs` are its leader epoch checkpoint, unchanged. `only_local_bytes` are the
+    bytes of segments that are not in the tier."""
 
     epochs: tuple[EpochStart, ...]
     log_start_offset: int
     log_end_offset: int
     only_local_bytes: int = 0
     being_copied: Set[str] = field(default_factory=frozenset)
-    """Segment ids."""
+    """Segment ids of unfinished copies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ class ExpiredSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldBack:
-    """`by` is later than now and ends the walk; so many segments behind it, of so many bytes, are expired by time."""
+    """`by` is later than now and ends the walk. The counts are of the segments after it that are expired by time."""
 
     by: RemoteSegment
     segment_count: int
@@ -86,8 +88,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryPlan:
-    """In the order of deletion. `log_start_offset` is where the log has to begin before anything is deleted; None: as
-    now."""
+    """Segments in the order of deletion. `log_start_offset` must be set before anything is deleted; None: it stays."""
 
     expired: tuple[ExpiredSegment, ...]
     log_start_offset: int | None
@@ -102,7 +103,7 @@ def plan_expiry(
     now_ms: int,
     passes_future_timestamps: bool = False,
 ) -> ExpiryPlan:
-    """What is to be deleted of a partition's segments, in any order."""
+    """Decide what to delete of a partition's segments, which may be in any order."""
     known = [each for each in segments if each.state is not _DELETED]
     walk = _Walk(
         segments=known,
@@ -141,7 +142,7 @@ class _Walk:
     held_back: HeldBack | None = None
 
     def find_excess_bytes(self, retention: Retention) -> int:
-        """By how much the log, local and remote, is larger than it may be."""
+        """Return by how many bytes the log, local and remote, exceeds its retention.bytes."""
         if retention.retention_bytes < 0:
             return 0
         counted = {
@@ -150,7 +151,7 @@ class _Walk:
         return max(0, self.log.only_local_bytes + sum(counted.values()) - retention.retention_bytes)
 
     def run(self) -> None:
-        """Steps 1 to 5."""
+        """Walk as in steps 1 to 5."""
         for at, segment in enumerate(self.in_order):
             if _id_of(segment) in self.log.being_copied:
                 return
@@ -164,7 +165,7 @@ class _Walk:
                 return
 
     def expire_older_epochs(self) -> None:
-        """What belongs to no epoch of the log any more."""
+        """Expire segments whose epochs are all older than the log's oldest."""
         oldest = min((epoch for epoch, _ in self.log.epochs), default=None)
         for segment in sorted(self.segments, key=_place_of):
             is_older = oldest is not None and all(epoch < oldest for epoch, _ in segment.leader_epochs)
@@ -173,7 +174,7 @@ class _Walk:
                 self.expired[_id_of(segment)] = ExpiredSegment(segment=segment, reason=ExpiryReason.OLDER_EPOCHS)
 
     def list_in_order(self) -> list[RemoteSegment]:
-        """Each segment once for each of its epochs."""
+        """Return the segments in the order of the walk; a segment once for each of its epochs."""
         by_epoch: dict[int, list[RemoteSegment]] = {epoch: [] for epoch, _ in self.lineage.entries}
         for segment in sorted(self.segments, key=_place_of):
             for epoch in by_epoch.keys() & {epoch for epoch, _ in segment.leader_epochs}:
@@ -191,7 +192,7 @@ class _Walk:
             return ExpiryReason.TIME
         if self.excess_bytes and segment.size_bytes <= self.excess_bytes:
             return ExpiryReason.SIZE
-        if self.passes_future_timestamps and self._is_future(segment) and self._is_older_than_behind(at):
+        if self.passes_future_timestamps and self._is_future(segment) and self._is_next_too_old(at):
             return ExpiryReason.FUTURE_TIMESTAMP
         return None
 
@@ -214,21 +215,21 @@ class _Walk:
     def _is_future(self, segment: RemoteSegment) -> bool:
         return segment.max_timestamp_ms > self.now_ms
 
-    def _is_older_than_behind(self, at: int) -> bool:
-        """The first segment behind it whose time can be is expired by time."""
-        possible = (each for each in self._finished_behind(at) if not self._is_future(each))
+    def _is_next_too_old(self, at: int) -> bool:
+        """True if the first later segment with a possible timestamp is expired by time."""
+        possible = (segment for segment in self._finished_after(at) if not self._is_future(segment))
         following = next(possible, None)
         return following is not None and self._is_too_old(following)
 
     def _find_held_back(self, segment: RemoteSegment, at: int) -> HeldBack | None:
         if not self._is_future(segment):
             return None
-        held = {_id_of(each): each.size_bytes for each in self._finished_behind(at) if self._is_too_old(each)}
+        held = {_id_of(later): later.size_bytes for later in self._finished_after(at) if self._is_too_old(later)}
         return HeldBack(by=segment, segment_count=len(held), size_bytes=sum(held.values())) if held else None
 
-    def _finished_behind(self, at: int) -> Iterator[RemoteSegment]:
-        behind = islice(self.in_order, at + 1, None)
-        return (each for each in behind if each.state is _FINISHED and self._is_within(each))
+    def _finished_after(self, at: int) -> Iterator[RemoteSegment]:
+        later = islice(self.in_order, at + 1, None)
+        return (segment for segment in later if segment.state is _FINISHED and self._is_within(segment))
 
 
 def _id_of(segment: RemoteSegment) -> str:

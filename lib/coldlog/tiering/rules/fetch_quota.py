@@ -1,13 +1,13 @@
-"""fetch_quota: may a read of the remote tier wait for its turn, and when is that?
+"""Queue reads of the remote tier so that they keep the read quota of one broker.
 
-The read quota of one broker (KIP-956), `remote.log.manager.fetch.max.bytes.per.second`. A read is offered with the
-bytes that it may fetch and the time for which its asker waits. Its turn comes when what was read lately is within the
-quota (Kafka's windowed rate) and when the reads before it are paid for at the rate. A turn that comes after the asker
-has gone is no use: the read is not accepted, and is told how long to stay away. It takes no place in the queue, so that
-the reads of others are as soon as without it.
+The quota is `remote.log.manager.fetch.max.bytes.per.second` (KIP-956). A read is offered with the bytes that it may
+fetch and the time for which its caller waits. Its turn comes when the recent reads are within the quota (Kafka's
+windowed rate) and the reads before it are paid for at the rate. If its turn would come after the caller's timeout, the
+read is not accepted, and the caller gets the time after which to try again. A read that is not accepted takes no place
+in the queue, so it does not delay others.
 
-Nobody waits here. A worker takes the read whose turn has come, or nothing; one whose asker has gone meanwhile is handed
-out as stale. What a read did fetch is settled with what it was accepted for.
+Nothing blocks here. A worker takes the read whose turn has come, or none. A read whose caller has given up meanwhile is
+returned as stale. After a read, `settle` corrects the accepted bytes to the bytes that were fetched.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """The read waits in the queue for so long at the most; 0: its turn is now."""
+    """The read is in the queue and waits at most this long; 0: its turn is now."""
 
     wait_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttled:
-    """The read is not in the queue; it may be offered again after that time."""
+    """The read is not in the queue. Offer it again after this time."""
 
     throttle_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken(Generic[_Read]):
-    """A read for a worker, with the bytes it was accepted for; a stale one is to be answered, not to be read."""
+    """A read for a worker, with the bytes it was accepted for. Answer a stale one without reading."""
 
     read: _Read
     size_bytes: int
@@ -49,7 +49,7 @@ class Taken(Generic[_Read]):
 
 
 class FetchQueue(Generic[_Read]):
-    """Reads that wait for their turn; for all threads of a process."""
+    """Reads that wait for their turn. Threads share the queue."""
 
     def __init__(self, config: QuotaConfig, clock: Clock) -> None:
         self._config = config
@@ -61,7 +61,7 @@ class FetchQueue(Generic[_Read]):
         self._lock = threading.RLock()
 
     def offer(self, read: _Read, *, size_bytes: int, timeout_ms: int) -> Accepted | Throttled:
-        """Takes a read into the queue, if its turn comes within `timeout_ms`."""
+        """Put a read into the queue if its turn comes within `timeout_ms`."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             wait_ms = self._throttle_ms(now_ms)
@@ -75,7 +75,7 @@ class FetchQueue(Generic[_Read]):
             return Accepted(wait_ms=wait_ms)
 
     def take(self) -> Taken[_Read] | None:
-        """The next read whose turn has come; None: no worker is needed now."""
+        """Return the next read whose turn has come; None if there is none now."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             if not self._waiting or self._waiting[0][0] > now_ms:
@@ -87,21 +87,21 @@ class FetchQueue(Generic[_Read]):
             return Taken(read=read, size_bytes=size_bytes, is_stale=is_stale)
 
     def next_turn_ms(self) -> int | None:
-        """How long until the next turn comes; 0: it is now; None: nobody waits."""
+        """Return how long until the next turn comes; 0: it is now; None: the queue is empty."""
         with self._lock:
             if not self._waiting:
                 return None
             return max(0, self._waiting[0][0] - self._clock.monotonic_ms())
 
     def settle(self, *, accepted_bytes: int, fetched_bytes: int) -> None:
-        """A read that was accepted for so many bytes has fetched that many; of a failed one, 0."""
+        """Record how many bytes an accepted read has fetched; 0 for one that failed."""
         with self._lock:
             self._rate.record(fetched_bytes, self._clock.monotonic_ms())
             if not self._config.is_unlimited:
                 self._pacer.give_back(accepted_bytes - fetched_bytes)
 
     def throttle_ms(self) -> int:
-        """How long a read that is offered now would wait."""
+        """Return how long a read that is offered now would wait."""
         with self._lock:
             return self._throttle_ms(self._clock.monotonic_ms())
 

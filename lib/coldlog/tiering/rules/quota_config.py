@@ -1,6 +1,6 @@
-"""quota_config: what may one broker's tier copy or read in a second?
+"""Hold the quota of one broker's copies or reads.
 
-Kafka's `remote.log.manager.copy.max.bytes.per.second` (or `fetch`) with `quota.window.num` and
+The values are Kafka's `remote.log.manager.copy.max.bytes.per.second` (or `fetch`), `quota.window.num` and
 `quota.window.size.seconds` (RemoteLogManagerConfig).
 """
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from coldlog.errors import UsageError
 
 NO_QUOTA = 2**63 - 1
-"""Kafka's default: a rate that nothing reaches."""
+"""Kafka's default: no rate reaches it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaConfig:
-    """A rate, and the window that it is measured over."""
+    """A rate, and the window over which it is measured."""
 
     bytes_per_second: int = NO_QUOTA
     window_count: int = 11
@@ -28,5 +28,5 @@ class QuotaConfig:
 
     @property
     def is_unlimited(self) -> bool:
-        """Nothing has to wait."""
+        """True if nothing has to wait."""
         return self.bytes_per_second >= NO_QUOTA

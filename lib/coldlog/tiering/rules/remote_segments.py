@@ -1,10 +1,10 @@
-"""remote_segments: which segments of a partition does the metadata topic know, and in which state?
+"""Fold the events of the metadata topic into the segments of each partition and their states.
 
-Events are applied in their order, by the rules of Kafka's RemoteLogMetadataCache; those of `announced_segments`, which
-folds a whole table of them: the first event of a segment must announce COPY_SEGMENT_STARTED, an update changes state,
-broker, event time and custom metadata alone, other transitions are dropped and counted. A deleted segment stays known,
-because what was copied once is not copied again; it may be announced anew. When a partition's deletion is finished, all
-that was announced of it before is forgotten.
+Events are applied in their order, by the rules of Kafka's RemoteLogMetadataCache (`announced_segments` applies the same
+rules to a whole table of events). The first event of a segment must announce COPY_SEGMENT_STARTED. An update changes
+only state, broker, event time and custom metadata. Other transitions are dropped and counted. A deleted segment stays
+known, because a segment is copied only once; it may be announced again. When the deletion of a partition is finished,
+all earlier events of it are forgotten.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSegment:
-    """A segment as announced; `end_offset` is inclusive. `was_copied`: its copy was finished once."""
+    """A segment as announced; `end_offset` is inclusive. `was_copied`: a copy of it was finished at some time."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -47,29 +47,29 @@ class RemoteSegment:
 
     @property
     def is_deleted(self) -> bool:
-        """It is gone, or being deleted."""
+        """True if it is deleted, or its deletion has begun."""
         return self.state >= RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 
 
 @dataclass(slots=True)
 class RemoteSegments:
-    """All partitions of the events that were applied."""
+    """The segments of all partitions, from the events that were applied."""
 
     dropped_count: int = 0
     _segments: dict[TopicIdPartition, dict[str, RemoteSegment]] = field(default_factory=dict)
     _deletions: dict[TopicIdPartition, RemotePartitionDeleteState] = field(default_factory=dict)
 
     def of(self, partition: TopicIdPartition) -> tuple[RemoteSegment, ...]:
-        """The segments of a partition, deleted ones too, by start offset and segment id."""
+        """Return the segments of a partition, also deleted ones, by start offset and segment id."""
         known = self._segments.get(partition, {}).values()
         return tuple(sorted(known, key=lambda each: (each.start_offset, each.segment_id.segment_id)))
 
     def partitions(self) -> tuple[TopicIdPartition, ...]:
-        """Those that have a segment."""
+        """Return the partitions that have a segment."""
         return tuple(sorted(partition for partition, segments in self._segments.items() if segments))
 
     def apply(self, event: Event) -> bool:
-        """Takes the next event into account; False where it is dropped."""
+        """Apply the next event; return False if it was dropped."""
         is_valid = self._apply(event)
         self.dropped_count += not is_valid
         return is_valid
@@ -83,7 +83,7 @@ class RemoteSegments:
             case PartitionDeleteEvent():
                 return self._delete_partition(event)
             case SegmentSnapshotEvent():
-                # Of a snapshot file; it names no partition.
+                # Snapshot files have these; they name no partition.
                 return False
 
     def _announce(self, event: SegmentMetadataEvent) -> bool:
@@ -138,14 +138,14 @@ class RemoteSegments:
 
 
 def join_lineage(checkpoint: Sequence[EpochStart], finished: Iterable[RemoteSegment]) -> tuple[EpochStart, ...]:
-    """The checkpoint of a log directory, and before it what finished segments say of older leaders.
+    """Put what finished segments say about older leaders before the checkpoint of a log directory.
 
-    A broker that does not tier cuts its checkpoint where its own retention lets the log begin; the tier's log begins
-    where its segments do.
+    A broker without tiered storage cuts its checkpoint at the log start of its own retention. The tier's log begins
+    with its first segment.
     """
     starts: dict[int, int] = {}
-    for each in finished:
-        for epoch, offset in each.leader_epochs:
+    for segment in finished:
+        for epoch, offset in segment.leader_epochs:
             starts[epoch] = min(offset, starts.get(epoch, offset))
     joined = sorted(checkpoint)
     if joined:

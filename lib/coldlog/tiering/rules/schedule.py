@@ -1,17 +1,17 @@
-"""schedule: when is a partition processed next, and by whom?
+"""Decide when a partition is processed next, and by which run.
 
-Each topic-partition has an entry: when it is to be processed next (0: it is new, at once), who processes it now (a
-lease that ends by itself), the last error. Rules, as functions from entries to entries:
+Each topic-partition has an entry: when it is to be processed next (0: it is new and due at once), which run processes
+it now (a lease that expires), and the last error. The rules are functions from entries to entries:
 
-assigned       a partition that is new gets an entry; one that was marked deleted and comes back is unmarked
-unassigned     its entry goes; while it is being processed it is marked deleted, and goes when that ends
-due            its time has come, nobody holds it, it is not marked deleted; the longest due first
-processed      next: now + rlm.process.interval.ms, the error is forgotten
-failed         next: now + rlm.retry.interval.ms, the error is kept
+assigned       a new partition gets an entry; if it was marked deleted and comes back, the mark is removed
+unassigned     its entry is removed; while it is being processed it is marked deleted, and removed when that ends
+due            its time has come, no run holds it, it is not marked deleted; the longest due first
+processed      next: now + rlm.process.interval.ms; the error is removed
+failed         next: now + rlm.retry.interval.ms; the error is kept
 
-Who comes back after its lease has ended and somebody else took the partition changes nothing. A time that lies farther
-off than the interval, and a lease that ends later than any may, were written by a clock that was ahead: the one has
-come, the other has ended. A shorter interval counts at once, too.
+A run whose lease has ended changes nothing once another run has taken the partition. If a next time is further away
+than the interval, or a lease is longer than any lease may be, then the clock of its writer was ahead: the partition is
+due, and the lease has ended. So a shorter interval also takes effect at once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dataclasses import dataclass, replace
 from coldlog.model.ids import TopicIdPartition
 
 LONGEST_LEASE_MS = 86_400_000
-"""Of what `tier.lease_ms` may be."""
+"""The largest value of `tier.lease_ms`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """Who processes a partition, and until when nobody else may."""
+    """The run that processes a partition, and until when no other run may."""
 
     holder: str
     expires_ms: int
@@ -35,8 +35,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledPartition:
-    """An entry. Times are epoch milliseconds; `failed_ms` is of the last error, None without one;
-    `assigned_by` is the broker whose it is."""
+    """An entry. Times are epoch milliseconds. `failed_ms` is the time of the last error; None: there is none.
+    `assigned_by` is the broker that the entry belongs to."""
 
     partition: TopicIdPartition
     next_processing_ms: int = 0
@@ -47,18 +47,18 @@ class ScheduledPartition:
     assigned_by: int = -1
 
     def is_held(self, now_ms: int) -> bool:
-        """Somebody processes it."""
+        """True if a run processes it."""
         return self.lease is not None and now_ms < self.lease.expires_ms <= now_ms + LONGEST_LEASE_MS
 
     def is_due(self, now_ms: int) -> bool:
-        """It may be taken."""
+        """True if a run may take it."""
         return not self.is_marked_deleted and not self.is_held(now_ms) and self.next_processing_ms <= now_ms
 
 
 def assign(
     entries: Iterable[ScheduledPartition], assigned: Collection[TopicIdPartition], *, now_ms: int
 ) -> list[ScheduledPartition]:
-    """The entries, when exactly `assigned` are this host's; by partition."""
+    """Return the entries when exactly `assigned` are this host's partitions; sorted by partition."""
     known = {each.partition: each for each in entries}
     kept = [
         replace(each, is_marked_deleted=each.partition not in assigned)
@@ -70,20 +70,21 @@ def assign(
 
 
 def mend_time(entry: ScheduledPartition, *, now_ms: int, longest_interval_ms: int) -> ScheduledPartition:
-    """The entry, due now where its time lies farther off than a run of now would have set it."""
+    """Return the entry, due now if its time is further away than a run of now would set it."""
     is_beyond = entry.next_processing_ms > now_ms + longest_interval_ms
     return replace(entry, next_processing_ms=now_ms) if is_beyond else entry
 
 
 def longest_due_first(entries: Iterable[ScheduledPartition]) -> list[ScheduledPartition]:
-    """In the order in which they are to be processed: runs that are cut short come round to all of them."""
+    """Return entries in the order of processing: runs that are cut short then still reach all of them."""
     return sorted(entries, key=lambda each: (each.next_processing_ms, each.partition))
 
 
 def take(entry: ScheduledPartition, holder: str, *, now_ms: int, lease_ms: int) -> ScheduledPartition | None:
-    """The entry with a lease of `holder`'s; None where it is not due, or is held. One's own lease is taken longer."""
-    is_own = entry.is_held(now_ms) and entry.lease is not None and entry.lease.holder == holder
-    if not is_own and not entry.is_due(now_ms):
+    """Return the entry with a lease of `holder`; None if it is not due or another run holds it. A lease that `holder`
+    has already is extended."""
+    is_renewal = entry.is_held(now_ms) and entry.lease is not None and entry.lease.holder == holder
+    if not is_renewal and not entry.is_due(now_ms):
         return None
     return replace(entry, lease=Lease(holder=holder, expires_ms=now_ms + lease_ms))
 
@@ -91,14 +92,14 @@ def take(entry: ScheduledPartition, holder: str, *, now_ms: int, lease_ms: int) 
 def end_processed(
     entry: ScheduledPartition, holder: str, *, now_ms: int, process_interval_ms: int
 ) -> ScheduledPartition | None:
-    """The entry after a success; None: it goes."""
+    """Return the entry after a success; None: it is removed."""
     return _end(entry, holder, next_ms=now_ms + process_interval_ms, error=None, failed_ms=None)
 
 
 def end_failed(
     entry: ScheduledPartition, holder: str, error: str, *, now_ms: int, retry_interval_ms: int
 ) -> ScheduledPartition | None:
-    """The entry after an error of the storage; None: it goes."""
+    """Return the entry after an error of the storage; None: it is removed."""
     return _end(entry, holder, next_ms=now_ms + retry_interval_ms, error=error, failed_ms=now_ms)
 
 

@@ -1,15 +1,15 @@
-"""segment_copy: in which steps does a segment come into an archive, or leave it?
+"""Copy a segment into an archive, or delete it from there, in durable steps.
 
     copy     event COPY_SEGMENT_STARTED, objects, event COPY_SEGMENT_FINISHED
     delete   event DELETE_SEGMENT_STARTED, objects, event DELETE_SEGMENT_FINISHED
 
-Each step is durable before the next one begins, and each copy has a new id. So whoever is killed anywhere leaves at
-most a segment that is STARTED, which no reader of the events sees, and which is deleted before it is copied again.
+Each step is durable before the next one begins, and each copy has a new id. So a run that is killed anywhere leaves at
+most a STARTED segment. No reader of the events sees it, and it is deleted before the segment is copied again.
 
-A copy whose objects cannot be put is deleted at once, as Kafka does (KAFKA-17428). One whose FINISHED cannot be
-announced is left alone: the event may have been written although the answer was lost, and then the copy counts.
+If the objects cannot be put, the copy is deleted at once, as in Kafka (KAFKA-17428). If FINISHED cannot be announced,
+the copy is left alone: the event may have been written although the answer was lost, and then the copy counts.
 
-An empty .txnindex is not put: Kafka's own storage does without it as well, and `txn_index_empty` says so.
+An empty .txnindex is not put. Kafka's own storage does not need it either, and `txn_index_empty` says so.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ _DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 
 
 class EventLog(Protocol):
-    """Where events are announced."""
+    """The log that receives the events."""
 
     def append(self, event: Event) -> object:
-        """The event is durable, and behind all before it, when this returns. A `RetriableError` leaves open whether it
-        was written."""
+        """Append the event. On return it is durable, after all earlier ones. After a `RetriableError` it is unknown
+        whether it was written."""
 
 
 def _nothing(_: TopicIdPartition) -> None:
-    """Whoever copies alone needs no lease."""
+    """Accept: a job that copies alone needs no lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentCopier:
-    """Copies and deletes segments of one archive; for all threads of a process. `new_id` gives a Kafka uuid."""
+    """Copies and deletes segments of one archive; threads share it. `new_id` returns a Kafka uuid."""
 
     archive: WritableStore
     events: EventLog
@@ -60,11 +60,10 @@ class SegmentCopier:
     broker_id: int
     limiter: ByteLimiter | None = None
     require: Callable[[TopicIdPartition], None] = _nothing
-    """Asked before each durable step: raises where the partition is no longer ours."""
+    """Called before each durable step; raises if another run may hold the partition."""
 
     def copy(self, source: SourceSegment) -> RemoteLogSegmentId:
-        """The segment, of that id, is in the archive, and announced, when this returns; whether the event counts is
-        told by the log."""
+        """Copy the segment and announce it; return its new id. The log decides whether the FINISHED event counts."""
         segment_id = RemoteLogSegmentId(topic_id_partition=source.partition, segment_id=self.new_id())
         self.require(source.partition)
         self.events.append(self._started(segment_id, source))
@@ -74,13 +73,13 @@ class SegmentCopier:
             self._undo(segment_id, source.start_offset, failed)
             raise
         self._announce(segment_id, _FINISHED)
-        # Whoever slept over the end of the lease before that event has announced nothing.
+        # A run that was suspended after its lease ended must not count the copy as finished.
         self.require(source.partition)
         return segment_id
 
     def delete(self, segment: RemoteSegment) -> None:
-        """The segment is gone, and announced so, when this returns; a deletion that was begun is gone on with, and not
-        announced again at each retry of an outage."""
+        """Delete the segment and announce it. If the deletion has begun already, it continues and is not announced
+        again, so that retries during an outage do not fill the log."""
         if segment.state is not _DELETING:
             self._announce(segment.segment_id, _DELETING, segment.custom_metadata)
         self._delete_objects(segment.segment_id, segment.start_offset, segment.custom_metadata)
@@ -97,7 +96,7 @@ class SegmentCopier:
             size_bytes=source.size_bytes,
             custom_metadata=None,
             state=_STARTED,
-            # Kafka leaves false out.
+            # Kafka omits the field if it is false.
             txn_index_empty=True if source.txn_index_empty else None,
         )
 
@@ -122,7 +121,7 @@ class SegmentCopier:
             self._delete_objects(segment_id, start_offset, None)
         except ColdlogError as also_failed:
             failed.add_note(
-                f"what was copied of segment {segment_id.segment_id} is deleted by the next run: {also_failed}"
+                f"the next run deletes the incomplete copy of segment {segment_id.segment_id}: {also_failed}"
             )
 
     def _delete_objects(self, segment_id: RemoteLogSegmentId, start_offset: int, custom_metadata: bytes | None) -> None:
@@ -148,7 +147,7 @@ class SegmentCopier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _VerifiedLog:
-    """The log's bytes, refused at their end if they are not those that were verified; at the limiter's pace."""
+    """The log's bytes at the limiter's pace; refused at the end if they are not the verified ones."""
 
     content: Content
     crc: int

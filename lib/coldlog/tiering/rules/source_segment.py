@@ -1,21 +1,21 @@
-"""source_segment: what of a closed segment in a log directory belongs into an archive, and is it whole?
+"""Read and verify a closed segment of a log directory, and select what is copied to the archive.
 
-Kafka's files of a segment, as RLMCopyTask.copyLogSegment hands them to a storage: the log and its indexes as they lie
-there, the producer snapshot of where the next segment begins, and the partition's lineage cut behind the segment (from
-the beginning of the tier's log, not from the segment's, nor from where the broker's own log begins). The metadata: the
-end is one below the next segment; the largest timestamp is the largest of the batch headers or, if that is negative,
-the time of the file; the epochs are the lineage between both ends, the first one raised to the segment's start.
+The files are those that RLMCopyTask.copyLogSegment gives to a storage: the log and its indexes as they are, the
+producer snapshot at the start of the next segment, and the partition's lineage up to the end of the segment (from the
+beginning of the tier's log, not of the segment or of the broker's local log). The metadata: the end offset is one below
+the next segment; the largest timestamp is the largest of the batch headers or, if that is negative, the time of the
+file; the epochs are the lineage between both ends, the first one raised to the segment's start.
 
-The whole log is read once before anything is copied, and its checksum kept: what is archived later must be those bytes.
-Zeros behind the entries of an index, which a broker that was killed leaves, are left out.
+The whole log is read once before anything is copied, and its checksum is kept: later exactly those bytes must be
+archived. Zeros after the entries of an index, which a killed broker leaves, are removed.
 
-Refused (`ArchiveError`): a log with a bad batch or of another size than listed, batches behind the next segment's
-start, indexes that cannot be read, epochs of batches that the lineage does not have at their offsets. Refused
+Refused (`ArchiveError`): a log with a bad batch or another size than listed, batches after the next segment's start,
+indexes that cannot be read, batches whose epoch is not that of the lineage at their offset. Refused
 (`NotCopiableError`): what Kafka does not tier either: a segment without an offset index, a time index or a producer
-snapshot (brokers before 2.8), a log without leader epochs. And one that its index says is longer, or whose records end
-before the next segment begins: a mirror that is not done, or a log that was cut at the end of a batch, where no
-checksum tells. It would be announced with offsets that it does not hold, and they would never be copied. Only logs that
-once were compacted have such gaps rightly (`allows_gaps`); Kafka tiers no compacted ones.
+snapshot (brokers before 2.8), a log without leader epochs. Also a segment that is shorter than its index says, or whose
+records end before the next segment begins: the mirror is incomplete, or the log was cut at the end of a batch, where no
+checksum detects it. It would be announced with offsets that it does not have, and they would never be copied. Only logs
+that were once compacted have such gaps legitimately (`allows_gaps`); Kafka does not tier compacted topics.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ _KIND_ORDER = (
     SegmentFileKind.LEADER_EPOCH_CHECKPOINT,
     SegmentFileKind.PRODUCER_SNAPSHOT,
 )
-"""Kafka's; behind the last one a listing shows a whole copy, and the optional one is there before."""
+"""Kafka's order. When the last file is there, a listing shows a complete copy; the optional file is written earlier."""
 
 
 class NotCopiableError(ColdlogError):
-    """The segment lacks what a copy must have."""
+    """The segment does not have what a copy needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSegment:
-    """A segment to be copied, verified; `end_offset` is inclusive. `files` are in the order in which they are put."""
+    """A verified segment to copy; `end_offset` is inclusive. `files` are in the order in which they are put."""
 
     partition: TopicIdPartition
     start_offset: int
@@ -75,14 +75,14 @@ class SourceSegment:
 
     @property
     def size_bytes(self) -> int:
-        """Of the log alone, as Kafka counts segments."""
+        """Return the size of the log alone, as Kafka counts segments."""
         return self.files[SegmentFileKind.LOG].size_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentReader:
-    """Reads segments of one partition in a log directory; `lineage` is its leader epoch checkpoint as it is,
-    `archived_lineage` with what the archive knows of older leaders."""
+    """Reads segments of one partition in a log directory. `lineage` is its leader epoch checkpoint, unchanged;
+    `archived_lineage` includes what the archive knows about older leaders."""
 
     store: ObjectStore
     partition: TopicIdPartition
@@ -93,7 +93,7 @@ class SegmentReader:
     allows_gaps: bool = False
 
     def read(self, segment: LocalSegment) -> SourceSegment:
-        """Everything but the log's bytes, which are read again when they are put."""
+        """Read and verify the segment. The bytes of the log are read again when they are put."""
         if segment.end_offset is None:
             raise UsageError(f"{segment.log.name} is the active segment of its log and is not copied")
         _require_files(segment)
@@ -118,8 +118,8 @@ class SegmentReader:
         """As LeaderEpochFileCache.epochEntriesInRange."""
         before_end = [entry for entry in self.lineage if entry.start_offset < end_offset]
         at_start = [entry.leader_epoch for entry in before_end if entry.start_offset <= segment.base_offset][-1:]
-        behind = [(e.leader_epoch, e.start_offset) for e in before_end if e.start_offset > segment.base_offset]
-        epochs = (*((epoch, segment.base_offset) for epoch in at_start), *behind)
+        later = [(e.leader_epoch, e.start_offset) for e in before_end if e.start_offset > segment.base_offset]
+        epochs = (*((epoch, segment.base_offset) for epoch in at_start), *later)
         if not epochs:
             raise NotCopiableError(f"the log of {segment.log.name} has no leader epochs; Kafka does not tier such logs")
         return epochs
@@ -139,11 +139,11 @@ class SegmentReader:
                     expected=f"offsets below {end_offset}",
                     found=f"{int(window.headers.last_offset[-1])}",
                 )
-            facts = facts.behind(window)
+            facts = facts.with_window(window)
         return facts
 
     def _require_epochs(self, window: LogWindow, name: str) -> None:
-        """A batch without an epoch, or before the log's beginning, says nothing."""
+        """Compare batches' epochs with the checkpoint. Batches without an epoch or before the first entry pass."""
         headers = window.headers
         starts = np.array([entry.start_offset for entry in self.lineage], dtype=np.int64)
         epochs = np.array([entry.leader_epoch for entry in self.lineage], dtype=np.int64)
@@ -153,7 +153,7 @@ class SegmentReader:
             first = int(np.argmax(is_wrong))
             raise ArchiveError(
                 Reason.LEADER_EPOCH_CHECKPOINT_INVALID,
-                "a batch is of another leader epoch than the log's checkpoint says",
+                "the leader epoch of a batch is not that of the log's checkpoint",
                 object_name=name,
                 position=int(headers.position[first]),
                 expected=f"epoch {int(epochs[slots[first]])} at offset {int(headers.base_offset[first])}",
@@ -192,7 +192,7 @@ class SegmentReader:
 
 
 def _require_files(segment: LocalSegment) -> None:
-    """Known from the listing, before anything is read."""
+    """Check the listed files before anything is read."""
     for kind in (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX, SegmentFileKind.PRODUCER_SNAPSHOT):
         if segment.find_object(kind) is None:
             raise NotCopiableError(f"the segment of {segment.log.name} has no {kind.value}; Kafka does not tier it")
@@ -201,8 +201,8 @@ def _require_files(segment: LocalSegment) -> None:
 
 
 def _require_indexed_batches(segment: LocalSegment, index: Content, next_offset: int) -> None:
-    """The last entry names the end of a batch in the log; in a follower's index, maybe one after the batch at its
-    position (see formats.offset_index)."""
+    """Check that the last index entry is the end of a batch in the log. In a follower's index it may be the end of a
+    batch after the one at its position (see formats.offset_index)."""
     entries = read_offset_index(memoryview(b"".join(index.iter_pieces())), base_offset=segment.base_offset)
     if not entries.entry_count:
         return
@@ -210,7 +210,7 @@ def _require_indexed_batches(segment: LocalSegment, index: Content, next_offset:
     if offset >= next_offset or position >= segment.log.size_bytes:
         raise NotCopiableError(
             f"{segment.log.name} ends at {segment.log.size_bytes} bytes with offset {next_offset - 1}, its index names "
-            f"offset {offset} from byte {position} on: the log was cut, or its mirror is not done; mirror it whole"
+            f"offset {offset} from byte {position} on: the log was cut or its mirror is incomplete. Mirror it whole"
         )
 
 
@@ -218,26 +218,26 @@ def _require_last_records(segment: LocalSegment, next_offset: int) -> None:
     last_offset = (segment.end_offset or 0) - 1
     if next_offset > last_offset:
         return
-    lacking = (
-        f"offset {last_offset} lacks" if next_offset == last_offset else f"offsets {next_offset} to {last_offset} lack"
+    missing = (
+        f"offset {last_offset} is" if next_offset == last_offset else f"offsets {next_offset} to {last_offset} are"
     )
     raise NotCopiableError(
-        f"{segment.log.name} ends with offset {next_offset - 1}, and the next segment begins at "
-        f"{segment.end_offset}: {lacking} behind it; the log was cut, or its mirror is not done: mirror it whole, or "
-        "set copy.allow_gaps=true if the topic once was compacted"
+        f"{segment.log.name} ends with offset {next_offset - 1}, but the next segment begins at {segment.end_offset}: "
+        f"{missing} missing, so the log was cut or its mirror is incomplete. Mirror it whole, or "
+        "set copy.allow_gaps=true if the topic was once compacted"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LogFacts:
-    """Of the batches read so far; `next_offset` is behind the last one."""
+    """Facts of the batches read so far; `next_offset` is one after the last record."""
 
     max_timestamp_ms: int = -1
     next_offset: int = 0
     crc: int = 0
 
-    def behind(self, window: LogWindow) -> _LogFacts:
-        """With those of one more window; a window may hold the beginning of a batch that is in the next one too."""
+    def with_window(self, window: LogWindow) -> _LogFacts:
+        """Add the batches of one more window. It may end with part of a batch that the next window has too."""
         end = int(window.headers.position[-1]) + int(window.headers.size_bytes[-1]) - window.position
         largest = int(window.headers.max_timestamp_ms.max())
         return _LogFacts(
@@ -248,7 +248,7 @@ class _LogFacts:
 
 
 def _verified(kind: SegmentFileKind, content: memoryview, base_offset: int) -> bytes:
-    """What is archived of a small file: itself, or an index without its padding."""
+    """Return the bytes to archive of a small file: as it is, or an index without its padding."""
     match kind:
         case SegmentFileKind.OFFSET_INDEX:
             offset_index = read_offset_index(content, base_offset=base_offset)
