@@ -1,1 +1,1 @@
-"""lookups: which offset, which segment, which time? Questions as SQL over the published tables."""
+"""Answer offset and timestamp questions from the published tables, in SQL (`sql/`) and Python (`list_offsets.py`)."""

@@ -1,7 +1,6 @@
-"""answers: in which form are the answers handed over?
+"""Write answers as JSON lines, as a Delta table, or as the `startingOffsets` JSON of Spark's Kafka source.
 
-JSON lines (one object a request, in the order asked), a Delta table, or the JSON that Spark's Kafka source takes as
-`startingOffsets`. Files appear whole or not at all.
+JSON lines have one object per request, in the order asked. A file appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from coldlog.errors import UsageError
 from coldlog.model.list_offsets import ErrorCode
 
 LATEST, EARLIEST = -1, -2
-"""What Spark's Kafka source takes for "from the end" and "from the beginning"."""
+"""Spark's Kafka source takes these numbers for "from the end" and "from the beginning"."""
 
 
 def write_json_lines(answers: pa.Table, path: str) -> None:
-    """One JSON object a line, with the columns of the answers; NULL is null."""
+    """Write one JSON object per line, with the columns of the answers; NULL is null."""
     _write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in answers.to_pylist()))
 
 
 def starting_offsets(answers: pa.Table) -> str:
-    """`{"topic": {"0": 23}}` for `startingOffsets`, from answers of `LIST_OFFSETS_SCHEMA`.
+    """Return `{"topic": {"0": 23}}` for `startingOffsets`, from answers of `LIST_OFFSETS_SCHEMA`.
 
-    A partition in which nothing is late enough starts at the end (-1). Where only the archive was searched, and what
-    was asked for is later, it starts where that ends: what is not archived may be late enough.
+    A partition without a record that is late enough starts at its end (-1). If only the archive was searched, and the
+    time is later than the archive, the partition starts where the archive ends: a later record may not be archived yet.
 
-    A partition asked for twice, or unknown to the archive, is a `UsageError`: the JSON could not say what was meant.
+    Raise `UsageError` for a partition that is asked for twice or unknown to the archive: the JSON has no form for it.
     """
     by_topic: dict[str, dict[str, int]] = {}
     for row in answers.to_pylist():
@@ -42,7 +41,7 @@ def starting_offsets(answers: pa.Table) -> str:
             raise UsageError(f"no starting offset for {where}: {row['error']}")
         offsets = by_topic.setdefault(row["topic"], {})
         if str(row["partition"]) in offsets:
-            raise UsageError(f"{where} was asked for twice; starting offsets need one timestamp a partition")
+            raise UsageError(f"{where} is asked for twice; starting offsets need one timestamp per partition")
         offsets[str(row["partition"])] = _starting_offset(row, is_local=is_local)
     return json.dumps(by_topic, ensure_ascii=False)
 
@@ -60,7 +59,7 @@ def write_starting_offsets(answers: pa.Table, path: str) -> None:
 
 
 def write_table(answers: pa.Table, location: str, spark: SparkSession) -> None:
-    """Replaces the Delta table at `location`, its columns too: the other job's answers have more."""
+    """Replace the Delta table at `location` and its columns: the answers of the other job have more columns."""
     rows = spark.createDataFrame(answers).write.format("delta").mode("overwrite")
     rows.option("overwriteSchema", "true").save(location)
 
@@ -73,4 +72,4 @@ def _write_whole(path: str, text: str) -> None:
         unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(target)
     except OSError as refused:
-        raise UsageError(f"the answers cannot be written to {path}: {refused.strerror}") from refused
+        raise UsageError(f"cannot write the answers to {path}: {refused.strerror}") from refused

@@ -1,7 +1,7 @@
-"""archive_search: which archived record is the first at or after a time?
+"""Find the first archived record at or after a time.
 
-At record depth the stairs answer. At batch depth the tables name a batch, and reading it is left as work, since an
-archive may be slow: one reading a batch, whatever the number of requests that it answers.
+At record depth the stairs in the tables answer. At batch depth the tables only name a batch. Reading it is returned as
+a separate question, because an archive may be slow; a batch is read once for all requests that it answers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from coldlog.errors import ArchiveError, RetriableError
 from coldlog.lookups.batch_lookup import BatchReader
-from coldlog.lookups.questions import Answers, Asked, Indices, iter_runs
+from coldlog.lookups.questions import Answers, Indices, PartitionQuestions, iter_runs
 from coldlog.lookups.served_index import (
     NOTHING,
     FoundBatch,
@@ -28,7 +28,7 @@ from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 
 @dataclass(frozen=True, slots=True)
 class BatchQuestion:
-    """A batch of the archive, and the requests at `where` that it answers; `segment` is a row of `segments`."""
+    """A batch of the archive to read for the requests at `where`; `segment` is a row of `segments`."""
 
     segment: Mapping[str, object]
     batch: FoundBatch
@@ -36,7 +36,7 @@ class BatchQuestion:
     timestamps_ms: Int64s
 
     def answer(self, reader: BatchReader | None, answers: Answers) -> None:
-        """Reads and decodes it; NOT_DECODED without a reader, else what is wrong with the archive is an error code."""
+        """Read the batch and answer the requests. The error is NOT_DECODED without a reader, or that of the archive."""
         if reader is None:
             answers.errors[self.where] = ErrorCode.NOT_DECODED
             return
@@ -50,14 +50,19 @@ class BatchQuestion:
             for at, timestamp_ms in zip(self.where.tolist(), self.timestamps_ms.tolist(), strict=True):
                 if (found := stairs.first_at_or_after(timestamp_ms)) is not None:
                     answers.find(at, found)
-                else:  # the index says that it holds one: its header's maximum is no record's
+                else:  # the index says that the batch has one: no record has the maximum of the batch's header
                     answers.errors[at] = ErrorCode.CORRUPT_MESSAGE
 
 
 def search_archive(
-    index: ServedIndex, topic: str, partition: int, facts: PartitionFacts, segments: ServedSegments, asked: Asked
+    index: ServedIndex,
+    topic: str,
+    partition: int,
+    facts: PartitionFacts,
+    segments: ServedSegments,
+    asked: PartitionQuestions,
 ) -> tuple[Answers, list[BatchQuestion]]:
-    """Answers to times and to MAX_TIMESTAMP, and the batches that are left to read."""
+    """Answer times and MAX_TIMESTAMP from the tables, and return the batches that must be read."""
     answers = Answers.nothing(asked.count)
     batches: list[BatchQuestion] = []
     sought_ms = _sought(asked, facts)
@@ -65,7 +70,7 @@ def search_archive(
     is_latest = asked.asks(SpecialTimestamp.MAX_TIMESTAMP)
     at_segment[is_latest] = np.searchsorted(segments.exact_running_max_ms, sought_ms[is_latest])
     remote = np.flatnonzero((sought_ms != NOTHING) & (at_segment < len(segments.segment_ids)))
-    # A segment's requests lie side by side.
+    # Put the requests of a segment next to each other.
     remote = remote[np.lexsort((sought_ms[remote], at_segment[remote]))]
     sought_ms = sought_ms[remote]
     runs = list(iter_runs(at_segment[remote]))
@@ -85,8 +90,8 @@ def search_archive(
     return answers, batches
 
 
-def _sought(asked: Asked, facts: PartitionFacts) -> Int64s:
-    """The time that is to be searched for, NOTHING where none is: the largest is the first at or after itself."""
+def _sought(asked: PartitionQuestions, facts: PartitionFacts) -> Int64s:
+    """Return the times to search for, NOTHING where there is none. MAX_TIMESTAMP searches for the largest itself."""
     latest = NOTHING if facts.max_timestamp_ms is None else facts.max_timestamp_ms
     sought: Int64s = np.where(asked.timestamps_ms >= 0, asked.timestamps_ms, NOTHING)
     sought[asked.asks(SpecialTimestamp.MAX_TIMESTAMP)] = latest

@@ -1,7 +1,7 @@
-"""batch_lookup: which record of a batch is the first at or after a timestamp?
+"""Find the first record of a batch at or after a timestamp.
 
-For segments indexed at batch depth: the tables name the one batch that holds the answer, and exactly that batch is
-read from the archive, by one ranged read, and decoded.
+For segments that are indexed at batch depth: the tables name the one batch that has the answer. Exactly this batch is
+read from the archive, with one ranged read, and decoded.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from coldlog.lookups.served_index import FoundBatch
 
 @dataclass(frozen=True, slots=True)
 class BatchStairs:
-    """The records of a batch whose timestamp is higher than every earlier one's in it."""
+    """The records of a batch whose timestamp is higher than that of every earlier record of the batch."""
 
     timestamps_ms: Int64Column
     offsets: Int64Column
     leader_epoch: int
 
     def first_at_or_after(self, timestamp_ms: int) -> FoundOffset | None:
-        """The first record that is as late."""
+        """Return the first record at or after the timestamp."""
         at = int(np.searchsorted(self.timestamps_ms, timestamp_ms))
         if at == len(self.timestamps_ms):
             return None
@@ -42,21 +42,22 @@ class BatchStairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReader:
-    """Reads batches of one archive; can be pickled. `open_layout` is called when, and only when, one has to be read."""
+    """Reads batches of one archive. Can be pickled. `open_layout` is called only when a batch has to be read."""
 
     open_layout: Callable[[], ArchiveLayout]
     limits: DecodeLimits
 
     def read_stairs(self, segment: Mapping[str, object], batch: FoundBatch) -> BatchStairs:
-        """The stairs of a batch of the segment in that row of `segments`, counted from where the segment is.
+        """Read the stairs of a batch, from the offset on at which its segment is served. `segment` is a row of
+        `segments`.
 
-        `ArchiveError` for damage and for another batch than the one that was indexed, `RetriableError` where the
-        archive does not answer.
+        Raise `ArchiveError` for damage and for another batch than the indexed one, `RetriableError` if the archive does
+        not answer.
         """
         try:
             layout = self.open_layout()
-        except UsageError as missing:
-            raise RetriableError(f"the archive cannot be opened: {missing}") from missing
+        except UsageError as unusable:
+            raise RetriableError(f"the archive cannot be opened: {unusable}") from unusable
         window = layout.read_log_range(listed_segment(segment), batch.position, batch.size_bytes)
         read = read_batch_headers(
             window, position=batch.position, next_offset=0, is_last=True, max_batch_bytes=self.limits.max_batch_bytes
@@ -70,7 +71,7 @@ class BatchReader:
 
 
 def _require_indexed(batch: FoundBatch, found_bytes: int, base_offsets: list[int]) -> None:
-    """A log that was cut or replaced since holds no answer, which is not to say that there is none."""
+    """Raise if the log was cut or replaced since: then the batch says nothing about the answer."""
     if found_bytes < batch.size_bytes:
         raise shorter_log(
             batch.position + found_bytes,
@@ -86,7 +87,7 @@ def _require_indexed(batch: FoundBatch, found_bytes: int, base_offsets: list[int
 
 
 def listed_segment(row: Mapping[str, object]) -> ListedSegment:
-    """The segment of a row with the columns of `segments` that name it and its objects."""
+    """Convert a row of `segments` to the segment that it names."""
     objects = tuple(
         SegmentObject(kind=object_kind(each["kind"]), name=each["name"], size_bytes=each["size_bytes"], modified_ms=0)
         for each in row["objects"]  # type: ignore[attr-defined]  # an Arrow list column

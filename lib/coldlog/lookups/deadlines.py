@@ -1,8 +1,8 @@
-"""deadlines: how does work that may hang end in time, and harm no other work?
+"""Run pieces of work that may hang, each until its deadline and without harm to the others.
 
-Work runs in child processes, because only a process can be stopped wherever it hangs: at its deadline it is killed. One
-child does one piece at a time; while all of them are busy and nothing comes, more are made, so that pieces that hang do
-not hold up the others.
+Work runs in child processes, because only a process can be stopped wherever it hangs: it is killed at its deadline. A
+child does one piece at a time. If all children are busy and no result arrives, more children are made, so that pieces
+that hang do not hold up the others.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _Result = TypeVar("_Result")
 
 
 class NoResult(Enum):
-    """Why a piece has none."""
+    """Why a piece has no result."""
 
     EXPIRED = "its deadline came first"
     DIED = "its process died"
 
 
 _PATIENCE_S = 0.05
-"""So long nothing comes before another child is made."""
+"""Make another child if no result arrives within this time."""
 _PR_SET_PDEATHSIG = 1
 _fork = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece(Generic[_Result]):
-    """Something to do, until `deadline`, in seconds of time.time()."""
+    """Work to do until `deadline`, in seconds of time.time()."""
 
     run: Callable[[], _Result]
     deadline: float
@@ -54,7 +54,7 @@ class _Child:
     piece: int | None = None
 
     def kill(self) -> None:
-        """Wherever it is."""
+        """Kill the child wherever it is."""
         self.process.kill()
         self.process.join()
         self.connection.close()
@@ -70,14 +70,14 @@ class _Crew(Generic[_Result]):
 
     @property
     def is_at_work(self) -> bool:
-        return bool(self.waiting) or any(each.piece is not None for each in self.children)
+        return bool(self.waiting) or any(child.piece is not None for child in self.children)
 
     def expire(self, now: float) -> Iterator[int]:
-        """Pieces whose time is over: those that wait are dropped, the children of the others killed."""
+        """Yield the pieces whose deadline has passed: drop those that wait, kill the children that run the others."""
         late = []
         while self.waiting and self.pieces[self.waiting[0]].deadline <= now:
             late.append(self.waiting.popleft())
-        for child in [each for each in self.children if each.piece is not None]:
+        for child in [child for child in self.children if child.piece is not None]:
             assert child.piece is not None
             if self.pieces[child.piece].deadline <= now:
                 late.append(child.piece)
@@ -85,8 +85,8 @@ class _Crew(Generic[_Result]):
         yield from late
 
     def hand_out(self, now: float) -> None:
-        """Gives idle children work, and makes more of them where that does not help."""
-        idle = [each for each in self.children if each.piece is None]
+        """Give pieces to idle children; make more children if there is none and none may finish soon."""
+        idle = [child for child in self.children if child.piece is None]
         while self.waiting and (idle or self._may_grow(now)):
             child = idle.pop() if idle else self._hire()
             child.piece = self.waiting.popleft()
@@ -102,7 +102,7 @@ class _Crew(Generic[_Result]):
 
     def _hire(self) -> _Child:
         ours, its = _fork.Pipe()
-        not_its = [ours, *(each.connection for each in self.children)]
+        not_its = [ours, *(child.connection for child in self.children)]
         process = _fork.Process(target=_work, args=(self.pieces, its, not_its), daemon=False)
         process.start()
         its.close()
@@ -114,18 +114,18 @@ class _Crew(Generic[_Result]):
         child.kill()
 
     def next_event(self, now: float) -> float:
-        """Seconds until something must be looked at, if nothing comes."""
-        busy = [self.pieces[each.piece].deadline for each in self.children if each.piece is not None]
+        """Return the seconds until the next deadline, or until another child may be made."""
+        busy = [self.pieces[child.piece].deadline for child in self.children if child.piece is not None]
         times = busy + [self.pieces[number].deadline for number in islice(self.waiting, 1)]
         if self.waiting and len(self.children) < self.most:
             times.append(now + _PATIENCE_S)
         return max(0.0, min(times) - now)
 
     def receive(self, seconds: float) -> Iterator[tuple[int, _Result | NoResult]]:
-        """What comes within that time."""
-        busy = {each.connection: each for each in self.children if each.piece is not None}
+        """Yield the results that arrive within that time."""
+        busy = {child.connection: child for child in self.children if child.piece is not None}
         for connection in wait(list(busy), seconds):
-            child = busy[connection]  # type: ignore[index]  # of those that were given
+            child = busy[connection]  # type: ignore[index]  # wait() returns some of its arguments
             number, child.piece = child.piece, None
             assert number is not None
             try:
@@ -141,9 +141,9 @@ class _Crew(Generic[_Result]):
 
 
 def run_pieces(pieces: Sequence[Piece[_Result]], most_at_once: int) -> Iterator[tuple[int, _Result | NoResult]]:
-    """(number of the piece, its result) as they come; what a piece raises is raised here.
+    """Yield (number of the piece, its result) in the order of arrival. Raise here what a piece raises.
 
-    Those with the earliest deadline begin first.
+    The pieces with the earliest deadline begin first.
     """
     in_order = sorted(range(len(pieces)), key=lambda number: pieces[number].deadline)
     crew = _Crew(pieces, most_at_once, deque(in_order), last_news=time.time())
@@ -161,15 +161,15 @@ def run_pieces(pieces: Sequence[Piece[_Result]], most_at_once: int) -> Iterator[
 
 
 def end_with_parent() -> None:
-    """Has this process killed when its parent ends, however that ends; where the system can do that (Linux)."""
+    """Have the kernel kill this process when its parent ends in any way (only on Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _work(pieces: Sequence[Piece[_Result]], connection: Connection, not_ours: Sequence[Connection]) -> None:
     end_with_parent()
-    for each in not_ours:
-        each.close()
+    for inherited in not_ours:
+        inherited.close()
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             number = connection.recv()
@@ -177,7 +177,7 @@ def _work(pieces: Sequence[Piece[_Result]], connection: Connection, not_ours: Se
             error: BaseException | None = None
             try:
                 result = pieces[number].run()
-            except BaseException as failed:  # noqa: BLE001 - handed over whole, and raised by the parent
+            except BaseException as failed:  # noqa: BLE001 - sent unchanged, and raised by the parent
                 error = failed
             connection.send((result, error))
     os._exit(0)

@@ -1,4 +1,4 @@
-"""expirations: how are requests counted that were not answered in time?"""
+"""Count the requests that were not answered in time."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from coldlog.tables.delta.warehouse import Warehouse
 
 
 def note_expirations(warehouse: Warehouse, answers: pa.Table, default_timeout_ms: int, requests: pa.Table) -> int:
-    """Counts the answers that are REQUEST_TIMED_OUT by topic and partition, in a row each; returns how many there are.
+    """Append a row to list_offsets_expirations for each partition with answers REQUEST_TIMED_OUT; return their number.
 
     `answers` are those of `list_offsets` to `requests`.
     """
     is_late = pc.equal(answers["error_code"], ErrorCode.REQUEST_TIMED_OUT.value)
     timeouts = requests["timeout_ms"]
-    has_own = pc.and_(pc.greater(timeouts, 0), pc.greater_equal(requests["version"], TIMEOUT_SINCE_VERSION))
-    own = pc.if_else(has_own, timeouts, pa.scalar(default_timeout_ms, pa.int32())).cast(pa.int64())
-    late = answers.select(["topic", "partition"]).append_column("timeout_ms", own).filter(is_late)
+    has_timeout = pc.and_(pc.greater(timeouts, 0), pc.greater_equal(requests["version"], TIMEOUT_SINCE_VERSION))
+    timeouts = pc.if_else(has_timeout, timeouts, pa.scalar(default_timeout_ms, pa.int32())).cast(pa.int64())
+    late = answers.select(["topic", "partition"]).append_column("timeout_ms", timeouts).filter(is_late)
     if not late.num_rows:
         return 0
     counted = late.group_by(["topic", "partition"]).aggregate([("timeout_ms", "count"), ("timeout_ms", "max")])

@@ -1,9 +1,10 @@
-"""functions: which table functions does an analyst call, and which views does an operator read?
+"""Register the SQL table functions for analysts and the views for operators.
 
 `register_functions` needs the tables registered by name (`Warehouse.register`). The functions are temporary and live as
-long as the session; `persistent`, they are kept in the database `coldlog` too, where a catalog outlives the session
-(Hive's metastore): every later session calls `coldlog.<function>` and reads the views with nothing registered. Each is
-right under LATERAL too: a test compares every one with a scan. Views stand beside the tables, as `coldlog.<view>`.
+long as the session. If `persistent`, they are also kept in the database `coldlog`, if the catalog outlives the session
+(Hive metastore): then every later session can call `coldlog.<function>` and read the views without registering them.
+Each function is also correct under LATERAL; a test compares each with a scan. The views are next to the tables, as
+`coldlog.<view>`.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _PERSISTENT = f"CREATE OR REPLACE FUNCTION {DATABASE}."
 
 
 def register_functions(spark: SparkSession, *, persistent: bool = False) -> None:
-    """Makes the SQL table functions and the views of coldlog known to this session or, if `persistent`, to every
-    session of its catalog; a catalog that ends with the session is a `UsageError` then."""
+    """Register functions and views in this session or, if `persistent`, for every session of the catalog. Raise
+    `UsageError` if `persistent` and the catalog ends with the session."""
     if persistent and not has_lasting_catalog(spark):
         raise UsageError(
-            "functions can only be kept in a catalog that outlives the session: set "
+            "functions can be kept only in a catalog that outlives the session: set "
             "spark.sql.catalogImplementation=hive, or unset warehouse.persistent_functions"
         )
     for name in (*FUNCTIONS, *VIEWS):

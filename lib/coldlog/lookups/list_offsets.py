@@ -1,24 +1,24 @@
-"""list_offsets: what does each request get, by the rules of ListOffsets?
+"""Answer requests by the rules of ListOffsets.
 
-`ListOffsets.answer_from_tables` answers what the tables decide and leaves the rest as work, a piece a partition:
-batches of the archive to read (segments at batch depth), a local tier to ask. Pieces are independent of each other, so
-that a slow or broken one harms no other; who runs them, and until when, is the caller's business (`deadlines`).
+`ListOffsets.answer_from_tables` answers what the tables decide, and returns the rest as work, one piece per partition:
+to read batches of the archive (segments at batch depth), or to ask a local tier. The pieces are independent, so that a
+slow or broken one does not harm the others. The caller decides who runs them, and until when (`deadlines`).
 
-Order of checks, errors and special timestamps are a broker's (Kafka 4.2: ReplicaManager.fetchOffset, UnifiedLog.
-fetchOffsetByTimestamp), with these differences:
+The order of checks, the errors and the special timestamps are those of a broker (Kafka 4.2: ReplicaManager.fetchOffset,
+UnifiedLog.fetchOffsetByTimestamp), with these differences:
 
-- The answer is exact where a broker stops at the first segment that promises one, unless `broker_compatible`. A live
-  broker that is asked for what is not archived goes by its own rule, whatever is set.
-- MAX_TIMESTAMP is that of the whole log, archive included, its lowest offset on ties, where a broker's is that of its
-  local segments. As at a broker, records of the first local segment count that lie below the log start.
-- What an archive alone cannot know is said (LOCAL_REQUIRED, OPEN_TRANSACTION, STALE_INDEX) rather than guessed. With a
-  local tier that is: MAX_TIMESTAMP, also of a live broker, where segments were archived and left the broker since the
-  index was made (STALE_INDEX); beside a log directory, EARLIEST_PENDING_UPLOAD of a partition that has records and
-  nothing archived, since no file tells whether it is tiered (LOCAL_REQUIRED).
-- Beside a log directory, LATEST_TIERED and EARLIEST_PENDING_UPLOAD are as the index knows: what was archived since
-  shows when it has left the directory (STALE_INDEX).
-- Without a local tier, leader epochs are held against the newest that the archive knows, and a partition of which
-  nothing is archived is unknown.
+- The answer is exact. A broker stops at the first segment that promises an answer; `broker_compatible` does the same. A
+  live broker that is asked for the part that is not archived always uses its own rule.
+- MAX_TIMESTAMP is that of the whole log including the archive, its lowest offset on ties. A broker's is only that of
+  its local segments. As at a broker, records of the first local segment below the log start count.
+- What the archive alone cannot know is an error (LOCAL_REQUIRED, OPEN_TRANSACTION, STALE_INDEX), not a guess. With a
+  local tier two cases remain. MAX_TIMESTAMP, also of a live broker, is STALE_INDEX if segments were archived and left
+  the broker since the index was built. With a log directory, EARLIEST_PENDING_UPLOAD is LOCAL_REQUIRED for a partition
+  that has records and nothing archived, because no file says whether it is tiered.
+- With a log directory, LATEST_TIERED and EARLIEST_PENDING_UPLOAD are those of the index. Later uploads are noticed only
+  when their segments have left the directory (STALE_INDEX).
+- Without a local tier, leader epochs are compared with the newest one in the archive, and a partition without archived
+  segments is unknown.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from coldlog.lookups.questions import (
     METADATA,
     REMOTE_THEN_LOCAL,
     Answers,
-    Asked,
     Indices,
+    PartitionQuestions,
     Questions,
     is_unsupported,
     iter_partitions,
@@ -50,14 +50,14 @@ from coldlog.model.states import IsolationLevel
 
 DEFAULT_TIMEOUT_MS = 30_000
 _UNBOUNDED = (SpecialTimestamp.LATEST, SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL)
-"""Told even where nobody may read what lies there."""
+"""Special timestamps that are answered even if no consumer may read at their offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupOptions:
-    """How requests are answered that do not say otherwise, and with what help beside the tables.
+    """How to answer requests that do not say it themselves, and what to use besides the tables.
 
-    `most_reads_at_once` bounds how many partitions each task reads or asks at the same time, beyond the tables.
+    `most_reads_at_once` limits how many partitions each task reads or asks at the same time, besides the tables.
     """
 
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
@@ -70,59 +70,64 @@ class LookupOptions:
 
 @dataclass(frozen=True, slots=True)
 class PartitionWork:
-    """What is left of one partition: `run` gives the answers of the requests at `where`, in that order."""
+    """The rest of one partition: `run` returns the answers of the requests at `where`, in that order."""
 
     where: Indices
     run: Callable[[], Answers]
 
 
 class ListOffsets:
-    """Answers from the tables of one warehouse, its archive and one local tier; for one thread, but for `run` of
-    different pieces of work."""
+    """Answers from the tables of a warehouse, its archive and a local tier. Use it in one thread; only `run` of
+    different pieces of work may run in others."""
 
     def __init__(self, index: ServedIndex, local: LocalTier | None = None, batches: BatchReader | None = None) -> None:
         self._index = index
         self._local = local
         self._batches = batches
 
-    def answer_from_tables(self, questions: Questions, tell: Callable[[Indices, Answers], None]) -> list[PartitionWork]:
-        """Tells, partition by partition, the answers that stand, with the places of their requests; returns the work
-        that gives the others."""
+    def answer_from_tables(
+        self, questions: Questions, report: Callable[[Indices, Answers], None]
+    ) -> list[PartitionWork]:
+        """Report the final answers of each partition with the places of their requests. Return the work that gives the
+        other answers."""
         work: list[PartitionWork] = []
         is_refused = is_unsupported(questions) | questions.is_invalid
         refused = Answers.nothing(len(is_refused), ErrorCode.UNSUPPORTED_VERSION)
         refused.errors[questions.is_invalid] = ErrorCode.INVALID_REQUEST
-        tell(np.flatnonzero(is_refused), refused.take(is_refused))
+        report(np.flatnonzero(is_refused), refused.take(is_refused))
         for topic, partition, where in iter_partitions(questions, np.flatnonzero(~is_refused)):
-            found, left = self._answer_partition(topic, partition, Asked.at(questions, where))
-            if left is None:
-                tell(where, found)
+            found, rest = self._answer_partition(topic, partition, PartitionQuestions.at(questions, where))
+            if rest is None:
+                report(where, found)
                 continue
-            stands = np.ones(len(where), dtype=np.bool_)
-            stands[left.where] = False
-            tell(where[stands], found.take(stands))
-            work.append(replace(left, where=where[left.where]))
+            is_final = np.ones(len(where), dtype=np.bool_)
+            is_final[rest.where] = False
+            report(where[is_final], found.take(is_final))
+            work.append(replace(rest, where=where[rest.where]))
         return work
 
     def answer(self, questions: Questions) -> Answers:
-        """All answers, one piece of work behind the other, however long they take."""
+        """Return all answers; run the pieces of work one after the other, without a deadline."""
         answers = Answers.nothing(len(questions.timestamps_ms))
         for piece in self.answer_from_tables(questions, answers.put):
             answers.put(piece.where, piece.run())
         return answers
 
     def answer_one(self, topic: str, partition: int, timestamp_ms: int, *, is_committed: bool = False) -> Answers:
-        """The answer to one request of the newest version, however long it takes."""
-        answers, left = self._answer_partition(topic, partition, Asked.one(timestamp_ms, is_committed=is_committed))
-        return answers if left is None else left.run()
+        """Return the answer to one request of the newest version, without a deadline."""
+        asked = PartitionQuestions.one(timestamp_ms, is_committed=is_committed)
+        answers, rest = self._answer_partition(topic, partition, asked)
+        return answers if rest is None else rest.run()
 
-    def _answer_partition(self, topic: str, partition: int, asked: Asked) -> tuple[Answers, PartitionWork | None]:
-        """Answers, and the work that gives better ones to some of them."""
+    def _answer_partition(
+        self, topic: str, partition: int, asked: PartitionQuestions
+    ) -> tuple[Answers, PartitionWork | None]:
+        """Return the answers from the tables, and the work that gives the final answers to some requests."""
         known, local = self._index.partition(topic, partition), self._local
         if known is None:
-            nobody = Answers.nothing(asked.count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            unknown = Answers.nothing(asked.count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if local is None:
-                return nobody, None
+                return unknown, None
             facts, found = None, Answers.nothing(asked.count)
             batches: list[BatchQuestion] = []
         else:
@@ -139,13 +144,13 @@ class ListOffsets:
                 local, topic, partition, facts, asked, found, broker_compatible=self._index.broker_compatible
             )
 
-        everyone = np.arange(asked.count)
-        return found, PartitionWork(everyone, _told(run, asked.count))
+        all_places = np.arange(asked.count)
+        return found, PartitionWork(all_places, _as_answer(run, asked.count))
 
     def _read_batches(
-        self, facts: PartitionFacts, asked: Asked, found: Answers, batches: list[BatchQuestion]
+        self, facts: PartitionFacts, asked: PartitionQuestions, found: Answers, batches: list[BatchQuestion]
     ) -> tuple[Answers, PartitionWork | None]:
-        """Without a local tier: only who needs a batch waits for the archive."""
+        """Answer without a local tier. Only requests that need a batch wait for the archive."""
         waiting = np.concatenate([batch.where for batch in batches] or [np.empty(0, dtype=np.intp)])
 
         def run() -> Answers:
@@ -157,10 +162,10 @@ class ListOffsets:
         return answers, PartitionWork(waiting, run) if batches else None
 
 
-def _told(run: Callable[[], Answers], count: int) -> Callable[[], Answers]:
-    """What is wrong with one partition's archive or tier is an answer."""
+def _as_answer(run: Callable[[], Answers], count: int) -> Callable[[], Answers]:
+    """Turn an error of one partition's archive or local tier into that partition's answers."""
 
-    def told() -> Answers:
+    def run_or_answer_error() -> Answers:
         try:
             return run()
         except ArchiveError:
@@ -170,11 +175,11 @@ def _told(run: Callable[[], Answers], count: int) -> Callable[[], Answers]:
         except RetriableError:
             return Answers.nothing(count, ErrorCode.KAFKA_STORAGE_ERROR)
 
-    return told
+    return run_or_answer_error
 
 
-def _route(facts: PartitionFacts | None, asked: Asked, answers: Answers, local_start: int) -> None:
-    """By the archive's largest timestamp, which spares the archive requests that are later than all of it."""
+def _route(facts: PartitionFacts | None, asked: PartitionQuestions, answers: Answers, local_start: int) -> None:
+    """Set the routes. A time later than the archive's largest timestamp needs no read of the archive."""
     is_time = asked.timestamps_ms >= 0
     latest = None if facts is None else facts.max_timestamp_ms
     is_remote = is_time if latest is None else is_time & (asked.timestamps_ms <= latest)
@@ -187,8 +192,8 @@ def _route(facts: PartitionFacts | None, asked: Asked, answers: Answers, local_s
     answers.local_starts[answers.routes != METADATA] = local_start
 
 
-def _fence(asked: Asked, answers: Answers, leader_epoch: int | None) -> None:
-    """Those who know another leader get no answer. The archive's newest leader may not be the newest there is."""
+def _fence(asked: PartitionQuestions, answers: Answers, leader_epoch: int | None) -> None:
+    """Refuse requests that name another leader epoch. The newest epoch of the archive may not be the newest of all."""
     if leader_epoch is not None and leader_epoch >= 0 and asked.leader_epochs.max() >= 0:
         is_fenced = (asked.leader_epochs >= 0) & (asked.versions >= LEADER_EPOCH_SINCE_VERSION)
         for where, error in (
@@ -198,20 +203,20 @@ def _fence(asked: Asked, answers: Answers, leader_epoch: int | None) -> None:
             answers.put(is_fenced & where, Answers.nothing(int(np.count_nonzero(is_fenced & where)), error))
 
 
-def _hide_epochs(asked: Asked, answers: Answers) -> Answers:
+def _hide_epochs(asked: PartitionQuestions, answers: Answers) -> Answers:
     answers.leader_epochs[asked.versions < LEADER_EPOCH_SINCE_VERSION] = UNKNOWN_EPOCH
     return answers
 
 
-def _without_local(facts: PartitionFacts, asked: Asked, answers: Answers) -> Answers:
-    """There is only the archive: it says where a local search would have to begin."""
+def _without_local(facts: PartitionFacts, asked: PartitionQuestions, answers: Answers) -> Answers:
+    """Answer from the archive alone, with the offset at which a local search would begin."""
     _route(facts, asked, answers, facts.local_start_offset)
     for special in asked.specials:
         found = _special_from_archive(facts, special)
         if found is not None:
             for at in np.flatnonzero(asked.asks(special)).tolist():
                 answers.find(at, found)
-    # Nothing is tiered, which is known; all else that lacks is for others to say.
+    # LATEST_TIERED without an offset is known: nothing is tiered. For all others a local tier must answer.
     is_missing = (answers.offsets < 0) & (answers.errors == ErrorCode.NONE)
     is_missing &= ~asked.asks(SpecialTimestamp.LATEST_TIERED)
     answers.errors[is_missing] = ErrorCode.LOCAL_REQUIRED
@@ -247,19 +252,19 @@ def _with_local(
     topic: str,
     partition: int,
     facts: PartitionFacts | None,
-    asked: Asked,
+    asked: PartitionQuestions,
     answers: Answers,
     *,
     broker_compatible: bool,
 ) -> Answers:
-    """The archive's answers, completed and bounded by what the local tier knows of the log."""
+    """Complete and limit the archive's answers by the local tier's state of the log."""
     state = local.read_state(topic, partition)
     if state is None:
         if facts is None:
             return Answers.nothing(asked.count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return _without_local(facts, asked, answers)
     if facts is not None and facts.topic_id and state.topic_id not in (None, facts.topic_id):
-        # Made anew since the index was made, which knows another topic of that name.
+        # The topic was deleted and created again after the index was built, so the archive's answers do not apply.
         facts, answers = None, Answers.nothing(asked.count)
     tail = LocalTail(local, topic, partition, facts, state, broker_compatible=broker_compatible)
     _route(facts, asked, answers, tail.search_from)
@@ -279,6 +284,6 @@ def _with_local(
 
 
 def open_lookup(files: WarehouseFiles, options: LookupOptions) -> tuple[ServedIndex, ListOffsets]:
-    """The tables, and what answers from them with what the options bring beside."""
+    """Open the tables, and the lookup that answers from them as the options say."""
     index = ServedIndex(files, broker_compatible=options.broker_compatible)
     return index, ListOffsets(index, options.local, options.batches)

@@ -1,4 +1,4 @@
-"""lookup: how do the jobs lookup_offsets and list_offsets take requests and hand over answers?"""
+"""Run the jobs lookup_offsets and list_offsets: read the requests, answer them, write or print the answers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
 
 _SHOWN_ROWS = 100
-_SPECIAL_NAMES = {each.value: each.name.lower().replace("_", "-") for each in SpecialTimestamp}
-"""As kafka-get-offsets takes them."""
+_SPECIAL_NAMES = {special.value: special.name.lower().replace("_", "-") for special in SpecialTimestamp}
+"""Names of the special timestamps, as kafka-get-offsets takes them."""
 _SPECIALS = {name: value for value, name in _SPECIAL_NAMES.items()}
 
 
 def add_lookup_options(parser: argparse.ArgumentParser) -> None:
-    """The options of lookup_offsets."""
+    """Add the options of lookup_offsets."""
     asked = parser.add_argument_group("requests")
     asked.add_argument("--topic", help="ask for this topic")
     asked.add_argument(
@@ -56,8 +56,8 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
         help="a .csv or .jsonl file, or a Delta table, with topic, partition, timestamp_ms",
     )
     answered = parser.add_argument_group("answers (default: a table on the screen)")
-    answered.add_argument("--output", metavar="FILE", help="write JSON lines, one a request, in the order asked")
-    answered.add_argument("--output-table", metavar="DIR", help="write a Delta table, replacing what is there")
+    answered.add_argument("--output", metavar="FILE", help="write JSON lines, one per request, in the order asked")
+    answered.add_argument("--output-table", metavar="DIR", help="write a Delta table; replaces an existing one")
     answered.add_argument(
         "--starting-offsets",
         metavar="FILE",
@@ -66,19 +66,18 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
 
 
 def prepare_lookup_offsets(settings: Settings, arguments: argparse.Namespace) -> Callable[[Job], None]:
-    """Reads what is asked, without Spark where that can be done; what is returned asks the tables and writes the
-    answers."""
+    """Read the requests, without Spark where possible. Return the function that answers them and writes the answers."""
     return partial(_lookup_offsets, asked=_read_asked(arguments))
 
 
 def prepare_list_offsets(settings: Settings, arguments: argparse.Namespace) -> Callable[[Job], None]:
-    """The same; what is returned answers each request within its timeout, and counts those that came too late."""
-    own = settings.list_offsets
-    if own.log_directory is not None and own.bootstrap_servers is not None:
+    """As `prepare_lookup_offsets`, but each request is answered within its timeout, and late requests are counted."""
+    local = settings.list_offsets
+    if local.log_directory is not None and local.bootstrap_servers is not None:
         raise UsageError("give list_offsets.log_directory or list_offsets.bootstrap_servers, not both")
-    if (own.log_directory or own.bootstrap_servers) and settings.warehouse.as_of is not None:
+    if (local.log_directory or local.bootstrap_servers) and settings.warehouse.as_of is not None:
         raise UsageError(
-            "the index as of a time of the past and a local tier of now do not belong together; unset warehouse.as_of, "
+            "warehouse.as_of reads the index of a past time, but a local tier is always of now: unset warehouse.as_of, "
             "or list_offsets.log_directory and list_offsets.bootstrap_servers"
         )
     return partial(_list_offsets_of_requests, asked=_read_asked(arguments))
@@ -87,13 +86,13 @@ def prepare_list_offsets(settings: Settings, arguments: argparse.Namespace) -> C
 def _lookup_offsets(job: Job, asked: _Asked) -> None:
     warehouse, requests = _requests(job, asked)
     with job.console.stage("lookup") as stage:
-        told = list_offsets_in_no_hurry(warehouse, requests, lookup_options(job.settings))
-        answers = answers_of_archive(told)
+        all_answers = list_offsets_in_no_hurry(warehouse, requests, lookup_options(job.settings))
+        answers = answers_of_archive(all_answers)
         found = answers.num_rows - answers.column("offset").null_count
         wrong = answers.num_rows - answers.column("error").null_count
         stage.add(f"{found:,} found", f"{answers.num_rows - found - wrong:,} later than the archive")
         stage.add(*_counted_by_error(answers))
-    _hand_over(job, answers, told)
+    _write_answers(job, answers, all_answers)
 
 
 def _list_offsets_of_requests(job: Job, asked: _Asked) -> None:
@@ -102,13 +101,13 @@ def _list_offsets_of_requests(job: Job, asked: _Asked) -> None:
     with job.console.stage("answers") as stage:
         answers = list_offsets(warehouse, requests, options)
         stage.add(*_counted_by_error(answers))
-    _hand_over(job, answers, answers)
-    # The past is not written to.
+    _write_answers(job, answers, answers)
+    # A warehouse of a past time is not written to.
     late = (
         0 if warehouse.as_of else note_expirations(warehouse, answers, job.settings.list_offsets.timeout_ms, requests)
     )
     if late:
-        job.console.note(f"{counted(late, 'request')} timed out: coldlog.list_offsets_expiration_rates counts them")
+        job.console.note(f"{counted(late, 'request')} timed out; see the view coldlog.list_offsets_expiration_rates")
 
 
 def _counted_by_error(answers: pa.Table) -> list[str]:
@@ -118,14 +117,14 @@ def _counted_by_error(answers: pa.Table) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Everywhere:
-    """Every partition of a topic is asked for this timestamp."""
+    """Ask for this timestamp in every partition of a topic."""
 
     topic: str
     timestamp_ms: int
 
 
 _Asked: TypeAlias = pa.Table | _Everywhere | str
-"""Requests, or what Spark has to say more of: the partitions of a topic, the rows of a table."""
+"""Requests, or a topic or the path of a Delta table for which Spark has to read the requests."""
 
 
 def _read_asked(arguments: argparse.Namespace) -> _Asked:
@@ -135,14 +134,14 @@ def _read_asked(arguments: argparse.Namespace) -> _Asked:
         path = str(arguments.requests)
         return read_requests_file(path) if is_file_of_requests(path) else path
     if not arguments.topic or not arguments.timestamp:
-        raise UsageError("nothing is asked: give --topic and --timestamp, or --requests")
+        raise UsageError("no request is given: give --topic and --timestamp, or --requests")
     try:
         arguments.topic.encode()
-    except UnicodeEncodeError as no_text:
-        raise UsageError(f"--topic {arguments.topic!r}: not UTF-8") from no_text
+    except UnicodeEncodeError as not_utf8:
+        raise UsageError(f"--topic {arguments.topic!r}: not UTF-8") from not_utf8
     timestamp_ms = _timestamp(arguments.timestamp)
     if arguments.partition is not None and not 0 <= arguments.partition < 2**31:
-        raise UsageError(f"--partition {arguments.partition}: 0 to {2**31 - 1} is expected")
+        raise UsageError(f"--partition {arguments.partition}: expected 0 to {2**31 - 1}")
     if arguments.partition is None:
         return _Everywhere(topic=arguments.topic, timestamp_ms=timestamp_ms)
     return requests_from_rows([(arguments.topic, arguments.partition, timestamp_ms)])
@@ -163,12 +162,12 @@ def _requests_everywhere(warehouse: Warehouse, asked: _Everywhere) -> pa.Table:
     known = warehouse.read(PARTITION_METADATA).where(F.col("is_current") & (F.col("topic") == F.lit(asked.topic)))
     partitions = [row["partition"] for row in known.select("partition").orderBy("partition").collect()]
     if not partitions:
-        raise UsageError(f"the warehouse {warehouse.uri} knows no topic {asked.topic!r}")
+        raise UsageError(f"the warehouse {warehouse.uri} does not know the topic {asked.topic!r}")
     return requests_from_rows([(asked.topic, partition, asked.timestamp_ms) for partition in partitions])
 
 
 def lookup_options(settings: Settings) -> LookupOptions:
-    """What the settings say of how requests are answered."""
+    """Read from the settings how requests are answered."""
     limits = decode_limits(settings)
     batches = None
     if settings.archive.uri is not None:
@@ -183,7 +182,7 @@ def lookup_options(settings: Settings) -> LookupOptions:
 
 
 def list_offsets_options(settings: Settings) -> LookupOptions:
-    """The same, with the local tier."""
+    """As `lookup_options`, with the local tier."""
     return replace(lookup_options(settings), local=_local_tier(settings))
 
 
@@ -199,7 +198,7 @@ def _local_tier(settings: Settings) -> LocalTier | None:
 
 
 def _timestamp(text: str) -> int:
-    """A time, or a special timestamp by its name as kafka-get-offsets takes it."""
+    """Parse a time, or the name of a special timestamp."""
     if text in _SPECIALS:
         return _SPECIALS[text]
     try:
@@ -207,25 +206,25 @@ def _timestamp(text: str) -> int:
     except UsageError as unreadable:
         raise UsageError(f"{unreadable}, or {', '.join(_SPECIALS)}") from unreadable
     if timestamp_ms < 0 and str(timestamp_ms) != text:
-        # As a number it would mean something else.
-        raise UsageError(f"--timestamp {text}: times before 1970 cannot be asked for; earliest is the first offset")
+        # Passed on as a number, it would mean a special timestamp.
+        raise UsageError(f"--timestamp {text}: times before 1970 are not possible; use earliest for the first offset")
     return timestamp_ms
 
 
-def _hand_over(job: Job, answers: pa.Table, told: pa.Table) -> None:
-    """`told` are the answers as of ListOffsets."""
+def _write_answers(job: Job, answers: pa.Table, all_answers: pa.Table) -> None:
+    """Write or print the answers. `all_answers` have the columns of ListOffsets, for --starting-offsets."""
     arguments = job.arguments
     if arguments.output:
         write_json_lines(answers, arguments.output)
-        job.console.note(f"answers in {arguments.output}")
+        job.console.note(f"answers are in {arguments.output}")
     if arguments.output_table:
         write_table(answers, arguments.output_table, job.spark)
-        job.console.note(f"answers in the table {arguments.output_table}")
+        job.console.note(f"answers are in the table {arguments.output_table}")
     if arguments.starting_offsets == "-":
-        job.console.result(starting_offsets(told))
+        job.console.result(starting_offsets(all_answers))
     elif arguments.starting_offsets:
-        write_starting_offsets(told, arguments.starting_offsets)
-        job.console.note(f"starting offsets in {arguments.starting_offsets}")
+        write_starting_offsets(all_answers, arguments.starting_offsets)
+        job.console.note(f"starting offsets are in {arguments.starting_offsets}")
     if not (arguments.output or arguments.output_table or arguments.starting_offsets):
         _show(job, answers)
 

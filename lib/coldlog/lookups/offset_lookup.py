@@ -1,8 +1,8 @@
-"""offset_lookup: what are the answers to many requests at once?
+"""Answer many requests at once with Spark tasks.
 
-Requests are sorted by partition and cut into as many slices as Spark has slots; each slice is answered by a task, with
-`timed_answers`, straight from the files of the tables: no join, no shuffle, and no row group read that no request
-needs. The clock of a request starts when the batch of a million that it is in is handed to Spark.
+Requests are sorted by partition and cut into as many slices as Spark has slots. A task answers a slice with
+`timed_answers`, directly from the files of the tables: no join, no shuffle, and only the row groups that a request
+needs. The timeout of a request starts when Spark gets its batch of up to a million requests.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _DEFAULTS = LookupOptions()
 _REQUESTS_AT_ONCE = 1_000_000
 _NO_HURRY_MS = 7 * 24 * 3_600_000
 _GRACE_S = 20.0
-"""So much later than the last deadline the tasks themselves are given up."""
+"""The tasks are cancelled this long after the last deadline."""
 
 
 def list_offsets(warehouse: Warehouse, requests: pa.Table, options: LookupOptions = _DEFAULTS) -> pa.Table:
-    """Answers of `LIST_OFFSETS_SCHEMA`, one a request of `REQUEST_SCHEMA`, in the same order."""
+    """Return answers of `LIST_OFFSETS_SCHEMA`, one per request of `REQUEST_SCHEMA`, in the same order."""
     invalid = is_repeated(*(requests.column(name) for name in ("request_id", "topic", "partition")))
     answers = Answers.nothing(requests.num_rows)
     for start in range(0, requests.num_rows, _REQUESTS_AT_ONCE):
@@ -51,24 +51,23 @@ def list_offsets(warehouse: Warehouse, requests: pa.Table, options: LookupOption
 def find_offsets_for_timestamps(
     warehouse: Warehouse, requests: pa.Table, options: LookupOptions = _DEFAULTS
 ) -> pa.Table:
-    """Answers of `ANSWER_SCHEMA`, one a request of `REQUEST_SCHEMA`, in the same order.
+    """Return answers of `ANSWER_SCHEMA`, one per request of `REQUEST_SCHEMA`, in the same order.
 
-    In no hurry: only a timeout of a request's own counts.
+    There is no default timeout: only a request's own timeout counts.
     """
     return answers_of_archive(list_offsets_in_no_hurry(warehouse, requests, options))
 
 
 def list_offsets_in_no_hurry(warehouse: Warehouse, requests: pa.Table, options: LookupOptions = _DEFAULTS) -> pa.Table:
-    """As `list_offsets`; only a timeout of a request's own counts."""
+    """As `list_offsets`, but only a request's own timeout counts."""
     return list_offsets(warehouse, requests, replace(options, timeout_ms=_NO_HURRY_MS))
 
 
 def answers_of_archive(answers: pa.Table) -> pa.Table:
-    """Answers of `LIST_OFFSETS_SCHEMA` as those of `ANSWER_SCHEMA`: a time later than all that is archived is no
-    error."""
-    is_told = pc.is_in(answers.column("error_code"), pa.array([ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED], pa.int32()))
-    is_told = pc.and_(is_told, pc.or_(pc.greater_equal(answers["timestamp_ms"], 0), pc.equal(answers["error_code"], 0)))
-    error = pc.if_else(is_told, pa.scalar(None, pa.string()), answers.column("error"))
+    """Convert answers of `LIST_OFFSETS_SCHEMA` to `ANSWER_SCHEMA`: a time later than the archive is not an error."""
+    is_fine = pc.is_in(answers.column("error_code"), pa.array([ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED], pa.int32()))
+    is_fine = pc.and_(is_fine, pc.or_(pc.greater_equal(answers["timestamp_ms"], 0), pc.equal(answers["error_code"], 0)))
+    error = pc.if_else(is_fine, pa.scalar(None, pa.string()), answers.column("error"))
     columns = [error if name == "error" else answers.column(name) for name in ANSWER_SCHEMA.names]
     return pa.table(columns, schema=ANSWER_SCHEMA)
 
@@ -99,7 +98,7 @@ def _answer_batch(warehouse: Warehouse, asked: TimedQuestions, options: LookupOp
 
 
 def _slices(questions: Questions, count: int) -> list[Indices]:
-    """Places of requests: of about equal number, those of one partition together."""
+    """Cut requests into slices of about equal size; the requests of a partition stay together."""
     codes = questions.topics.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     order = np.lexsort((questions.partitions, codes))
     codes, partitions = codes[order], questions.partitions[order]
@@ -120,7 +119,7 @@ def _answer_slice(files: WarehouseFiles, options: LookupOptions, started: float,
 
 
 def _collect_until(tasks: DataFrame, deadline: float) -> list[tuple[int, bytes]]:
-    """What the tasks answered; where they themselves do not come to an end they are cancelled."""
+    """Return the answers of the tasks. Cancel the tasks if they do not end by the deadline."""
     context, group = tasks.sparkSession.sparkContext, f"list-offsets-{uuid.uuid4()}"
     collected: list[list[tuple[int, bytes]]] = []
     failed: list[Exception] = []

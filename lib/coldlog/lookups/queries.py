@@ -1,7 +1,6 @@
-"""queries: where is a question's SQL?
+"""Read the SQL of a question from the `.sql` file with its name.
 
-Each question is a `.sql` file beside this module, named by what it asks; values come in as `:name`, tables as
-`IDENTIFIER(:table)`. Nothing is ever formatted into the text.
+Values are parameters `:name`, tables `IDENTIFIER(:table)`. Values are never formatted into the text.
 """
 
 from __future__ import annotations
@@ -10,5 +9,5 @@ from importlib import resources
 
 
 def query_text(question: str) -> str:
-    """The SQL of `question`, as shipped."""
+    """Return the SQL of `question`, as shipped."""
     return resources.files("coldlog.lookups").joinpath("sql", f"{question}.sql").read_text(encoding="utf-8")

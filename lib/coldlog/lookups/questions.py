@@ -1,6 +1,6 @@
-"""questions: how are many requests and their answers held, before and after they are rows?
+"""Hold many requests and their answers as arrays, one entry per request.
 
-As arrays, one entry a request: what is asked of one partition is answered together.
+The requests of one partition are answered together.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Flags = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]
 ROUTES = (Route.METADATA, Route.REMOTE_THEN_LOCAL, Route.LOCAL_ONLY)
 METADATA, REMOTE_THEN_LOCAL, LOCAL_ONLY = range(3)
-"""Places in `ROUTES`."""
+"""Indices into `ROUTES`."""
 _NO_OFFSET = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Requests as arrays, one entry each."""
+    """Requests as arrays, one entry per request."""
 
     topics: pa.Array
     partitions: Int64s
@@ -40,8 +40,8 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Answers as arrays, one entry a request. `offsets`, `leader_epochs`, `local_starts` and `routes` are -1 and
-    `timestamps_ms` NOTHING where there is none; routes are places in `ROUTES`."""
+    """Answers as arrays, one entry per request. Where there is no value, `offsets`, `leader_epochs`, `local_starts` and
+    `routes` are -1 and `timestamps_ms` NOTHING. `routes` are indices into `ROUTES`."""
 
     errors: Int64s
     offsets: Int64s
@@ -52,39 +52,39 @@ class Answers:
 
     @staticmethod
     def nothing(count: int, error: ErrorCode = ErrorCode.NONE) -> Answers:
-        """No offset for anyone."""
-        nowhere = [np.full(count, -1, dtype=np.int64) for _ in range(4)]
+        """Return answers without an offset."""
+        missing = [np.full(count, -1, dtype=np.int64) for _ in range(4)]
         return Answers(
             np.full(count, error, dtype=np.int64),
-            nowhere[0],
+            missing[0],
             np.full(count, NOTHING, dtype=np.int64),
-            nowhere[1],
-            nowhere[2],
-            nowhere[3],
+            missing[1],
+            missing[2],
+            missing[3],
         )
 
     def put(self, where: Indices | Flags, others: Answers) -> None:
-        """Takes over the answers of others at these places."""
+        """Replace the answers at these places by others."""
         for name in self.__slots__:
             getattr(self, name)[where] = getattr(others, name)
 
     def take(self, where: Indices | Flags) -> Answers:
-        """The answers at these places."""
+        """Return the answers at these places."""
         return Answers(*(getattr(self, name)[where] for name in self.__slots__))
 
     def copy(self) -> Answers:
-        """The same answers, to be changed apart from these."""
+        """Return an independent copy."""
         return Answers(*(getattr(self, name).copy() for name in self.__slots__))
 
     def refuse(self, where: Indices | Flags, error: ErrorCode) -> None:
-        """No offset there, and why; the route stays."""
+        """Remove the offset at these places and set the error; the route stays."""
         self.errors[where] = error
         self.offsets[where] = _NO_OFFSET
         self.timestamps_ms[where] = NOTHING
         self.leader_epochs[where] = UNKNOWN_EPOCH
 
     def found(self, at: int) -> FoundOffset | None:
-        """What was found there."""
+        """Return the offset at this place; None if there is none."""
         if self.offsets[at] == _NO_OFFSET:
             return None
         return FoundOffset(
@@ -94,7 +94,7 @@ class Answers:
         )
 
     def find(self, at: int, found: FoundOffset) -> None:
-        """An offset there."""
+        """Set the offset at this place."""
         self.errors[at] = ErrorCode.NONE
         self.offsets[at] = found.offset
         self.timestamps_ms[at] = found.timestamp_ms
@@ -102,7 +102,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PartitionQuestions:
     """The requests of one partition, by ascending timestamp."""
 
     timestamps_ms: Int64s
@@ -111,8 +111,8 @@ class Asked:
     versions: Int64s
 
     @staticmethod
-    def at(questions: Questions, where: Indices) -> Asked:
-        return Asked(
+    def at(questions: Questions, where: Indices) -> PartitionQuestions:
+        return PartitionQuestions(
             questions.timestamps_ms[where],
             questions.leader_epochs[where],
             questions.is_committed[where],
@@ -120,9 +120,9 @@ class Asked:
         )
 
     @staticmethod
-    def one(timestamp_ms: int, *, is_committed: bool) -> Asked:
-        """A request of the newest version that says nothing else."""
-        return Asked(
+    def one(timestamp_ms: int, *, is_committed: bool) -> PartitionQuestions:
+        """Make one request of the newest version, with defaults for the rest."""
+        return PartitionQuestions(
             np.array([timestamp_ms]), np.array([UNKNOWN_EPOCH]), np.array([is_committed]), np.array([NEWEST_VERSION])
         )
 
@@ -132,9 +132,9 @@ class Asked:
 
     @property
     def specials(self) -> list[SpecialTimestamp]:
-        """The special timestamps among them; others that are negative were refused."""
+        """Return the special timestamps of these requests; other negative timestamps were refused before."""
         negative = self.timestamps_ms[: np.searchsorted(self.timestamps_ms, 0)]
-        return [SpecialTimestamp(each) for each in np.unique(negative).tolist()]
+        return [SpecialTimestamp(number) for number in np.unique(negative).tolist()]
 
     def asks(self, special: SpecialTimestamp) -> Flags:
         flags: Flags = self.timestamps_ms == special
@@ -142,7 +142,7 @@ class Asked:
 
 
 def is_unsupported(questions: Questions) -> Flags:
-    """Negative timestamps that mean nothing, or not yet in the version of the request."""
+    """Flag negative timestamps that are not special, or not in the request's version, and unknown versions."""
     since = np.full(-min(SpecialTimestamp) + 1, 0)
     for special in SpecialTimestamp:
         since[-special] = special.since_version
@@ -154,7 +154,7 @@ def is_unsupported(questions: Questions) -> Flags:
 
 
 def iter_partitions(questions: Questions, among: Indices) -> Iterator[tuple[str, int, Indices]]:
-    """Requests by partition, each partition's by ascending timestamp."""
+    """Yield the requests of each partition, by ascending timestamp."""
     topics = questions.topics.take(pa.array(among)).dictionary_encode()
     codes, names = topics.indices.to_numpy(zero_copy_only=False), topics.dictionary.to_pylist()
     partitions = questions.partitions[among]
@@ -176,7 +176,7 @@ def iter_runs(numbers: Int64s) -> Iterator[tuple[int, int, int]]:
 
 
 def is_repeated(request_ids: pa.Array, topics: pa.Array, partitions: pa.Array) -> Flags:
-    """Entries whose partition their request names twice; without a request id each entry is a request of its own."""
+    """Flag entries whose partition is named twice in their request. Without a request id an entry is a request."""
     rows = pa.table({"request_id": request_ids, "topic": topics, "partition": partitions})
     if request_ids.null_count == len(request_ids):
         return np.zeros(len(request_ids), dtype=np.bool_)

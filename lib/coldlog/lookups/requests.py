@@ -1,9 +1,9 @@
-"""requests: which partitions and timestamps are asked for?
+"""Read requests from a CSV or JSON lines file, or from a Delta table.
 
-Requests come from the command line, from a CSV or JSON lines file, or from a Delta table; whatever the source, they
-become one Arrow table of `REQUEST_SCHEMA`, numbered in the order asked. A source needs topic, partition and
-timestamp_ms; the other columns of the schema may be there, and still others are ignored. A row that cannot be read is a
-`UsageError` that names the file and the line.
+All sources give one Arrow table of `REQUEST_SCHEMA`, numbered in the order asked. The columns topic, partition and
+timestamp_ms are required. The other columns of the schema are optional; columns outside the schema are ignored.
+
+Refused (`UsageError`): a row that cannot be read; the error names the file and the line.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from coldlog.errors import UsageError
 from coldlog.lookups.rows import REQUEST_DEFAULTS, REQUEST_TYPES, numbered_requests, requests_from_rows
 from coldlog.model.states import IsolationLevel
 
-_ASKED = ("topic", "partition", "timestamp_ms")
-_ISOLATION_LEVELS = {each.value for each in IsolationLevel}
+_REQUIRED = ("topic", "partition", "timestamp_ms")
+_ISOLATION_LEVELS = {level.value for level in IsolationLevel}
 _MOST_CELL_BYTES = 1 << 30
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
 def is_file_of_requests(path: str) -> bool:
-    """Whether it is read by `read_requests_file`; a folder, or another suffix, is a table's."""
+    """True if `read_requests_file` reads it. A folder, or a file with another suffix, is a Delta table."""
     return Path(path).suffix.lower() in (".csv", ".json", ".jsonl") and not Path(path).is_dir()
 
 
 def read_requests_file(path: str) -> pa.Table:
-    """Requests from a `.csv` file, or a `.json` or `.jsonl` file of one object a line."""
+    """Read requests from a `.csv` file, or from a `.json` or `.jsonl` file with one object per line."""
     if not Path(path).is_file():
-        raise UsageError(f"no such file of requests: {Path(path).absolute()}")
+        raise UsageError(f"{Path(path).absolute()}: there is no such file of requests")
     try:
         is_csv = Path(path).suffix.lower() == ".csv"
         return _from_csv(path) if is_csv else _from_rows(path, _json_rows(path))
     except UnicodeDecodeError as unreadable:
         raise UsageError(
-            f"{path}: not UTF-8 ({unreadable.reason} at byte {unreadable.start}); write it in UTF-8"
+            f"{path}: not UTF-8 ({unreadable.reason} at byte {unreadable.start}); save it as UTF-8"
         ) from unreadable
 
 
@@ -62,7 +62,7 @@ def _from_csv(path: str) -> pa.Table:
         table = pa_csv.read_csv(path, convert_options=options, parse_options=parse)
     except (pa.ArrowInvalid, pa.ArrowKeyError):
         return _from_rows(path, _csv_rows(path))
-    has_no_value = any(table.column(name).null_count for name in _ASKED)
+    has_no_value = any(table.column(name).null_count for name in _REQUIRED)
     if has_no_value or not _has_known_levels(table.column("isolation_level")):
         return _from_rows(path, _csv_rows(path))
     return numbered_requests({name: table.column(name) for name in REQUEST_TYPES})
@@ -78,10 +78,10 @@ def _require_columns(path: str) -> None:
             names = next(csv.reader(lines), [])
         except csv.Error as unreadable:
             raise UsageError(f"{path}, line 1: not CSV: {unreadable}") from unreadable
-    missing = [name for name in _ASKED if name not in names]
+    missing = [name for name in _REQUIRED if name not in names]
     if missing:
         raise UsageError(
-            f"{path}: the first line must name the columns topic,partition,timestamp_ms; it lacks " + ",".join(missing)
+            f"{path}: the first line must name topic,partition,timestamp_ms; missing: " + ",".join(missing)
         )
     repeated = [name for name in REQUEST_TYPES if names.count(name) > 1]
     if repeated:
@@ -95,7 +95,7 @@ def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, object]]]:
         try:
             for row in reader:
                 if None in row:
-                    raise UsageError(f"{path}, line {reader.line_num}: more values than the first line names columns")
+                    raise UsageError(f"{path}, line {reader.line_num}: more values than columns in the first line")
                 yield reader.line_num, dict(row)
         except csv.Error as unreadable:
             raise UsageError(f"{path}, line {reader.line_num}: not CSV: {unreadable}") from unreadable
@@ -108,12 +108,12 @@ def _json_rows(path: str) -> Iterator[tuple[int, dict[str, object]]]:
                 continue
             try:
                 row = json.loads(line)
-            except (ValueError, RecursionError) as unreadable:  # also of a number with thousands of digits
+            except (ValueError, RecursionError) as unreadable:  # ValueError: also a number with thousands of digits
                 raise UsageError(
-                    f"{path}, line {number}: not JSON: {unreadable}; give one object a line"
+                    f"{path}, line {number}: not JSON: {unreadable}; give one object per line"
                 ) from unreadable
             if not isinstance(row, dict):
-                raise UsageError(f"{path}, line {number}: a JSON object is expected, found {type(row).__name__}")
+                raise UsageError(f"{path}, line {number}: expected a JSON object, found {type(row).__name__}")
             yield number, row
 
 
@@ -124,7 +124,7 @@ def _from_rows(path: str, rows: Iterator[tuple[int, dict[str, object]]]) -> pa.T
 def _checked(path: str, number: int, row: dict[str, object]) -> tuple[object, ...]:
     topic = row.get("topic")
     if not topic or not _is_text(topic):
-        raise UsageError(f"{path}, line {number}: topic: a name is expected, found {topic!r}")
+        raise UsageError(f"{path}, line {number}: topic: expected a name, found {topic!r}")
     return tuple(_value(path, number, row, name) for name in REQUEST_TYPES)
 
 
@@ -134,17 +134,17 @@ def _value(path: str, number: int, row: dict[str, object], name: str) -> object:
         return REQUEST_DEFAULTS[name]
     if name == "isolation_level" and not (_is_text(value) and value in _ISOLATION_LEVELS):
         known = " or ".join(sorted(_ISOLATION_LEVELS))
-        raise UsageError(f"{path}, line {number}: isolation_level: {known} is expected, found {value!r}")
+        raise UsageError(f"{path}, line {number}: isolation_level: expected {known}, found {value!r}")
     if not pa.types.is_string(REQUEST_TYPES[name]):
         return _integer(path, number, name, value)
     if not _is_text(value) and (isinstance(value, bool) or not isinstance(value, int)):
-        raise UsageError(f"{path}, line {number}: {name}: a text is expected, found {value!r}")
+        raise UsageError(f"{path}, line {number}: {name}: expected text, found {value!r}")
     return str(value)
 
 
 def _is_text(value: object) -> bool:
-    """And can be written as UTF-8, which the half of a pair of surrogates cannot."""
-    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
+    """True for a string that can be written as UTF-8: it has no lone surrogate."""
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _integer(path: str, number: int, name: str, value: object) -> int:
@@ -152,30 +152,30 @@ def _integer(path: str, number: int, name: str, value: object) -> int:
     if isinstance(value, bool) or not _INTEGER.fullmatch(text) or not -limit <= int(text) < limit:
         wanted = f"an integer below {limit}"
         if name == "timestamp_ms":
-            wanted += ", or a special timestamp by its number, -1 to -6,"
-        raise UsageError(f"{path}, line {number}: {name}: {wanted} is expected, found {value!r}")
+            wanted += ", or a special timestamp from -1 to -6"
+        raise UsageError(f"{path}, line {number}: {name}: expected {wanted}, found {value!r}")
     return int(text)
 
 
 def read_requests_table(path: str, spark: SparkSession) -> pa.Table:
-    """Requests from a Delta table."""
+    """Read requests from a Delta table."""
     location = path.removeprefix("delta:")
     try:
         rows = spark.read.format("delta").load(location)
     except AnalysisException as unreadable:
         raise UsageError(
-            f"no requests at {path}: a .csv or .jsonl file or a Delta table is expected ({unreadable.getCondition()})"
+            f"no requests at {path}: expected a .csv or .jsonl file or a Delta table ({unreadable.getCondition()})"
         ) from unreadable
-    missing = [name for name in _ASKED if name not in rows.columns]
+    missing = [name for name in _REQUIRED if name not in rows.columns]
     if missing:
-        raise UsageError(f"{path}: the table of requests lacks the columns {missing}")
+        raise UsageError(f"{path}: the table of requests has no columns {missing}")
     names = [name for name in REQUEST_TYPES if name in rows.columns]
-    # A column's type is the user's; what does not fit is NULL, and told below.
+    # The table may have other column types. A value that cannot be cast becomes NULL, and is reported below.
     arrow = rows.selectExpr(
         *(f"CAST({name} AS {_SQL_TYPES[REQUEST_TYPES[name]]}) AS {name}" for name in names)
     ).toArrow()
-    if any(arrow.column(name).null_count for name in _ASKED):
-        raise UsageError(f"{path}: topic, partition and timestamp_ms of a request may not be null")
+    if any(arrow.column(name).null_count for name in _REQUIRED):
+        raise UsageError(f"{path}: topic, partition and timestamp_ms of a request must not be null")
     if "isolation_level" in names and not _has_known_levels(arrow.column("isolation_level")):
         raise UsageError(f"{path}: isolation_level must be {' or '.join(sorted(_ISOLATION_LEVELS))}")
     return numbered_requests({name: arrow.column(name) for name in names})

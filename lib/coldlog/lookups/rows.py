@@ -1,7 +1,7 @@
-"""rows: how do requests and answers look as tables?
+"""Define requests and answers as tables, and convert them to and from arrays.
 
-`REQUEST_SCHEMA` is what a request of ListOffsets carries, `LIST_OFFSETS_SCHEMA` what it is told, `ANSWER_SCHEMA` what
-those are told who ask the archive for times alone.
+`REQUEST_SCHEMA` is a request of ListOffsets, `LIST_OFFSETS_SCHEMA` its answer. `ANSWER_SCHEMA` is the answer of
+lookup_offsets, which only asks the archive for times.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ REQUEST_SCHEMA = pa.schema(
         pa.field("request_id", pa.string()),
     ]
 )
-"""What a request of ListOffsets carries. isolation_level: NULL takes the setting's. timeout_ms: -1 takes the
-setting's. request_id: entries that share one are of one request, which may name a partition once."""
+"""A request of ListOffsets. isolation_level: NULL takes that of the settings. timeout_ms: -1 takes that of the
+settings. request_id: entries with the same id are one request, which may name a partition only once."""
 LIST_OFFSETS_SCHEMA = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -58,8 +58,8 @@ LIST_OFFSETS_SCHEMA = pa.schema(
         pa.field("request_id", pa.string()),
     ]
 )
-"""An answer of ListOffsets. error is NONE where there is none; route and local_start_offset (where the search of
-segments that are not archived begins) are NULL where nothing was sought. version and request_id are the request's."""
+"""An answer of ListOffsets. error is NONE if there is none. route and local_start_offset (where the search of segments
+that are not archived begins) are NULL if nothing was searched. version and request_id are those of the request."""
 
 ANSWER_SCHEMA = pa.schema(
     [
@@ -68,8 +68,7 @@ ANSWER_SCHEMA = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-"""An answer of the archive: error is NULL where there is none, and where a timestamp is later than all that is
-archived."""
+"""An answer of the archive. error is NULL if there is none, also for a timestamp that is later than the archive."""
 
 REQUEST_DEFAULTS: dict[str, int | None] = {
     "current_leader_epoch": UNKNOWN_EPOCH,
@@ -82,8 +81,8 @@ REQUEST_TYPES = {field.name: field.type for field in REQUEST_SCHEMA if field.nam
 
 
 def requests_from_rows(rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    """Requests from (topic, partition, timestamp_ms), or with the other columns of `REQUEST_SCHEMA` behind them, some
-    with more of them than others."""
+    """Make requests from (topic, partition, timestamp_ms), optionally followed by more columns of `REQUEST_SCHEMA`.
+    Rows may differ in length."""
     names = list(REQUEST_TYPES)[: max(map(len, rows), default=3)]
     columns = zip_longest(*rows) if rows else ([] for _ in names)
     return numbered_requests(
@@ -92,7 +91,7 @@ def requests_from_rows(rows: Sequence[tuple[object, ...]]) -> pa.Table:
 
 
 def numbered_requests(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
-    """Requests in the order given; what they do not say is as the schema's defaults."""
+    """Number requests in the order given; missing columns and values get the schema's defaults."""
     count = len(columns["topic"])
     filled = []
     for name, type_ in REQUEST_TYPES.items():
@@ -104,13 +103,13 @@ def numbered_requests(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.T
 
 @dataclass(frozen=True, slots=True)
 class TimedQuestions:
-    """Questions, and how long each may take, in seconds."""
+    """Questions, and the timeout of each in seconds."""
 
     questions: Questions
     timeouts_s: npt.NDArray[np.float64]
 
     def take(self, where: Indices) -> TimedQuestions:
-        """Those at these places."""
+        """Return the questions at these places."""
         questions = self.questions
         names = [name for name in Questions.__slots__ if name != "topics"]
         taken = Questions(questions.topics.take(pa.array(where)), *(getattr(questions, name)[where] for name in names))
@@ -120,13 +119,13 @@ class TimedQuestions:
 def questions_of(
     requests: pa.Table, invalid: npt.NDArray[np.bool_], isolation_level: IsolationLevel, timeout_ms: int
 ) -> TimedQuestions:
-    """Requests of `REQUEST_SCHEMA` as arrays, with what is given here where they say nothing."""
+    """Convert requests of `REQUEST_SCHEMA` to arrays. The arguments replace values that a request does not give."""
     numbers = {
         name: requests.column(name).cast(pa.int64()).to_numpy()
         for name in ("partition", "timestamp_ms", "current_leader_epoch", "timeout_ms", "version")
     }
     levels = pc.fill_null(requests.column("isolation_level"), isolation_level.value)
-    is_level = pc.is_in(levels, pa.array([each.value for each in IsolationLevel])).to_numpy().astype(np.bool_)
+    is_level = pc.is_in(levels, pa.array([level.value for level in IsolationLevel])).to_numpy().astype(np.bool_)
     is_committed = pc.equal(levels, IsolationLevel.READ_COMMITTED.value).to_numpy(zero_copy_only=False)
     is_committed &= numbers["version"] >= ISOLATION_LEVEL_SINCE_VERSION
     questions = Questions(
@@ -138,12 +137,12 @@ def questions_of(
         versions=numbers["version"],
         is_invalid=invalid | ~is_level,
     )
-    has_own = (numbers["timeout_ms"] > 0) & (numbers["version"] >= TIMEOUT_SINCE_VERSION)
-    return TimedQuestions(questions, np.where(has_own, numbers["timeout_ms"], timeout_ms) / 1000)
+    has_timeout = (numbers["timeout_ms"] > 0) & (numbers["version"] >= TIMEOUT_SINCE_VERSION)
+    return TimedQuestions(questions, np.where(has_timeout, numbers["timeout_ms"], timeout_ms) / 1000)
 
 
 def answers_table(requests: pa.Table, answers: Answers) -> pa.Table:
-    """Answers as a table of `LIST_OFFSETS_SCHEMA`."""
+    """Convert answers to a table of `LIST_OFFSETS_SCHEMA`."""
     codes = pa.array(answers.errors, pa.int32())
     names = pa.array([ErrorCode(code).name for code in pc.unique(codes).to_pylist()], pa.string())
     values = {

@@ -1,7 +1,7 @@
-"""served_index: what do the tables say of one partition, read without an engine?
+"""Read from the tables what lookups need of one partition, without an engine.
 
-The same tables and the same three levels as the SQL functions (segment, then batch or stair), over `TableReader`: a
-question reads the row groups that may hold its answer and no others. One index is for one thread.
+It uses the same tables and the same three levels as the SQL functions (segment, then batch or stair), over
+`TableReader`: a question reads only the row groups that may hold its answer. An index is for one thread.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from coldlog.tables.delta.table_reader import PartRange, TableReader
 
 Int64s = npt.NDArray[np.int64]
 NOTHING = np.iinfo(np.int64).min
-"""Where an array has no timestamp; records may be of any time after it."""
+"""Marks a missing timestamp in an array; every record's timestamp is larger."""
 _END = np.iinfo(np.int64).max
 _KEPT_SEGMENTS = 1_000_000
-"""Of some 100 bytes each."""
+"""Each takes about 100 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarehouseFiles:
-    """The files of the tables that lookups read; can be pickled."""
+    """The files of the tables that lookups read. Can be pickled."""
 
     partitions: TableFiles
     segments: TableFiles
@@ -44,7 +44,7 @@ class WarehouseFiles:
 
 
 def list_warehouse_files(uri: str, *, as_of_ms: int | None = None) -> WarehouseFiles:
-    """What the warehouse holds now, or held then: index tables as the segments of the same moment name them."""
+    """List the files of the warehouse as of now or of `as_of_ms`. The index tables match the listed `segments`."""
 
     warehouse = plain_location(uri).rstrip("/")
 
@@ -63,13 +63,13 @@ def list_warehouse_files(uri: str, *, as_of_ms: int | None = None) -> WarehouseF
         again = listed(SEGMENTS), listed(PARTITION_METADATA)
         if (again[0].version, again[1].version) == (segments.version, partitions.version):
             return WarehouseFiles(partitions=partitions, segments=segments, batches=batches, stairs=stairs)
-        # A run published meanwhile: the rows that the older segments name may be gone.
+        # A run published meanwhile: the rows that the older `segments` names may be deleted.
         segments, partitions = again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFacts:
-    """A row of partition_metadata; None where it is NULL."""
+    """A row of partition_metadata; None means NULL."""
 
     topic_id: str
     log_start_offset: int | None
@@ -82,22 +82,22 @@ class PartitionFacts:
 
     @property
     def first_offset(self) -> int:
-        """Where the log begins, as far as the archive knows."""
+        """Return where the log begins, as far as the archive knows."""
         known = self.log_start_offset if self.log_start_offset is not None else self.earliest_offset
         return 0 if known is None else known
 
     @property
     def local_start_offset(self) -> int:
-        """Where the search of segments that are not archived begins."""
+        """Return where the search of segments that are not archived begins."""
         return self.first_offset if self.latest_tiered_offset is None else self.latest_tiered_offset + 1
 
     @property
     def leader_epoch(self) -> int | None:
-        """The newest that is known."""
+        """Return the newest leader epoch that is known."""
         return self.lineage[-1][0] if self.lineage else None
 
     def leader_epoch_at(self, offset: int) -> int | None:
-        """Of the leader that wrote `offset`."""
+        """Return the epoch of the leader that wrote `offset`."""
         return next((epoch for epoch, start in reversed(self.lineage) if start <= offset), None)
 
 
@@ -105,8 +105,8 @@ class PartitionFacts:
 class ServedSegments:
     """The segments that answer for one partition, in the order of their offsets.
 
-    `running_max_ms` never falls: the first segment where it is T or more holds the answer to T, or the one that a
-    broker gives. `exact_running_max_ms` is over what the records say in any case.
+    `running_max_ms` never decreases. The first segment where it is at least T has the answer to T, or the answer that a
+    broker gives (`broker_compatible`). `exact_running_max_ms` is always computed from the records.
     """
 
     segment_ids: tuple[str, ...]
@@ -118,7 +118,7 @@ class ServedSegments:
     is_at_batch_depth: npt.NDArray[np.bool_]
 
     def place(self, topic: str, partition: int, number: int) -> SegmentPlace:
-        """One of them."""
+        """Return one of the segments."""
         return SegmentPlace(
             topic=topic,
             partition=partition,
@@ -131,7 +131,7 @@ class ServedSegments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentPlace:
-    """A segment that answers for a partition, and where its rows are."""
+    """A segment that answers for a partition, and the key of its index rows."""
 
     topic: str
     partition: int
@@ -143,7 +143,7 @@ class SegmentPlace:
 
 @dataclass(frozen=True, slots=True)
 class FoundStairs:
-    """Answers to several timestamps; where there is none `offsets` and `leader_epochs` are -1, `timestamps_ms`
+    """Answers to several timestamps. Where there is no answer, `offsets` and `leader_epochs` are -1, `timestamps_ms`
     NOTHING."""
 
     offsets: Int64s
@@ -153,7 +153,7 @@ class FoundStairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundBatch:
-    """Where the batch with an answer lies in its log."""
+    """Position and size, in the log, of a batch that has an answer."""
 
     base_offset: int
     position: int
@@ -162,7 +162,7 @@ class FoundBatch:
 
 
 class ServedIndex:
-    """Partitions, their served segments, and the stairs or batches of these."""
+    """Reads partitions, their served segments, and the stairs or batches of these segments."""
 
     def __init__(self, files: WarehouseFiles, *, broker_compatible: bool = False) -> None:
         self.broker_compatible = broker_compatible
@@ -176,12 +176,12 @@ class ServedIndex:
 
     @property
     def rows_read(self) -> int:
-        """Rows that were read from files so far; what was kept in memory does not count."""
+        """Return how many rows were read from files so far; rows kept in memory do not count."""
         readers = (self._partitions, self._segments, self._segment_rows, self._stairs, self._batches)
         return sum(reader.counts.rows for reader in readers)
 
     def partition(self, topic: str, partition: int) -> tuple[PartitionFacts, ServedSegments] | None:
-        """What is known of the current incarnation of a topic's partition; None: nothing."""
+        """Return what is known of the current incarnation of a topic's partition; None if it is unknown."""
         place = (topic, partition)
         if place in self._kept:
             return self._kept[place]
@@ -195,7 +195,7 @@ class ServedIndex:
         return found
 
     def find_facts(self, topic: str, partition: int) -> PartitionFacts | None:
-        """Its row of partition_metadata alone."""
+        """Return only the partition's row of partition_metadata."""
         place = (topic, partition)
         for _, rows in self._partitions.iter_parts(_partition_range(*place), "partition"):
             at = rows.places.get(place)
@@ -210,19 +210,19 @@ class ServedIndex:
         runs: Sequence[tuple[int, int, int]],
         timestamps_ms: Int64s,
     ) -> FoundStairs:
-        """For each timestamp the first record of its segment that is as late.
+        """Find for each timestamp the first record of its segment at or after it.
 
-        A run is (number of a segment, first, last + 1) of `timestamps_ms`, which ascend within it; runs ascend by
-        segment. Only row groups are read that may hold an answer.
+        A run is (number of a segment, first, last + 1) of `timestamps_ms`, which ascend within the run; runs ascend by
+        segment. Only row groups that may hold an answer are read.
         """
         sought = _SoughtStairs(place, segments, runs, timestamps_ms)
         near = _partition_range(*place)
-        for known, part in self._stairs.iter_parts(near, "offset", sought.further, sought.is_left_in):
+        for known, part in self._stairs.iter_parts(near, "offset", sought.further, sought.may_be_in):
             sought.look_into(known, part)
         return sought.found
 
     def find_batch(self, segment: SegmentPlace, timestamp_ms: int) -> FoundBatch | None:
-        """The batch of the segment whose largest timestamp is the first to be as late."""
+        """Find the first batch of the segment whose running maximum is at or after the timestamp."""
         best: tuple[int, FoundBatch] | None = None
         near = _partition_range(segment.topic, segment.partition)
         offsets = segment.from_offset, segment.end_offset
@@ -244,18 +244,18 @@ class ServedIndex:
         return None if best is None else best[1]
 
     def find_segment_row(self, segment: SegmentPlace) -> dict[str, object]:
-        """Its row of `segments`, as far as reading its log needs it."""
+        """Return the segment's row of `segments`, with the columns needed to read its log."""
         within = _partition_range(segment.topic, segment.partition)
         for _, rows in self._segment_rows.iter_parts(within, "start_offset"):
-            is_of_it = pc.and_(pc.equal(rows["topic"], segment.topic), pc.equal(rows["partition"], segment.partition))
-            chosen = rows.filter(pc.and_(is_of_it, pc.equal(rows["segment_id"], segment.segment_id)))
+            is_same = pc.and_(pc.equal(rows["topic"], segment.topic), pc.equal(rows["partition"], segment.partition))
+            chosen = rows.filter(pc.and_(is_same, pc.equal(rows["segment_id"], segment.segment_id)))
             if chosen.num_rows:
                 row: dict[str, object] = chosen.to_pylist()[0]
                 return row
         raise AssertionError(f"segment {segment.segment_id} was listed in this version of the table")
 
     def close(self) -> None:
-        """Closes the files."""
+        """Close the files."""
         for reader in (self._partitions, self._segments, self._segment_rows, self._stairs, self._batches):
             reader.close()
 
@@ -291,7 +291,7 @@ def _partition_range(topic: str, partition: int) -> dict[str, tuple[object, obje
 
 
 class _SoughtStairs:
-    """Timestamps that are sought in the stairs of segments, and what was found of them so far."""
+    """Timestamps to find in the stairs of segments, and the answers found so far."""
 
     def __init__(
         self,
@@ -309,7 +309,7 @@ class _SoughtStairs:
             for at, build in zip(self._numbers, segments.build_numbers[self._numbers].tolist(), strict=True)
         ]
         self._from_offsets = segments.from_offsets[self._numbers].tolist()
-        # Of an upload that others take the place of at its end, the end may lie behind those of later ones.
+        # Another upload may replace the end of this one: its end may then be after the ends of later segments.
         self._end_offsets = np.maximum.accumulate(segments.end_offsets[self._numbers]).tolist()
         self._least_ms = timestamps_ms[[first for _, first, _ in runs]].tolist()
         self._is_begun = [False] * len(runs)
@@ -318,8 +318,8 @@ class _SoughtStairs:
             "timestamp_ms": (min(self._least_ms), _END),
         }
 
-    def is_left_in(self, part: PartRange) -> bool:
-        """Whether a run may find something, or something better, there."""
+    def may_be_in(self, part: PartRange) -> bool:
+        """True if the part may have an answer for a run, or a lower one than found so far."""
         least_offset, latest_ms = part.least("offset"), part.greatest("timestamp_ms")
         return any(
             self._least_ms[at] <= latest_ms and self._may_be_better(at, least_offset)
@@ -327,13 +327,13 @@ class _SoughtStairs:
         )
 
     def look_into(self, known: PartRange, part: _IndexRows) -> None:
-        """Takes what is lower than what was found before."""
+        """Take the answers of the part that are lower than those found so far."""
         for at in self._runs_within(known.least("offset"), known.greatest("offset")):
             for start, stop in part.runs.get(self._keys[at], ()):
                 self._take_lower(at, part, start, stop)
 
     def _runs_within(self, least_offset: int, greatest_offset: int) -> range:
-        """The runs whose segments may have stairs there."""
+        """Return the runs whose segments may have stairs between these offsets."""
         return range(bisect_left(self._end_offsets, least_offset), bisect_right(self._from_offsets, greatest_offset))
 
     def _may_be_better(self, at: int, least_offset: int) -> bool:
@@ -347,7 +347,7 @@ class _SoughtStairs:
         _, first, last = self._runs[at]
         places = np.searchsorted(part.keys[start:stop], self._timestamps_ms[first:last])
         if places[-1] == stop - start:
-            # Some are later than all of them; timestamps ascend.
+            # Timestamps ascend: the last ones are later than all stairs of this part.
             last = first + int(np.searchsorted(places, stop - start))
             places = places[: last - first]
         places += start
@@ -366,7 +366,7 @@ def _no_stairs(count: int) -> FoundStairs:
 
 
 def _numbers(column: pa.ChunkedArray) -> Int64s:
-    """NULL is NOTHING."""
+    """Convert a column to numbers, NULL to NOTHING."""
     filled = pc.fill_null(column.cast(pa.int64()), NOTHING)
     numbers: Int64s = filled.to_numpy()
     return numbers
@@ -428,7 +428,7 @@ class _SegmentRows:
 
 
 def _decode_segments(rows: pa.Table) -> tuple[_SegmentRows, int]:
-    """By topic, partition and topic id the served segments, in the order of their offsets."""
+    """Decode the served segments by topic, partition and topic id, in the order of their offsets."""
     served = rows.filter(rows["served_from_offset"].is_valid())
     order = ("topic", "partition", "topic_id", "served_from_offset")
     served = served.sort_by([(name, "ascending") for name in order])
@@ -436,7 +436,7 @@ def _decode_segments(rows: pa.Table) -> tuple[_SegmentRows, int]:
     served = served.append_column("is_at_batch_depth", is_batch)
     keys = [served[name].to_pylist() for name in ("topic", "partition", "topic_id")]
     codes = [served[name].dictionary_encode().combine_chunks() for name in ("topic", "topic_id")]
-    places = _numbers(served["partition"]), *(each.indices.to_numpy(zero_copy_only=False) for each in codes)
+    places = _numbers(served["partition"]), *(code.indices.to_numpy(zero_copy_only=False) for code in codes)
     decoded = _SegmentRows(
         runs={(keys[0][at], keys[1][at], keys[2][at]): (at, stop) for at, stop in _iter_runs(*places)},
         columns={name: _numbers(served[name]) for name in _SEGMENT_NUMBERS},
@@ -445,7 +445,7 @@ def _decode_segments(rows: pa.Table) -> tuple[_SegmentRows, int]:
     return decoded, served.nbytes * 4
 
 
-# A segment id is one upload's, unless somebody has copied a partition's directory.
+# A segment id belongs to one upload, unless the directory of a partition was copied.
 _RUN_COLUMNS = ("topic", "partition", "segment_id", "build_number")
 _STAIR_COLUMNS = (*_RUN_COLUMNS, "offset", "timestamp_ms", "leader_epoch")
 _BATCH_COLUMNS = (*_RUN_COLUMNS, "base_offset", "running_max_timestamp_ms", "position", "size_bytes")
@@ -454,7 +454,7 @@ _Run = tuple[str, int, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _IndexRows:
-    """Rows of an index table: by `_RUN_COLUMNS` the runs in which `offsets` and `keys` ascend."""
+    """Rows of an index table. `runs` has, by `_RUN_COLUMNS`, the ranges in which `offsets` and `keys` ascend."""
 
     runs: dict[_Run, list[tuple[int, int]]]
     keys: Int64s
@@ -478,7 +478,7 @@ def _decode_index(rows: pa.Table, key: str, offset: str, others: tuple[str, ...]
     for name in _RUN_COLUMNS:
         is_same &= columns[name][1:] == columns[name][:-1]
     if np.any(is_same & (columns[offset][1:] <= columns[offset][:-1])):
-        # Files that were rewritten need not keep the order of a segment's rows.
+        # Rewritten files need not keep the rows of a segment in order.
         order = np.lexsort((columns[offset], *(columns[name] for name in reversed(_RUN_COLUMNS))))
         columns = {name: column[order] for name, column in columns.items()}
     topic_names, segment_ids = topics.dictionary.to_pylist(), segments.dictionary.to_pylist()
@@ -493,7 +493,7 @@ def _decode_index(rows: pa.Table, key: str, offset: str, others: tuple[str, ...]
 
 
 def _iter_runs(*columns: npt.NDArray[np.generic]) -> Iterator[tuple[int, int]]:
-    """Where all columns stay the same."""
+    """Yield the ranges in which no column changes."""
     count = len(columns[0])
     if count == 0:
         return

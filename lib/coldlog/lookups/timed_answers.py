@@ -1,10 +1,10 @@
-"""timed_answers: how does every request get an answer by its deadline?
+"""Answer every request by its deadline.
 
-All of it happens in a process of its own, tables included, so that a store that hangs can be left: what came before a
-request's deadline is its answer, the others are REQUEST_TIMED_OUT, and what still ran is killed.
+All work, also reading the tables, runs in a separate process, so that it can be stopped when a store hangs. An answer
+that arrives before the request's deadline counts. The other requests get REQUEST_TIMED_OUT, and the process is killed.
 
-Tables are read partition by partition, and what they told is handed over several times a second, also while a later
-partition's files hang. Those behind it in the slice have to wait for it: they share its process.
+The tables are read partition by partition. Finished answers are sent several times a second, also while the files of a
+later partition hang. The partitions after a hanging one in the same slice have to wait, because they share its process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from coldlog.lookups.questions import Answers, Indices, Questions
 from coldlog.model.list_offsets import ErrorCode
 
 _fork = multiprocessing.get_context("fork")
-_TELL_EVERY_S, _GRACE_S = 0.2, 0.5
+_SEND_EVERY_S, _GRACE_S = 0.2, 0.5
 
 
 def answer_until(
@@ -39,9 +39,9 @@ def answer_until(
     *,
     most_at_once: int,
 ) -> Answers:
-    """Answers of all requests, each within its deadline in seconds of time.time().
+    """Return the answers of all requests, each within its deadline in seconds of time.time().
 
-    `open_lookup` is called in the new process. What it or the tables raise is raised here.
+    `open_lookup` is called in the new process. Raise here what it or the tables raise.
     """
     count = len(deadlines)
     answers = Answers.nothing(count, ErrorCode.REQUEST_TIMED_OUT)
@@ -51,7 +51,7 @@ def answer_until(
     process.start()
     its.close()
     try:
-        # A moment longer: whoever can still clear up behind itself does.
+        # Wait a moment longer, so that the process can end by itself.
         while (received := _receive(ours, float(deadlines[is_waiting].max(initial=0.0)) + _GRACE_S)) is not None:
             where, found = received
             is_waiting[where] = False
@@ -67,13 +67,13 @@ def answer_until(
 
 
 def _receive(connection: Connection, deadline: float) -> tuple[Indices, Answers] | None:
-    """None where there is nothing more, or nothing in time."""
+    """Return the next message; None if there is no more, or none in time."""
     if not connection.poll(max(0.0, deadline - time.time())):
         return None
     try:
         message = connection.recv()
     except (EOFError, OSError) as died:
-        raise RetriableError("the process that answered lookups died; run again, with fewer requests perhaps") from died
+        raise RetriableError("the process that answers lookups died; run again, maybe with fewer requests") from died
     if isinstance(message, BaseException):
         raise message
     return message  # type: ignore[no-any-return]  # what `_answer` sends
@@ -87,7 +87,7 @@ def _answer(
     connection: Connection,
     not_ours: Connection,
 ) -> None:
-    # A group of its own, which is killed together with the children that it makes.
+    # A process group of its own: it is killed together with the children that it makes.
     os.setpgid(0, 0)
     end_with_parent()
     not_ours.close()
@@ -95,7 +95,7 @@ def _answer(
         for message in _iter_answers(open_lookup, questions, deadlines, most_at_once, connection):
             connection.send(message)
         connection.send(None)
-    except BaseException as failed:  # noqa: BLE001 - handed over whole, and raised by the parent
+    except BaseException as failed:  # noqa: BLE001 - sent unchanged, and raised by the parent
         connection.send(failed)
     finally:
         connection.close()
@@ -109,9 +109,9 @@ def _iter_answers(
     most_at_once: int,
     connection: Connection,
 ) -> Iterator[tuple[Indices, Answers]]:
-    with _TablesTeller(connection, len(deadlines)) as teller:
-        work = open_lookup().answer_from_tables(questions, teller.tell)
-    pieces = [Piece(each.run, float(deadlines[each.where].max())) for each in work]
+    with _AnswerSender(connection, len(deadlines)) as sender:
+        work = open_lookup().answer_from_tables(questions, sender.add)
+    pieces = [Piece(partition.run, float(deadlines[partition.where].max())) for partition in work]
     for number, result in run_pieces(pieces, most_at_once):
         where = work[number].where
         if result is NoResult.DIED:
@@ -120,39 +120,39 @@ def _iter_answers(
             yield where, result
 
 
-class _TablesTeller:
-    """Gathers answers and sends them on from a thread of its own: who reads tables may hang behind any of them."""
+class _AnswerSender:
+    """Collects answers and sends them from a separate thread, because reading any table may hang."""
 
     def __init__(self, connection: Connection, count: int) -> None:
         self._connection = connection
         self._answers = Answers.nothing(count)
-        self._untold: list[Indices] = []
-        self._turn = threading.Lock()
+        self._unsent: list[Indices] = []
+        self._lock = threading.Lock()
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._send_on, daemon=True)
+        self._thread = threading.Thread(target=self._send_regularly, daemon=True)
 
-    def tell(self, where: Indices, found: Answers) -> None:
-        """Answers of the requests at these places."""
+    def add(self, where: Indices, found: Answers) -> None:
+        """Add the answers of the requests at these places."""
         self._answers.put(where, found)
-        with self._turn:
-            self._untold.append(where)
+        with self._lock:
+            self._unsent.append(where)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Joined before anything is sent by others, and before processes are made, which would inherit half a thread.
+        # Join before another thread sends, and before processes are forked: a fork with a running thread is unsafe.
         self._is_over.set()
         self._thread.join()
 
-    def _send_on(self) -> None:
+    def _send_regularly(self) -> None:
         is_last = False
         while not is_last:
-            is_last = self._is_over.wait(_TELL_EVERY_S)
-            with self._turn:
-                untold, self._untold = self._untold, []
-            where = np.concatenate([np.empty(0, dtype=np.intp), *untold])
+            is_last = self._is_over.wait(_SEND_EVERY_S)
+            with self._lock:
+                unsent, self._unsent = self._unsent, []
+            where = np.concatenate([np.empty(0, dtype=np.intp), *unsent])
             if len(where):
-                with suppress(OSError):  # the parent has gone, and this process is about to be killed
+                with suppress(OSError):  # the parent has ended, and this process is about to be killed
                     self._connection.send((where, self._answers.take(where)))

@@ -1,6 +1,6 @@
-"""window_search: which record of some batches is the first at or after a timestamp?
+"""Find the first record of several batches at or after a timestamp.
 
-Only batches whose header says that they may hold it are decoded. Control records and aborted ones count.
+Only batches that may hold it by their header are decoded. Control records and records of aborted transactions count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def find_first_in_window(
     from_offset: int,
     sections: SectionReader,
 ) -> FoundOffset | None:
-    """The lowest offset from `from_offset` on; `content` begins at `position`, from which `headers` count."""
+    """Return the lowest such offset from `from_offset` on. `content` begins at `position`, as do the headers."""
     may_hold = (headers.max_timestamp_ms >= timestamp_ms) & (headers.last_offset >= from_offset)
     for batch in np.flatnonzero(may_hold & (headers.record_count > 0)).tolist():
         running = RunningMaximum(counted_from_offset=from_offset)
@@ -37,7 +37,7 @@ def find_first_in_window(
 def iter_stairs(
     content: memoryview, batch: BatchHeaders, position: int, sections: SectionReader, running: RunningMaximum
 ) -> Iterator[FoundOffset]:
-    """The records of one batch, each later than those before it; advances `running`."""
+    """Yield the records of a batch that are later than all earlier ones; advances `running`."""
     for section in sections.iter_sections(content, batch, position):
         stairs, _ = find_stairs(section, batch, running)
         for offset, timestamp_ms in zip(stairs.offset.tolist(), stairs.timestamp_ms.tolist(), strict=True):

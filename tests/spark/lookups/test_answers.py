@@ -80,5 +80,5 @@ def test_starting_offsets_refuse_what_they_cannot_say() -> None:
 
 def test_answers_to_a_place_that_cannot_be_written_are_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot write the answers"):
         write_json_lines(_answers(("orders", 0, 1, None)), str(tmp_path / "file" / "answers.jsonl"))

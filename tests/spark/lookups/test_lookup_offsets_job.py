@@ -142,7 +142,7 @@ def test_screen_is_not_flooded_and_says_what_it_leaves_out(ask: Ask, tmp_path: P
 
 
 def test_unknown_topic_is_refused_and_an_unknown_partition_answered_with_its_error(ask: Ask, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="knows no topic 'order'"):
+    with pytest.raises(UsageError, match="does not know the topic 'order'"):
         ask("--topic", "order", "--timestamp", 0, "--output", tmp_path / "answers")
     assert list(tmp_path.iterdir()) == []
     for topic, partition in (("order", 0), ("orders", 99)):

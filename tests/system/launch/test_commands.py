@@ -112,10 +112,10 @@ def test_wrong_calls_say_what_to_do_and_exit_with_2(tmp_path: Path) -> None:
     ("arguments", "complaint"),
     [
         (("lookup_offsets", "--topic", "orders", "--timestamp", "newest"), "latest-tiered"),
-        (("lookup_offsets", "--topic", "orders"), "nothing is asked"),
+        (("lookup_offsets", "--topic", "orders"), "no request is given"),
         (("lookup_offsets", "--topic", "orders", "--timestamp", "1969-12-31T23:59:59.995Z"), "before 1970"),
         (("lookup_offsets", "--topic", "o", "--timestamp", "5", "--partition", str(2**31)), "--partition 2147483648"),
-        (("lookup_offsets", "--requests", "none.csv"), "no such file of requests"),
+        (("lookup_offsets", "--requests", "none.csv"), "there is no such file of requests"),
         (("list_offsets", "--requests", "requests.csv"), "requests.csv, line 2: timestamp_ms"),
         (("list_offsets", "--topic", "orders", "--timestamp", "5", *BOTH), "not both"),
     ],

@@ -1,17 +1,19 @@
-"""live_broker_tier: what do the brokers themselves say of what is not archived yet?
+"""Ask the brokers of a cluster for what is not archived yet.
 
-The client is made in the process that asks, when it first asks, and kept until `close`.
+The client is created in the process that asks, at its first question, and kept until `close`.
 
-- `find_offset` takes the broker's word, which is of its whole log, its remote tier included. A broker cannot be told
-  where to begin: where its answer lies below `from_offset`, because a record there is late enough, nothing is known of
-  what follows. Then the records from `from_offset` on are fetched and looked at, by the rule and with the code of the
-  log directory: exact, markers included, and as slow as the log is long until the answer.
-- An answer is decided or not: the broker is asked at read_uncommitted, which ends at the high watermark.
-- The epoch at an offset is searched among the ends of epochs (OffsetForLeaderEpoch), in as many questions as the
-  current epoch has binary digits.
+- `find_offset` first takes the broker's answer, which covers its whole log including its remote tier. A broker cannot
+  be told where to begin. If its answer is below `from_offset`, nothing is known about the records from `from_offset`
+  on. Then these records are fetched and searched, with the rule and the code of the log directory: exact, control
+  records included, and slow if the answer is far into the log.
+- The broker is asked at read_uncommitted, which ends at the high watermark, so an answer may be undecided.
+- The leader epoch at an offset is found by binary search over the ends of epochs (OffsetForLeaderEpoch), with as many
+  requests as the current epoch has binary digits.
 
-Brokers before Kafka 3.6 know no tiers: their local log start is the log start, and what is tiered they cannot tell.
-Refused (`NotSupportedError`): the largest timestamp of a broker that cannot tell (before Kafka 3.0).
+Brokers before Kafka 3.6 have no tiered storage: their local log start is the log start, and they do not say what is
+tiered.
+
+Refused (`NotSupportedError`): the largest timestamp of a broker before Kafka 3.0, which has no such request.
 """
 
 from __future__ import annotations
@@ -38,12 +40,12 @@ _STARTS = (
 )
 _FETCH_BYTES = 4 << 20
 _EMPTY_FETCHES = 20
-"""That many without a record, below the high watermark, are no answer."""
+"""Give up after this many fetches without a record below the high watermark."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """The client of this process; a copy in another process begins without one."""
+    """The client of this process. A copy that is pickled to another process begins without a client."""
 
     client: OffsetsClient | None = None
     process_id: int = 0
@@ -62,65 +64,65 @@ class LiveBrokerTier:
 
     @property
     def covers_archive(self) -> bool:
-        """It does: a broker answers for its remote tier too."""
+        """True: a broker also answers for its remote tier."""
         return True
 
     def read_state(self, topic: str, partition: int) -> LocalLogState | None:
-        """What grows is asked for last, so that no end lies before a start."""
+        """Read the state. Offsets that grow are asked for last, so that no end is before a start."""
         client = self._client()
         version = client.newest_version()
-        starts = [each for each in _STARTS if each.since_version <= version]
+        starts = [special for special in _STARTS if special.since_version <= version]
         latest = [
             OffsetQuestion(timestamp_ms=SpecialTimestamp.LATEST, is_committed=is_committed)
             for is_committed in (True, False)
         ]
-        questions = [*(OffsetQuestion(timestamp_ms=each) for each in starts), *latest]
-        told = client.list_offsets(topic, partition, questions, is_leader_asked=True)
-        if told is None:
+        questions = [*(OffsetQuestion(timestamp_ms=special) for special in starts), *latest]
+        listed = client.list_offsets(topic, partition, questions, is_leader_asked=True)
+        if listed is None:
             return None
-        by_special = dict(zip(starts, told.answers, strict=False))
+        by_special = dict(zip(starts, listed.answers, strict=False))
         earliest = by_special[SpecialTimestamp.EARLIEST]
         tiered = by_special.get(SpecialTimestamp.LATEST_TIERED)
         pending = by_special.get(SpecialTimestamp.EARLIEST_PENDING_UPLOAD)
         return LocalLogState(
             log_start_offset=earliest.offset,
             local_log_start_offset=by_special.get(SpecialTimestamp.EARLIEST_LOCAL, earliest).offset,
-            high_watermark=told.answers[-1].offset,
-            last_stable_offset=told.answers[-2].offset,
-            leader_epoch=told.leader.leader_epoch,
+            high_watermark=listed.answers[-1].offset,
+            last_stable_offset=listed.answers[-2].offset,
+            leader_epoch=listed.leader.leader_epoch,
             highest_tiered_offset=None if tiered is None else tiered.offset,
             earliest_pending_offset=None if pending is None else pending.offset,
-            topic_id=told.leader.topic_id,
+            topic_id=listed.leader.topic_id,
         )
 
     def find_offset(
         self, topic: str, partition: int, timestamp_ms: int, from_offset: int, *, broker_compatible: bool = False
     ) -> FoundOffset | None:
-        """The broker's answer, by its rule in any case, or what is read behind it."""
-        told = self._client().list_offsets(topic, partition, [OffsetQuestion(timestamp_ms=timestamp_ms)])
-        found = None if told is None else _found(told.answers[0])
+        """Return the broker's answer, always by its own rule, or search the records from `from_offset` on."""
+        listed = self._client().list_offsets(topic, partition, [OffsetQuestion(timestamp_ms=timestamp_ms)])
+        found = None if listed is None else _found(listed.answers[0])
         if found is None or found.offset >= from_offset:
             return found
         return self._find_by_reading(topic, partition, timestamp_ms, from_offset)
 
     def find_max_timestamp(self, topic: str, partition: int) -> FoundOffset | None:
-        """Of the broker's local segments, as the broker tells it."""
+        """Return the largest timestamp of the broker's local segments."""
         special, client = SpecialTimestamp.MAX_TIMESTAMP, self._client()
         if client.newest_version() < special.since_version:
             raise NotSupportedError(
-                f"{self.cluster.bootstrap_servers} cannot tell the largest timestamp: Kafka 3.0 and later can"
+                f"{self.cluster.bootstrap_servers} cannot return the largest timestamp; Kafka 3.0 or later is needed"
             )
-        told = client.list_offsets(topic, partition, [OffsetQuestion(timestamp_ms=special)])
-        return None if told is None else _found(told.answers[0])
+        listed = client.list_offsets(topic, partition, [OffsetQuestion(timestamp_ms=special)])
+        return None if listed is None else _found(listed.answers[0])
 
     def leader_epoch_at(self, topic: str, partition: int, offset: int) -> int:
-        """The lowest epoch that ends behind the offset."""
+        """Return the lowest epoch that ends after the offset."""
         client = self._client()
         earliest = OffsetQuestion(timestamp_ms=SpecialTimestamp.EARLIEST)
-        told = client.list_offsets(topic, partition, [earliest], is_leader_asked=True)
-        if told is None or offset < told.answers[0].offset:
+        listed = client.list_offsets(topic, partition, [earliest], is_leader_asked=True)
+        if listed is None or offset < listed.answers[0].offset:
             return UNKNOWN_EPOCH
-        low, high = 0, told.leader.leader_epoch
+        low, high = 0, listed.leader.leader_epoch
         while low < high:
             middle = (low + high) // 2
             end_offset = client.end_offset_of_epoch(topic, partition, middle)
@@ -128,7 +130,7 @@ class LiveBrokerTier:
         return high
 
     def close(self) -> None:
-        """Closes the client; a later question makes another."""
+        """Close the client; the next question creates another."""
         if self._held.client is not None and self._held.process_id == os.getpid():
             self._held.client.close()
         self._held.client = None
@@ -150,12 +152,12 @@ class LiveBrokerTier:
                 return found
             empty_count = 0 if following > position else empty_count + 1
             position = max(position, following)
-        raise RetriableError(f"{topic}-{partition} gave no records from offset {position} on; try again")
+        raise RetriableError(f"{topic}-{partition} returned no records from offset {position} on; try again")
 
     def _search(
         self, fetched: FetchedBatches, sections: SectionReader, timestamp_ms: int, from_offset: int
     ) -> tuple[FoundOffset | None, int]:
-        """The answer, and the offset behind what was looked at."""
+        """Return the answer, and the offset after the searched batches."""
         content = memoryview(fetched.content or b"")
         read = read_batch_headers(
             content, position=0, next_offset=0, is_last=False, max_batch_bytes=self.limits.max_batch_bytes
@@ -166,7 +168,7 @@ class LiveBrokerTier:
         return found, int(read.headers.last_offset[-1]) + 1 if len(read.headers) else 0
 
 
-def _found(told: ListedOffset) -> FoundOffset | None:
-    if told.offset < 0:
+def _found(listed: ListedOffset) -> FoundOffset | None:
+    if listed.offset < 0:
         return None
-    return FoundOffset(offset=told.offset, timestamp_ms=told.timestamp_ms, leader_epoch=told.leader_epoch)
+    return FoundOffset(offset=listed.offset, timestamp_ms=listed.timestamp_ms, leader_epoch=listed.leader_epoch)

@@ -1,8 +1,8 @@
-"""local_answers: what becomes of the archive's answers where a local tier knows the rest of the log?
+"""Complete and limit the archive's answers with a local tier that knows the rest of the log.
 
-They are completed (by what is not archived yet) and bounded (by where the log begins by now, and by what a consumer may
-see). Where the index is older than the log, that is said (STALE_INDEX) rather than guessed, unless the tier knows the
-archived part itself.
+Records that are not archived yet complete the answers. The current log start, and the offset up to which a consumer may
+read, limit them. If the index is older than the log, the answer is STALE_INDEX, not a guess, unless the tier knows the
+archived part too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OF_THE_TIER = (SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDIN
 
 @dataclass(frozen=True, slots=True)
 class LocalTail:
-    """One partition's local tier beside its archive."""
+    """The local tier of one partition, next to its archive."""
 
     local: LocalTier
     topic: str
@@ -33,23 +33,23 @@ class LocalTail:
 
     @property
     def search_from(self) -> int:
-        """Where the local search begins: behind the archive, and not before the log."""
+        """Return where the local search begins: after the archive, and not before the log start."""
         archived = 0 if self.facts is None else self.facts.local_start_offset
         return max(archived, self.state.log_start_offset)
 
     @property
     def has_hole(self) -> bool:
-        """Segments were archived and left the local tier since the index was made: neither of both has them."""
+        """True if segments were archived and left the local tier since the index was built: neither has them."""
         return self.state.local_log_start_offset > self.search_from
 
     def complete(self, answers: Answers, at: int, timestamp_ms: int) -> None:
-        """The first at or after a time: the archive's answer stands unless the log begins behind it by now."""
+        """Answer a time. The archive's answer stays unless the log now begins after it."""
         was_found = answers.offsets[at] >= 0
         from_offset = self.search_from
         if was_found or self.local.covers_archive:
             from_offset = self.state.log_start_offset
         elif self.broker_compatible:
-            # The broker's rule may have passed over archived records that the log directory still has.
+            # By the broker's rule the archive's search may skip records that the log directory still has.
             from_offset = min(from_offset, self.state.local_log_start_offset)
         if self.state.local_log_start_offset > from_offset and not self.local.covers_archive:
             answers.refuse(np.array([at]), ErrorCode.STALE_INDEX)
@@ -63,50 +63,50 @@ class LocalTail:
             answers.find(at, found)
 
     def answer_special(self, answers: Answers, at: int, special: SpecialTimestamp, fetchable: int) -> None:
-        """LATEST and the others."""
+        """Answer a special timestamp."""
         if special is SpecialTimestamp.LATEST:
             leader = self.state.leader_epoch
             answers.find(at, FoundOffset(offset=fetchable, timestamp_ms=NOTHING, leader_epoch=leader))
         elif special is SpecialTimestamp.MAX_TIMESTAMP:
             self._find_max_timestamp(answers, at)
         else:
-            self._find_place(answers, at, special, fetchable)
+            self._find_position(answers, at, special, fetchable)
 
-    def _find_place(self, answers: Answers, at: int, special: SpecialTimestamp, fetchable: int) -> None:
+    def _find_position(self, answers: Answers, at: int, special: SpecialTimestamp, fetchable: int) -> None:
         if special in _OF_THE_TIER and self.state.highest_tiered_offset is None and self.has_hole:
             answers.refuse(np.array([at]), ErrorCode.STALE_INDEX)
             return
         if special is SpecialTimestamp.EARLIEST_PENDING_UPLOAD and self._may_have_no_tier:
-            # Tiered or not, nobody is told of what lies where nobody may read.
+            # Nothing is fetchable, so there is no offset in any case, tiered or not.
             is_known = self.state.log_start_offset >= fetchable
             answers.refuse(np.array([at]), ErrorCode.NONE if is_known else ErrorCode.LOCAL_REQUIRED)
             return
-        places: dict[SpecialTimestamp, int | None] = {
+        offsets: dict[SpecialTimestamp, int | None] = {
             SpecialTimestamp.EARLIEST: self.state.log_start_offset,
             SpecialTimestamp.EARLIEST_LOCAL: self.state.local_log_start_offset,
             SpecialTimestamp.LATEST_TIERED: self._highest_tiered,
             SpecialTimestamp.EARLIEST_PENDING_UPLOAD: self._first_pending,
         }
-        offset = places[special]
+        offset = offsets[special]
         if offset is not None:
             epoch = self.local.leader_epoch_at(self.topic, self.partition, offset)
             if epoch < 0 and self.facts is not None:
-                told = self.facts.leader_epoch_at(offset)
-                epoch = UNKNOWN_EPOCH if told is None else told
+                known_epoch = self.facts.leader_epoch_at(offset)
+                epoch = UNKNOWN_EPOCH if known_epoch is None else known_epoch
             answers.find(at, FoundOffset(offset=offset, timestamp_ms=NOTHING, leader_epoch=epoch))
 
     @property
     def _highest_tiered(self) -> int | None:
-        told = self.state.highest_tiered_offset
-        if told is not None:
-            return None if told < 0 else told
+        highest = self.state.highest_tiered_offset
+        if highest is not None:
+            return None if highest < 0 else highest
         return None if self.facts is None else self.facts.latest_tiered_offset
 
     @property
     def _may_have_no_tier(self) -> bool:
-        """Nothing of the partition is archived, and whether it ever will be is not known."""
-        is_told = self.state.earliest_pending_offset is not None
-        return self.facts is None and self._highest_tiered is None and not is_told
+        """True if nothing of the partition is archived, and it is unknown whether it is tiered."""
+        is_pending_known = self.state.earliest_pending_offset is not None
+        return self.facts is None and self._highest_tiered is None and not is_pending_known
 
     @property
     def _first_pending(self) -> int | None:
@@ -118,10 +118,10 @@ class LocalTail:
         return state.log_start_offset if state.local_log_start_offset == state.log_start_offset else None
 
     def _find_max_timestamp(self, answers: Answers, at: int) -> None:
-        """The larger of the archive's, which was found before, and the local tier's; the lower offset on ties."""
+        """Take the larger of the archive's timestamp, found before, and the local tier's; the lower offset on ties."""
         is_cut_off = 0 <= answers.offsets[at] < self.state.log_start_offset
         if self.state.local_log_start_offset > (self.state.log_start_offset if is_cut_off else self.search_from):
-            # A broker, too, tells the largest of its local segments only.
+            # A broker also knows only the largest timestamp of its local segments.
             answers.refuse(np.array([at]), ErrorCode.STALE_INDEX)
             return
         try:

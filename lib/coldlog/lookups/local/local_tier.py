@@ -1,9 +1,9 @@
-"""local_tier: what does the part of a log know that is not archived yet?
+"""Define what lookups need of the part of a log that is not archived yet.
 
-The port between lookups and the records a broker still holds itself. Three kinds: none, a broker's log directory
-(`log_directory_tier`) and a live broker (`live_broker_tier`). Isolation, fencing, special timestamps and
-routing are the caller's business: a tier says where its log begins and ends, and which record is the first at or after
-a time.
+This is the port between lookups and the records that a broker still holds itself. There are three kinds: none, a
+broker's log directory (`log_directory_tier`) and a live broker (`live_broker_tier`). The caller applies isolation,
+fencing, special timestamps and routing. A tier only says where its log begins and ends, and which record is the first
+at or after a time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundOffset:
-    """A record; the leader epoch of its batch is -1 where it states none."""
+    """A record. `leader_epoch` is that of its batch, -1 if the batch has none."""
 
     offset: int
     timestamp_ms: int
@@ -25,9 +25,10 @@ class FoundOffset:
 class LocalLogState:
     """Where one partition's log begins and ends; ends are exclusive.
 
-    `leader_epoch` is the current leader's, -1 where it is not known. `highest_tiered_offset` is inclusive, -1 where
-    nothing is tiered, None where the tier does not know; so is `earliest_pending_offset`, the first that is yet to be
-    tiered, -1 where none is. `topic_id` is as Kafka writes it, None where it is not known: a topic may be made anew.
+    `leader_epoch` is the current leader's, -1 if unknown. `highest_tiered_offset` is inclusive: -1 if nothing is
+    tiered, None if the tier does not know. `earliest_pending_offset` is the first offset still to be tiered: -1 if
+    there is none, None if the tier does not know. `topic_id` is in Kafka's text form, None if unknown; it changes if a
+    topic is deleted and created again.
     """
 
     log_start_offset: int
@@ -41,33 +42,33 @@ class LocalLogState:
 
 
 class LocalTier(Protocol):
-    """What is asked of a local tier. Can be pickled; each process that asks opens its own files and connections.
+    """A local tier. Can be pickled; each process opens its own files and connections.
 
-    Errors of every method: `RetriableError` for a broker or disk that does not answer, `ArchiveError` for bytes that
-    are damaged, `UsageError` for a tier that is not there at all; its `NotAuthorizedError` is said of one topic, its
-    `NotSupportedError` of one question.
+    All methods raise `RetriableError` if a broker or disk does not answer, `ArchiveError` for damaged bytes, and
+    `UsageError` if the tier does not exist; `NotAuthorizedError` is about one topic, `NotSupportedError` about one
+    question.
     """
 
     @property
     def covers_archive(self) -> bool:
-        """`find_offset` knows the archived part of the log too: a broker does."""
+        """True if `find_offset` also knows the archived part of the log, as a broker does."""
 
     def read_state(self, topic: str, partition: int) -> LocalLogState | None:
-        """As it is now; None where the tier has no such partition."""
+        """Return the state as it is now; None if the tier does not have the partition."""
 
     def find_offset(
         self, topic: str, partition: int, timestamp_ms: int, from_offset: int, *, broker_compatible: bool = False
     ) -> FoundOffset | None:
-        """The lowest offset from `from_offset` on whose record is at or after `timestamp_ms`, decided or not.
+        """Return the lowest offset from `from_offset` on whose record is at or after `timestamp_ms`, decided or not.
 
-        `broker_compatible`: only the segment is searched that a broker searches.
+        `broker_compatible`: search only the segment that a broker searches.
         """
 
     def find_max_timestamp(self, topic: str, partition: int) -> FoundOffset | None:
-        """The record with the largest timestamp of those held locally, the lowest offset on ties."""
+        """Return the local record with the largest timestamp, the lowest offset on ties."""
 
     def leader_epoch_at(self, topic: str, partition: int, offset: int) -> int:
-        """The epoch of the leader that wrote, or would write, at `offset`; -1 where it is not known."""
+        """Return the epoch of the leader that wrote, or would write, at `offset`; -1 if unknown."""
 
     def close(self) -> None:
-        """Lets go of files and connections."""
+        """Close files and connections."""

@@ -1,31 +1,31 @@
-"""log_directory_tier: what do the files of a broker's log directory say of what is not archived yet?
+"""Answer from the files of a broker's log directory what is not archived yet.
 
-Reads the directory that a broker writes to, or a copy of one, without asking the broker; it is one of the broker's
-`log.dirs`. Every question lists the partition's directory anew.
+The directory is one of the broker's `log.dirs`, or a copy of it. The broker is not asked. Every question lists the
+partition's directory again.
 
-- The log start is the higher of two: the entry of `log-start-offset-checkpoint`, and where the lineage of leaders
-  begins. A broker writes the former once a minute, for tiered partitions and for those whose log start is behind the
-  first segment's base (LogManager.checkpointLogStartOffsetsInDir); the latter as soon as the log start moves
-  (LeaderEpochFileCache.truncateFromStart). Without an entry a broker that starts begins a tiered log at 0 and any other
-  at its first segment (LogLoader.load), but nothing in the directory tells which of both it is; the lineage does, since
-  that of a tiered log reaches back to its log start. Without a lineage the first segment's base counts.
-- The high watermark is that of `replication-offset-checkpoint`, up to five seconds old, or without one the log's end.
-  It is not below the first segment: a broker deletes nothing that is not below it.
-- The last stable offset is the first offset of the oldest transaction that has no marker below the high watermark:
-  the newest producer snapshot at or below it, and the batches from there on. A snapshot that is damaged, as one is
-  that is just being written, is passed over for an older one, as Kafka does.
-- A segment that is complete is passed over where the last entry of its time index is lower than the timestamp, as in
-  Kafka; without such an index, or with one that was never closed, it is read. The offset index says where a search
-  begins in a segment: at the position of the last entry whose offset is not above the one searched for. The entry is
-  used only if a batch begins there that ends at the entry's offset or below it (that of a follower may name the end of
-  a fetched set, see formats.offset_index); otherwise the search begins at the segment's first batch.
-  Records are decoded of batches that may hold the answer. Control records and aborted ones count. A broker searches
-  only one segment, the first whose largest timestamp promises the answer; so does this tier where that is asked for.
-- The largest timestamp is that of all segments that are there, as in Kafka: records below the log start count too.
+- The log start is the higher of two offsets: the entry of `log-start-offset-checkpoint`, and the start of the lineage
+  of leaders. A broker writes the checkpoint once a minute, for tiered partitions and for those whose log start is after
+  the first segment's base (LogManager.checkpointLogStartOffsetsInDir). It writes the lineage as soon as the log start
+  moves (LeaderEpochFileCache.truncateFromStart). If there is no entry, a broker that starts begins a tiered log at 0
+  and any other at its first segment (LogLoader.load). No file says whether the log is tiered, but the lineage of a
+  tiered log reaches back to its log start. Without a lineage the first segment's base counts.
+- The high watermark is that of `replication-offset-checkpoint`, up to five seconds old, or without an entry the log's
+  end. It is not below the first segment: a broker deletes only segments below it.
+- The last stable offset is the first offset of the oldest transaction without a marker below the high watermark. It is
+  computed from the newest producer snapshot at or below the high watermark, and the batches after it. A damaged
+  snapshot, for example one that is just being written, is skipped for an older one, as in Kafka.
+- A complete segment is skipped if the last entry of its time index is lower than the timestamp, as in Kafka. If it has
+  no such index, or one that was never closed, it is read. The offset index says where a search begins in a segment: at
+  the position of the last entry whose offset is not above the one searched for. The entry is used only if a batch
+  begins there that ends at the entry's offset or below (a follower's entry may name the end of a fetched set, see
+  formats.offset_index). Otherwise the search begins at the segment's first batch. Only batches that may have the answer
+  are decoded. Control records and records of aborted transactions count. A broker searches only one segment, the first
+  whose largest timestamp promises the answer; with `broker_compatible` this tier does the same.
+- The largest timestamp is that of all segments in the directory, as in Kafka: records below the log start count too.
 
-Segments are rolled, cut and deleted meanwhile. A question that meets damage or finds a file gone is asked once more,
-from a new listing; a file that is gone then too, or a log that has become shorter, is a `RetriableError`, damage an
-`ArchiveError`.
+Segments are rolled, cut and deleted while they are read. If a question finds damage or a missing file, it is asked once
+more from a new listing. If the file is missing again, or a log has become shorter, it raises `RetriableError`; for
+damage `ArchiveError`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LogEnd:
-    """Where a log ends, and the first offsets of its transactions that have no end below the high watermark."""
+    """The end of a log, and the first offset of its oldest transaction without an end below the high watermark."""
 
     log_end_offset: int
     first_open_offset: int | None
@@ -79,7 +79,7 @@ class _LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectoryTier:
-    """A LocalTier over one log directory."""
+    """A LocalTier of one log directory."""
 
     directory: str
     limits: DecodeLimits
@@ -91,25 +91,25 @@ class LogDirectoryTier:
 
     @property
     def covers_archive(self) -> bool:
-        """It does not: only what lies in the directory is searched."""
+        """False: only segments in the directory are searched."""
         return False
 
     def read_state(self, topic: str, partition: int) -> LocalLogState | None:
-        """As the files say now."""
+        """Read the state from the files as they are now."""
         return self._ask(topic, partition, self._read_state)
 
     def find_offset(
         self, topic: str, partition: int, timestamp_ms: int, from_offset: int, *, broker_compatible: bool = False
     ) -> FoundOffset | None:
-        """Reads the segments that may hold the answer, in order.
+        """Read the segments that may have the answer, in order.
 
-        `broker_compatible`: as UnifiedLog.searchOffsetInLocalLog, only the first whose largest timestamp is not below
-        `timestamp_ms`. That is the time of its file where it has no timestamps.
+        `broker_compatible`: as UnifiedLog.searchOffsetInLocalLog, read only the first segment whose largest timestamp
+        is not below `timestamp_ms`. For a segment without timestamps this is the time of its file.
         """
 
         def find(found: LocalPartition) -> FoundOffset | None:
             if broker_compatible:
-                reaching = (each for each in found.segments if self._largest_of_broker_ms(each) >= timestamp_ms)
+                reaching = (one for one in found.segments if self._largest_of_broker_ms(one) >= timestamp_ms)
                 segment = next(reaching, None)
                 return None if segment is None else self._find_in_segment(segment, timestamp_ms, from_offset)
             candidates = (
@@ -117,34 +117,34 @@ class LogDirectoryTier:
                 for segment in found.segments
                 if segment.end_offset is None or segment.end_offset > from_offset
             )
-            return next((each for each in candidates if each is not None), None)
+            return next((offset for offset in candidates if offset is not None), None)
 
         return self._ask(topic, partition, find)
 
     def find_max_timestamp(self, topic: str, partition: int) -> FoundOffset | None:
-        """Reads the segments whose time index promises most, and the active one."""
+        """Read the active segment, and those whose time index promises the largest timestamp."""
         return self._ask(topic, partition, self._find_max_timestamp)
 
     def leader_epoch_at(self, topic: str, partition: int, offset: int) -> int:
-        """By the lineage of the partition's leaders."""
+        """Look up the epoch in the lineage of the partition's leaders."""
         found = self._ask(topic, partition, lambda found: read_lineage(self._store, found))
         return max((entry.leader_epoch for entry in found or () if entry.start_offset <= offset), default=-1)
 
     def close(self) -> None:
-        """Files are opened for one read each."""
+        """Do nothing: a file is open only while it is read."""
 
     def _ask(self, topic: str, partition: int, question: Callable[[LocalPartition], _Answer | None]) -> _Answer | None:
         try:
             found = find_partition(self._store, topic, partition)
             return None if found is None else question(found)
         except ArchiveError:
-            # It may be a file that was just rolled, cut or deleted: what a new listing leads to counts.
+            # The file may just have been rolled, cut or deleted: ask again from a new listing.
             found = find_partition(self._store, topic, partition)
         try:
             return None if found is None else question(found)
         except ArchiveError as wrong:
             if wrong.reason in _CHANGED:
-                raise RetriableError(f"{topic}-{partition} changes while it is read ({wrong}); try again") from wrong
+                raise RetriableError(f"{topic}-{partition} changed while it was read ({wrong}); try again") from wrong
             raise
 
     def _read_state(self, found: LocalPartition) -> LocalLogState:
@@ -153,8 +153,8 @@ class LogDirectoryTier:
             found, lineage, read_checkpoint(self._store, LOG_START_OFFSET_CHECKPOINT).get(place)
         )
         local_log_start = max(log_start, found.segments[0].base_offset if found.segments else log_start)
-        told = read_checkpoint(self._store, HIGH_WATERMARK_CHECKPOINT).get(place)
-        decided_before = _INT64_MAX if told is None else max(told, local_log_start)
+        checkpointed = read_checkpoint(self._store, HIGH_WATERMARK_CHECKPOINT).get(place)
+        decided_before = _INT64_MAX if checkpointed is None else max(checkpointed, local_log_start)
         end = self._read_end(found, decided_before)
         high_watermark = min(decided_before, max(end.log_end_offset, local_log_start))
         first_open = high_watermark if end.first_open_offset is None else end.first_open_offset
@@ -168,18 +168,18 @@ class LogDirectoryTier:
         )
 
     def _read_end(self, found: LocalPartition, decided_before: int) -> _LogEnd:
-        """`decided_before` is the high watermark, where one is told: what lies behind it decides nothing."""
+        """Read the log's end. `decided_before` is the high watermark if known; batches after it decide nothing."""
         if not found.segments:
             return _LogEnd(log_end_offset=0, first_open_offset=None)
         for offset, first_offsets in self._iter_known(found, decided_before):
             end = self._fold(found, offset, OpenTransactions(first_offsets=first_offsets), decided_before)
-            # A snapshot behind the end tells of batches that are gone.
+            # A snapshot after the log's end is about batches that were cut off.
             if offset <= end.log_end_offset:
                 return end
         return self._fold(found, found.segments[0].base_offset, OpenTransactions(), decided_before)
 
     def _iter_known(self, found: LocalPartition, decided_before: int) -> Iterator[tuple[int, dict[int, int]]]:
-        """Offsets at which the open transactions are known, the last first."""
+        """Yield the offsets at which the open transactions are known, the highest first."""
         for offset, info in reversed(found.snapshots):
             if found.segments[0].base_offset <= offset <= decided_before:
                 try:
@@ -211,14 +211,14 @@ class LogDirectoryTier:
             return None
         if time_index is None or timestamp_ms <= 0:
             return self._search(segment, from_offset, timestamp_ms, from_offset)
-        # Up to there all timestamps are lower.
-        passed = time_index.offset_at_or_before(timestamp_ms - 1)
-        return self._search(segment, max(from_offset, passed), timestamp_ms, from_offset)
+        # All timestamps up to this offset are lower.
+        lower_until = time_index.offset_at_or_before(timestamp_ms - 1)
+        return self._search(segment, max(from_offset, lower_until), timestamp_ms, from_offset)
 
     def _search(
         self, segment: LocalSegment, begin_offset: int, timestamp_ms: int, from_offset: int
     ) -> FoundOffset | None:
-        """The first record that is late enough, of the batches from the one that holds `begin_offset` on."""
+        """Return the first record that is late enough, from the batch with `begin_offset` on."""
         sections = SectionReader(limits=self.limits)
         for window in self._iter_windows(segment, begin_offset):
             with _named(segment):
@@ -237,15 +237,15 @@ class LogDirectoryTier:
     def _find_max_timestamp(self, found: LocalPartition) -> FoundOffset | None:
         bounds = [(self._largest_header_ms(segment), segment) for segment in found.segments]
         best: FoundOffset | None = None
-        for bound_ms, segment in sorted(bounds, key=lambda each: (-each[0], each[1].base_offset)):
+        for bound_ms, segment in sorted(bounds, key=lambda bound: (-bound[0], bound[1].base_offset)):
             if best is None or (bound_ms, -segment.base_offset) > (best.timestamp_ms, -best.offset):
-                own = self._find_max_in_segment(segment, bound_ms)
-                if own is not None and (best is None or _rank(own) > _rank(best)):
-                    best = own
+                latest = self._find_max_in_segment(segment, bound_ms)
+                if latest is not None and (best is None or _rank(latest) > _rank(best)):
+                    best = latest
         return best
 
     def _largest_header_ms(self, segment: LocalSegment) -> int:
-        """No record of the segment is later."""
+        """Return an upper bound of the timestamps of the segment's records."""
         time_index = find_time_index(self._store, segment)
         promised_ms = _promised_ms(segment, time_index)
         if promised_ms is not None:
@@ -264,7 +264,7 @@ class LogDirectoryTier:
         found = self._find_in_segment(segment, bound_ms, segment.base_offset)
         if found is not None:
             return found
-        # Compaction took the latest records and left the headers as they were.
+        # Compaction removed the latest records and left the batch headers unchanged.
         sections, running = SectionReader(limits=self.limits), RunningMaximum(counted_from_offset=segment.base_offset)
         for window in self._iter_windows(segment, segment.base_offset):
             headers = window.headers
@@ -277,7 +277,7 @@ class LogDirectoryTier:
         return found
 
     def _iter_windows(self, segment: LocalSegment, offset: int) -> Iterator[LogWindow]:
-        """The batches from the one that holds `offset` on, and maybe some before it."""
+        """Yield the batches from the one with `offset` on, and maybe some before it."""
         place = self._find_position(segment, offset)
         if place is not None:
             windows = self._read_windows(segment, place[0])
@@ -292,7 +292,7 @@ class LogDirectoryTier:
         yield from self._read_windows(segment, 0)
 
     def _find_position(self, segment: LocalSegment, offset: int) -> tuple[int, int] | None:
-        """Position and offset of the last entry of the offset index that is not above `offset`."""
+        """Return position and offset of the last entry of the offset index that is not above `offset`."""
         if offset <= segment.base_offset:
             return None
         index = find_offset_index(self._store, segment)
@@ -311,7 +311,7 @@ def _log_start_offset(found: LocalPartition, lineage: tuple[LeaderEpochEntry, ..
 
 
 def _promised_ms(segment: LocalSegment, time_index: TimeIndex | None) -> int | None:
-    """The largest timestamp that the closed time index of a complete segment promises."""
+    """Return the largest timestamp that a complete segment's closed time index promises."""
     if segment.is_active or time_index is None or time_index.padding_bytes or not time_index.entry_count:
         return None
     return int(time_index.timestamps_ms[-1])
@@ -319,7 +319,7 @@ def _promised_ms(segment: LocalSegment, time_index: TimeIndex | None) -> int | N
 
 @contextmanager
 def _named(segment: LocalSegment) -> Iterator[None]:
-    """Damage names the log it was found in."""
+    """Add the name of the log to an error."""
     try:
         yield
     except ArchiveError as wrong:

@@ -1,12 +1,12 @@
--- Which transactions, of those a fetch meets, were aborted?
+-- List the aborted transactions that a fetch meets.
 --
--- aborted_transactions(topic, partition, fetch_offset, upper_bound_offset): a row a transaction whose abort marker is at
--- or behind the fetch offset and that begins before the upper bound (the end of the fetch, or the next segment's base
--- offset), once each.
+-- aborted_transactions(topic, partition, fetch_offset, upper_bound_offset): one row per transaction whose abort marker
+-- is at or after the fetch offset and which begins before the upper bound (the end of the fetch, or the next segment's
+-- base offset).
 --
--- Kafka collects from segment to segment and stops at an entry whose last stable offset has reached the bound: every
--- transaction that was aborted later begins at or behind that offset, so the bound on first_offset says the same.
--- Segments whose index is known to be empty have no rows and are not looked at; no object of the archive is.
+-- Kafka collects from segment to segment and stops at an entry whose last stable offset has reached the bound. Every
+-- transaction that was aborted later begins at or after that offset, so the bound on first_offset is equivalent.
+-- Segments whose index is known to be empty have no rows and are not searched. No object of the archive is read.
 CREATE OR REPLACE TEMPORARY FUNCTION aborted_transactions(
   topic STRING COMMENT 'Topic name',
   partition INT COMMENT 'Partition number',

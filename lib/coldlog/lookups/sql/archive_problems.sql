@@ -1,28 +1,28 @@
--- What is wrong with the archive?
+-- List everything that is wrong with the archive.
 --
--- coldlog.archive_problems: a row a problem, the worst first, as of the last run that wrote each table:
---   discrepancies   where the announced events, the listing and the bytes of a segment do not agree; incomplete copies
+-- coldlog.archive_problems: one row per problem, the worst first, as of the last run that wrote each table:
+--   discrepancies   the announced events, the listing and the bytes of a segment do not agree; incomplete copies
 --   quarantine      segments, and partitions of the metadata topic, whose bytes are not what their format promises
---   unreadable      records of the metadata topic that are no events; start_offset is the record's, partition the topic's
+--   unreadable      records of the metadata topic that are not events; start_offset is the record's, partition the topic's
 --   events lost     records that the metadata topic no longer had when it was read; start_offset is that of the last one
---   not found       segments announced as copied whose first event is lost and that are not listed; nobody knows their offsets
---   not listed      partition directories that could not be listed; what is known of their segments stays as it was
---   gaps            offsets between served segments that none of them serves; start_offset is the first of them
+--   not found       segments announced as copied whose first event is lost and that are not listed; their offsets are unknown
+--   not listed      partition directories that could not be listed; the known state of their segments is unchanged
+--   gaps            offsets between served segments that no segment serves; start_offset is the first of them
 --
--- Gaps are looked for only in partitions of which partition_metadata counts some, so a sound archive costs no window.
--- What has left the archive since it was put into quarantine is no problem any more, and a log in quarantine for its
--- size is told once, as a discrepancy.
+-- Gaps are searched only in partitions with a gap_count above 0 in partition_metadata, so a sound archive needs no
+-- window. An object that has left the archive since it was quarantined is no longer a problem. A log that is
+-- quarantined for its size is reported once, as a discrepancy.
 CREATE OR REPLACE VIEW coldlog.archive_problems (
-  severity COMMENT 'error: unreadable or maybe wrong; warning: waste, or to be looked at; info: nothing to do now',
+  severity COMMENT 'error: unreadable or maybe wrong; warning: waste, or to be checked; info: nothing to do now',
   topic COMMENT 'Topic name',
   partition COMMENT 'Partition number',
-  start_offset COMMENT 'Base offset of the segment; of a gap its first offset',
+  start_offset COMMENT 'Base offset of the segment; for a gap its first offset',
   segment_id COMMENT 'The segment; NULL: a gap, an event or a directory',
-  kind COMMENT 'What is wrong: the kind of a discrepancy, the reason of a quarantine, event_unreadable, events_lost, segment_not_found, not_listed or offset_gap',
-  expected COMMENT 'What should be',
-  found COMMENT 'What is there',
+  kind COMMENT 'The kind of a discrepancy, the reason of a quarantine, event_unreadable, events_lost, segment_not_found, not_listed or offset_gap',
+  expected COMMENT 'The expected value',
+  found COMMENT 'The value found',
   advice COMMENT 'What to do about it',
-  first_seen_ms COMMENT 'When it was first found, where that is kept'
+  first_seen_ms COMMENT 'When it was first found; NULL: not recorded'
 )
 COMMENT 'Everything that is wrong with the archive, the worst first'
 AS
@@ -62,15 +62,15 @@ FROM (
   SELECT if(event_kind = 'lost', 'warning', 'error'), '__remote_log_metadata', metadata_partition, metadata_offset, NULL,
          if(event_kind = 'lost', 'events_lost', 'event_unreadable'), 'an event of remote log metadata', problem,
          if(event_kind = 'lost',
-            'segments that were announced there are served as they are listed; let the topic keep events for longer than any tiered topic keeps records (retention.ms=-1)',
-            'what it announced is not known; read the topic anew into a new warehouse once it is mended'),
+            'their segments are served as listed; let the topic keep events longer than any tiered topic keeps records (retention.ms=-1)',
+            'its content is unknown; repair the topic, then read it again into a new warehouse'),
          NULL
   FROM coldlog.segment_events
   WHERE problem IS NOT NULL
   UNION ALL
   SELECT 'error', e.topic, e.partition, NULL, e.segment_id, 'segment_not_found', 'objects of a segment that was copied',
          concat(e.last_state, ', no object; the event with its offsets is lost'),
-         'look for an offset gap beside it; restore its objects, or run again in case its deletion was announced meanwhile',
+          'look for an offset gap next to it; restore its objects, or run again: its deletion may have been announced',
          NULL
   FROM (
     SELECT /*+ BROADCAST(i) */ u.topic, u.partition, u.topic_id, u.segment_id, max_by(u.state, u.metadata_offset) AS last_state
@@ -96,14 +96,14 @@ FROM (
         OR d.event_kind = 'partition_delete' AND d.state = 'DELETE_PARTITION_FINISHED')
   UNION ALL
   SELECT 'error', NULL, NULL, NULL, NULL, 'not_listed', 'a partition directory that can be listed', concat(name, ': ', why),
-         'permit listing it, or restore what cannot be read there; the next run lists it again', NULL
+          'allow listing it, or restore the parts that cannot be read; the next run lists it again', NULL
   FROM coldlog.unrecognized_objects
   WHERE why LIKE 'directory: cannot be listed:%'
   UNION ALL
   SELECT 'error', topic, partition, missing_from, NULL, 'offset_gap',
          concat('offsets ', missing_from, ' to ', served_from_offset - 1),
          concat('none before segment ', segment_id),
-         'restore or copy again the segments that held them, if they were not compacted away',
+          'restore the segments that had them or copy them again, unless they were compacted away',
          NULL
   FROM (
     SELECT /*+ BROADCAST(p) */ s.topic, s.partition, s.segment_id, s.served_from_offset,

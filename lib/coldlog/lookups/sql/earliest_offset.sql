@@ -1,8 +1,8 @@
--- Where does a partition's log begin?
+-- Return the first offset of a partition's log.
 --
--- earliest_offset(topic, partition): always one row: the log start offset, or the first offset served where no log start
--- is known, and its leader epoch (NULL: not known); NULLs where the partition is unknown.
--- From one row of partition_metadata: an aggregate gives a row where there is none.
+-- earliest_offset(topic, partition): always one row: the log start offset, or the first offset served if no log start
+-- is known, and its leader epoch (NULL: not known). All columns are NULL if the partition is unknown. The row is an
+-- aggregate of one row of partition_metadata: an aggregate also returns a row if there is none.
 CREATE OR REPLACE TEMPORARY FUNCTION earliest_offset(
   topic STRING COMMENT 'Topic name',
   partition INT COMMENT 'Partition number'
@@ -16,7 +16,7 @@ RETURN
 SELECT max(p.offset),
        max(try_element_at(filter(p.leader_epoch_lineage, e -> e.start_offset <= p.offset), -1).leader_epoch)
 FROM (
-  -- A column of the function's own name would hide its parameters.
+  -- A column with the function's name would hide its parameters.
   SELECT topic, partition, coalesce(log_start_offset, earliest_offset) AS offset, leader_epoch_lineage
   FROM coldlog.partition_metadata
   WHERE is_current

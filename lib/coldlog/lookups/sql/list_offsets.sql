@@ -1,30 +1,31 @@
--- What does the archive answer to a ListOffsets request?
+-- Answer a ListOffsets request from the archive.
 --
--- list_offsets(topic, partition, timestamp_ms, current_leader_epoch, isolation_level, version): always one row. Checks
--- come in a broker's order; names and codes are those of coldlog.model.list_offsets. Special timestamps: -1 latest,
--- -2 earliest, -3 max timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending upload. The archive is all
--- there is: what takes a local tier is LOCAL_REQUIRED. An answer from a segment indexed at batch depth is NOT_DECODED:
--- ask the jobs, which read the batch.
+-- list_offsets(topic, partition, timestamp_ms, current_leader_epoch, isolation_level, version): always one row. The
+-- checks are in a broker's order; names and codes are those of coldlog.model.list_offsets. Special timestamps: -1
+-- latest, -2 earliest, -3 max timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending upload. Only the
+-- archive is used: an answer that needs a local tier is LOCAL_REQUIRED. An answer from a segment indexed at batch depth
+-- is NOT_DECODED: use the jobs, which read the batch.
 --
--- Facts come as one row, the maximum over three branches of at most one row each: the partition, the record (narrowed
--- by levels, as in offset_for_timestamp.sql), a segment that was not decoded. An aggregate without groups always gives
--- a row, for a partition that is unknown too, and needs no LEFT JOIN, which would join every request with every stair.
+-- The facts are one row, the maximum over three branches of at most one row each: the partition, the record (narrowed
+-- by levels, as in offset_for_timestamp.sql), a segment that was not decoded. An aggregate without groups always
+-- returns a row, also for an unknown partition, and needs no LEFT JOIN, which would join every request with every
+-- stair.
 CREATE OR REPLACE TEMPORARY FUNCTION list_offsets(
   topic STRING COMMENT 'Topic name',
   partition INT COMMENT 'Partition number',
   timestamp_ms BIGINT COMMENT 'Epoch milliseconds, or one of Kafka''s special timestamps, -1 to -6',
-  current_leader_epoch INT DEFAULT -1 COMMENT 'The epoch that the asker believes in; -1: none',
+  current_leader_epoch INT DEFAULT -1 COMMENT 'Leader epoch that the client knows; -1: none',
   isolation_level STRING DEFAULT 'read_uncommitted' COMMENT 'read_uncommitted or read_committed',
-  version INT DEFAULT 11 COMMENT 'Of ListOffsetsRequest, 0 to 11'
+  version INT DEFAULT 11 COMMENT 'Version of ListOffsetsRequest, 0 to 11'
 )
 RETURNS TABLE (
-  error_code INT COMMENT 'Kafka''s; those from 10000 on are coldlog''s own',
-  error STRING COMMENT 'Its name; NONE',
+  error_code INT COMMENT 'Kafka''s error code; from 10000 on coldlog''s own',
+  error STRING COMMENT 'Name of the error; NONE: no error',
   offset BIGINT COMMENT 'The answer; NULL: there is none',
-  offset_timestamp_ms BIGINT COMMENT 'Timestamp of the record there, where a record was asked for',
+  offset_timestamp_ms BIGINT COMMENT 'Timestamp of the record at the offset, if a record was asked for',
   leader_epoch INT COMMENT 'Leader epoch of the answer; NULL: not known, or a version below 4',
-  route STRING COMMENT 'Where the answer was sought: metadata, remote_then_local, local_only; NULL: nowhere',
-  local_start_offset BIGINT COMMENT 'Where the search of local segments begins; NULL: none is to be searched'
+  route STRING COMMENT 'Where the answer was searched: metadata, remote_then_local, local_only; NULL: nowhere',
+  local_start_offset BIGINT COMMENT 'Where the search of local segments begins; NULL: no search is needed'
 )
 COMMENT 'Answer to a ListOffsets request, from the archive alone'
 RETURN

@@ -1,15 +1,15 @@
--- Which partitions are not answered in time, and how often?
+-- Count the requests that were not answered in time.
 --
--- coldlog.list_offsets_expiration_rates: a row a topic-partition, and one a topic (partition NULL): how many requests
--- timed out ever, and how many a second in the last one, five and fifteen minutes.
+-- coldlog.list_offsets_expiration_rates: one row per topic-partition, and one per topic (partition NULL): how many
+-- requests timed out in total, and how many per second in the last one, five and fifteen minutes.
 CREATE OR REPLACE VIEW coldlog.list_offsets_expiration_rates (
   topic COMMENT 'Topic name',
-  partition COMMENT 'Partition number; NULL: all of the topic',
-  expired_count COMMENT 'Requests answered REQUEST_TIMED_OUT',
-  last_expired_ms COMMENT 'The last time',
-  one_minute_rate COMMENT 'A second, over the last minute',
-  five_minute_rate COMMENT 'A second, over the last five minutes',
-  fifteen_minute_rate COMMENT 'A second, over the last fifteen minutes'
+  partition COMMENT 'Partition number; NULL: all partitions of the topic',
+  expired_count COMMENT 'Requests that were answered REQUEST_TIMED_OUT',
+  last_expired_ms COMMENT 'Time of the last one',
+  one_minute_rate COMMENT 'Per second, over the last minute',
+  five_minute_rate COMMENT 'Per second, over the last five minutes',
+  fifteen_minute_rate COMMENT 'Per second, over the last fifteen minutes'
 )
 COMMENT 'Requests of ListOffsets that were not answered in time'
 AS

@@ -1,15 +1,15 @@
--- What is the newest timestamp that a partition's archive holds, and where?
+-- Return the newest timestamp of a partition's archive, and its offset.
 --
--- max_timestamp(topic, partition): always one row; NULLs where nothing is tiered or the partition is unknown.
--- max_timestamp_offset, the lowest offset that has the timestamp, is NULL too where segments are indexed at batch depth.
--- From one row of partition_metadata: an aggregate gives a row where there is none.
+-- max_timestamp(topic, partition): always one row; all columns are NULL if nothing is tiered or the partition is
+-- unknown. max_timestamp_offset, the lowest offset with the timestamp, is also NULL if segments are indexed at batch
+-- depth. The row is an aggregate of one row of partition_metadata: an aggregate also returns a row if there is none.
 CREATE OR REPLACE TEMPORARY FUNCTION max_timestamp(
   topic STRING COMMENT 'Topic name',
   partition INT COMMENT 'Partition number'
 )
 RETURNS TABLE (
   max_timestamp_ms BIGINT COMMENT 'Largest timestamp served; NULL: none',
-  max_timestamp_offset BIGINT COMMENT 'Lowest offset that has it; NULL: none, or records were not decoded'
+  max_timestamp_offset BIGINT COMMENT 'Lowest offset with that timestamp; NULL: none, or records were not decoded'
 )
 COMMENT 'Newest timestamp of a partition in the archive, and its offset'
 RETURN

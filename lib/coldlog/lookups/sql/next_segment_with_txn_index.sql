@@ -1,10 +1,10 @@
--- Which segment is the first, from an offset on, that may hold aborted transactions?
+-- Find the first segment, from an offset on, that may have aborted transactions.
 --
--- next_segment_with_txn_index(topic, partition, leader_epoch, offset): one row, or none. Within the leader epoch, as
--- Kafka's RemoteLogMetadataManager.nextSegmentWithTxnIndex: none too where the offset, or one behind it before such a
--- segment comes, is not archived in that epoch. With NULL as leader epoch: the next one of the partition.
+-- next_segment_with_txn_index(topic, partition, leader_epoch, offset): one row, or none. With a leader epoch, as
+-- Kafka's RemoteLogMetadataManager.nextSegmentWithTxnIndex: also none if the offset, or a later one before such a
+-- segment, is not archived in that epoch. With NULL as leader epoch: the next such segment of the partition.
 --
--- From table txn_segments alone: of its rows the one whose interval holds the offset.
+-- It reads only the table txn_segments: the row whose interval has the offset.
 CREATE OR REPLACE TEMPORARY FUNCTION next_segment_with_txn_index(
   topic STRING COMMENT 'Topic name',
   partition INT COMMENT 'Partition number',

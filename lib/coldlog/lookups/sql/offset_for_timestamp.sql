@@ -1,12 +1,13 @@
--- Which offset is the first at or after a timestamp?
+-- Find the first offset at or after a timestamp.
 --
--- offset_for_timestamp(topic, partition, timestamp_ms): always one row. outcome is FOUND, LATER_THAN_ARCHIVE (nothing
--- archived is that late), UNKNOWN_TOPIC_OR_PARTITION, INVALID_TIMESTAMP (NULL or negative), NOT_DECODED (the answer lies in
--- a segment indexed at batch depth: ask lookup_offsets, which reads the batch); the other columns are NULL unless
--- it is FOUND.
+-- offset_for_timestamp(topic, partition, timestamp_ms): always one row. outcome is FOUND, LATER_THAN_ARCHIVE (no
+-- archived record is at or after the time), UNKNOWN_TOPIC_OR_PARTITION, INVALID_TIMESTAMP (NULL or negative) or
+-- NOT_DECODED (the answer is in a segment indexed at batch depth: use lookup_offsets, which reads the batch). The other
+-- columns are NULL unless the outcome is FOUND.
 --
--- One branch an outcome, and no ORDER BY ... LIMIT 1, which gives wrong rows under LATERAL (docs/how-to/ask-in-sql.md).
--- The first branch narrows by levels; its hints make the requests, not the tables, the broadcast side of each join.
+-- There is one branch per outcome, and no ORDER BY ... LIMIT 1, which returns wrong rows under LATERAL
+-- (docs/how-to/ask-in-sql.md). The first branch narrows by levels. Its hints make the requests, not the tables, the
+-- broadcast side of each join.
 CREATE OR REPLACE TEMPORARY FUNCTION offset_for_timestamp(
   topic STRING COMMENT 'Topic name',
   partition INT COMMENT 'Partition number',
