@@ -1,4 +1,4 @@
-"""Read archived records: as a DataFrame, by single fetches, and one partition from end to end.
+"""Read archived records: as a DataFrame, with single fetches, or one whole partition.
 
 source  `spark.read.format("coldlog")`      fetch  Kafka's Fetch of one partition, without Spark
 """

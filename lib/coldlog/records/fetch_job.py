@@ -1,8 +1,8 @@
-"""fetch_job: how does the job fetch_records ask, and what does it print?
+"""Run the job fetch_records: fetch records of one partition and print them.
 
-Records go to standard output, a JSON object a line; where they end to standard error. The read quota of the settings is
-kept by waiting as long as a refused fetch is told to. Any other failure ends the job (exit code 1), behind the records
-that came before it.
+Records are printed to standard output, one JSON object per line; the next offset is printed to standard error. If a
+fetch is refused because of the read quota, the job waits as long as the answer says and asks again. Any other failure
+ends the job (exit code 1), after the records that it printed before.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ from coldlog.tiering.system_clock import SystemClock
 
 
 def add_fetch_options(parser: argparse.ArgumentParser) -> None:
-    """The options of fetch_records."""
+    """Add the options of fetch_records."""
     asked = parser.add_argument_group("fetch")
     asked.add_argument("--topic", required=True)
     asked.add_argument("--partition", type=int, required=True)
-    asked.add_argument("--offset", type=int, help="from here on (default: where the archived log begins)")
+    asked.add_argument("--offset", type=int, help="first offset (default: where the archived log begins)")
     asked.add_argument(
         "--max-bytes",
         type=int,
         default=DEFAULT_MAX_BYTES,
-        help="of the log, for each fetch; one batch comes in any case (default: %(default)s)",
+        help="bytes of the log per fetch, but at least one batch (default: %(default)s)",
     )
-    asked.add_argument("--max-records", type=int, help="fetch on until there are so many, or no more (default: once)")
+    asked.add_argument("--max-records", type=int, help="fetch until there are so many, or no more (default: one fetch)")
     asked.add_argument(
         "--isolation-level",
-        choices=[each.value for each in IsolationLevel],
+        choices=[level.value for level in IsolationLevel],
         default=IsolationLevel.READ_UNCOMMITTED.value,
-        help="read_committed leaves out aborted records, and stops at open transactions (default: %(default)s)",
+        help="read_committed skips aborted records and stops at open transactions (default: %(default)s)",
     )
 
 
 def fetch(job: PlainJob, clock: Clock | None = None) -> int:
-    """Prints what was asked for."""
+    """Print the records that were asked for."""
     clock = clock or SystemClock()
     with closing(open_source(job.settings)) as source, FetchPool(source, pool_options(job.settings), clock) as pool:
-        request, left = _request(job, source), job.arguments.max_records
+        request, remaining = _request(job, source), job.arguments.max_records
         while True:
             answer = _fetch(pool, request, clock)
-            records = answer.records[:left]
+            records = answer.records[:remaining]
             for record in records:
                 job.console.result(json.dumps(_row(record), ensure_ascii=False))
             is_cut = len(records) < len(answer.records)
             next_offset = records[-1].offset + 1 if is_cut and records else answer.next_offset
-            left = None if left is None else left - len(records)
-            if not left or next_offset == request.offset:
+            remaining = None if remaining is None else remaining - len(records)
+            if not remaining or next_offset == request.offset:
                 break
             request = replace(request, offset=next_offset)
     job.console.note(f"next offset {next_offset}; {range_text(answer.ends)}")
@@ -73,25 +73,25 @@ def fetch(job: PlainJob, clock: Clock | None = None) -> int:
 
 
 def _request(job: PlainJob, source: RecordSource) -> FetchRequest:
-    own = job.arguments
-    if own.max_records is not None and own.max_records < 1:
-        raise UsageError(f"--max-records {own.max_records}: expected a whole number from 1")
-    offset = own.offset
+    arguments = job.arguments
+    if arguments.max_records is not None and arguments.max_records < 1:
+        raise UsageError(f"--max-records {arguments.max_records}: expected a whole number from 1")
+    offset = arguments.offset
     if offset is None:
-        ends = source.partition_ends(own.topic, own.partition)
+        ends = source.partition_ends(arguments.topic, arguments.partition)
         offset = 0 if ends is None else ends.log_start_offset
     return FetchRequest(
-        topic=own.topic,
-        partition=own.partition,
+        topic=arguments.topic,
+        partition=arguments.partition,
         offset=offset,
-        max_bytes=own.max_bytes,
-        isolation_level=IsolationLevel(own.isolation_level),
+        max_bytes=arguments.max_bytes,
+        isolation_level=IsolationLevel(arguments.isolation_level),
         timeout_ms=job.settings.fetch.timeout_ms,
     )
 
 
 def _fetch(pool: FetchPool, request: FetchRequest, clock: Clock) -> FetchedRecords:
-    """Comes back when told to, if the quota is used up."""
+    """Fetch; if the quota is used up, wait as long as the answer says and fetch again."""
     while True:
         answer = pool.fetch_records(request)
         if isinstance(answer, FetchedRecords):

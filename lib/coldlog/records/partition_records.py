@@ -1,8 +1,9 @@
-"""partition_records: what are the records of a partition, as a consumer would get them?
+"""Read the records of a whole partition as a consumer would get them.
 
-Reads the served segments in order, straight from the archive. With READ_COMMITTED records of aborted transactions are
-left out, and reading stops at the partition's stable offset: behind it lie transactions whose end the archive does not
-hold yet, and nobody can say which way they went. `stop` says where and why a reading ended. Markers are never shown.
+The served segments are read in order, directly from the archive. With READ_COMMITTED, records of aborted transactions
+are skipped, and reading stops at the partition's stable offset. After it are transactions whose end is not archived
+yet, so it is unknown whether they were aborted. `stop` says where and why a reading ends. Control records are never
+returned.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from coldlog.tables.delta.warehouse import Warehouse
 
 
 class StopReason(StrEnum):
-    """Why a reading ends where it does."""
+    """Why a reading ends."""
 
     ARCHIVE_END = "archive_end"
     OPEN_TRANSACTION = "open_transaction"
@@ -35,7 +36,7 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A reading ends before `offset`."""
+    """The offset before which a reading ends, and the reason."""
 
     offset: int
     reason: StopReason
@@ -43,7 +44,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedLog:
-    """A segment's log and the offsets, inclusive, that it answers for."""
+    """A segment's log, and the offsets, inclusive, that it serves."""
 
     segment: ListedSegment
     from_offset: int
@@ -52,7 +53,7 @@ class ServedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortedTransaction:
-    """Records of the producer from `first_offset` to `last_offset`, its marker, do not count."""
+    """An aborted transaction of a producer. `last_offset` is that of its marker."""
 
     producer_id: int
     first_offset: int
@@ -61,7 +62,7 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReader:
-    """A partition as it was served when the reader was made; to be read as often as one likes."""
+    """A partition as it was served when the reader was made. It can be read several times."""
 
     layout: ArchiveLayout
     limits: DecodeLimits
@@ -71,7 +72,7 @@ class PartitionReader:
     stop: Stop
 
     def iter_records(self) -> Iterator[Record]:
-        """Every record up to `stop`, in order of offsets. `ArchiveError` where the archive has changed since."""
+        """Yield every record up to `stop`, by offset. Raise `ArchiveError` if the archive has changed since."""
         aborted = _AbortedOffsets(self.aborted)
         for log in self.logs:
             if log.from_offset >= self.stop.offset:
@@ -100,7 +101,7 @@ class PartitionReader:
             wanted = min(max(self.window_bytes, needed), size_bytes - position)
             window = self.layout.read_log_range(segment, position, wanted)
             if len(window) < wanted:
-                raise ArchiveError(Reason.LOG_TRUNCATED, "log is shorter than when it was listed", position=position)
+                raise ArchiveError(Reason.LOG_TRUNCATED, "log became shorter after it was listed", position=position)
             read = read_batch_headers(
                 window,
                 position=position,
@@ -115,16 +116,16 @@ class PartitionReader:
 
 
 class _AbortedOffsets:
-    """Which producer's offsets belong to aborted transactions."""
+    """The offsets of each producer that belong to aborted transactions."""
 
     def __init__(self, transactions: Sequence[AbortedTransaction]) -> None:
         self._by_producer: dict[int, list[AbortedTransaction]] = {}
-        for each in transactions:
-            self._by_producer.setdefault(each.producer_id, []).append(each)
+        for transaction in transactions:
+            self._by_producer.setdefault(transaction.producer_id, []).append(transaction)
 
     def hold(self, producer_id: int, offset: int) -> bool:
-        own = self._by_producer.get(producer_id, ())
-        return any(each.first_offset <= offset <= each.last_offset for each in own)
+        transactions = self._by_producer.get(producer_id, ())
+        return any(each.first_offset <= offset <= each.last_offset for each in transactions)
 
 
 def open_partition(
@@ -137,20 +138,20 @@ def open_partition(
     limits: DecodeLimits,
     window_bytes: int,
 ) -> PartitionReader:
-    """A reader of the current incarnation. `UsageError`: a partition that the archive does not hold."""
-    is_it = (F.col("topic") == topic) & (F.col("partition") == partition)
-    row = warehouse.read(PARTITION_METADATA).where(is_it & F.col("is_current")).head()
+    """Open the current incarnation of a partition. Raise `UsageError` if the archive does not have the partition."""
+    is_same = (F.col("topic") == topic) & (F.col("partition") == partition)
+    row = warehouse.read(PARTITION_METADATA).where(is_same & F.col("is_current")).head()
     if row is None:
-        raise UsageError(f"the archive holds no partition {topic}-{partition}")
-    own = warehouse.read(SEGMENTS).where(is_it & (F.col("topic_id") == row["topic_id"]))
-    served = own.where(F.col("served_from_offset").isNotNull())
+        raise UsageError(f"the archive has no partition {topic}-{partition}")
+    segments = warehouse.read(SEGMENTS).where(is_same & (F.col("topic_id") == row["topic_id"]))
+    served = segments.where(F.col("served_from_offset").isNotNull())
     logs = [
         ServedLog(
-            segment=listed_segment(each),
-            from_offset=each["served_from_offset"],
-            to_offset=each["served_to_offset"],
+            segment=listed_segment(segment),
+            from_offset=segment["served_from_offset"],
+            to_offset=segment["served_to_offset"],
         )
-        for each in served.orderBy("start_offset").toArrow().to_pylist()
+        for segment in served.orderBy("start_offset").toArrow().to_pylist()
     ]
     is_committed = isolation_level is IsolationLevel.READ_COMMITTED
     end = -1 if row["latest_tiered_offset"] is None else row["latest_tiered_offset"]
@@ -170,10 +171,10 @@ def open_partition(
 
 
 def _read_aborted(warehouse: Warehouse, topic: str, partition: int, topic_id: str) -> list[AbortedTransaction]:
-    is_it = (F.col("topic") == topic) & (F.col("partition") == partition) & (F.col("topic_id") == topic_id)
-    served = warehouse.read(SEGMENTS).where(is_it & F.col("served_from_offset").isNotNull())
+    is_same = (F.col("topic") == topic) & (F.col("partition") == partition) & (F.col("topic_id") == topic_id)
+    served = warehouse.read(SEGMENTS).where(is_same & F.col("served_from_offset").isNotNull())
     builds = served.select("segment_id", F.col("served_build_number").alias("build_number"))
-    rows = warehouse.read(TXN_INDEX).where(is_it).join(builds, builds.columns, "left_semi").collect()
+    rows = warehouse.read(TXN_INDEX).where(is_same).join(builds, builds.columns, "left_semi").collect()
     return [
         AbortedTransaction(
             producer_id=row["producer_id"], first_offset=row["first_offset"], last_offset=row["last_offset"]

@@ -1,6 +1,6 @@
-"""record_lines: how is a record written as a line of JSON?
+"""Write a record as a line of JSON.
 
-Keys, values and header values are text where they are UTF-8, else `{"base64": ...}`; null stays null.
+Keys, values and header values are text if they are UTF-8, else `{"base64": ...}`. A missing value is null.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 
 def content(value: bytes | None) -> object:
-    """What stands in the line for a key, a value or the value of a header."""
+    """Return the JSON value of a key, a value or a header value."""
     if value is None:
         return None
     try:
@@ -20,5 +20,5 @@ def content(value: bytes | None) -> object:
 
 
 def headers(pairs: Sequence[tuple[str, bytes | None]]) -> object:
-    """Names and values, in their order."""
+    """Return names and values, in their order."""
     return [[name, content(value)] for name, value in pairs]

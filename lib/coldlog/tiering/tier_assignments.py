@@ -68,6 +68,6 @@ def read_csv(path: str, columns: tuple[str, ...], setting: str) -> list[tuple[in
                 raise UsageError(f"{path}: the first line must name {','.join(columns)}; missing: {missing}")
             return [(reader.line_num, {name: row[name] or "" for name in columns}) for row in reader]
     except OSError as unreadable:
-        raise UsageError(f"{setting}: cannot read {path}: {unreadable.strerror}") from unreadable
+        raise UsageError(f"{setting} cannot be read: {path}: {unreadable.strerror}") from unreadable
     except UnicodeDecodeError as unreadable:
         raise UsageError(f"{path}: not UTF-8 text: {unreadable.reason} at byte {unreadable.start}") from unreadable

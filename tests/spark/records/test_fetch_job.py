@@ -86,7 +86,7 @@ def test_one_fetch_is_made_where_no_number_is_asked_for(
         ),
         (
             ("--topic", "orders", "--partition", "7"),
-            "UNKNOWN_TOPIC_OR_PARTITION: the archive holds no partition orders-7",
+            "UNKNOWN_TOPIC_OR_PARTITION: the archive has no partition orders-7",
             1,
         ),
         (

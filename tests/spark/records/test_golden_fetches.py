@@ -150,7 +150,7 @@ def test_a_partition_that_the_archive_does_not_know_is_told(fetcher: RecordFetch
         refused = fetcher.fetch_records(*place, 0)
         assert isinstance(refused, FetchFailure)
         assert refused.error is FetchErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert str(refused) == (f"UNKNOWN_TOPIC_OR_PARTITION: the archive holds no partition {place[0]}-{place[1]}")
+        assert str(refused) == (f"UNKNOWN_TOPIC_OR_PARTITION: the archive has no partition {place[0]}-{place[1]}")
     with pytest.raises(UsageError, match="max_bytes and timeout_ms must not be negative"):
         fetcher.fetch_records("orders", 0, 0, max_bytes=-1)
 

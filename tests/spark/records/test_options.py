@@ -65,7 +65,7 @@ def test_what_is_for_brokers_and_consumers_is_passed_over() -> None:
         ({"subscribe": "a", "subscribepattern": "b"}, "only one of the options assign, subscribe"),
         ({"subscribe": "a", "assign": '{"a":[0]}'}, "only one of the options assign, subscribe"),
         ({"subscribe": " , "}, "names no topic"),
-        ({"subscribepattern": "("}, "not a pattern"),
+        ({"subscribepattern": "("}, "not a regular expression"),
         ({"subscribepattern": ""}, "is empty"),
         ({"assign": "a"}, r'assign = a: expected e.g. {"topicA":\[0,1\]'),
         ({"assign": '{"a":{"0":1}}'}, "assign = .*expected e.g."),

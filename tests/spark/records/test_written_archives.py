@@ -168,7 +168,7 @@ def test_of_overlapping_uploads_every_offset_comes_once_from_the_log_that_counts
 
 
 def test_a_gap_is_a_loss_unless_it_is_not_asked_for(indexed: Warehouse, archive: Path) -> None:
-    with pytest.raises(UsageError, match="gap-0 that are asked for lack: 50 to 99 are in no served segment"):
+    with pytest.raises(UsageError, match="gap-0 are missing: 50 to 99 are in no served segment"):
         read(indexed, archive, subscribe="gap")
     around = [*range(50), *range(100, 150)]
     assert read(indexed, archive, subscribe="gap", failOnDataLoss=False).offsets() == around
@@ -176,7 +176,7 @@ def test_a_gap_is_a_loss_unless_it_is_not_asked_for(indexed: Warehouse, archive:
     assert read(indexed, archive, subscribe="gap", startingOffsets='{"gap":{"0":100}}').offsets() == around[50:]
     with pytest.raises(UsageError, match="50 to 54 are in no served segment"):
         read(indexed, archive, subscribe="gap", endingOffsets='{"gap":{"0":55}}')
-    with pytest.raises(UsageError, match="starting offset 400 of gap-0 lies behind the ending offset 150"):
+    with pytest.raises(UsageError, match="starting offset 400 of gap-0 is after the ending offset 150"):
         read(indexed, archive, subscribe="gap", startingOffsets='{"gap":{"0":400}}')
 
 
@@ -214,7 +214,7 @@ def test_records_of_a_transaction_whose_end_is_lost_are_not_taken_for_committed(
     committed = {"subscribe": "undecided", "kafka_isolation_level": "read_committed"}
     assert read(indexed, archive, **committed, endingOffsets='{"undecided":{"0":5}}').offsets() == [*range(5)]
     told = "5 to 12 may belong to a transaction that was aborted in offsets which are in no served segment"
-    with pytest.raises(UsageError, match=f"undecided-0 that are asked for lack: {told}"):
+    with pytest.raises(UsageError, match=f"undecided-0 are missing: {told}"):
         read(indexed, archive, **committed, endingOffsets='{"undecided":{"0":13}}')
     with pytest.raises(UsageError, match=f"{told}; 13 to 18 are in no served segment"):
         read(indexed, archive, **committed)

@@ -96,7 +96,7 @@ def test_run_that_finds_no_partition_says_where_it_looked(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*arguments, "--set", "copy.topics=ordesr"]) == 0
-    assert capsys.readouterr().out == f"no partition of copy.topics = ordesr lies in {tmp_path / 'logs'}\n"
+    assert capsys.readouterr().out == f"no partition of copy.topics = ordesr is in {tmp_path / 'logs'}\n"
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_only_partitions_that_this_host_leads_are_copied(arguments: list[str], t
     ("content", "told"),
     [
         ("topic,partition\norders,0\n", "the first line must name topic,partition,role"),
-        ("topic,partition,role\norders,0,owner\n", "line 2: a number, and leader or follower, are expected"),
-        ("topic,partition,role\norders,x,leader\n", "line 2: a number, and leader or follower, are expected"),
+        ("topic,partition,role\norders,0,owner\n", "line 2: expected a partition number and the role leader or follower"),
+        ("topic,partition,role\norders,x,leader\n", "line 2: expected a partition number and the role leader or follower"),
         ("topic,partition,role\norders,0,leader\norders,0,follower\n", "line 3: orders-0 is named twice"),
     ],
 )

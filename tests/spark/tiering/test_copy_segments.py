@@ -293,14 +293,14 @@ def test_log_that_is_shorter_than_its_index_says_is_held_back(tier: Tier) -> Non
     assert only(tier.copy()).copied_count == 2
 
 
-def test_segment_that_lacks_between_two_others_is_waited_for_and_copied_when_it_is_there(tier: Tier) -> None:
+def test_segment_that_is_missing_between_two_others_is_waited_for_and_copied_when_it_is_there(tier: Tier) -> None:
     """A mirror that is not done: announced with its offsets, the segment before it would keep it from being copied."""
     log = tier.logs / "orders-0" / f"{10:020d}.log"
     content = log.read_bytes()
     log.unlink()
     lacking = only(tier.copy())
     assert (lacking.outcome, lacking.copied_count) == (CopyOutcome.HELD_BACK, 0)
-    assert "offsets 10 to 19 lack behind it" in lacking.why
+    assert "offsets 10 to 19 are missing" in lacking.why
     log.write_bytes(content)
     assert only(tier.copy()).copied_count == 2
     assert tier.finished() == [(0, 9), (10, 19)]
@@ -315,7 +315,7 @@ def test_log_that_was_cut_behind_its_last_index_entry_is_held_back(tier: Tier) -
     index.write_bytes(b"")
     cut = only(tier.copy())
     assert (cut.outcome, cut.copied_count) == (CopyOutcome.HELD_BACK, 0)
-    assert "offset 9 lacks behind it" in cut.why
+    assert "offset 9 is missing" in cut.why
     log.write_bytes(whole)
     assert only(tier.copy()).copied_count == 2
     tier.require_sound()

@@ -1,7 +1,7 @@
-"""archived_log: what do the tables say of the log of a partition, read without an engine?
+"""Read from the tables what is known of a partition's log, without an engine.
 
-Its served segments, where their batches lie, and which transactions were aborted: over `TableReader`, so that a
-question reads the row groups that may hold its answer. One version of the tables is read throughout.
+These are its served segments, the positions of their batches, and the aborted transactions. `TableReader` reads only
+the row groups that may hold the answer. All reads use one version of the tables.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _ABORTED_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedSegment:
-    """A segment and the offsets, inclusive, that it answers for; None is what is not known. `open_from_offset`: the
-    first of the oldest transaction that is open at its end; None: there is none."""
+    """A segment and the offsets, inclusive, that it serves. None means unknown. `open_from_offset` is the first offset
+    of the oldest transaction that is open at the segment's end; None: there is none."""
 
     segment: ListedSegment
     build_number: int
@@ -61,8 +61,8 @@ class ServedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlaces:
-    """Batches of one segment in the order of its log, an entry each. Where `min_timestamp_ms` is not known, it is the
-    least that there is."""
+    """Positions of the batches of one segment in the order of its log. An unknown `min_timestamp_ms` is the smallest
+    int64."""
 
     base_offset: Int64s
     last_offset: Int64s
@@ -75,7 +75,7 @@ class BatchPlaces:
         return len(self.position)
 
     def where(self, is_taken: Flags) -> BatchPlaces:
-        """Some of them."""
+        """Return the batches that are flagged."""
         return BatchPlaces(
             base_offset=self.base_offset[is_taken],
             last_offset=self.last_offset[is_taken],
@@ -88,8 +88,8 @@ class BatchPlaces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortedTransactions:
-    """Records of `producer_id[i]` from `first_offset[i]` to `last_offset[i]`, its marker, do not count. Sorted by
-    producer and first offset; those of one producer do not overlap."""
+    """Aborted transactions: records of `producer_id[i]` from `first_offset[i]` to `last_offset[i]`, its marker, do not
+    count. Sorted by producer and first offset; those of one producer do not overlap."""
 
     producer_id: Int64s
     first_offset: Int64s
@@ -99,7 +99,7 @@ class AbortedTransactions:
         return len(self.producer_id)
 
     def between(self, from_offset: int, to_offset: int) -> AbortedTransactions:
-        """Those that may have records between the offsets, both inclusive."""
+        """Return the transactions that may have records between the offsets, both inclusive."""
         is_near = (self.last_offset >= from_offset) & (self.first_offset <= to_offset)
         return AbortedTransactions(
             producer_id=self.producer_id[is_near],
@@ -108,14 +108,14 @@ class AbortedTransactions:
         )
 
     def hold(self, producer_ids: Int64s, offsets: Int64s) -> Flags:
-        """Whether the batch of a producer that begins at an offset belongs to one of them."""
+        """Flag the batches, given by producer and base offset, that belong to one of these transactions."""
         held = np.zeros(len(offsets), dtype=np.bool_)
         for producer_id in np.intersect1d(producer_ids, self.producer_id).tolist():
-            own = slice(*np.searchsorted(self.producer_id, [producer_id, producer_id + 1]).tolist())
+            of_producer = slice(*np.searchsorted(self.producer_id, [producer_id, producer_id + 1]).tolist())
             where = np.flatnonzero(producer_ids == producer_id)
-            before = np.searchsorted(self.first_offset[own], offsets[where], side="right") - 1
-            is_behind = (before >= 0) & (offsets[where] <= self.last_offset[own][np.maximum(before, 0)])
-            held[where[is_behind]] = True
+            before = np.searchsorted(self.first_offset[of_producer], offsets[where], side="right") - 1
+            is_inside = (before >= 0) & (offsets[where] <= self.last_offset[of_producer][np.maximum(before, 0)])
+            held[where[is_inside]] = True
         return held
 
 
@@ -128,14 +128,14 @@ NOTHING_ABORTED = AbortedTransactions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFiles:
-    """The files of the tables that a reading of records is planned by."""
+    """The files of the tables from which a reading is planned."""
 
     lookups: WarehouseFiles
     aborted: TableFiles
 
 
 def list_source_files(uri: str, as_of_ms: int | None) -> SourceFiles:
-    """What the warehouse holds now, or held then; a place that holds none is a `UsageError`."""
+    """List the files as of now or of `as_of_ms`. Raise `UsageError` if there is no warehouse at the uri."""
     location = f"{uri.rstrip('/')}/{TXN_INDEX.name}"
     while True:
         lookups = list_warehouse_files(uri, as_of_ms=as_of_ms)
@@ -145,11 +145,11 @@ def list_source_files(uri: str, as_of_ms: int | None) -> SourceFiles:
         segments = f"{uri.rstrip('/')}/{SEGMENTS.name}"
         if list_table_files(segments, SEGMENTS, (), as_of_ms=as_of_ms).version == lookups.segments.version:
             return SourceFiles(lookups=lookups, aborted=aborted)
-        # A run published meanwhile.
+        # A run published meanwhile: list all again.
 
 
 class ArchivedLogs:
-    """The logs of all partitions in one version of the tables; for one thread."""
+    """The logs of all partitions in one version of the tables. Use it in one thread."""
 
     def __init__(self, files: SourceFiles) -> None:
         def whole(rows: pa.Table) -> tuple[pa.Table, int]:
@@ -165,12 +165,12 @@ class ArchivedLogs:
 
     @property
     def rows_read(self) -> int:
-        """Rows that were read from files so far; what was kept in memory does not count."""
+        """Return how many rows were read from files so far; rows kept in memory do not count."""
         readers = (self._partitions, self._segments, self._batches, self._aborted)
         return sum(reader.counts.rows for reader in readers)
 
     def partitions(self) -> list[tuple[str, int]]:
-        """Every topic-partition that the archive knows, in order."""
+        """Return every topic-partition that the archive knows, in order."""
         found = set()
         for _, rows in self._partitions.iter_parts({}, "partition"):
             current = rows.filter(rows["is_current"])
@@ -178,27 +178,27 @@ class ArchivedLogs:
         return sorted(found)
 
     def served_segments(self, topic: str, partition: int, topic_id: str) -> list[ServedSegment]:
-        """Of one incarnation of a partition, by offset."""
+        """Return the served segments of one incarnation of a partition, by offset."""
         found = []
         for rows in self._rows(self._segments, "start_offset", topic, partition, topic_id):
             served = rows.filter(rows["served_from_offset"].is_valid())
             found += [_served_segment(row) for row in served.to_pylist()]
-        return sorted(found, key=lambda each: each.from_offset)
+        return sorted(found, key=lambda segment: segment.from_offset)
 
     def batches(self, served: ServedSegment, from_offset: int, to_offset: int) -> BatchPlaces:
-        """The batches of a segment that may have records between the offsets, both inclusive."""
+        """Return the batches of a segment that may have records between the offsets, both inclusive."""
         segment = served.segment
         near = {"topic": (segment.topic,) * 2, "partition": (segment.partition,) * 2}
         further = {"last_offset": (from_offset, _GREATEST), "base_offset": (0, to_offset)}
         parts = []
         for _, rows in self._batches.iter_parts(near, "base_offset", further):
-            is_own = pc.and_(
+            is_same = pc.and_(
                 pc.equal(rows["segment_id"], segment.segment_id), pc.equal(rows["build_number"], served.build_number)
             )
             is_near = pc.and_(
                 pc.greater_equal(rows["last_offset"], from_offset), pc.less_equal(rows["base_offset"], to_offset)
             )
-            parts.append(rows.filter(pc.and_(is_own, is_near)))
+            parts.append(rows.filter(pc.and_(is_same, is_near)))
         columns = {
             name: np.concatenate([_numbers(part[name]) for part in parts] or [np.empty(0, dtype=np.int64)])
             for name in _BATCH_COLUMNS[2:]
@@ -209,8 +209,8 @@ class ArchivedLogs:
     def aborted(
         self, topic: str, partition: int, topic_id: str, served: Sequence[ServedSegment]
     ) -> AbortedTransactions:
-        """The aborted transactions that the partition's served segments tell of."""
-        builds = {each.segment.segment_id: each.build_number for each in served}
+        """Return the aborted transactions in the index of the partition's served segments."""
+        builds = {segment.segment.segment_id: segment.build_number for segment in served}
         found = sorted(
             {
                 (row["producer_id"], row["first_offset"], row["last_offset"])
@@ -229,18 +229,18 @@ class ArchivedLogs:
     ) -> Iterator[pa.Table]:
         near = {"topic": (topic, topic), "partition": (partition, partition)}
         for _, rows in reader.iter_parts(near, order_by):
-            is_it = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
-            yield rows.filter(pc.and_(is_it, pc.equal(rows["topic_id"], topic_id)))
+            is_same = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
+            yield rows.filter(pc.and_(is_same, pc.equal(rows["topic_id"], topic_id)))
 
     def close(self) -> None:
-        """Closes the files."""
+        """Close the files."""
         for reader in (self._partitions, self._segments, self._batches, self._aborted):
             reader.close()
 
 
 def undecided_offsets(segments: Sequence[ServedSegment]) -> list[tuple[int, int]]:
-    """Of the served segments of a partition in order, the offsets, inclusive, whose transactions may have ended in a
-    gap behind them: nobody can tell whether they were aborted."""
+    """Return the offsets, inclusive, whose transactions may have ended in a gap after them: it is unknown whether they
+    were aborted. `segments` are the served segments of a partition in order."""
     return [
         (before.open_from_offset, before.to_offset)
         for before, after in pairwise(segments)
@@ -251,13 +251,14 @@ def undecided_offsets(segments: Sequence[ServedSegment]) -> list[tuple[int, int]
 
 
 def without_offsets(segments: Sequence[ServedSegment], lost: Sequence[tuple[int, int]]) -> list[ServedSegment]:
-    """The segments without these offsets, each of which ends where a segment ends."""
-    left = []
-    for each in segments:
-        first = min((begin for begin, end in lost if begin <= each.to_offset <= end), default=each.to_offset + 1)
-        if first > each.from_offset:
-            left.append(replace(each, to_offset=first - 1))
-    return left
+    """Return the segments without these offsets. Each of the lost ranges ends where a segment ends."""
+    shortened = []
+    for segment in segments:
+        last = segment.to_offset
+        first = min((begin for begin, end in lost if begin <= last <= end), default=last + 1)
+        if first > segment.from_offset:
+            shortened.append(replace(segment, to_offset=first - 1))
+    return shortened
 
 
 def _served_segment(row: Mapping[str, object]) -> ServedSegment:

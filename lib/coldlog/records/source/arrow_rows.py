@@ -1,6 +1,7 @@
-"""arrow_rows: how do decoded records become rows of Arrow?
+"""Build Arrow rows from decoded records.
 
-Buffers that the kernels filled are handed over as they are; what is the same in every row of a partition is made once.
+The buffers that the kernels filled are used without a copy. Values that are the same in every row of a partition are
+built once.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ _ARROW_TYPES = {
     HEADERS: pa.list_(pa.field("element", _HEADER_TYPE)),
 }
 _MOST_MS = np.iinfo(np.int64).max // 1000
-"""A TIMESTAMP of Spark counts microseconds."""
+"""The largest timestamp that fits: a TIMESTAMP of Spark counts microseconds."""
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """The schema of these columns."""
+    """Return the schema of these columns."""
     return pa.schema([(name, _ARROW_TYPES[name]) for name in columns])
 
 
 def wanted_fields(columns: Sequence[str]) -> WantedFields:
-    """What has to be copied of each record."""
+    """Return which fields of each record have to be copied."""
     return WantedFields(key="key" in columns, value="value" in columns, headers=HEADERS in columns)
 
 
 @dataclass(slots=True, kw_only=True)
 class RowBuilder:
-    """Makes rows of one partition's records; keeps what is the same in all of them."""
+    """Builds rows of one partition's records; keeps the values that are the same in all of them."""
 
     topic: str
     partition: int
@@ -51,7 +52,7 @@ class RowBuilder:
     _same: dict[str, pa.Array] = field(default_factory=dict)
 
     def build(self, records: RecordColumns) -> pa.RecordBatch:
-        """A row a record. `ArchiveError`: a timestamp that no TIMESTAMP of Spark can hold."""
+        """Build a row per record. Raise `ArchiveError` if a timestamp does not fit into a TIMESTAMP of Spark."""
         arrays = [self._array(name, records) for name in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.columns))
 
@@ -72,7 +73,7 @@ class RowBuilder:
         return _byte_array(content, pa.binary())
 
     def _repeated(self, name: str, count: int) -> pa.Array:
-        """A slice of the longest that was needed so far."""
+        """Return a slice of the longest array that was needed so far."""
         same = self._same.get(name)
         if same is None or len(same) < count:
             value = self.topic if name == "topic" else self.partition
@@ -86,9 +87,9 @@ class RowBuilder:
             at = int(np.argmax(is_beyond))
             raise ArchiveError(
                 Reason.RECORDS_INVALID,
-                f"the timestamp of offset {int(records.offset[at])} of {self.topic}-{self.partition} is beyond what a "
-                "TIMESTAMP of Spark can hold; name the columns that are needed without it (option columns)",
-                expected=f"{_MOST_MS} ms at most",
+                f"the timestamp of offset {int(records.offset[at])} of {self.topic}-{self.partition} does not fit into "
+                "a TIMESTAMP of Spark; list the columns without timestamp in the option columns",
+                expected=f"at most {_MOST_MS} ms",
                 found=f"{int(milliseconds[at])} ms",
             )
         return pa.array(milliseconds * 1000).view(_ARROW_TYPES["timestamp"])
@@ -110,12 +111,12 @@ def _header_array(column: HeaderColumn) -> pa.Array:
 
 
 def _text_array(column: ByteColumn) -> pa.Array:
-    """As Kafka's consumer reads names: what is not UTF-8 is replaced."""
+    """Read names as Kafka's consumer does: bytes that are not UTF-8 are replaced."""
     texts = _byte_array(column, pa.string())
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
-        read = [each.decode("utf-8", "replace") for each in _byte_array(column, pa.binary()).to_pylist()]
+        read = [name.decode("utf-8", "replace") for name in _byte_array(column, pa.binary()).to_pylist()]
         return pa.array(read, type=pa.string())
     return texts
 

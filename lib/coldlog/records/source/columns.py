@@ -1,8 +1,8 @@
-"""columns: which columns has an archived record?
+"""Define the columns of an archived record.
 
-Those of Spark's Kafka source, of the same types: `key`, `value`, `topic`, `partition`, `offset`, `timestamp`,
-`timestampType` (0 CreateTime, 1 LogAppendTime) and, if asked for, `headers`, which is NULL where a record has none.
-Spark does not tell a Python data source which columns a query needs; so they may be named beforehand.
+They are those of Spark's Kafka source, with the same types: `key`, `value`, `topic`, `partition`, `offset`,
+`timestamp`, `timestampType` (0 CreateTime, 1 LogAppendTime) and, on request, `headers`, which is NULL if a record has
+none. Spark does not tell a Python data source which columns a query needs, so an option can name them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ COLUMN_TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     HEADERS: ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 }
-"""By name, in the order of the Kafka source."""
+"""Types by name, in the order of the Kafka source."""
 
 
 def spark_schema(columns: Sequence[str]) -> StructType:
-    """The schema of these columns, as Spark knows it."""
+    """Return the schema of these columns, in Spark's types."""
     return StructType([StructField(name, COLUMN_TYPES[name]) for name in columns])

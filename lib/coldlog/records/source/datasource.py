@@ -1,15 +1,16 @@
-"""datasource: how does Spark read archived records?
+"""Read archived records as a Spark data source.
 
     from coldlog.records.source.datasource import register_source
     register_source(spark, {"warehouse.uri": "/data/coldlog", "archive.uri": "/mnt/tiered"})
     spark.read.format("coldlog").option("subscribe", "orders").load()
 
-A Python data source of Spark: options reach it as texts, a process beside the driver plans the tasks from the tables,
-and each task yields Arrow batches. coldlog's own sessions have it registered. Filters are pushed down, which Spark does
-only with `spark.sql.python.filterPushdown.enabled`: registering sets it. docs/how-to/read-records.md is for users.
+This is a Python data source of Spark: options arrive as text, a process next to the driver plans the tasks from the
+tables, and each task yields Arrow batches. Sessions made by coldlog have it registered. Registering also sets
+`spark.sql.python.filterPushdown.enabled`, without which Spark pushes no filters down.
+docs/how-to/read-records.md is for users.
 
-Spark 4.2 keeps what it planned for pushed filters with the DataFrame that `load` gave, and takes it for every other
-scan of that DataFrame too. The rule of lib/java gives each scan its own; where it is not there, nothing is pushed down.
+Spark 4.2 keeps the plan for pushed filters with the DataFrame that `load` returned, and uses it for every other scan of
+that DataFrame too. The rule in lib/java gives each scan its own filters. Without the rule, no filter is pushed down.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ _SHARED_GROUPS = ("warehouse.", "archive.", "s3.", "index.max_")
 def register_source(
     spark: SparkSession, defaults: Mapping[str, str] | None = None, *, bytes_read: Accumulator[int] | None = None
 ) -> None:
-    """Makes `spark.read.format("coldlog")` known to the session; registering again replaces.
+    """Register `spark.read.format("coldlog")` in the session; registering again replaces it.
 
-    `defaults` are options of every reading that does not say otherwise. `bytes_read` adds up what tasks read of logs;
-    as with every accumulator of Spark, a task that ran twice counts twice.
+    `defaults` are the options that a reading does not set itself. `bytes_read` sums up the bytes of logs that tasks
+    read; as with every accumulator of Spark, a task that ran twice counts twice.
     """
     spark.conf.set(_PUSHDOWN, "true")
     reader = ColdlogReader if _separates_scans(spark) else UnfilteredReader
@@ -54,14 +55,14 @@ def register_source(
 
 
 def _separates_scans(spark: SparkSession) -> bool:
-    """Whether each scan has its own filters from now on."""
+    """Install the rule that gives each scan its own filters. Return False if its jar is missing."""
     gateway = spark._jvm
     assert gateway is not None
     rule = gateway.coldlog.SeparateScans
     if not isinstance(rule, JavaClass):
         warnings.warn(
-            "records are read without pushing filters down: the jar of coldlog (.jars/coldlog-log-store.jar of its "
-            "checkout) is not in the session; name it in spark.jars before the session is made",
+            "filters are not pushed down when records are read: the jar of coldlog is not in the session. Name "
+            ".jars/coldlog-log-store.jar of its checkout in spark.jars before the session is created",
             stacklevel=3,
         )
         return False
@@ -70,16 +71,16 @@ def _separates_scans(spark: SparkSession) -> bool:
 
 
 def source_defaults(settings: Settings) -> dict[str, str]:
-    """The options by which every reading finds the warehouse and the archive of the settings."""
-    told = {key: value for key, value in settings.items() if key.startswith(_SHARED_GROUPS) and value is not None}
-    return {key: str(value) for key, value in told.items()}
+    """Return the options with which every reading finds the warehouse and the archive of the settings."""
+    shared = {key: value for key, value in settings.items() if key.startswith(_SHARED_GROUPS) and value is not None}
+    return {key: str(value) for key, value in shared.items()}
 
 
 def _source_class(
     defaults: Mapping[str, str], bytes_read: Accumulator[int] | None, reader_class: type[UnfilteredReader]
 ) -> type[DataSource]:
     class ColdlogDataSource(DataSource):
-        """Made for one session, so that it travels with that session's defaults."""
+        """A class made for one session, so that it is pickled with that session's defaults."""
 
         @classmethod
         def name(cls) -> str:
@@ -107,11 +108,11 @@ def _source_class(
 def _require_schema(schema: StructType, options: SourceOptions) -> None:
     fixed = spark_schema(options.columns).simpleString()
     if schema.simpleString() != fixed:
-        raise UsageError(f"archived records have a fixed schema, {fixed}; the option columns leaves some out")
+        raise UsageError(f"archived records have the fixed schema {fixed}; use the option columns to select columns")
 
 
 class UnfilteredReader(DataSourceReader):
-    """One reading: `partitions` runs beside the driver, `read` in tasks."""
+    """One reading: `partitions` runs next to the driver, `read` in tasks."""
 
     def __init__(self, options: SourceOptions, bytes_read: Accumulator[int] | None) -> None:
         from coldlog.records.source.filters import RecordFilter
@@ -121,27 +122,27 @@ class UnfilteredReader(DataSourceReader):
         self._filter = RecordFilter()
 
     def partitions(self) -> list[InputPartition]:
-        """A partition of Spark a task, in order of topics, partitions and offsets."""
+        """Return one Spark partition per task, in order of topics, partitions and offsets."""
         from coldlog.records.source.planning import plan_reading
         from coldlog.records.source.read_tasks import TaskPartition
 
         return [TaskPartition(task) for task in plan_reading(self._options, self._filter)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
+        """Yield the rows of a task."""
         yield from _rows(self._options, partition, self._bytes_read)
 
 
 class ColdlogReader(UnfilteredReader):
-    """The same, of what filters leave."""
+    """A reading with pushed filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Takes filters on topic, partition, offset and timestamp."""
+        """Accept filters on topic, partition, offset and timestamp; return those that Spark must still apply."""
         return self._filter.push(filters)
 
 
 class ColdlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream: `read` runs in tasks, all else beside the driver."""
+    """A stream: `read` runs in tasks, everything else next to the driver."""
 
     def __init__(self, options: SourceOptions, bytes_read: Accumulator[int] | None) -> None:
         self._options = options
@@ -149,38 +150,38 @@ class ColdlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Position | None = None
 
     def initialOffset(self) -> Position:  # noqa: N802  # Spark's names, here and below
-        """Where a stream without a checkpoint begins."""
+        """Return where a stream without a checkpoint begins."""
         from coldlog.records.source.streaming import initial_position
 
         return initial_position(self._options)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """`maxOffsetsPerTrigger`, or everything."""
+        """Return `maxOffsetsPerTrigger`, or everything."""
         most = self._options.most_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # noqa: N802
-        """How far the next micro-batch may read."""
+        """Return how far the next micro-batch may read."""
         from coldlog.records.source.streaming import latest_position
 
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return latest_position(self._options, start, most_offsets=most, target=self._target)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is uploaded from now on is for the next run."""
+        """Fix the end of this run: what is uploaded from now on belongs to the next run."""
         from coldlog.records.source.streaming import latest_position
 
         self._target = latest_position(self._options, {})
 
     def partitions(self, start: Position, end: Position) -> list[InputPartition]:
-        """A partition of Spark a task, in order of topics, partitions and offsets."""
+        """Return one Spark partition per task, in order of topics, partitions and offsets."""
         from coldlog.records.source.read_tasks import TaskPartition
         from coldlog.records.source.streaming import plan_micro_batch
 
         return [TaskPartition(task) for task in plan_micro_batch(self._options, start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
+        """Yield the rows of a task."""
         yield from _rows(self._options, partition, self._bytes_read)
 
 

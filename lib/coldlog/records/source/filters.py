@@ -1,8 +1,8 @@
-"""filters: which records can a query's filters be true for?
+"""Convert a query's filters into bounds of the records to read.
 
-Spark hands over conditions that all must hold. Those on `topic`, `partition`, `offset` and `timestamp` that are
-comparisons with a constant become bounds, which prune segments and batches and are exact for every record that is read;
-of the rest, what narrows the bounds is used and left to Spark as well. None of these columns is ever NULL.
+Spark passes conditions that must all hold. Comparisons of `topic`, `partition`, `offset` and `timestamp` with a
+constant become bounds. They prune segments and batches, and are exact for every record that is read. Other conditions
+are left to Spark; those that narrow the bounds are also used. None of these columns is ever NULL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestamp
 
 @dataclass(slots=True, kw_only=True)
 class _Range:
-    """Least and greatest value, both included."""
+    """The least and the greatest value, both inclusive."""
 
     low: int = _LEAST
     high: int = _GREATEST
@@ -38,7 +38,7 @@ class _Range:
 
 @dataclass(slots=True, kw_only=True)
 class RecordFilter:
-    """The bounds; by default everything. `topics` None is any."""
+    """The bounds; the default is everything. `topics` None means any."""
 
     topics: frozenset[str] | None = None
     partitions: _Range = field(default_factory=_Range)
@@ -46,16 +46,16 @@ class RecordFilter:
     timestamps_us: _Range = field(default_factory=_Range)
 
     def push(self, filters: Sequence[ds.Filter]) -> Iterable[ds.Filter]:
-        """Takes what it can; returns what is still to be evaluated."""
-        return [each for each in filters if not self._take(each)]
+        """Use what can become bounds; return the filters that Spark must still evaluate."""
+        return [condition for condition in filters if not self._take(condition)]
 
     def holds_partition(self, topic: str, partition: int) -> bool:
-        """A record of it may pass."""
+        """True if a record of the partition may pass."""
         return (self.topics is None or topic in self.topics) and self.partitions.holds(partition)
 
     @property
     def bounds(self) -> RecordBounds:
-        """Of offsets and timestamps; a timestamp of whole milliseconds passes as its microseconds do."""
+        """Return the bounds of offsets and timestamps, microseconds converted to whole milliseconds."""
         return RecordBounds(
             from_offset=max(self.offsets.low, 0),
             to_offset=self.offsets.high,
@@ -64,7 +64,7 @@ class RecordFilter:
         )
 
     def _take(self, condition: ds.Filter) -> bool:
-        """Whether it is wholly seen to."""
+        """Narrow the bounds. Return True if they express the condition completely."""
         attribute: tuple[str, ...] = getattr(condition, "attribute", ())
         if len(attribute) != 1 or attribute[0] not in _NEVER_NULL:
             return False
@@ -77,7 +77,7 @@ class RecordFilter:
         if values is None:
             return False
         if isinstance(condition, ds.In):
-            members = [_number(each) for each in condition.value if each is not None]
+            members = [_number(member) for member in condition.value if member is not None]
             values.narrow(min(members, default=1), max(members, default=0))
             return False
         return isinstance(condition, _COMPARISONS) and _narrow(values, condition)
@@ -112,7 +112,7 @@ def _narrow(values: _Range, condition: ds.Filter) -> bool:
 
 
 def _number(value: object) -> int:
-    """An integer, or the microseconds of a timestamp."""
+    """Return an integer, or the microseconds of a timestamp."""
     if isinstance(value, datetime):
         return (value - _EPOCH) // _MICROSECOND
     assert isinstance(value, int)

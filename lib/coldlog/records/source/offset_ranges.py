@@ -1,11 +1,12 @@
-"""offset_ranges: which offsets of which partitions are to be read?
+"""Find which offsets of which partitions are to be read.
 
-Resolves what the options say against one version of the tables. The first offset of a partition is its log start as far
-as the archive knows, its end is where the archive ends; with READ_COMMITTED its stable offset, behind which lie
-transactions whose end is not archived. A timestamp means the first offset whose record is as late.
+The options are resolved against one version of the tables. A partition begins at its log start, as far as the archive
+knows, and ends where the archive ends. With READ_COMMITTED it ends at its stable offset; after it are transactions
+whose end is not archived. A timestamp means the first offset whose record is at or after it.
 
-Data is lost where offsets that are asked for are not served: below the log start, between served segments, behind the
-end. That is a `UsageError`, or passed over where the options say so. What a query's filters exclude is not asked for.
+Data is lost if offsets that are asked for are not served: below the log start, between served segments, or after the
+end. Then a `UsageError` is raised, or they are skipped if the options say so. Offsets that a query's filters exclude
+are not asked for.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _UNDECIDED = "may belong to a transaction that was aborted in offsets which are 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """Offsets `start` to before `until` of a partition, and the segments that serve some of them."""
+    """The offsets from `start` to before `until` of a partition, and the segments that serve some of them."""
 
     topic: str
     partition: int
@@ -51,7 +52,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSpan:
-    """Where the reading of a partition begins, and the offset behind its last; `end`: of what may be read at all."""
+    """Where a reading begins, where it ends (exclusive), and `end`, up to which offset the partition can be read."""
 
     topic_id: str
     start: int
@@ -61,24 +62,24 @@ class PartitionSpan:
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Where a partition begins and ends, for its reader; `is_open`: it ends at a transaction that is not decided."""
+    """Where a partition begins and ends for its reader. `is_open`: it ends at an open transaction."""
 
     first: int
     end: int
     is_open: bool
 
     @property
-    def told(self) -> str:
-        """For people."""
+    def description(self) -> str:
+        """Describe the range for an error message."""
         if self.end <= self.first:
             return f"no offset can be read, the next one is {self.first}"
         if self.is_open:
-            return f"offsets {self.first} to {self.end - 1} can be read, then comes a transaction that is open"
+            return f"offsets {self.first} to {self.end - 1} can be read, then a transaction is open"
         return f"the archive has offsets {self.first} to {self.end - 1}"
 
 
 class OffsetResolver:
-    """Answers from one version of the tables; `lookup` finds offsets of timestamps."""
+    """Resolves offsets from one version of the tables; `lookup` finds offsets of timestamps."""
 
     def __init__(self, options: SourceOptions, logs: ArchivedLogs, index: ServedIndex, lookup: ListOffsets) -> None:
         self._options = options
@@ -88,15 +89,15 @@ class OffsetResolver:
         self._is_committed = options.isolation_level is IsolationLevel.READ_COMMITTED
 
     def resolve(self, wanted: RecordFilter) -> list[OffsetRange]:
-        """The ranges of the partitions that are asked for, apart from those that the filter excludes."""
+        """Return the ranges of the partitions that are asked for, without those that the filter excludes."""
         places = self._partitions(self._options.subscription)
         for limit, side in ((self._options.start, "starting"), (self._options.end, "ending")):
             self._require_named(limit, side, places)
         chosen = [place for place in places if wanted.holds_partition(*place)]
-        return [each for place in chosen if (each := self._range(place, wanted.bounds)) is not None]
+        return [found for place in chosen if (found := self._range(place, wanted.bounds)) is not None]
 
     def find_spans(self) -> dict[TopicPartition, PartitionSpan]:
-        """Of each partition that is asked for, where its reading begins and ends."""
+        """Return where the reading of each partition that is asked for begins and ends."""
         options = self._options
         places = self._partitions(options.subscription)
         self._require_named(options.start, "starting", places)
@@ -119,7 +120,7 @@ class OffsetResolver:
         return known[0]
 
     def _partitions(self, subscription: Subscription) -> list[TopicPartition]:
-        """Those that the archive has."""
+        """Return the partitions of the subscription that the archive has."""
         known = self._logs.partitions()
         if subscription.strategy is Strategy.PATTERN:
             return [place for place in known if re.search(subscription.pattern, place[0])]
@@ -134,23 +135,21 @@ class OffsetResolver:
             chosen = [place for place in known if place[0] in subscription.topics]
         if missing and self._options.fails_on_data_loss:
             raise UsageError(
-                f"the archive holds no {', no '.join(missing[:_SHOWN])}; failOnDataLoss=false reads what there is"
+                f"the archive has no {', no '.join(missing[:_SHOWN])}; failOnDataLoss=false reads what there is"
             )
         return chosen
 
     def _require_named(self, limit: Limit, side: str, places: Sequence[TopicPartition]) -> None:
-        """Where single partitions are named, it must be all, and no others."""
+        """Check that offsets by partition name exactly the partitions that are read."""
         if limit.by_partition is None:
             return
-        what = f"{side}{'Offsets' if limit.offsets is not None else 'OffsetsByTimestamp'}"
+        option = f"{side}{'Offsets' if limit.offsets is not None else 'OffsetsByTimestamp'}"
         unnamed = sorted({*places} - limit.by_partition.keys())
         if unnamed:
-            raise UsageError(f"{what} must name every partition that is read; {_listed(unnamed)} missing")
-        strangers = sorted(limit.by_partition.keys() - {*places})
-        if strangers and self._options.fails_on_data_loss:
-            raise UsageError(
-                f"{what} names partitions that are not read, or that the archive has not: {_listed(strangers)}"
-            )
+            raise UsageError(f"{option} must name every partition that is read; missing: {_listed(unnamed)}")
+        unread = sorted(limit.by_partition.keys() - {*places})
+        if unread and self._options.fails_on_data_loss:
+            raise UsageError(f"{option} names partitions that are not read or not in the archive: {_listed(unread)}")
 
     def _range(self, place: TopicPartition, bounds: RecordBounds) -> OffsetRange | None:
         facts = self._facts(place)
@@ -159,8 +158,8 @@ class OffsetResolver:
         until = self._offset(self._options.end, place, ends, is_start=False)
         if start > until:
             raise UsageError(
-                f"the starting offset {start} of {place[0]}-{place[1]} lies behind the ending offset {until}; "
-                f"{ends.told}"
+                f"the starting offset {start} of {place[0]}-{place[1]} is after the ending offset {until}; "
+                f"{ends.description}"
             )
         start, until = max(start, bounds.from_offset), min(until, bounds.to_offset + 1)
         if start >= until:
@@ -168,7 +167,7 @@ class OffsetResolver:
         served = self._logs.served_segments(*place, facts.topic_id)
         undecided = undecided_offsets(served) if self._is_committed else []
         segments = [
-            each for each in without_offsets(served, undecided) if each.to_offset >= start and each.from_offset < until
+            one for one in without_offsets(served, undecided) if one.to_offset >= start and one.from_offset < until
         ]
         if self._options.fails_on_data_loss:
             _require_all(place, start, until, segments, ends, undecided)
@@ -192,16 +191,16 @@ class OffsetResolver:
         return _Ends(first, max(first, stable), is_open=True)
 
     def _offset(self, limit: Limit, place: TopicPartition, ends: _Ends, *, is_start: bool) -> int:
-        said = limit.by_partition[place] if limit.by_partition is not None else limit.offset
+        given = limit.by_partition[place] if limit.by_partition is not None else limit.offset
         if limit.timestamp_ms is not None or limit.timestamps_ms is not None:
-            timestamp_ms = limit.timestamp_ms if said is None else said
+            timestamp_ms = limit.timestamp_ms if given is None else given
             assert timestamp_ms is not None
             return self._offset_at(place, timestamp_ms, ends, is_start=is_start)
-        assert said is not None
-        return {EARLIEST: ends.first, LATEST: ends.end}.get(said, said)
+        assert given is not None
+        return {EARLIEST: ends.first, LATEST: ends.end}.get(given, given)
 
     def _offset_at(self, place: TopicPartition, timestamp_ms: int, ends: _Ends, *, is_start: bool) -> int:
-        """The first offset as late; the end where there is none."""
+        """Return the first offset at or after the timestamp; the end if there is none."""
         answers = self._lookup.answer_one(*place, timestamp_ms, is_committed=self._is_committed)
         error, found = ErrorCode(int(answers.errors[0])), answers.found(0)
         if error is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -212,7 +211,7 @@ class OffsetResolver:
             return found.offset
         if is_start and not self._options.starts_late:
             raise UsageError(
-                f"no archived record of {place[0]}-{place[1]} is as late as {timestamp_ms}; "
+                f"no archived record of {place[0]}-{place[1]} is at or after {timestamp_ms}; "
                 "startingOffsetsByTimestampStrategy=latest reads nothing of such a partition"
             )
         return ends.end
@@ -226,36 +225,36 @@ def _require_all(
     ends: _Ends,
     undecided: Sequence[tuple[int, int]],
 ) -> None:
-    """Every offset is served, and of readers of committed records decided."""
+    """Raise if an offset is not served or, for readers of committed records, not decided."""
     lost: list[tuple[int, int, str]] = []
-    behind = "lie behind a transaction that is open where the archive ends" if ends.is_open else "are not archived"
+    after_end = "are after a transaction that is open where the archive ends" if ends.is_open else "are not archived"
     if start < ends.first:
-        lost.append((start, min(until, ends.first), "lie below the log start"))
+        lost.append((start, min(until, ends.first), "are below the log start"))
     at = max(start, ends.first)
-    for each in segments:
-        lost += _why_lost(at, each.from_offset, undecided)
-        at = max(at, each.to_offset + 1)
+    for segment in segments:
+        lost += _why_lost(at, segment.from_offset, undecided)
+        at = max(at, segment.to_offset + 1)
     lost += _why_lost(at, min(until, ends.end), undecided)
     if until > max(start, ends.end):
-        lost.append((max(start, ends.end), until, behind))
+        lost.append((max(start, ends.end), until, after_end))
     if lost:
-        told = "; ".join(f"{first} to {end - 1} {why}" for first, end, why in lost[:_SHOWN])
+        missing = "; ".join(f"{first} to {end - 1} {why}" for first, end, why in lost[:_SHOWN])
         raise UsageError(
-            f"offsets of {place[0]}-{place[1]} that are asked for lack: {told}; {ends.told}; failOnDataLoss=false "
+            f"offsets of {place[0]}-{place[1]} are missing: {missing}; {ends.description}; failOnDataLoss=false "
             "reads what there is"
         )
 
 
 def _why_lost(start: int, until: int, undecided: Sequence[tuple[int, int]]) -> list[tuple[int, int, str]]:
-    """Of offsets that no served segment gives."""
+    """Explain the offsets that no served segment has."""
     lost = []
     for begin, end in undecided:
-        first, behind = max(start, begin), min(until, end + 1)
-        if first < behind:
-            lost += [(start, first, _UNSERVED), (first, behind, _UNDECIDED)]
-            start = behind
+        first, stop = max(start, begin), min(until, end + 1)
+        if first < stop:
+            lost += [(start, first, _UNSERVED), (first, stop, _UNDECIDED)]
+            start = stop
     lost.append((start, until, _UNSERVED))
-    return [each for each in lost if each[0] < each[1]]
+    return [(first, stop, why) for first, stop, why in lost if first < stop]
 
 
 def _listed(places: Sequence[TopicPartition]) -> str:

@@ -1,10 +1,10 @@
-"""options: which records does a program ask for?
+"""Read the options of the data source.
 
-Names, values and rules are those of Spark's Kafka source in a batch query; names in any case. Beside them stand
-settings of coldlog (`warehouse.uri`, `archive.uri` and those below `archive.`, `s3.` and `index.`) and `columns`.
-Options that are for brokers, or for how a consumer polls them, are passed over, so that a program need not lose them.
+Names, values and rules are those of Spark's Kafka source in a batch query; names may be in any case. Settings of
+coldlog (`warehouse.uri`, `archive.uri` and all of `archive.`, `s3.` and `index.`) and `columns` are options too.
+Options that are for brokers or for polling them are ignored, so that a program can keep them.
 
-Refused with `UsageError`: what the Kafka source refuses, and names that nobody knows.
+Refused (`UsageError`): what the Kafka source refuses, and unknown names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from coldlog.runtime.timestamps import timestamp_from_text
 
 TopicPartition = tuple[str, int]
 EARLIEST, LATEST = -2, -1
-"""In place of an offset."""
+"""Used in place of an offset."""
 
 _MOST_OFFSETS = "maxoffsetspertrigger"
 _STRATEGIES = ("assign", "subscribe", "subscribepattern")
@@ -48,7 +48,7 @@ _DEFAULT_TASK_BYTES = 128 * MIB
 
 
 class Strategy(Enum):
-    """How partitions are chosen."""
+    """How the partitions are chosen."""
 
     ASSIGN = "assign"
     SUBSCRIBE = "subscribe"
@@ -57,7 +57,7 @@ class Strategy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """The partitions that are asked for: `partitions`, or all of `topics`, or of topics in which `pattern` is found."""
+    """The partitions that are asked for: `partitions`, or all of `topics`, or of topics that match `pattern`."""
 
     strategy: Strategy
     partitions: frozenset[TopicPartition] = frozenset()
@@ -67,7 +67,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One end of the offsets that are asked for: of every partition the same (`offset`: EARLIEST or LATEST, or
+    """One end of the offsets that are asked for: the same for every partition (`offset`: EARLIEST or LATEST, or
     `timestamp_ms`), or by partition. One of the four is set."""
 
     offset: int | None = None
@@ -77,15 +77,15 @@ class Limit:
 
     @property
     def by_partition(self) -> Mapping[TopicPartition, int] | None:
-        """What is said of single partitions."""
+        """Return the offsets or timestamps of single partitions."""
         return self.offsets if self.offsets is not None else self.timestamps_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """All that a reading needs to know. `starts_late`: a partition without a record as late as its starting timestamp
-    is read from its end, that is not at all; else that is an error. `min_tasks` is a wish. `most_offsets` are those of
-    a stream's micro-batch."""
+    """The options of a reading. `starts_late`: a partition without a record at or after its starting timestamp is read
+    from its end, so nothing is read; otherwise it is an error. `min_tasks` is a wish. `most_offsets` limits a stream's
+    micro-batch."""
 
     subscription: Subscription
     start: Limit
@@ -103,24 +103,24 @@ class SourceOptions:
 
 
 def read_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of the DataFrame: `columns`, or all."""
+    """Return the columns of the DataFrame: `columns`, or all."""
     has_headers = _flag(options, "includeHeaders", default=False)
     known = [name for name in COLUMN_TYPES if name != HEADERS or has_headers]
     text = options.get("columns")
     if text is None:
         return tuple(known)
     by_name = {name.lower(): name for name in COLUMN_TYPES}
-    asked = [each.strip() for each in text.split(",") if each.strip()]
-    strangers = [each for each in asked if each.lower() not in by_name]
-    if strangers or not asked or len({each.lower() for each in asked}) < len(asked):
+    asked = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in asked if name.lower() not in by_name]
+    if unknown or not asked or len({name.lower() for name in asked}) < len(asked):
         raise UsageError(
             f"columns = {text}: expected some of {', '.join(COLUMN_TYPES)}, separated by commas, each once"
         )
-    return tuple(by_name[each.lower()] for each in asked)
+    return tuple(by_name[name.lower()] for name in asked)
 
 
 def read_options(options: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:
-    """`options` have names in small letters. A stream begins at the end if nothing else is said, and has none."""
+    """Read options, whose names are in lower case. A stream begins at the end by default, and has no end."""
     settings = _read_settings(options)
     start = _read_limit(options, "starting", LATEST if is_stream else EARLIEST)
     end = _read_limit(options, "ending", LATEST)
@@ -150,25 +150,25 @@ def read_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sour
 
 
 def _read_settings(options: Mapping[str, str]) -> Settings:
-    own: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for name, value in options.items():
         if name.partition(".")[0] in _SETTING_GROUPS and "." in name:
-            own[name] = value
+            settings[name] = value
         elif name not in FOR_RECORDS and name not in _FOR_CONSUMERS and not name.startswith("kafka."):
             nearest = get_close_matches(name, sorted(FOR_RECORDS), n=1)
             meant = f", did you mean {nearest[0]}?" if nearest else ""
             raise UsageError(
-                f"unknown option {name}{meant}: docs/how-to/read-records.md lists them; they are those of Spark's "
-                "Kafka source, coldlog's settings warehouse.uri, archive.uri and so on, and columns"
+                f"unknown option {name}{meant}: docs/how-to/read-records.md lists them. They are those of Spark's "
+                "Kafka source, coldlog's settings such as warehouse.uri and archive.uri, and columns"
             )
-    settings = settings_of(own, "option")
-    _required(settings.archive.uri, "archive.uri")
-    return settings
+    read = settings_of(settings, "option")
+    _required(read.archive.uri, "archive.uri")
+    return read
 
 
 def _required(uri: str | None, key: str) -> str:
     if uri is None:
-        raise UsageError(f'option {key} is missing: .option("{key}", ...) names a directory or s3://bucket/prefix')
+        raise UsageError(f'option {key} is missing: set .option("{key}", ...) to a directory or s3://bucket/prefix')
     return uri
 
 
@@ -181,14 +181,14 @@ def _read_subscription(options: Mapping[str, str]) -> Subscription:
     if given[0] == "assign":
         return Subscription(strategy=Strategy.ASSIGN, partitions=_read_assignment(value))
     if given[0] == "subscribe":
-        topics = tuple(dict.fromkeys(each.strip() for each in value.split(",") if each.strip()))
+        topics = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
         if not topics:
             raise UsageError(f"subscribe = {value!r} names no topic")
         return Subscription(strategy=Strategy.SUBSCRIBE, topics=topics)
     try:
         re.compile(value)
     except re.error as wrong:
-        raise UsageError(f"subscribePattern = {value}: not a pattern: {wrong}") from wrong
+        raise UsageError(f"subscribePattern = {value}: not a regular expression: {wrong}") from wrong
     if not value:
         raise UsageError("subscribePattern is empty")
     return Subscription(strategy=Strategy.PATTERN, pattern=value)
@@ -199,16 +199,16 @@ def _read_assignment(text: str) -> frozenset[TopicPartition]:
     named = _read_json("assign", text, expected)
     found = set()
     for topic, partitions in named.items():
-        if not isinstance(partitions, list) or not all(_is_partition(each) for each in partitions):
+        if not isinstance(partitions, list) or not all(_is_partition(number) for number in partitions):
             raise _not_as_expected("assign", text, expected)
-        found |= {(topic, each) for each in partitions}
+        found |= {(topic, number) for number in partitions}
     if not found:
         raise UsageError(f"assign = {text} names no partition")
     return frozenset(found)
 
 
 def _read_limit(options: Mapping[str, str], side: str, default: int) -> Limit:
-    """A timestamp for all goes before timestamps by partition, and these before offsets, as in the Kafka source."""
+    """Read one end. As in the Kafka source, one timestamp wins over timestamps by partition, and these over offsets."""
     if f"{side}timestamp" in options:
         return Limit(timestamp_ms=_timestamp(f"{side}Timestamp", options[f"{side}timestamp"]))
     name = f"{side}offsetsbytimestamp"
@@ -227,29 +227,29 @@ def _refuse_ending(options: Mapping[str, str]) -> None:
         name for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp") if name.lower() in options
     ]
     if given:
-        raise UsageError(f"{given[0]} makes no sense for a stream, which goes on")
+        raise UsageError(f"{given[0]} is not possible for a stream, because a stream has no end")
 
 
 def _require_batch_limits(start: Limit, end: Limit) -> None:
-    """What makes no sense, or no sense together, in one reading."""
+    """Refuse limits that make no sense in a batch query, alone or together."""
     for side, limit, wrong, word in (
         ("startingOffsets", start, LATEST, "latest"),
         ("endingOffsets", end, EARLIEST, "earliest"),
     ):
         if limit.offset == wrong or wrong in (limit.offsets or {}).values():
-            raise UsageError(f"{side} cannot be {word} where archived records are read once")
-    for first, last, what in (
+            raise UsageError(f"{side} cannot be {word} in a batch query")
+    for first, last, unit in (
         (start.offsets, end.offsets, "offset"),
         (start.timestamps_ms, end.timestamps_ms, "timestamp"),
     ):
         if first is None or last is None:
             continue
         if first.keys() != last.keys():
-            raise UsageError(f"starting and ending {what}s name different partitions; name the same in both")
+            raise UsageError(f"starting and ending {unit}s name different partitions; name the same in both")
         for place in first:
             if first[place] > last[place] >= 0:
                 raise UsageError(
-                    f"starting {what} {first[place]} of {place[0]}-{place[1]} is greater than the ending {what} "
+                    f"starting {unit} {first[place]} of {place[0]}-{place[1]} is greater than the ending {unit} "
                     f"{last[place]}"
                 )
 

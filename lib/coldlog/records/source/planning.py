@@ -1,4 +1,4 @@
-"""planning: how do options and filters become tasks, and what reads a task?"""
+"""Plan the tasks of a reading from options and filters, and open the reader of a task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coldlog.runtime.settings import Settings
 
 
 def plan_reading(options: SourceOptions, wanted: RecordFilter) -> list[ReadTask]:
-    """The tasks of a reading. `UsageError`: what is asked for is not there, or cannot be found."""
+    """Return the tasks of a reading. Raise `UsageError` if what is asked for does not exist or cannot be found."""
     may_grow = layout_opener(options.settings)().is_mirror
     with _resolving(options) as (logs, resolver):
         return plan_tasks(
@@ -34,14 +34,14 @@ def plan_reading(options: SourceOptions, wanted: RecordFilter) -> list[ReadTask]
 
 
 def find_spans(options: SourceOptions) -> dict[TopicPartition, PartitionSpan]:
-    """Of each partition that is asked for: where a reading begins and ends."""
+    """Return where the reading of each partition that is asked for begins and ends."""
     with _resolving(options) as (_, resolver):
         return resolver.find_spans()
 
 
 @contextmanager
 def _resolving(options: SourceOptions) -> Iterator[tuple[ArchivedLogs, OffsetResolver]]:
-    """The tables as they are now."""
+    """Open the tables as they are now."""
     files = list_source_files(options.warehouse_uri, options.as_of_ms)
     logs = ArchivedLogs(files)
     batches = BatchReader(open_layout=layout_opener(options.settings), limits=_limits(options.settings))
@@ -54,7 +54,7 @@ def _resolving(options: SourceOptions) -> Iterator[tuple[ArchivedLogs, OffsetRes
 
 
 def open_reader(options: SourceOptions, count_bytes: Callable[[int], None]) -> RecordReader:
-    """What reads tasks of this reading, in the process that is asked."""
+    """Open the reader of this reading's tasks, in the process that calls it."""
     return RecordReader(
         layout=layout_opener(options.settings)(),
         limits=_limits(options.settings),
@@ -64,5 +64,5 @@ def open_reader(options: SourceOptions, count_bytes: Callable[[int], None]) -> R
 
 
 def _limits(settings: Settings) -> DecodeLimits:
-    own = settings.index
-    return DecodeLimits(max_batch_bytes=own.max_batch_bytes, max_decompressed_bytes=own.max_decompressed_bytes)
+    index = settings.index
+    return DecodeLimits(max_batch_bytes=index.max_batch_bytes, max_decompressed_bytes=index.max_decompressed_bytes)

@@ -1,8 +1,8 @@
-"""read_tasks: which task reads which bytes of which segments?
+"""Plan which task reads which bytes of which segments.
 
-A segment that is read whole, and fits into a task, is one extent; of any other the offset index tells the batches that
-overlap the offsets and may hold a timestamp that is asked for, and only those are read. Extents of a partition are laid
-out in the order of offsets and cut into tasks of about equal bytes; a task is of one partition.
+A segment that is read whole and fits into a task is one extent. For any other segment, the offset index names the
+batches that overlap the offsets and may have a timestamp that is asked for; only these are read. The extents of a
+partition are sorted by offset and cut into tasks of about equal bytes. A task is of one partition.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from coldlog.records.source.offset_ranges import OffsetRange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentPiece:
-    """Bytes of one log: whole batches from `positions[i]` on, `lengths[i]` bytes; and which of their records count."""
+    """Whole batches of one log, `lengths[i]` bytes from `positions[i]` on, and which of their records count."""
 
     segment: ListedSegment
     positions: tuple[int, ...]
@@ -48,17 +48,17 @@ class ReadTask:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of logs that it reads."""
+        """Return the bytes of logs that the task reads."""
         return sum(sum(piece.lengths) for piece in self.pieces)
 
 
 class TaskPartition(InputPartition):
-    """A task as Spark carries it; `value` is a `ReadTask`."""
+    """A task in Spark's form; `value` is a `ReadTask`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSizes:
-    """A task has about `task_bytes`, fewer if else there were less than `min_tasks`."""
+    """A task has about `task_bytes`, or less if there would be fewer than `min_tasks` tasks."""
 
     task_bytes: int
     min_tasks: int
@@ -66,7 +66,7 @@ class TaskSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Extents:
-    """What is to be read of one segment, an entry an extent; `bounds` are those of its records."""
+    """The extents to read of one segment; `bounds` are those of its records."""
 
     segment: ListedSegment
     bounds: RecordBounds
@@ -83,67 +83,65 @@ def plan_tasks(
     is_committed: bool,
     may_grow: bool,
 ) -> list[ReadTask]:
-    """The tasks; `bounds` are those of the query, `may_grow` says that logs may have grown since they were indexed."""
+    """Plan the tasks. `bounds` are those of the query. `may_grow`: logs may have grown since they were indexed."""
     most_bytes = min(sizes.task_bytes, max(1, _estimated_bytes(ranges) // sizes.min_tasks))
     planned: list[tuple[OffsetRange, list[_Extents], AbortedTransactions]] = []
-    for each in ranges:
+    for offsets in ranges:
         extents = [
             found
-            for served in each.segments
-            if (found := _extents(logs, served, each, bounds, most_bytes, may_grow=may_grow)) is not None
+            for served in offsets.segments
+            if (found := _extents(logs, served, offsets, bounds, most_bytes, may_grow=may_grow)) is not None
         ]
         if extents:
             aborted = (
-                logs.aborted(each.topic, each.partition, each.topic_id, logs.served_segments(*_place(each)))
-                if is_committed
-                else NOTHING_ABORTED
+                logs.aborted(*_key(offsets), logs.served_segments(*_key(offsets))) if is_committed else NOTHING_ABORTED
             )
-            planned.append((each, extents, aborted))
+            planned.append((offsets, extents, aborted))
     total = sum(int(found.lengths.sum()) for _, extents, _ in planned for found in extents)
     task_bytes = max(1, min(sizes.task_bytes, -(-total // sizes.min_tasks)))
     return [
         ReadTask(
-            topic=each.topic,
-            partition=each.partition,
+            topic=offsets.topic,
+            partition=offsets.partition,
             pieces=pieces,
             aborted=aborted.between(pieces[0].bounds.from_offset, pieces[-1].bounds.to_offset),
         )
-        for each, extents, aborted in planned
+        for offsets, extents, aborted in planned
         for pieces in _cut(extents, task_bytes)
     ]
 
 
-def _place(each: OffsetRange) -> tuple[str, int, str]:
-    return each.topic, each.partition, each.topic_id
+def _key(offsets: OffsetRange) -> tuple[str, int, str]:
+    return offsets.topic, offsets.partition, offsets.topic_id
 
 
 def _estimated_bytes(ranges: Sequence[OffsetRange]) -> int:
-    """Of the segments that are met, as if all of each were read."""
-    return sum(served.size_bytes or 0 for each in ranges for served in each.segments)
+    """Sum up the sizes of the segments, as if each were read whole."""
+    return sum(served.size_bytes or 0 for offsets in ranges for served in offsets.segments)
 
 
 def _extents(
     logs: ArchivedLogs,
     served: ServedSegment,
-    each: OffsetRange,
+    offsets: OffsetRange,
     bounds: RecordBounds,
     most_bytes: int,
     *,
     may_grow: bool,
 ) -> _Extents | None:
-    first, last = max(each.start, served.from_offset), min(each.until - 1, served.to_offset)
+    first, last = max(offsets.start, served.from_offset), min(offsets.until - 1, served.to_offset)
     if first > last or not _may_hold_time(served, bounds):
         return None
-    own = replace(bounds, from_offset=first, to_offset=last)
+    piece_bounds = replace(bounds, from_offset=first, to_offset=last)
     is_whole = first <= served.segment.start_offset and last >= served.end_offset and _is_within_time(served, bounds)
     if is_whole and served.size_bytes is not None and served.size_bytes <= most_bytes and not may_grow:
         positions, lengths = np.zeros(1, dtype=np.int64), np.array([served.size_bytes], dtype=np.int64)
-        return _Extents(segment=served.segment, bounds=own, positions=positions, lengths=lengths)
+        return _Extents(segment=served.segment, bounds=piece_bounds, positions=positions, lengths=lengths)
     batches = logs.batches(served, first, last)
     batches = batches.where(_may_hold(batches, bounds))
     if not len(batches):
         return None
-    return _Extents(segment=served.segment, bounds=own, positions=batches.position, lengths=batches.size_bytes)
+    return _Extents(segment=served.segment, bounds=piece_bounds, positions=batches.position, lengths=batches.size_bytes)
 
 
 def _may_hold_time(served: ServedSegment, bounds: RecordBounds) -> bool:
@@ -153,7 +151,7 @@ def _may_hold_time(served: ServedSegment, bounds: RecordBounds) -> bool:
 
 
 def _is_within_time(served: ServedSegment, bounds: RecordBounds) -> bool:
-    """Every record has a timestamp that is asked for, so that no batch can be left out for it."""
+    """True if every record's timestamp is asked for, so that no batch can be skipped because of its timestamps."""
     has_any = bounds.from_timestamp_ms > RecordBounds().from_timestamp_ms
     has_any |= bounds.to_timestamp_ms < RecordBounds().to_timestamp_ms
     if not has_any:
@@ -170,25 +168,25 @@ def _may_hold(batches: BatchPlaces, bounds: RecordBounds) -> Flags:
 
 
 def _cut(extents: Sequence[_Extents], task_bytes: int) -> Iterator[tuple[SegmentPiece, ...]]:
-    """The pieces of each task."""
+    """Yield the pieces of each task."""
     pieces: list[SegmentPiece] = []
     used = 0
-    for each in extents:
-        before = used + np.cumsum(each.lengths) - each.lengths
+    for extent in extents:
+        before = used + np.cumsum(extent.lengths) - extent.lengths
         numbers = before // task_bytes
         for number in np.unique(numbers).tolist():
             if number and pieces:
                 yield tuple(pieces)
                 pieces = []
-            own = numbers == number
-            pieces.append(_piece(each, each.positions[own], each.lengths[own]))
-        used = int((before[-1] + each.lengths[-1]) - numbers[-1] * task_bytes)
+            is_in_task = numbers == number
+            pieces.append(_piece(extent, extent.positions[is_in_task], extent.lengths[is_in_task]))
+        used = int((before[-1] + extent.lengths[-1]) - numbers[-1] * task_bytes)
     if pieces:
         yield tuple(pieces)
 
 
 def _piece(extents: _Extents, positions: Int64s, lengths: Int64s) -> SegmentPiece:
-    """Neighbours become one."""
+    """Make a piece; batches that follow each other without a gap become one range of bytes."""
     is_first = np.concatenate(([True], positions[1:] != positions[:-1] + lengths[:-1]))
     return SegmentPiece(
         segment=extents.segment,

@@ -1,8 +1,9 @@
-"""record_reader: what are the rows of a task?
+"""Read the rows of a task.
 
-Walks the batches of each piece in windows, checked as the build checks them, leaves out control batches and those of
-aborted transactions, decompresses what is left, and gives Arrow batches of some thousand rows. Bytes that are wrong are
-an `ArchiveError` that names the partition, the object and the position.
+The batches of each piece are read in windows and checked as the build checks them. Control batches and those of aborted
+transactions are skipped. The rest is decompressed and returned as Arrow batches of some thousand rows.
+
+Refused (`ArchiveError`): damaged bytes; the error names the partition, the object and the position.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from coldlog.records.source.read_tasks import ReadTask, SegmentPiece
 _WINDOW_BYTES = 4 << 20
 _MIN_ROWS = 8192
 _MIN_BYTES = 16 << 20
-"""Large records: what is held at once is not to grow with them."""
+"""Limits the memory when records are large."""
 _Window = tuple[memoryview, BatchHeaders, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordReader:
-    """Reads tasks; `count_bytes` is told how many bytes of logs each read gave that were not read before."""
+    """Reads tasks. `count_bytes` is called with the bytes of logs that each read added."""
 
     layout: ArchiveLayout
     limits: DecodeLimits
@@ -41,16 +42,16 @@ class RecordReader:
     count_bytes: Callable[[int], None]
 
     def iter_rows(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
-        """The rows in order of offsets, in Arrow batches of `_MIN_ROWS` or `_MIN_BYTES` and more, but for the last."""
+        """Yield the rows by offset, in Arrow batches of at least `_MIN_ROWS` or `_MIN_BYTES`, except the last."""
         waiting: list[pa.RecordBatch] = []
         for batch in self._iter_batches(task):
             waiting.append(batch)
             is_enough = sum(each.num_rows for each in waiting) >= _MIN_ROWS
             if is_enough or sum(each.nbytes for each in waiting) >= _MIN_BYTES:
-                yield _together(waiting)
+                yield _concatenated(waiting)
                 waiting = []
         if waiting:
-            yield _together(waiting)
+            yield _concatenated(waiting)
 
     def _iter_batches(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
         rows = RowBuilder(topic=task.topic, partition=task.partition, columns=self.columns)
@@ -70,7 +71,7 @@ class RecordReader:
                 raise _of_partition(wrong, task, piece) from wrong
 
     def _iter_windows(self, piece: SegmentPiece) -> Iterator[_Window]:
-        """Whole batches, and where the window begins in the log."""
+        """Yield windows of whole batches, with their headers and their position in the log."""
         for start, length in zip(piece.positions, piece.lengths, strict=True):
             position, end, needed, known = start, start + length, 0, start
             next_offset = piece.segment.start_offset
@@ -95,7 +96,7 @@ class RecordReader:
 
 
 def _is_wanted(headers: BatchHeaders, bounds: RecordBounds) -> npt.NDArray[np.bool_]:
-    """Batches that may have a record within the bounds."""
+    """Flag the batches that may have a record within the bounds."""
     is_near = (headers.last_offset >= bounds.from_offset) & (headers.base_offset <= bounds.to_offset)
     is_late = headers.max_timestamp_ms >= bounds.from_timestamp_ms
     is_early = ~headers.is_log_append_time | (headers.max_timestamp_ms <= bounds.to_timestamp_ms)
@@ -108,7 +109,7 @@ def _is_aborted(headers: BatchHeaders, task: ReadTask) -> npt.NDArray[np.bool_]:
     return headers.is_transactional & task.aborted.hold(headers.producer_id, headers.base_offset)
 
 
-def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 

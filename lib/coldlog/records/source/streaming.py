@@ -1,11 +1,11 @@
-"""streaming: which records of an archive that grows has a stream not seen yet?
+"""Find which records of a growing archive a stream has not read yet.
 
-A stream's position is the next offset of each partition, as Spark keeps it in the checkpoint:
-`{"orders": {"0": 23, "1": 0}}`. Each micro-batch reads the tables as they are then, so that what was uploaded and
-indexed since comes with it, and partitions that are new from their first offset on. A stream never goes back: where the
-archive ends before the position, because the topic was made anew or the tables were, that is lost data.
+A stream's position is the next offset of each partition. Spark keeps it in the checkpoint:
+`{"orders": {"0": 23, "1": 0}}`. Each micro-batch reads the current tables, so it includes what was uploaded and indexed
+since, and new partitions from their first offset on. A stream never goes back. If the archive ends before the position,
+because the topic or the tables were created again, data is lost.
 
-`maxOffsetsPerTrigger` is shared out among the partitions by how much each has left, as in Spark's Kafka source.
+`maxOffsetsPerTrigger` is shared among the partitions by how many offsets each still has, as in Spark's Kafka source.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _SHOWN = 5
 
 
 def initial_position(options: SourceOptions) -> Position:
-    """Where a stream without a checkpoint begins."""
+    """Return where a stream without a checkpoint begins."""
     return _position({place: span.start for place, span in find_spans(options).items()})
 
 
 def latest_position(
     options: SourceOptions, start: Position, *, most_offsets: int | None = None, target: Position | None = None
 ) -> Position:
-    """How far a stream that stands at `start` may read now: so many offsets further, and to `target`, at the most."""
+    """Return how far a stream at `start` may read now: at most so many offsets, and at most to `target`."""
     begun = _offsets(start)
-    # A partition that the stream has met goes on where it stands; one that is new is read from its first offset.
+    # A known partition continues at its position. A new one is read from its first offset on.
     spans = find_spans(replace(options, start=Limit(offset=EARLIEST)))
     gone = sorted(begun.keys() - spans.keys())
     if gone and options.fails_on_data_loss:
-        told = ", ".join(f"{topic}-{partition}" for topic, partition in gone[:_SHOWN])
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in gone[:_SHOWN])
         raise UsageError(
-            f"the stream has read partitions that its options name no longer, or the archive has no longer: {told}; "
-            "begin with another checkpoint, or let failOnDataLoss=false go on without them"
+            f"the stream has read partitions that its options or the archive no longer have: {names}. Use another "
+            "checkpoint, or failOnDataLoss=false to continue without them"
         )
     ends = {place: (span.start, span.until) for place, span in spans.items()}
     if target is not None:
@@ -51,20 +51,20 @@ def latest_position(
     begun = {place: begun.get(place, first) for place, (first, _) in ends.items()} | begun
     behind = sorted(place for place, offset in begun.items() if until.get(place, offset) < offset)
     if behind and options.fails_on_data_loss:
-        told = ", ".join(
-            f"{topic}-{partition}, which ends at {until[topic, partition]}, from {begun[topic, partition]} on"
+        names = ", ".join(
+            f"{topic}-{partition} ends at {until[topic, partition]}, the stream continues at {begun[topic, partition]}"
             for topic, partition in behind[:_SHOWN]
         )
         raise UsageError(
-            f"the archive does not go as far as the stream has read: {told}; was a topic made anew? begin with another "
-            "checkpoint, or let failOnDataLoss=false wait until it goes further"
+            f"the archive ends before the stream's position, maybe because a topic was created again: {names}. Use "
+            "another checkpoint, or failOnDataLoss=false to wait until the archive is longer"
         )
     reached = {place: max(offset, until.get(place, 0)) for place, offset in begun.items()}
     return _position(reached if most_offsets is None else _share(begun, reached, most_offsets))
 
 
 def plan_micro_batch(options: SourceOptions, start: Position, end: Position) -> list[ReadTask]:
-    """The tasks between two positions."""
+    """Return the tasks between two positions."""
     until, begun = _offsets(end), _offsets(start)
     new = until.keys() - begun.keys()
     if new:
@@ -85,12 +85,12 @@ def _of_partitions(options: SourceOptions, places: Offsets, *, start: Limit) -> 
 
 
 def _share(begun: Offsets, reached: Offsets, most_offsets: int) -> Offsets:
-    left = {place: reached[place] - begun[place] for place in reached}
-    total = sum(left.values())
+    remaining = {place: reached[place] - begun[place] for place in reached}
+    total = sum(remaining.values())
     if total <= most_offsets:
         return reached
-    # Rounded up, so that every partition goes on and the last offsets are reached.
-    return {place: begun[place] + min(count, -(-count * most_offsets // total)) for place, count in left.items()}
+    # Rounded up, so that every partition advances and the last offsets are reached.
+    return {place: begun[place] + min(count, -(-count * most_offsets // total)) for place, count in remaining.items()}
 
 
 def _position(offsets: Offsets) -> Position:

@@ -69,7 +69,7 @@ def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
             for row in reader:
                 yield reader.line_num, row
     except OSError as unreadable:
-        raise UsageError(f"log_start_offsets.uri: cannot read {path}: {unreadable.strerror}") from unreadable
+        raise UsageError(f"log_start_offsets.uri cannot be read: {path}: {unreadable.strerror}") from unreadable
     except UnicodeDecodeError as unreadable:
         raise UsageError(f"{path}: not UTF-8 text: {unreadable.reason} at byte {unreadable.start}") from unreadable
 
