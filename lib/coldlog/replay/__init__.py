@@ -1,1 +1,1 @@
-"""replay: in which order do the records of several partitions come, and how far is each?"""
+"""Replay the records of several partitions in one order. Read `order.py` first, then `runs` or `task_replayer.py`."""

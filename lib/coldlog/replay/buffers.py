@@ -1,7 +1,8 @@
-"""buffers: which of the records at hand comes next?
+"""Buffer the records of a task's partitions, and choose the next one.
 
-Of each partition of a task the records of its last fetch. The partition whose head has the least timestamp is next, of
-equal ones the lesser topic, then the lesser partition (coldlog.replay.order); a heap of heads knows it.
+The buffer of a partition has the records of its last fetch. The partition whose first buffered record has the smallest
+timestamp is next; of equal timestamps the smaller topic, then the smaller partition (coldlog.replay.order). A heap of
+these first records finds it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ TopicPartition = tuple[str, int]
 
 
 class RecordBuffers:
-    """The records at hand of the partitions of one task."""
+    """The buffered records of the partitions of one task."""
 
     def __init__(self, places: Iterable[TopicPartition]) -> None:
         self._records: dict[TopicPartition, deque[FetchedRecord]] = {place: deque() for place in sorted(places)}
@@ -25,27 +26,27 @@ class RecordBuffers:
 
     @property
     def empty(self) -> tuple[TopicPartition, ...]:
-        """Partitions without a record at hand, in order."""
+        """Return the partitions without a buffered record, in order."""
         return self._empty
 
     @property
     def has_records(self) -> bool:
-        """Of any partition."""
+        """True if any partition has a buffered record."""
         return bool(self._heads)
 
     def head_offset(self, place: TopicPartition) -> int | None:
-        """Of the record of a partition that comes next; None: there is none at hand."""
+        """Return the offset of a partition's next buffered record; None if it has none."""
         records = self._records[place]
         return records[0].offset if records else None
 
     def fill(self, place: TopicPartition, records: Iterable[FetchedRecord]) -> None:
-        """Those that follow in a partition that has none at hand."""
+        """Add the following records of a partition that has none buffered."""
         self._records[place].extend(records)
         self._push(place)
         self._find_empty()
 
     def take(self) -> tuple[TopicPartition, FetchedRecord]:
-        """The next record; there must be one."""
+        """Remove and return the next record; there must be one."""
         _, place = heapq.heappop(self._heads)
         record = self._records[place].popleft()
         self._push(place)
@@ -54,9 +55,9 @@ class RecordBuffers:
         return place, record
 
     def clear(self, place: TopicPartition) -> None:
-        """Forgets the records of a partition."""
+        """Remove the buffered records of a partition."""
         self._records[place].clear()
-        # Sorted it is a heap.
+        # A sorted list is a heap.
         self._heads = sorted(head for head in self._heads if head[1] != place)
         self._find_empty()
 

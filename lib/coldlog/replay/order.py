@@ -1,12 +1,12 @@
-"""order: in which order are the records of several partitions replayed?
+"""Define the order in which the records of several partitions are replayed.
 
-As Kafka Streams chooses: always the partition whose head record has the least timestamp, then its next record becomes
-its head. So a partition's records stay in the order of their offsets, whatever their timestamps do. Of equal timestamps
-the lesser topic is first (by code points), then the lesser partition.
+Kafka Streams chooses in the same way: always the partition whose head record has the smallest timestamp; then its next
+record becomes its head. So the records of a partition stay in the order of their offsets, whatever their timestamps
+are. For equal timestamps the smaller topic is first (by code points), then the smaller partition.
 
-`iter_merged` does just that, with a heap. It is the same as sorting all records by the running maximum of the
-timestamp over their partition, then topic, partition and offset (`replay_order`), which can be computed in parallel: a
-record behind a later one in its partition becomes the head the moment that one is taken, and is then the least of all.
+`iter_merged` does exactly this, with a heap. The result is the same as sorting all records by the running maximum of
+the timestamps of their partition, then topic, partition and offset (`replay_order`), which can be computed in parallel:
+a record after a later one of its partition becomes the head when that one is taken, and is then the smallest of all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Head = tuple[int, int]
 
 
 def iter_merged(logs: Mapping[TopicPartition, Iterable[Head]]) -> Iterator[tuple[TopicPartition, Head]]:
-    """The records of all logs, each of which is in order of offsets; one record of each is held at a time."""
+    """Merge the records of all logs, each in order of offsets. Only one record of each log is held at a time."""
     heads: list[tuple[int, TopicPartition, int, Iterator[Head]]] = []
     for place, log in logs.items():
         _push(heads, place, iter(log))
@@ -43,7 +43,7 @@ def _push(
 
 
 def running_maximum(timestamps_ms: Int64s, so_far_ms: int | None = None) -> Int64s:
-    """Of a partition's timestamps in order of offsets, the greatest up to and with each; `so_far_ms`: of those before
+    """Return the running maximum of a partition's timestamps, in order of offsets. `so_far_ms` is the maximum before
     them."""
     if not len(timestamps_ms):
         return timestamps_ms
@@ -54,6 +54,6 @@ def running_maximum(timestamps_ms: Int64s, so_far_ms: int | None = None) -> Int6
 def replay_order(
     topics: npt.NDArray[np.str_], partitions: Int64s, offsets: Int64s, reached_ms: Int64s
 ) -> npt.NDArray[np.intp]:
-    """The places of records, an entry a record, in the order in which they are replayed; `reached_ms` is the running
-    maximum of their partition."""
+    """Return the indices of records in the order in which they are replayed. `reached_ms` is the running maximum of
+    their partition."""
     return np.lexsort((offsets, partitions, topics, reached_ms))

@@ -1,21 +1,21 @@
-"""task_replayer: which record of a task comes next, while its archive may still grow?
+"""Replay one task record by record, while its archive may still grow.
 
     with open_fetcher(["warehouse.uri=/data/coldlog", "archive.uri=/mnt/tiered"]) as fetcher:
-        task = {("orders", 0): None, ("payments", 0): None}                 # from the first offsets that there are
+        task = {("orders", 0): None, ("payments", 0): None}                 # from the first archived offsets
         replayer = TaskReplayer(fetcher, SystemClock(), task, ReplayOptions(max_task_idle_ms=5_000))
         for each in replayer: ...                                           # until all that is archived was replayed
 
-As a task of Kafka Streams reads its partitions: of each a bounded buffer, here one fetch that is followed by the next
-when it is used up; of their heads the one with the least timestamp. What becomes of a partition whose buffer is empty
-is said by max.task.idle.ms (coldlog.replay.idling). Lag is told from what is known; to learn more is a look: the newest
-tables are opened, and each partition without records is fetched from once. Looks are made where a lag is not known,
-while a partition is waited for, and before a partition is passed over if the last one began before it was given up or
-is older than `max_metadata_age_ms`. So nothing that was in the tables when a partition was given up is overlooked.
+Partitions are read as by a task of Kafka Streams. Each has a bounded buffer: one fetch, which is followed by the next
+when it is used up. The next record is the buffered one with the smallest timestamp. max.task.idle.ms decides what
+happens while a buffer is empty (coldlog.replay.idling). The lag is computed from what is known. A look learns more: it
+opens the newest tables and fetches once from each partition without records. Looks are made if a lag is unknown, while
+the task waits for a partition, and before a partition is skipped, if the last look began before the wait for it was
+over or is older than `max_metadata_age_ms`. So nothing is missed that was in the tables when the wait was over.
 
-With -1 there is a look or a fetch before each `POLL_RECORDS` records and when none are at hand, and nothing in between.
+With -1 there is a look or a fetch before each `POLL_RECORDS` records and when none are buffered, but not in between.
 
-A fetch that fails stops the replay with a `ReplayError`; nothing is passed over, and who goes on asks for the same
-offset again, unless `seek` was called.
+If a fetch fails, the replay stops with a `ReplayError`. Nothing is skipped: the next call asks for the same offset
+again, unless `seek` was called.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from coldlog.replay.positions import EndsReader, PartitionPositions, TopicPartit
 from coldlog.tiering.rules.clock import Clock
 
 POLL_RECORDS = 500
-"""max.poll.records of a consumer."""
+"""The max.poll.records of a consumer."""
 _LEAST_PAUSE_MS = 100
 _MAY_SUCCEED_LATER = frozenset(
     {
@@ -53,7 +53,7 @@ _MAY_SUCCEED_LATER = frozenset(
 
 
 class RecordReader(EndsReader, Protocol):
-    """What records are fetched from, such as a `RecordFetcher`."""
+    """The source of records, such as a `RecordFetcher`."""
 
     def fetch_records(
         self,
@@ -64,18 +64,18 @@ class RecordReader(EndsReader, Protocol):
         isolation_level: IsolationLevel = ...,
         timeout_ms: int = ...,
     ) -> FetchAnswer:
-        """Records of a partition from an offset on."""
+        """Fetch records of a partition from an offset on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
     """How a task is replayed.
 
-    `max_task_idle_ms` is Kafka Streams' max.task.idle.ms. A fetch gets `max_bytes` of a log (one batch at least), which
-    bounds what is held of a partition, and has `fetch_timeout_ms`. `drops_negative_timestamps`: such records are left
-    out, as Kafka Streams does by its LogAndSkipOnInvalidTimestamp; they are counted either way.
-    `max_metadata_age_ms`: how old what is known of a partition's end may be when it is passed over, and how often is
-    looked while one is waited for (every 100 ms at the most). What cannot be is a `UsageError`.
+    `max_task_idle_ms` is Kafka Streams' max.task.idle.ms. A fetch returns at most `max_bytes` of a log (but at least
+    one batch), which limits the buffer of a partition, and has the timeout `fetch_timeout_ms`. With
+    `drops_negative_timestamps` such records are skipped, as Kafka Streams does with its LogAndSkipOnInvalidTimestamp;
+    they are counted in both cases. `max_metadata_age_ms` is how old the known end of a partition may be when it is
+    skipped, and how often a look is made during a wait (at most every 100 ms). Invalid values are a `UsageError`.
     """
 
     max_task_idle_ms: int = 0
@@ -89,13 +89,13 @@ class ReplayOptions:
         object.__setattr__(self, "max_task_idle_ms", checked_idle_ms(self.max_task_idle_ms))
         for name in ("max_bytes", "fetch_timeout_ms", "max_metadata_age_ms"):
             if getattr(self, name) < 0:
-                raise UsageError(f"{name} of a replay must not be negative: {getattr(self, name)}")
+                raise UsageError(f"{name} of a replay must not be negative, but is {getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedTo:
-    """How far a partition was replayed: the offset that comes next, and the greatest timestamp before it (None: no
-    record was replayed), by which is told what comes late."""
+    """How far a partition was replayed: the next offset, and the largest timestamp before it (None: no record was
+    replayed), from which lateness is computed."""
 
     next_offset: int
     reached_ms: int | None = None
@@ -103,8 +103,8 @@ class ReplayedTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedRecord:
-    """A record in its place. `late_ms`: it came after a record that it should have preceded, by so much; None: it did
-    not."""
+    """A replayed record. `late_ms`: it came so much after a record that it should have preceded; None: it is not
+    late."""
 
     topic: str
     partition: int
@@ -114,12 +114,12 @@ class ReplayedRecord:
 
 @dataclass(slots=True, kw_only=True)
 class ReplayCounts:
-    """What was done so far.
+    """Counts of what was done so far.
 
-    `enforced_processing` are records that were chosen while a partition had none at hand; `late_records` came after one
-    that they should have preceded, by `greatest_lateness_ms` at the most; `negative_timestamps` are records that
-    have one, kept or dropped as was asked for; `looks` are looks at the newest tables, `failed_fetches` fetches that
-    did not bring what they were asked for.
+    `enforced_processing` are records that were chosen while a partition had none buffered. `late_records` came after a
+    record that they should have preceded, by at most `greatest_lateness_ms`. `negative_timestamps` are records with a
+    negative timestamp, kept or dropped. `looks` are reads of the newest tables. `failed_fetches` are fetches that
+    returned an error.
     """
 
     records: int = 0
@@ -134,15 +134,15 @@ class ReplayCounts:
 
 
 class ReplayError(ColdlogError):
-    """A partition cannot be read on from `offset`. Position and buffers are kept: who goes on tries the same again, and
-    who calls `TaskReplayer.seek` first, to `failure.resume_offset` where it is known, leaves out what lies between."""
+    """A partition cannot be read further from `offset` on. Position and buffers are kept: the next call tries again.
+    Call `TaskReplayer.seek` to `failure.resume_offset`, if known, to skip the offsets in between."""
 
     def __init__(self, topic: str, partition: int, offset: int | None, failure: FetchFailure) -> None:
         where = "its first offset" if offset is None else f"offset {offset}"
         advice = (
             ""
             if failure.resume_offset is None
-            else f"; seek to offset {failure.resume_offset} to go on without what lies before it"
+            else f"; seek to offset {failure.resume_offset} to skip the offsets before it"
         )
         super().__init__(f"the replay stopped at {where} of {topic}-{partition}: {failure}{advice}")
         self.topic = topic
@@ -155,15 +155,15 @@ class ReplayError(ColdlogError):
 
 
 class RetriableReplayError(ReplayError, RetriableError):
-    """The same, of what may succeed later."""
+    """A ReplayError that a later attempt may not have."""
 
 
 class TaskReplayer:
-    """The records of one task, for one thread.
+    """The records of one task. Use it in one thread.
 
-    `start` names the partitions and how far each was replayed before, such as `replayed` told then; None: from the
-    first offset that there is. To iterate ends when all that is archived was replayed, and waited for as long as was
-    asked for; who iterates again goes on with what has come since.
+    `start` names the partitions and how far each was replayed before, as `replayed` returned it; None: from the first
+    archived offset on. The iteration ends when all that is archived was replayed and the wait is over. A new iteration
+    continues with what was archived since.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class TaskReplayer:
         options: ReplayOptions | None = None,
     ) -> None:
         if not start:
-            raise UsageError("a task has no partitions; name one at least")
+            raise UsageError("a task has no partitions; name at least one")
         self._reader = reader
         self._clock = clock
         self._options = options or ReplayOptions()
@@ -192,7 +192,7 @@ class TaskReplayer:
 
     @property
     def replayed(self) -> dict[TopicPartition, ReplayedTo | None]:
-        """How far each partition was replayed: a `start` from which a replay goes on."""
+        """Return how far each partition was replayed. A later replay can use it as `start`."""
         found: dict[TopicPartition, ReplayedTo | None] = {}
         for place in self._positions.assigned:
             head = self._buffers.head_offset(place)
@@ -202,12 +202,12 @@ class TaskReplayer:
         return found
 
     def current_lag(self, topic: str, partition: int) -> int | None:
-        """Offsets of a partition that are archived, as far as is known, and were not fetched yet; never asks for it."""
+        """Return how many offsets of a partition are archived, as far as known, and not fetched yet. Never asks."""
         return self._positions.current_lag(topic, partition)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Goes on at another offset of a partition; what is replayed again comes late. A partition that is not of the
-        task, or a negative offset, is a `UsageError`."""
+        """Continue at another offset of a partition; records that are replayed again come late. Raise `UsageError` for
+        a partition that is not of the task, or a negative offset."""
         before = self.replayed.get((topic, partition))
         self._positions.seek(topic, partition, offset)
         self._buffers.clear((topic, partition))
@@ -224,19 +224,19 @@ class TaskReplayer:
                 return
 
     def poll(self, max_records: int = POLL_RECORDS) -> list[ReplayedRecord]:
-        """The next records, so many at the most; none where all that is archived was replayed, and waited for. What is
-        there is given before more is waited for.
+        """Return the next records, at most so many; none if all that is archived was replayed and the wait is over.
+        Records that are buffered are returned before the task waits for more.
 
-        Where a fetch fails behind the first of them, those before come now, and the next poll asks for the rest again.
+        If a fetch fails after the first record, the records before it are returned; the next poll fetches again.
         """
         if max_records < 1:
-            raise UsageError(f"a poll is of one record at least, not of {max_records}")
+            raise UsageError(f"a poll needs at least one record, not {max_records}")
         found: list[ReplayedRecord] = []
         try:
             for each in self._iter_poll(max_records, waits_for_each=False):
                 found.append(each)
         except (ReplayError, RetriableError):
-            # What was taken is the caller's. The cause, if it lasts, is met again by the next poll.
+            # Records that were taken belong to the caller. A lasting failure is raised by the next poll.
             if not found:
                 raise
         return found
@@ -261,7 +261,7 @@ class TaskReplayer:
         return ReplayedRecord(topic=place[0], partition=place[1], record=record, late_ms=late_ms)
 
     def _get_ready(self, *, may_wait: bool) -> bool:
-        """Reads, looks and waits until a record may be chosen; False: there is none, or not yet."""
+        """Fetch, look and wait until a record may be chosen. False: there is none, or not yet."""
         has_just_looked = False
         while True:
             lags = {place: self._positions.current_lag(*place) for place in self._buffers.empty}
@@ -284,8 +284,8 @@ class TaskReplayer:
                 return self._buffers.has_records
 
     def _is_look_due(self, deadline_ms: int | None, now_ms: int, *, has_just_looked: bool) -> bool:
-        """What is known of partitions that are caught up must be of when the last of them is given up (the deadline;
-        None: there are none) or later, and new."""
+        """True if a look is needed before partitions are skipped. Their known ends must not be older than the moment at
+        which the last wait ended (`deadline_ms`; None: no wait), and must be new."""
         if deadline_ms is None or now_ms < deadline_ms:
             return False
         is_old = not has_just_looked and not self._has_looked_since(now_ms - self._options.max_metadata_age_ms)
@@ -295,13 +295,13 @@ class TaskReplayer:
         return self._looked_ms is not None and moment_ms <= self._looked_ms
 
     def _wait(self, left_ms: int) -> None:
-        """For a while, until more may have come."""
+        """Wait until there may be more records."""
         pause_ms = min(left_ms, max(_LEAST_PAUSE_MS, self._options.max_metadata_age_ms))
         self._clock.wait_ms(pause_ms)
         self.counts.waited_ms += pause_ms
 
     def _look(self) -> None:
-        """At the newest tables, and what they have for partitions without records."""
+        """Open the newest tables, and fetch from partitions without records."""
         began_ms = self._refresh()
         for place in self._buffers.empty:
             self._fetch(place)
@@ -314,8 +314,8 @@ class TaskReplayer:
         return began_ms
 
     def _read_without_waiting(self) -> None:
-        """Each partition without records once, and again while there are none of any and some are known to be left. One
-        that may be read later is passed over if another has records."""
+        """Fetch once from each partition without records. Repeat while none has records and some have lag. A partition
+        with a retriable failure is skipped if another has records."""
         if not self._has_looked_since(self._clock.monotonic_ms() - self._options.max_metadata_age_ms):
             self._looked_ms = self._refresh()
         while True:
@@ -333,7 +333,7 @@ class TaskReplayer:
                 return
 
     def _fetch(self, place: TopicPartition) -> None:
-        """Of a partition without records the next."""
+        """Fetch the next records of a partition without records."""
         offset = self._begin(place)
         options = self._options
         self.counts.fetches += 1
@@ -345,19 +345,19 @@ class TaskReplayer:
         negative = sum(record.timestamp_ms < 0 for record in answer.records)
         self.counts.negative_timestamps += negative
         is_shorter = options.drops_negative_timestamps and negative
-        kept = [each for each in answer.records if each.timestamp_ms >= 0] if is_shorter else answer.records
+        kept = [record for record in answer.records if record.timestamp_ms >= 0] if is_shorter else answer.records
         self._positions.fetched(*place, answer)
         self._buffers.fill(place, kept)
 
     def _begin(self, place: TopicPartition) -> int:
-        """The position; that of the first offset there is, where there was none."""
+        """Return the position; if there is none, set it to the first archived offset."""
         position = self._positions.position(*place)
         if position is None:
             ends = self._reader.partition_ends(*place)
             if ends is None:
                 unknown = FetchFailure(
                     error=FetchErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    message=f"the archive holds no partition {place[0]}-{place[1]}",
+                    message=f"the archive has no partition {place[0]}-{place[1]}",
                 )
                 raise self._stopped(place, None, unknown)
             position = ends.log_start_offset

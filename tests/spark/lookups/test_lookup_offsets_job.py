@@ -254,6 +254,6 @@ def test_starting_offsets_that_would_say_too_little_are_not_written(ask: Ask, tm
     with pytest.raises(UsageError, match="no starting offset for orders-99: UNKNOWN_TOPIC_OR_PARTITION"):
         ask("--topic", "orders", "--partition", 99, "--timestamp", 0, "--starting-offsets", path)
     write_lines(tmp_path / "asked.jsonl", [{"topic": "orders", "partition": 0, "ts": each} for each in (0, 1)])
-    with pytest.raises(UsageError, match="orders-0 was asked for twice; starting offsets need one timestamp"):
+    with pytest.raises(UsageError, match="orders-0 is asked for twice; starting offsets need one timestamp"):
         ask("--requests", tmp_path / "asked.jsonl", "--starting-offsets", path)
     assert not path.exists()

@@ -64,7 +64,10 @@ def test_csv_of_a_spreadsheet_with_a_byte_order_mark_is_read(tmp_path: Path) -> 
         ("topic,partition,timestamp_ms\n,0,5\n", "line 2: topic: expected a name"),
         ("topic,partition,timestamp_ms\norders,0\n", "line 2: timestamp_ms"),
         ("topic,partition,timestamp_ms\norders,,5\n", "line 2: partition"),
-        ("topic,partition,timestamp_ms\norders,0,1,700,042,400,000\n", "line 2: more values than the first line"),
+        (
+            "topic,partition,timestamp_ms\norders,0,1,700,042,400,000\n",
+            "line 2: more values than columns in the first line",
+        ),
         ("topic,partition,timestamp_ms,timestamp_ms\norders,0,5,6\n", "names timestamp_ms more than once"),
     ],
 )

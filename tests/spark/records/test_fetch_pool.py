@@ -108,7 +108,7 @@ def test_reads_beyond_the_quota_are_told_at_once_how_long_to_stay_away_and_are_n
     refused = failed(second)
     assert refused.error is FetchErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert refused.throttle_ms == pytest.approx(size / 10, abs=1)
-    assert f"used up for {refused.throttle_ms} ms, longer than the 1000 ms that are left" in refused.message
+    assert f"used up for {refused.throttle_ms} ms, longer than the remaining 1000 ms" in refused.message
     assert len(archive.reads) == 1
     # Who comes when told is read for; nothing that was refused is paid for.
     clock.time_ms += refused.throttle_ms
@@ -200,7 +200,7 @@ def test_more_than_may_wait_are_refused_and_those_that_wait_are_not_harmed(
     accepted = [pool.submit(ask(*place)) for place in PLACES[:3]]
     refused = failed(pool.submit(ask(*PLACES[3])))
     assert refused.error is FetchErrorCode.UNKNOWN_SERVER_ERROR
-    assert refused.message.startswith("3 fetches wait already (remote.log.reader.max.pending.tasks)")
+    assert refused.message.startswith("3 fetches are waiting (remote.log.reader.max.pending.tasks)")
     work_all(pool)
     assert all(fetched(each).records for each in accepted)
     assert pool.pending_count == 0
@@ -363,7 +363,7 @@ def test_what_coldlog_did_not_foresee_reaches_the_asker(source: RecordSource, ar
     with pytest.raises(ZeroDivisionError):
         asked.result(timeout=0)
     assert (pool.running_count, pool.pending_count) == (0, 0)
-    with pytest.raises(UsageError, match="a pool needs a thread"):
+    with pytest.raises(UsageError, match="a pool needs at least 1 thread"):
         PoolOptions(threads=0)
 
 

@@ -203,7 +203,7 @@ def test_a_timestamp_that_spark_cannot_hold_is_told_and_can_be_left_out(
     golden: Warehouse, golden_archive: Path
 ) -> None:
     place = {"assign": '{"edge-times":[2]}'}
-    with pytest.raises(ArchiveError, match="the timestamp of offset .* of edge-times-2 is beyond what a TIMESTAMP"):
+    with pytest.raises(ArchiveError, match="the timestamp of offset .* of edge-times-2 does not fit into a TIMESTAMP"):
         read(golden, golden_archive, **place)
     assert read(golden, golden_archive, **place, columns="offset,value").rows.num_rows == 668
     early = read(golden, golden_archive, ds.LessThan(("timestamp",), moment(1_800_000_000_000)), **place)
@@ -254,9 +254,7 @@ def test_what_lies_behind_an_open_transaction_is_lost_to_readers_of_committed_re
         read(golden, golden_archive, **committed)
     assert read(golden, golden_archive, **committed, failOnDataLoss=False).offsets()[-1] < stop
     started = {**committed, "endingOffsets": "latest", "startingOffsets": '{"payments":{"1":900}}'}
-    told = (
-        f"starting offset 900 of payments-1 is after the ending offset {stop}; offsets 0 to {stop - 1} can be read"
-    )
+    told = f"starting offset 900 of payments-1 is after the ending offset {stop}; offsets 0 to {stop - 1} can be read"
     with pytest.raises(UsageError, match=f"{told}, then a transaction is open"):
         read(golden, golden_archive, **started)
 
@@ -322,5 +320,5 @@ def test_spark_tells_what_is_wrong_with_a_call(golden: Warehouse, golden_archive
     source = golden.spark.read.format("coldlog")
     with pytest.raises(Exception, match="UsageError: the archive has no topic nowhere"):
         source.option("subscribe", "nowhere").load().collect()
-    with pytest.raises(Exception, match="UsageError: archived records have a fixed schema"):
+    with pytest.raises(Exception, match="UsageError: archived records have the fixed schema"):
         source.option("subscribe", "orders").schema("offset STRING").load().collect()

@@ -187,7 +187,9 @@ def test_offsets_that_expired_before_they_were_read_are_lost_data(followed: Foll
 def test_an_archive_that_ends_before_the_stream_is_told(followed: Followed) -> None:
     followed.grow(2)
     further: Position = {"orders": {"0": 35}}
-    with pytest.raises(UsageError, match="maybe because a topic was created again: orders-0 ends at 20, the stream continues at 35"):
+    with pytest.raises(
+        UsageError, match="maybe because a topic was created again: orders-0 ends at 20, the stream continues at 35"
+    ):
         latest_position(followed.options(), further)
     patient = followed.options(failOnDataLoss="false")
     assert latest_position(patient, further) == further

@@ -340,10 +340,10 @@ def test_segments_that_are_gone_are_out_of_range_and_newer_tables_are_looked_at(
         assert refused.error is FetchErrorCode.OFFSET_OUT_OF_RANGE
         assert refused.ends is not None
         assert (refused.ends.log_start_offset, refused.ends.end_offset, refused.resume_offset) == (50, 150, 50)
-        assert f"segment {written['gone'][0].segment_id}, which had offsets 0 to 49, is gone" in refused.message
+        assert f"segment {written['gone'][0].segment_id} with offsets 0 to 49 is missing" in refused.message
         assert "the archive has offsets 50 to 149" in refused.message
         remove(written["gone"][1])
-        assert "archived offsets go on at 100" in refusal(fetcher, "gone", 60).message
+        assert "the next archived offset is 100" in refusal(fetcher, "gone", 60).message
         # Now they do not; the fetcher finds out by itself.
         scan_segments(indexed, opener())
         materialize_metadata(indexed)
@@ -351,7 +351,7 @@ def test_segments_that_are_gone_are_out_of_range_and_newer_tables_are_looked_at(
         assert refused.error is FetchErrorCode.OFFSET_OUT_OF_RANGE
         assert refused.ends is not None
         assert (refused.ends.log_start_offset, refused.ends.end_offset) == (100, 150)
-        assert "is gone" not in refused.message
+        assert "is missing" not in refused.message
         assert offsets(fetcher, "gone", 100)[1] == 150
         # Of the version that the idle one opened, files are gone: it opens the tables anew when it tries again.
         for table in (SEGMENTS, PARTITION_METADATA):

@@ -258,7 +258,7 @@ def test_tasks_have_orders_of_their_own(replayed: Replayed) -> None:
     for task in range(2):
         own = {place: times for place, times in TASKS.items() if place[1] == task}
         assert [row for row in replayed.rows() if row[0] == task] == numbered(merged(own), task=task)
-    with pytest.raises(UsageError, match="began with order tasks, .*, and goes on with no other"):
+    with pytest.raises(UsageError, match="began with order tasks, .*, and cannot continue with order all"):
         replayed.run(order=ReplayOrder.ALL)
 
 
@@ -327,7 +327,7 @@ def test_a_run_does_not_go_on_in_a_table_that_was_deleted_meanwhile(replayed: Re
     own = Path(replayed.sink.uri)
     kept = own.rename(own.with_name("kept"))
     replayed.come_to(3)
-    with pytest.raises(UsageError, match="sink does not have what this replay wrote before: run 3 is not in it; put"):
+    with pytest.raises(UsageError, match="sink does not have run 3, which this replay wrote before"):
         replayed.run(negative_timestamps=NegativeTimestamps.DROP)
     assert not own.exists()
     kept.rename(own)
@@ -342,7 +342,7 @@ def test_two_runs_at_once_do_not_both_count(replayed: Replayed) -> None:
             replayed.run()
 
     own = replayed.sink
-    with pytest.raises(RetriableError, match="replay nightly is run by another job too"):
+    with pytest.raises(RetriableError, match="another job has changed replay nightly"):
         replayed.run(Overtaken(spark=own.spark, uri=own.uri))
     assert replayed.rows() == numbered(merged(FIRST))
 
@@ -447,7 +447,7 @@ def test_json_lines_are_in_order_over_their_files_and_replace_those_of_the_same_
     (first,) = (line for line in written if (line["topic"], line["partition"], line["offset"]) == ("task-a", 0, 0))
     assert (first["timestamp_ms"], first["timestamp_type"]) == (at, "CreateTime")
     assert (first["value"], first["key"], first["headers"]) == (f"v{at}", None, [])
-    with pytest.raises(UsageError, match="is not empty, and no run of this replay has written it"):
+    with pytest.raises(UsageError, match="is not empty, and this replay did not write it"):
         replayed.run(sink, name="another")
     # As if it had been killed behind its last file.
     state = replayed.states().read("nightly")
@@ -516,7 +516,7 @@ def test_a_replay_of_what_is_as_late_as_a_time_waits_for_it(replayed: Replayed) 
 def test_what_cannot_be_planned_does_not_stand_in_the_way_of_what_can(replayed: Replayed) -> None:
     with pytest.raises(UsageError, match="startingOffsets must name every partition"):
         replayed.run(given={"startingoffsets": '{"next": {"0": 5}}'})
-    with pytest.raises(UsageError, match="starting offset 50 of next-0 lies behind the archive's end, 30"):
+    with pytest.raises(UsageError, match="starting offset 50 of next-0 is after the archive's end 30"):
         replayed.run(given={"startingoffsets": '{"next": {"0": 50, "1": 0}}'})
     assert replayed.run(given={"startingoffsets": '{"next": {"0": 25, "1": 1}}'}).record_count == 5
     replayed.come_to(1)
@@ -530,5 +530,8 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_one_before(replayed: Re
     other = {place: replace(own, topic_id="another") for place, own in state.partitions.items()}
     replayed.states().change("nightly", state, replace(state, partitions=other))
     replayed.come_to(1)
-    with pytest.raises(UsageError, match="replay nightly cannot go on, since partitions are topics made anew: next-0"):
+    with pytest.raises(
+        UsageError,
+        match="replay nightly cannot continue, because partitions are of topics that were created again: next-0",
+    ):
         replayed.run()

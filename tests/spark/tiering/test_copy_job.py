@@ -192,8 +192,14 @@ def test_only_partitions_that_this_host_leads_are_copied(arguments: list[str], t
     ("content", "told"),
     [
         ("topic,partition\norders,0\n", "the first line must name topic,partition,role"),
-        ("topic,partition,role\norders,0,owner\n", "line 2: expected a partition number and the role leader or follower"),
-        ("topic,partition,role\norders,x,leader\n", "line 2: expected a partition number and the role leader or follower"),
+        (
+            "topic,partition,role\norders,0,owner\n",
+            "line 2: expected a partition number and the role leader or follower",
+        ),
+        (
+            "topic,partition,role\norders,x,leader\n",
+            "line 2: expected a partition number and the role leader or follower",
+        ),
         ("topic,partition,role\norders,0,leader\norders,0,follower\n", "line 3: orders-0 is named twice"),
     ],
 )

@@ -142,12 +142,12 @@ def test_a_replay_that_was_killed_again_and_again_has_each_record_once_and_in_or
     replay.kill_when(replay.is_committed)
     assert replay.state().run == 1
     if replay.state().is_planned:
-        assert "run 1 done again, which had not ended" in replay.run()
+        assert "run 1 repeated, because it had not ended" in replay.run()
     expected = _expected()
     assert replay.rows() == expected
     told = replay.run()
-    assert "enforced_processing: 1 waited for in vain (trades-1)" in told
-    assert "2 late, by 96,500 ms at most" in told
+    assert "enforced_processing: waited in vain for 1 partitions (trades-1)" in told
+    assert "2 late, by at most 96,500 ms" in told
     assert f"2 records in table {replay.sink}" in told
     assert replay.rows() == [*expected, *((len(expected) + at, "trades", 0, 200 + at) for at in range(2))]
     assert len(list((replay.sink / "_delta_log").glob("*.json"))) == 2, "a commit a run"

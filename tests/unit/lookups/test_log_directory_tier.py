@@ -397,5 +397,5 @@ def test_segment_that_is_deleted_meanwhile_is_asked_for_again(tmp_path: Path, mo
 def test_log_that_goes_on_changing_may_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_partition(tmp_path, TOPIC, 0, PLAIN)
     _Vanishing(folder, monkeypatch, 2)
-    with pytest.raises(RetriableError, match="a-b.c-1-0 changes while it is read"):
+    with pytest.raises(RetriableError, match="a-b.c-1-0 changed while it was read"):
         _tier(tmp_path).find_offset(TOPIC, 0, 40, 0)

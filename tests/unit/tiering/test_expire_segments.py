@@ -196,7 +196,7 @@ def test_partition_that_another_broker_tiers_is_left_to_it_where_the_events_are_
     tier.options = replace(tier.options, broker_id=8)
     left = only(tier.expire(1, deletes_of_others=False))
     assert (left.outcome, left.deleted_count) == (ExpiryOutcome.NOT_OURS, 0)
-    assert "broker 7 tiers it" in left.why
+    assert "broker 7 tiers this partition" in left.why
     assert tier.expire(1).deleted_count == 3
 
 

@@ -1,20 +1,20 @@
-"""fetch_pool: who reads for many askers at once, within a quota, and ends each fetch in time?
+"""Run fetches of many callers in a few worker threads, within a read quota, and end each fetch in time.
 
     with FetchPool(source, PoolOptions(quota=...), SystemClock()) as pool:
         answer = pool.fetch_records(FetchRequest(topic="orders", partition=0, offset=2592))
 
-As Kafka's reader of the remote tier: a few workers (`remote.log.reader.threads`), a bound on the fetches that wait
+This works as Kafka's reader of the remote tier: a few workers (`remote.log.reader.threads`), a limit of waiting fetches
 (`remote.log.reader.max.pending.tasks`; beyond it UNKNOWN_SERVER_ERROR), and the read quota (`FetchQueue`). A fetch is
-planned from the tables, so that its bytes are known; then it is offered to the queue: one whose turn would come too
-late is answered THROTTLING_QUOTA_EXCEEDED at once, with the time to stay away. An attempt that failed is made again
-after a pause that grows, until the fetch's time is over: REQUEST_TIMED_OUT.
+first planned from the tables, so that its bytes are known. Then it is offered to the queue. If its turn would come too
+late, it is answered THROTTLING_QUOTA_EXCEEDED at once, with the time after which to try again. A failed attempt is
+repeated after a pause that grows, until the fetch's timeout: REQUEST_TIMED_OUT.
 
-A worker never waits: not for a turn, not for a pause, not for another read. The keeper of the time, a thread that reads
-nothing, brings back what is due and answers those whose time is over, though a worker may still hang in their read.
-One read of a partition runs at a time, so that a partition whose archive hangs takes one worker and no more.
+A worker never waits: not for a turn, a pause or another read. The timekeeper, a thread that reads nothing, makes due
+fetches ready and answers those whose timeout is over, also while a worker hangs in their read. Only one read of a
+partition runs at a time, so that a partition whose archive hangs occupies only one worker.
 
-Time comes from the clock that is passed in. Without threads (`start` was not called), `keep_time` and `work` do what is
-due in the caller's thread.
+The clock is passed in. Without threads (`start` was not called), `keep_time` and `work` do what is due in the caller's
+thread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolOptions:
-    """Defaults are Kafka's."""
+    """The options of a pool. The defaults are Kafka's."""
 
     quota: QuotaConfig = field(default_factory=QuotaConfig)
     threads: int = 10
@@ -52,13 +52,13 @@ class PoolOptions:
 
     def __post_init__(self) -> None:
         if self.threads < 1 or self.max_pending < 1:
-            raise UsageError(f"a pool needs a thread and room for a fetch: {self.threads}, {self.max_pending}")
+            raise UsageError(f"a pool needs at least 1 thread and 1 pending fetch: {self.threads}, {self.max_pending}")
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Fetch:
-    """A fetch under way; `future` is None when it is over, `log_slice` and `accepted_bytes` are there while the queue
-    counts it."""
+    """A fetch in progress. `future` is None when it is answered. `log_slice` and `accepted_bytes` are set while the
+    queue counts the fetch."""
 
     request: FetchRequest
     deadline_ms: int
@@ -79,11 +79,11 @@ class _Fetch:
 
 
 _Outcome = LogSlice | FetchAnswer | Exception
-"""Of a piece of work: what is to be read, the answer, or why there is none."""
+"""The result of a piece of work: what to read, the answer, or an error."""
 
 
 class FetchPool:
-    """Workers over one source; for all threads of a process."""
+    """Workers that read from one source. All threads of a process may use it."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class FetchPool:
         self._pauses: list[tuple[int, int, _Fetch]] = []
         self._deadlines: list[tuple[int, int, _Fetch]] = []
         self._busy: set[_Place] = set()
-        self._behind: dict[_Place, deque[_Fetch]] = {}
+        self._waiting: dict[_Place, deque[_Fetch]] = {}
         self._answers: deque[tuple[Future[FetchAnswer], FetchAnswer | Exception]] = deque()
         self._number = 0
         self._pending_count = 0
@@ -114,16 +114,16 @@ class FetchPool:
 
     @property
     def pending_count(self) -> int:
-        """Fetches that wait: for a worker, a turn, or the end of a pause."""
+        """Return how many fetches wait for a worker, a turn, or the end of a pause."""
         return self._pending_count
 
     @property
     def running_count(self) -> int:
-        """Workers that are planning or reading."""
+        """Return how many workers plan or read."""
         return self._running_count
 
     def submit(self, request: FetchRequest) -> Future[FetchAnswer]:
-        """The answer comes in time; it is an error of coldlog, or of the caller, where the future has an exception."""
+        """Start a fetch. The future gets the answer in time, or an exception for an error of coldlog or the caller."""
         with self._lock:
             future: Future[FetchAnswer] = Future()
             future.set_running_or_notify_cancel()
@@ -137,23 +137,23 @@ class FetchPool:
                 heapq.heappush(self._deadlines, (fetch.deadline_ms, self._next_number(), fetch))
                 self._make_ready(fetch)
                 self._has_dates.notify()
-        self._tell()
+        self._deliver_answers()
         return future
 
     def fetch_records(self, request: FetchRequest) -> FetchAnswer:
-        """The answer, in time; where the pool has threads."""
+        """Fetch and wait for the answer; the pool must have threads."""
         return self.submit(request).result()
 
     def keep_time(self) -> int | None:
-        """Answers those whose time is over and brings back what is due; then how many ms until something is (None: not
-        before something else happens)."""
+        """Answer the fetches that timed out and make due ones ready. Return the ms until the next is due; None: nothing
+        is due before something else happens."""
         with self._lock:
             wait_ms = self._bring_due()
-        self._tell()
+        self._deliver_answers()
         return wait_ms
 
     def work(self) -> bool:
-        """Does one piece of work, if there is one."""
+        """Do one piece of work. Return False if there is none."""
         with self._lock:
             fetch = self._take()
             if fetch is None:
@@ -171,17 +171,17 @@ class FetchPool:
             self._settle(fetch, _read_bytes(fetch.log_slice, outcome))
             if not fetch.is_over:
                 self._follow(fetch, outcome)
-        self._tell()
+        self._deliver_answers()
         return True
 
     def start(self) -> None:
-        """Starts workers and the keeper of the time; they end with the process, or behind `close`."""
+        """Start the workers and the timekeeper. They end with the process, or after `close`."""
         for number in range(self._options.threads):
             threading.Thread(target=self._work_on, name=f"coldlog-reader-{number}", daemon=True).start()
         threading.Thread(target=self._keep_time_on, name="coldlog-reader-time", daemon=True).start()
 
     def close(self) -> None:
-        """Answers all that is under way, and lets the threads end; a read that hangs is not waited for."""
+        """Answer all fetches in progress and end the threads. A read that hangs is not waited for."""
         with self._lock:
             self._is_closed = True
             for _, _, fetch in self._deadlines:
@@ -190,7 +190,7 @@ class FetchPool:
                     self._finish(fetch, closed)
             self._has_work.notify_all()
             self._has_dates.notify_all()
-        self._tell()
+        self._deliver_answers()
 
     def __enter__(self) -> FetchPool:
         self.start()
@@ -202,8 +202,8 @@ class FetchPool:
         self.close()
 
     def _take(self) -> _Fetch | None:
-        """The next fetch that a worker can do something for: reads whose turn has come go before new fetches, which are
-        offered when those that are not made any more are given back."""
+        """Return the next fetch to work on. Reads whose turn has come are first, then new fetches: so bytes of fetches
+        that were given up return to the quota before new ones are offered."""
         while (taken := self._queue.take()) is not None:
             fetch = taken.read
             if taken.is_stale or fetch.is_over:
@@ -218,23 +218,23 @@ class FetchPool:
         return None
 
     def _is_free(self, fetch: _Fetch) -> bool:
-        """It may run now; if another one of its partition does, it stands behind that."""
+        """True if the fetch may run now. If another fetch of its partition runs, it is queued after that one."""
         if fetch.is_over:
             self._settle(fetch, 0)
             return False
         if fetch.place in self._busy:
-            behind = self._behind.setdefault(fetch.place, deque())
-            while behind and behind[0].is_over:
-                self._settle(behind.popleft(), 0)
-            behind.append(fetch)
+            waiting = self._waiting.setdefault(fetch.place, deque())
+            while waiting and waiting[0].is_over:
+                self._settle(waiting.popleft(), 0)
+            waiting.append(fetch)
             return False
         return True
 
     def _attempt(self, fetch: _Fetch) -> _Outcome:
-        """The next step of a fetch, outside the lock."""
+        """Do the next step of a fetch, without holding the lock."""
         try:
             return self._source.plan(fetch.request) if fetch.log_slice is None else self._source.read(fetch.log_slice)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the asker has to be told
+        except Exception as error:  # noqa: BLE001 - the caller gets it, whatever it is
             return error
 
     def _follow(self, fetch: _Fetch, outcome: _Outcome) -> None:
@@ -246,30 +246,30 @@ class FetchPool:
             self._finish(fetch, outcome)
 
     def _leave(self, fetch: _Fetch) -> None:
-        """The worker is free again, and so is the partition."""
+        """Free the worker and the partition."""
         self._running_count -= 1
         fetch.is_running = False
         if not fetch.is_over:
             self._pending_count += 1
         self._busy.discard(fetch.place)
-        behind = self._behind.pop(fetch.place, None)
-        if behind:
-            self._ready.extendleft(reversed(behind))
+        waiting = self._waiting.pop(fetch.place, None)
+        if waiting:
+            self._ready.extendleft(reversed(waiting))
             self._has_work.notify()
 
     def _offer(self, fetch: _Fetch, planned: LogSlice) -> None:
-        """A read whose bytes are known now."""
+        """Offer a read, whose bytes are now known, to the queue."""
         left_ms = max(0, fetch.deadline_ms - self._clock.monotonic_ms())
-        told = self._queue.offer(fetch, size_bytes=planned.size_bytes, timeout_ms=left_ms)
-        if isinstance(told, Throttled):
-            self._finish(fetch, _throttled(fetch.request, told, left_ms))
+        offered = self._queue.offer(fetch, size_bytes=planned.size_bytes, timeout_ms=left_ms)
+        if isinstance(offered, Throttled):
+            self._finish(fetch, _throttled(fetch.request, offered, left_ms))
             return
         fetch.log_slice, fetch.accepted_bytes = planned, planned.size_bytes
         self._has_work.notify()
         self._has_dates.notify()
 
     def _pause(self, fetch: _Fetch, failed: RetriableError) -> None:
-        """Until the attempt is made again; the last one is made when the time is over."""
+        """Wait before the attempt is repeated; the last attempt is made at the timeout."""
         fetch.failures, fetch.failed = fetch.failures + 1, failed
         now_ms = self._clock.monotonic_ms()
         if now_ms >= fetch.deadline_ms:
@@ -281,22 +281,22 @@ class FetchPool:
         self._has_dates.notify()
 
     def _settle(self, fetch: _Fetch, fetched_bytes: int, *, is_settled: bool = False) -> None:
-        """The queue counts what was read for what was accepted."""
+        """Correct the quota from the accepted bytes to the bytes that were read."""
         if fetch.log_slice is not None and not is_settled:
             self._queue.settle(accepted_bytes=fetch.accepted_bytes, fetched_bytes=fetched_bytes)
         fetch.log_slice, fetch.accepted_bytes = None, 0
 
     def _finish(self, fetch: _Fetch, answer: FetchAnswer | Exception) -> None:
-        """Once; who asked is told outside the lock."""
+        """Set the answer of a fetch, once. The caller gets it when the lock is released."""
         if fetch.future is None:
             return
         self._answers.append((fetch.future, answer))
-        # It may stay in a heap for a while, and its answer need not.
+        # The fetch may stay in a heap for a while; its answer must not.
         fetch.future = None
         if not fetch.is_running:
             self._pending_count -= 1
 
-    def _tell(self) -> None:
+    def _deliver_answers(self) -> None:
         while True:
             try:
                 future, answer = self._answers.popleft()
@@ -308,7 +308,7 @@ class FetchPool:
                 future.set_result(answer)
 
     def _bring_due(self) -> int | None:
-        """As `keep_time`."""
+        """Do the work of `keep_time` while the lock is held."""
         now_ms = self._clock.monotonic_ms()
         while self._pauses and self._pauses[0][0] <= now_ms:
             self._make_ready(heapq.heappop(self._pauses)[2])
@@ -351,28 +351,28 @@ class FetchPool:
                 wait_ms = self._bring_due()
                 if not self._answers:
                     self._has_dates.wait(None if wait_ms is None else wait_ms / 1000)
-            self._tell()
+            self._deliver_answers()
 
 
 def _read_bytes(log_slice: LogSlice | None, outcome: _Outcome) -> int:
-    """What the archive was read for; a damaged batch was read too."""
+    """Return how many bytes of the archive were read; a damaged batch was read too."""
     if isinstance(outcome, FetchedRecords):
         return outcome.read_bytes
     is_damaged = isinstance(outcome, FetchFailure) and outcome.error is FetchErrorCode.CORRUPT_MESSAGE
     return log_slice.size_bytes if is_damaged and log_slice is not None else 0
 
 
-def _throttled(request: FetchRequest, told: Throttled, left_ms: int) -> FetchFailure:
+def _throttled(request: FetchRequest, throttled: Throttled, left_ms: int) -> FetchFailure:
     return FetchFailure(
         error=FetchErrorCode.THROTTLING_QUOTA_EXCEEDED,
         message=f"{request}: the read quota (remote.log.manager.fetch.max.bytes.per.second) is used up for "
-        f"{told.throttle_ms} ms, longer than the {left_ms} ms that are left; ask again after that",
-        throttle_ms=told.throttle_ms,
+        f"{throttled.throttle_ms} ms, longer than the remaining {left_ms} ms; fetch again after that",
+        throttle_ms=throttled.throttle_ms,
     )
 
 
 def _full(options: PoolOptions) -> str:
     return (
-        f"{options.max_pending} fetches wait already (remote.log.reader.max.pending.tasks), and "
-        f"{options.threads} workers read (remote.log.reader.threads); ask again later"
+        f"{options.max_pending} fetches are waiting (remote.log.reader.max.pending.tasks), and "
+        f"{options.threads} workers are reading (remote.log.reader.threads); try again later"
     )

@@ -1,4 +1,4 @@
-"""Open what a fetch reads from, and the options of its pool, from the settings."""
+"""Open the source that fetches read from, and build the options of the pool, from the settings."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from coldlog.tiering.rules.quota_config import QuotaConfig
 
 
 def pool_options(settings: Settings) -> PoolOptions:
-    """The part of the settings that a pool needs."""
-    own = settings.fetch
+    """Build the options of a pool from the settings."""
+    fetch = settings.fetch
     quota = QuotaConfig(
-        bytes_per_second=own.max_bytes_per_second,
-        window_count=own.quota_window_num,
-        window_ms=own.quota_window_size_seconds * 1000,
+        bytes_per_second=fetch.max_bytes_per_second,
+        window_count=fetch.quota_window_num,
+        window_ms=fetch.quota_window_size_seconds * 1000,
     )
-    return PoolOptions(quota=quota, threads=own.threads, max_pending=own.max_pending)
+    return PoolOptions(quota=quota, threads=fetch.threads, max_pending=fetch.max_pending)
 
 
 def open_source(settings: Settings) -> RecordSource:
-    """What fetches of these settings read. A `UsageError` where there is no warehouse or no archive.
+    """Open the source of these settings. Raise `UsageError` if there is no warehouse or no archive.
 
-    A store is asked once for each attempt, since an attempt that failed is made again here, and for no more than was
-    asked for.
+    The store makes one request per attempt, because the pool repeats failed attempts, and reads only what was asked
+    for.
     """
     once = replace(settings, s3=replace(settings.s3, max_attempts=1, read_ahead_bytes=ByteCount(0)))
     limits = decode_limits(settings)

@@ -1,11 +1,11 @@
-"""record_source: how does one attempt at a fetch go, from the tables to the records?
+"""Make one attempt at a fetch, from the tables to the records.
 
-In two steps, so that a quota can stand between them: `plan` knows from the tables which bytes are to be read, `read`
-reads them. Whatever may succeed later is a `RetriableError`: a store that does not answer, an archive that cannot be
-reached, a file of a table that was vacuumed (the next attempt opens the tables anew). A log that is gone is looked for
-in the newest tables, once; if they still name it, that is OFFSET_OUT_OF_RANGE.
+An attempt has two steps, so that a quota can be applied between them: `plan` finds from the tables which bytes to read,
+`read` reads them. Both raise `RetriableError` for failures that a later attempt may not have: a store that does not
+answer, an archive that cannot be reached, a table file that was vacuumed (the next attempt opens the tables again). If
+a log is missing, it is looked up in the newest tables, once. If they still name it, the answer is OFFSET_OUT_OF_RANGE.
 
-For all threads of a process: each has a layout of its own, the tables are shared.
+Threads of a process share the tables; each thread has its own layout.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from coldlog.records.fetch.slices import LogSlice, plan_slice, range_text, start
 
 
 class RecordSource:
-    """Attempts at fetches over the warehouse at `uri` and the archive that `open_layout` opens."""
+    """Makes attempts at fetches from the warehouse at `uri` and the archive that `open_layout` opens."""
 
     def __init__(self, uri: str, open_layout: Callable[[], ArchiveLayout], limits: DecodeLimits) -> None:
-        """A place that holds no warehouse, or no archive, is a `UsageError`."""
+        """Raise `UsageError` if there is no warehouse or no archive."""
         self._uri = uri
         self._open_layout = open_layout
         self._limits = limits
@@ -38,11 +38,11 @@ class RecordSource:
 
     @property
     def tables(self) -> ArchiveTables:
-        """The version of the tables that is answered from."""
+        """Return the version of the tables that answers."""
         return self._tables
 
     def refresh(self) -> None:
-        """Answers from the newest version from now on; what is kept stays if there is no newer one."""
+        """Answer from the newest version from now on. If there is no newer one, what is kept in memory stays."""
         with self._refreshing:
             files = list_fetch_files(self._uri)
             if files.version != self._tables.version or self._is_stale:
@@ -51,12 +51,12 @@ class RecordSource:
             self._is_stale = False
 
     def partition_ends(self, topic: str, partition: int) -> PartitionEnds | None:
-        """Where a partition begins and ends; None: the archive does not know it."""
-        own = self._tables.partition(topic, partition)
-        return None if own is None else own.ends
+        """Return where a partition begins and ends; None if the archive does not know it."""
+        archived = self._tables.partition(topic, partition)
+        return None if archived is None else archived.ends
 
     def plan(self, request: FetchRequest) -> LogSlice | FetchAnswer:
-        """What is to be read; an answer where nothing is."""
+        """Return what is to be read, or the answer if there is nothing to read."""
         if self._is_stale:
             self._refresh_again()
         try:
@@ -66,7 +66,7 @@ class RecordSource:
             raise
 
     def read(self, log_slice: LogSlice) -> FetchAnswer:
-        """The answer."""
+        """Read the slice and return the answer."""
         try:
             return self._read(log_slice)
         except ArchiveError:
@@ -80,11 +80,11 @@ class RecordSource:
             return _gone(planned, gone, self._tables)
 
     def close(self) -> None:
-        """Closes files."""
+        """Close the files of the tables."""
         self._tables.close()
 
     def _read(self, log_slice: LogSlice) -> FetchAnswer:
-        """An `ArchiveError` is of a log that is gone."""
+        """Read a slice. Raise `ArchiveError` only if its log is missing."""
         try:
             layout: ArchiveLayout | None = getattr(self._per_thread, "layout", None)
             if layout is None:
@@ -98,7 +98,7 @@ class RecordSource:
             raise
 
     def _refresh_again(self) -> None:
-        """`refresh` of tables that were there before."""
+        """Refresh the tables. They existed before, so a failure is retriable."""
         try:
             self.refresh()
         except UsageError as unreachable:
@@ -106,15 +106,16 @@ class RecordSource:
 
 
 def _gone(log_slice: LogSlice, gone: ArchiveError, tables: ArchiveTables) -> FetchFailure:
-    """Of a log that the tables name and the archive has not. Of the first one, the log begins behind it."""
+    """Answer for a log that the tables name but the archive does not have. If it was the partition's first log, the
+    partition now starts after it."""
     served, request, ends = log_slice.served, log_slice.request, log_slice.ends
-    own = tables.partition(request.topic, request.partition)
-    if own is not None and own.segments and own.segments[0] == served:
+    archived = tables.partition(request.topic, request.partition)
+    if archived is not None and archived.segments and archived.segments[0] == served:
         ends = starting_at(ends, served.to_offset + 1)
     return FetchFailure(
         error=FetchErrorCode.OFFSET_OUT_OF_RANGE,
-        message=f"{request}: segment {served.segment.segment_id}, which had offsets {served.from_offset} to "
-        f"{served.to_offset}, is gone: {gone}; {range_text(ends)}, archived offsets go on at {served.to_offset + 1}",
+        message=f"{request}: segment {served.segment.segment_id} with offsets {served.from_offset} to "
+        f"{served.to_offset} is missing: {gone}; {range_text(ends)}, the next archived is {served.to_offset + 1}",
         ends=ends,
         resume_offset=served.to_offset + 1,
     )

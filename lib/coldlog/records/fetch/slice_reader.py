@@ -1,8 +1,8 @@
-"""slice_reader: which records does a slice of a log hold?
+"""Read the records of a slice of a log, with one ranged read.
 
-One ranged read. The batches are checked as the build checks them, and must be those that the index names. Control
-batches are left out, and those of aborted transactions for readers of committed records. Where a batch is damaged, the
-ones before it are given, and the next fetch, which begins at it, is told: so a reader gets as far as Kafka's does.
+The batches are checked as the build checks them, and must be those that the index names. Control batches are skipped,
+and for readers of committed records also the batches of aborted transactions. If a batch is damaged, the batches before
+it are returned; the next fetch begins at the damaged batch and gets the error. So a reader gets as far as Kafka's does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _Headers = tuple[tuple[str, bytes | None], ...]
 
 
 def read_slice(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice) -> FetchAnswer:
-    """The records, or CORRUPT_MESSAGE. `ArchiveError(OBJECT_MISSING)` for a log that is gone; the store's errors."""
+    """Return the records, or CORRUPT_MESSAGE. Raise `ArchiveError(OBJECT_MISSING)` for a missing log, and the store's
+    errors."""
     segment = log_slice.served.segment
     window = layout.read_log_range(segment, log_slice.position, log_slice.size_bytes)
     read_bytes = len(window)
@@ -59,7 +60,7 @@ def read_slice(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice)
 
 
 def damaged(log_slice: LogSlice, wrong: ArchiveError) -> FetchFailure:
-    """What is told of a slice whose first batch is damaged, or which cannot be read."""
+    """Build the answer for a slice whose first batch is damaged, or which cannot be read."""
     served, batches = log_slice.served, log_slice.batches
     error = _of_segment(wrong, log_slice)
     resume_offset = min(int(batches.last_offset[0]), served.to_offset) + 1
@@ -87,7 +88,7 @@ def _iter_records(window: memoryview, limits: DecodeLimits, log_slice: LogSlice)
 
 
 def _read_headers(window: memoryview, limits: DecodeLimits, log_slice: LogSlice) -> BatchHeaders:
-    """Of the batches of the slice, which are as they were indexed."""
+    """Read the headers of the slice's batches, and check that they are the indexed ones."""
     batches = log_slice.batches
     if len(window) < log_slice.size_bytes:
         ends = batches.position + batches.size_bytes - log_slice.position

@@ -1,4 +1,4 @@
-"""timed_out: what is a fetch told whose time is over?"""
+"""Build the answer of a fetch that timed out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from coldlog.model.fetch import FetchErrorCode, FetchFailure, FetchRequest
 
 
 def timed_out(request: FetchRequest, failures: int, failed: RetriableError | None) -> FetchFailure:
-    """REQUEST_TIMED_OUT, with what went wrong last; None: nothing did, a read is still under way or waits."""
+    """Return REQUEST_TIMED_OUT with the last error; None: no attempt failed, a read still runs or waits."""
     why = "no attempt has ended" if failed is None else f"{failures} attempts failed, the last one: {failed}"
     return FetchFailure(
         error=FetchErrorCode.REQUEST_TIMED_OUT,

@@ -1,1 +1,1 @@
-"""Run replays as a job: plan runs, sort with Spark, write each record once, go on. Read `replay.py` first."""
+"""Run replays as a job: plan a run, sort with Spark, write each record once, continue later. Read `replay.py` first."""

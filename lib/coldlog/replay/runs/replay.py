@@ -1,14 +1,14 @@
-"""replay: what does one run of a replay do, and what does the next one go on with?
+"""Do one run of a replay, and continue where the last run ended.
 
-A run replays what was archived since the last one, as far as the options go: it plans exact offsets, puts their records
-in order (`replay_order`), hands them to the sink as run N, and ends the plan. A run that was killed is done again from
-its plan; a sink that has run N already takes nothing again, so that each record is in a Delta sink once.
+A run replays what was archived since the last run, as far as the options allow. It plans exact offsets, puts their
+records in order (`replay_order`), writes them to the sink as run N, and ends the plan. A run that was killed is
+repeated from its plan. A sink that already has run N does not take it again, so each record is in a Delta sink once.
 
-Within a run nothing is out of order. Between runs it can be: what was uploaded later than it should have been comes
-late, behind records with later timestamps. Such records are counted, and told with the greatest lateness. With
-`max_task_idle_ms` a run waits that long for partitions that have nothing new while others have; to look at the tables
-does not count. To go on without them is an enforced choice, and counted too. -1 and 0 do not wait: a run reads all that
-the tables know.
+Within a run all records are in order. Between runs a record can be late: if it was uploaded late, it comes after
+records with later timestamps of an earlier run. Late records are counted and reported with the greatest lateness. With
+`max_task_idle_ms` a run waits that long for partitions that have no new records while others have; the time to read the
+tables does not count. If it continues without them, this is enforced processing, and counted too. -1 and 0 do not wait:
+a run reads all that the tables know.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _SHOWN = 5
 
 
 class ReplayOrder(StrEnum):
-    """Which partitions share one order: all, or those of one number, as tasks of Kafka Streams have them."""
+    """Which partitions share one order: all, or those with the same number, as the tasks of Kafka Streams."""
 
     ALL = "all"
     TASKS = "tasks"
 
 
 class NegativeTimestamps(StrEnum):
-    """What becomes of records with a negative timestamp: they keep their place, or are left out as in Kafka Streams."""
+    """What to do with records with a negative timestamp: keep them in place, or drop them as Kafka Streams does."""
 
     KEEP = "keep"
     DROP = "drop"
@@ -58,7 +58,7 @@ class NegativeTimestamps(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkRun:
-    """One run, as sinks know it. `replay_id` is empty for a replay that is done once."""
+    """One run, as sinks see it. `replay_id` is empty for a replay without a name, which runs once."""
 
     replay_id: str
     number: int
@@ -69,26 +69,26 @@ class SinkRun:
 
 
 class ReplaySink(Protocol):
-    """Where records go."""
+    """The target of a replay's records."""
 
     @property
     def name(self) -> str:
-        """Tells sinks apart, for people and for the next run."""
+        """Return the name of the sink, for messages and for comparison with the next run."""
 
     def require_ready(self, run: SinkRun) -> None:
-        """A `UsageError` where the sink cannot take the run; of the first one it needs to be empty."""
+        """Raise `UsageError` if the sink cannot take the run. For the first run the sink must be empty."""
 
     def written(self, run: SinkRun) -> DataFrame | None:
-        """All records that the sink has, if it has this run already, as a whole, and is sure to take none of it
-        again; None: the run is to be written."""
+        """Return all records of the sink if it already has this whole run and cannot take it again. None: the run must
+        be written."""
 
     def write(self, run: SinkRun, records: DataFrame) -> None:
-        """All records of a run, in order."""
+        """Write all records of a run, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """`name`: the replay goes on where its last run ended; without it, it is done once."""
+    """The options of a replay. With a `name` it continues where its last run ended; without a name it runs once."""
 
     source: SourceOptions
     name: str | None = None
@@ -98,11 +98,11 @@ class ReplayOptions:
 
     def __post_init__(self) -> None:
         if self.max_task_idle_ms < -1:
-            raise UsageError(f"max.task.idle.ms = {self.max_task_idle_ms}: expected -1, 0 or a time to wait")
+            raise UsageError(f"max.task.idle.ms = {self.max_task_idle_ms}: expected -1, 0 or milliseconds to wait")
 
     @property
     def rules(self) -> str:
-        """What all runs of a replay share."""
+        """Return the rules that all runs of a replay share."""
         return (
             f"order {self.order}, isolation level {self.source.isolation_level}, "
             f"negative timestamps {self.negative_timestamps}"
@@ -111,7 +111,7 @@ class ReplayOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySummary:
-    """What a run did. `enforced`: partitions that were not waited for any longer."""
+    """The result of a run. `enforced` are partitions for which it did not wait any longer."""
 
     run: int
     is_repeated: bool
@@ -122,24 +122,24 @@ class ReplaySummary:
 
     @property
     def record_count(self) -> int:
-        """Records that were replayed."""
-        return sum(each.record_count for each in self.counts.values())
+        """Return how many records were replayed."""
+        return sum(task.record_count for task in self.counts.values())
 
     @property
     def late_count(self) -> int:
-        """Of them, those that come behind a later one of a run before."""
-        return sum(each.late_count for each in self.counts.values())
+        """Return how many of them come after a later record of an earlier run."""
+        return sum(task.late_count for task in self.counts.values())
 
     @property
     def greatest_lateness_ms(self) -> int:
-        """By how much at most."""
-        return max((each.greatest_lateness_ms for each in self.counts.values()), default=0)
+        """Return the greatest lateness."""
+        return max((task.greatest_lateness_ms for task in self.counts.values()), default=0)
 
 
 def replay(
     spark: SparkSession, options: ReplayOptions, sink: ReplaySink, states: ReplayStates, clock: Clock
 ) -> ReplaySummary:
-    """One run. `UsageError`: the options do not fit the archive, the sink, or what the replay did before."""
+    """Do one run. Raise `UsageError` if the options do not fit the archive, the sink, or the replay's earlier runs."""
     name = options.name
     before = states.read(name) if name is not None else None
     if before is not None:
@@ -151,7 +151,7 @@ def replay(
     if _is_idle(planned):
         return ReplaySummary(run=before.run if before else 0, is_repeated=False, partition_count=0)
     prepared = run.prepare(planned, is_repeated=False)
-    # What is planned can be done, so that a run that is killed can be done again.
+    # Save the plan only when it can be done, so that a killed run can be repeated.
     if name is not None:
         states.change(name, before, planned)
     return replace(run.perform(planned, prepared), enforced=enforced)
@@ -159,7 +159,7 @@ def replay(
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """What a run is about to write."""
+    """A run that is ready to be written."""
 
     reading: OrderedReading
     surveyed: Survey
@@ -168,7 +168,7 @@ class _Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One run, for the first time or again."""
+    """One run, new or repeated."""
 
     spark: SparkSession
     options: ReplayOptions
@@ -176,21 +176,21 @@ class _Run:
     states: ReplayStates
 
     def repeat(self, planned: ReplayState) -> ReplaySummary:
-        """A run that was planned and has not ended."""
-        had = self.sink.written(_sink_run(planned, 0, is_repeated=True))
-        if had is not None:
-            return _end_written(self.states, str(self.options.name), planned, had)
+        """Repeat a run that was planned and has not ended."""
+        written = self.sink.written(_sink_run(planned, 0, is_repeated=True))
+        if written is not None:
+            return _end_written(self.states, str(self.options.name), planned, written)
         try:
             prepared = self.prepare(planned, is_repeated=True)
         except UsageError as unfit:
             raise UsageError(
-                f"run {planned.run} of replay {self.options.name} had not ended and cannot be done again: {unfit}; "
-                "begin another replay, with another name and output"
+                f"run {planned.run} of replay {self.options.name} did not end and cannot be repeated: {unfit}. "
+                "Begin another replay with another name and output"
             ) from unfit
         return replace(self.perform(planned, prepared), is_repeated=True)
 
     def prepare(self, planned: ReplayState, *, is_repeated: bool) -> _Prepared:
-        """Everything that can be refused before anything is written."""
+        """Prepare the run; everything that can be refused is refused before anything is written."""
         reading = _reading(self.spark, self.options, planned)
         surveyed = survey(self.spark, reading)
         negative_count = 0 if reading.drops_negative else surveyed.negative_count
@@ -199,7 +199,7 @@ class _Run:
         return _Prepared(reading, surveyed, run if self.options.name is not None else replace(run, replay_id=""))
 
     def perform(self, planned: ReplayState, prepared: _Prepared) -> ReplaySummary:
-        """Writes it, and ends the plan."""
+        """Write the run, and end the plan."""
         surveyed = prepared.surveyed
         with ordered(self.spark, prepared.reading, surveyed, planned.tasks) as in_order:
             self.sink.write(prepared.run, in_order.records)
@@ -226,12 +226,12 @@ def _sink_run(planned: ReplayState, negative_count: int, *, is_repeated: bool) -
     )
 
 
-def _end_written(states: ReplayStates, name: str, planned: ReplayState, had: DataFrame) -> ReplaySummary:
-    """The run was killed when all was written: what it came to is told by its rows, since the archive may have changed
-    meanwhile."""
-    firsts = {task: own.next_sequence for task, own in planned.tasks.items()}
-    of_run = _reached_by_rows(had, firsts)
-    reached_ms = {place: own.reached_ms for place, own in planned.partitions.items()}
+def _end_written(states: ReplayStates, name: str, planned: ReplayState, written: DataFrame) -> ReplaySummary:
+    """End a run that was killed after all was written. The counts are those of its rows, because the archive may have
+    changed since."""
+    firsts = {task: state.next_sequence for task, state in planned.tasks.items()}
+    of_run = _reached_by_rows(written, firsts)
+    reached_ms = {place: state.reached_ms for place, state in planned.partitions.items()}
     counts: dict[int, TaskCounts] = {}
     for topic, partition, task, count, latest_ms in of_run:
         before_ms = reached_ms[topic, partition]
@@ -241,11 +241,11 @@ def _end_written(states: ReplayStates, name: str, planned: ReplayState, had: Dat
     return ReplaySummary(run=planned.run, is_repeated=True, partition_count=len(of_run), counts=counts)
 
 
-def _reached_by_rows(had: DataFrame, firsts: Mapping[int, int]) -> list[tuple[str, int, int, int, int]]:
-    """Topic, partition, task, records and latest timestamp of the rows from each task's first number on."""
-    begins = had.sparkSession.createDataFrame(list(firsts.items()), "task INT, first BIGINT")
+def _reached_by_rows(written: DataFrame, firsts: Mapping[int, int]) -> list[tuple[str, int, int, int, int]]:
+    """Return topic, partition, task, record count and latest timestamp of the rows from each task's first number on."""
+    begins = written.sparkSession.createDataFrame(list(firsts.items()), "task INT, first BIGINT")
     rows = (
-        had.join(F.broadcast(begins), "task")
+        written.join(F.broadcast(begins), "task")
         .where("sequence >= first")
         .groupBy("topic", "partition", "task")
         .agg(F.count(F.lit(1)).alias("count"), F.max(F.unix_millis("timestamp")).alias("latest_ms"))
@@ -255,13 +255,13 @@ def _reached_by_rows(had: DataFrame, firsts: Mapping[int, int]) -> list[tuple[st
 
 
 def _is_idle(planned: ReplayState) -> bool:
-    return all(each.from_offset == each.until_offset for each in planned.partitions.values())
+    return all(state.from_offset == state.until_offset for state in planned.partitions.values())
 
 
 def _plan(
     options: ReplayOptions, sink: str, before: ReplayState | None, clock: Clock
 ) -> tuple[ReplayState, tuple[TopicPartition, ...]]:
-    """The next run, and the partitions that it does not wait for any longer."""
+    """Plan the next run, waiting for partitions. Return also those for which it does not wait any longer."""
     left_ms = options.max_task_idle_ms
     while True:
         planned, open_ended = _plan_now(options, sink, before)
@@ -276,32 +276,32 @@ def _plan(
 
 
 def _waits(planned: ReplayState, open_ended: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Of these, partitions that have nothing new, in tasks where others have."""
-    busy = {own.task for own in planned.partitions.values() if own.from_offset < own.until_offset}
+    """Return the partitions of `open_ended` that have no new records, in tasks where other partitions have."""
+    busy = {state.task for state in planned.partitions.values() if state.from_offset < state.until_offset}
     return tuple(
         place
-        for place, own in sorted(planned.partitions.items())
-        if place in open_ended and own.task in busy and own.from_offset == own.until_offset
+        for place, state in sorted(planned.partitions.items())
+        if place in open_ended and state.task in busy and state.from_offset == state.until_offset
     )
 
 
 def _plan_now(
     options: ReplayOptions, sink: str, before: ReplayState | None
 ) -> tuple[ReplayState, Collection[TopicPartition]]:
-    """Everything that the tables know now and that was not replayed yet; and the partitions that may still grow into
-    what is asked for."""
+    """Plan everything that the tables know now and that was not replayed yet. Return also the partitions whose end may
+    still grow."""
     known = before.partitions if before is not None else {}
     partitions = dict(known)
-    # Where nothing is as late as a starting time, the replay begins with what comes.
+    # If no record is at or after a starting time, the replay begins with the next records.
     spans = find_spans(replace(options.source, starts_late=True))
     _require_continued(options, known, spans)
     for place, span in spans.items():
-        own = known.get(place)
-        if own is None:
+        state = known.get(place)
+        if state is None:
             if span.start > span.end:
                 raise UsageError(
-                    f"the starting offset {span.start} of {place[0]}-{place[1]} lies behind the archive's end, "
-                    f"{span.end}; begin there or before"
+                    f"the starting offset {span.start} of {place[0]}-{place[1]} is after the archive's end "
+                    f"{span.end}; begin at the end or before"
                 )
             partitions[place] = PartitionState(
                 topic_id=span.topic_id,
@@ -311,7 +311,7 @@ def _plan_now(
                 task=place[1] if options.order is ReplayOrder.TASKS else 0,
             )
         else:
-            partitions[place] = replace(own, until_offset=max(own.from_offset, span.until))
+            partitions[place] = replace(state, until_offset=max(state.from_offset, span.until))
     tasks = before.tasks if before is not None else {}
     planned = ReplayState(
         replay_id=before.replay_id if before is not None else uuid.uuid4().hex,
@@ -320,7 +320,7 @@ def _plan_now(
         sink=sink,
         rules=options.rules,
         partitions=partitions,
-        tasks={own.task: tasks.get(own.task, TaskState()) for own in partitions.values()},
+        tasks={state.task: tasks.get(state.task, TaskState()) for state in partitions.values()},
     )
     return planned, {place for place, span in spans.items() if span.until == span.end}
 
@@ -330,33 +330,35 @@ def _require_continued(
     known: Mapping[TopicPartition, PartitionState],
     spans: Mapping[TopicPartition, PartitionSpan],
 ) -> None:
-    """The archive has what the replay has read."""
+    """Check that the archive still has what the replay has read."""
     common = sorted(known.keys() & spans.keys())
-    anew = [place for place in common if spans[place].topic_id != known[place].topic_id]
+    recreated = [place for place in common if spans[place].topic_id != known[place].topic_id]
     shorter = [place for place in common if spans[place].end < known[place].from_offset]
-    found, what = (anew, "are topics made anew") if anew else (shorter, "end before the place where it goes on")
-    if found and (anew or options.source.fails_on_data_loss):
-        told = ", ".join(f"{topic}-{partition}" for topic, partition in found[:_SHOWN])
+    found, why = shorter, "end before the replay's position"
+    if recreated:
+        found, why = recreated, "are of topics that were created again"
+    if found and (recreated or options.source.fails_on_data_loss):
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in found[:_SHOWN])
         raise UsageError(
-            f"replay {options.name} cannot go on, since partitions {what}: {told}; begin another replay, with another "
-            "name and output"
+            f"replay {options.name} cannot continue, because partitions {why}: {names}. Begin another replay with "
+            "another name and output"
         )
 
 
 def _reading(spark: SparkSession, options: ReplayOptions, planned: ReplayState) -> OrderedReading:
-    moved = {place: own for place, own in planned.partitions.items() if own.from_offset < own.until_offset}
+    moved = {place: state for place, state in planned.partitions.items() if state.from_offset < state.until_offset}
     source = replace(
         options.source,
         subscription=Subscription(strategy=Strategy.ASSIGN, partitions=frozenset(moved)),
-        start=Limit(offsets={place: own.from_offset for place, own in moved.items()}),
-        end=Limit(offsets={place: own.until_offset for place, own in moved.items()}),
+        start=Limit(offsets={place: state.from_offset for place, state in moved.items()}),
+        end=Limit(offsets={place: state.until_offset for place, state in moved.items()}),
         min_tasks=max(options.source.min_tasks, spark.sparkContext.defaultParallelism),
     )
     return OrderedReading(
         options=source,
         tasks=plan_reading(source, RecordFilter()),
-        task_of={place: own.task for place, own in moved.items()},
-        reached_ms={place: own.reached_ms for place, own in moved.items()},
+        task_of={place: state.task for place, state in moved.items()},
+        reached_ms={place: state.reached_ms for place, state in moved.items()},
         drops_negative=options.negative_timestamps is NegativeTimestamps.DROP,
     )
 
@@ -365,17 +367,18 @@ def _done(
     planned: ReplayState, reached_ms: Mapping[TopicPartition, int | None], counts: Mapping[int, TaskCounts]
 ) -> ReplayState:
     partitions = {
-        place: replace(own, from_offset=own.until_offset, reached_ms=reached_ms.get(place, own.reached_ms))
-        for place, own in planned.partitions.items()
+        place: replace(state, from_offset=state.until_offset, reached_ms=reached_ms.get(place, state.reached_ms))
+        for place, state in planned.partitions.items()
     }
-    latest_ms = {task: own.latest_ms for task, own in planned.tasks.items() if own.latest_ms is not None}
-    for own in partitions.values():
-        if own.reached_ms is not None:
-            latest_ms[own.task] = max(latest_ms.get(own.task, own.reached_ms), own.reached_ms)
+    latest_ms = {task: state.latest_ms for task, state in planned.tasks.items() if state.latest_ms is not None}
+    for partition in partitions.values():
+        if partition.reached_ms is not None:
+            latest_ms[partition.task] = max(latest_ms.get(partition.task, partition.reached_ms), partition.reached_ms)
     tasks = {
         task: TaskState(
-            next_sequence=own.next_sequence + counts.get(task, TaskCounts()).record_count, latest_ms=latest_ms.get(task)
+            next_sequence=state.next_sequence + counts.get(task, TaskCounts()).record_count,
+            latest_ms=latest_ms.get(task),
         )
-        for task, own in planned.tasks.items()
+        for task, state in planned.tasks.items()
     }
     return replace(planned, is_planned=False, partitions=partitions, tasks=tasks)

@@ -1,4 +1,4 @@
-"""replay_job: how is the job replay_topics told what to replay, and what does it say?"""
+"""Run the job replay_topics: build its options, do one run and print the result."""
 
 from __future__ import annotations
 
@@ -40,59 +40,59 @@ _SHOWN = 5
 
 
 def add_replay_options(parser: argparse.ArgumentParser) -> None:
-    """The options of replay_topics; those of the first two groups mean what they mean to `spark.read`."""
-    what = parser.add_argument_group("partitions (one of these)")
-    chosen = what.add_mutually_exclusive_group(required=True)
+    """Add the options of replay_topics. Those of the first two groups have the same meaning as for `spark.read`."""
+    partitions = parser.add_argument_group("partitions (one of these)")
+    chosen = partitions.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--topics", metavar="A,B", help="all partitions of these topics")
-    chosen.add_argument("--topic-pattern", metavar="REGEX", help="of the topics in which the pattern is found")
+    chosen.add_argument("--topic-pattern", metavar="REGEX", help="all partitions of topics that match the pattern")
     chosen.add_argument("--assign", metavar="JSON", help='single partitions: {"orders": [0, 1]}')
-    where = parser.add_argument_group("records (default: all that is archived)")
-    where.add_argument("--starting-offsets", metavar="JSON", help='earliest, or by partition: {"orders": {"0": 23}}')
-    where.add_argument("--ending-offsets", metavar="JSON", help="latest, or by partition; exclusive")
-    where.add_argument("--starting-timestamp", metavar="MS", help="from the first record as late as this")
-    where.add_argument("--ending-timestamp", metavar="MS", help="up to before the first record as late as this")
-    where.add_argument("--fail-on-data-loss", choices=["true", "false"], help="refuse to pass over what is gone")
-    where.add_argument("--isolation-level", choices=[each.value for each in IsolationLevel])
-    how = parser.add_argument_group("order")
-    how.add_argument(
+    records = parser.add_argument_group("records (default: all that is archived)")
+    records.add_argument("--starting-offsets", metavar="JSON", help='earliest, or by partition: {"orders": {"0": 23}}')
+    records.add_argument("--ending-offsets", metavar="JSON", help="latest, or by partition; exclusive")
+    records.add_argument("--starting-timestamp", metavar="MS", help="first record at or after this time")
+    records.add_argument("--ending-timestamp", metavar="MS", help="end before the first record at or after this time")
+    records.add_argument("--fail-on-data-loss", choices=["true", "false"], help="true: refuse if records are missing")
+    records.add_argument("--isolation-level", choices=[level.value for level in IsolationLevel])
+    order = parser.add_argument_group("order")
+    order.add_argument(
         "--order",
-        choices=[each.value for each in ReplayOrder],
+        choices=[choice.value for choice in ReplayOrder],
         default=ReplayOrder.ALL.value,
-        help="all: one order of all partitions; tasks: one of each partition number, as tasks of Kafka Streams have it "
+        help="all: one order of all partitions; tasks: one order per partition number, as the tasks of Kafka Streams "
         "(default: %(default)s)",
     )
-    how.add_argument(
+    order.add_argument(
         "--max-task-idle-ms",
         type=int,
         default=0,
         metavar="MS",
-        help="so long a run waits for partitions that have nothing new while others have; 0, -1: not (default: 0)",
+        help="wait so long for partitions that have no new records while others have; 0, -1: do not wait (default: 0)",
     )
-    how.add_argument(
+    order.add_argument(
         "--negative-timestamps",
-        choices=[each.value for each in NegativeTimestamps],
+        choices=[choice.value for choice in NegativeTimestamps],
         default=NegativeTimestamps.KEEP.value,
-        help="drop: leave such records out, as Kafka Streams does (default: %(default)s)",
+        help="drop: skip such records, as Kafka Streams does (default: %(default)s)",
     )
-    how.add_argument("--name", help="go on where the last run of this name ended (default: replay once)")
-    to = parser.add_argument_group("output (one of these)")
-    sink = to.add_mutually_exclusive_group(required=True)
-    sink.add_argument("--output-table", metavar="DIR", help="a Delta table, with a sequence without gaps")
-    sink.add_argument("--output", metavar="DIR", help="JSON lines, a folder a run")
+    order.add_argument("--name", help="continue where the last run of this name ended (default: replay once)")
+    output = parser.add_argument_group("output (one of these)")
+    sink = output.add_mutually_exclusive_group(required=True)
+    sink.add_argument("--output-table", metavar="DIR", help="a Delta table, with sequence numbers without gaps")
+    sink.add_argument("--output", metavar="DIR", help="JSON lines, one folder per run")
     sink.add_argument("--output-topic", metavar="TOPIC", help="a topic of the brokers of --bootstrap-servers")
-    to.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="for --output-topic")
-    to.add_argument("--output-partition", type=int, help="for --output-topic: one partition for all records")
+    output.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="for --output-topic")
+    output.add_argument("--output-partition", type=int, help="for --output-topic: one partition for all records")
 
 
 def replay_topics(job: Job, clock: Clock | None = None) -> None:
-    """One run, and its line."""
-    own = job.arguments
+    """Do one run and print its result."""
+    arguments = job.arguments
     options = ReplayOptions(
         source=_source(job),
-        name=own.name,
-        order=ReplayOrder(own.order),
-        max_task_idle_ms=own.max_task_idle_ms,
-        negative_timestamps=NegativeTimestamps(own.negative_timestamps),
+        name=arguments.name,
+        order=ReplayOrder(arguments.order),
+        max_task_idle_ms=arguments.max_task_idle_ms,
+        negative_timestamps=NegativeTimestamps(arguments.negative_timestamps),
     )
     sink, states = _sink(job), ReplayStates.of_warehouse(job.settings.warehouse_uri)
     with job.console.stage("replay") as stage:
@@ -103,44 +103,45 @@ def replay_topics(job: Job, clock: Clock | None = None) -> None:
 
 def _source(job: Job) -> SourceOptions:
     given = {name: getattr(job.arguments, argument) for argument, name in _SOURCE_OPTIONS.items()}
-    told = {name.lower(): value for name, value in given.items() if value is not None}
-    return read_options({**source_defaults(job.settings), **told})
+    options = {name.lower(): value for name, value in given.items() if value is not None}
+    return read_options({**source_defaults(job.settings), **options})
 
 
 def _sink(job: Job) -> ReplaySink:
-    own = job.arguments
-    if own.output_topic is None and (own.bootstrap_servers is not None or own.output_partition is not None):
-        raise UsageError("--bootstrap-servers and --output-partition belong to --output-topic")
-    if own.output_table is not None:
-        return DeltaSink(spark=job.spark, uri=_absolute(own.output_table))
-    if own.output is not None:
-        return JsonLinesSink(spark=job.spark, uri=_absolute(own.output))
-    if own.bootstrap_servers is None:
+    arguments = job.arguments
+    has_topic_options = arguments.bootstrap_servers is not None or arguments.output_partition is not None
+    if arguments.output_topic is None and has_topic_options:
+        raise UsageError("--bootstrap-servers and --output-partition are only for --output-topic")
+    if arguments.output_table is not None:
+        return DeltaSink(spark=job.spark, uri=_absolute(arguments.output_table))
+    if arguments.output is not None:
+        return JsonLinesSink(spark=job.spark, uri=_absolute(arguments.output))
+    if arguments.bootstrap_servers is None:
         raise UsageError("--output-topic needs --bootstrap-servers")
     metadata = job.settings.metadata
-    cluster = open_cluster(own.bootstrap_servers, metadata.timeout_ms, metadata.client_config)
-    return TopicSink(cluster=cluster, topic=own.output_topic, to_partition=own.output_partition)
+    cluster = open_cluster(arguments.bootstrap_servers, metadata.timeout_ms, metadata.client_config)
+    return TopicSink(cluster=cluster, topic=arguments.output_topic, to_partition=arguments.output_partition)
 
 
 def _absolute(place: str) -> str:
-    """The same wherever the next run is started."""
+    """Make a path absolute, so that it is the same wherever the next run is started."""
     return place if ":" in place.partition("/")[0] else str(Path(place).absolute())
 
 
 def _facts(summary: ReplaySummary, options: ReplayOptions) -> list[str]:
     if not summary.partition_count:
-        return ["nothing new"]
+        return ["no new records"]
     facts = [counted(summary.record_count, "record"), counted(summary.partition_count, "partition")]
     if options.order is ReplayOrder.TASKS:
         facts.append(counted(len(summary.counts), "task"))
     if summary.is_repeated:
-        facts.append(f"run {summary.run} done again, which had not ended")
+        facts.append(f"run {summary.run} repeated, because it had not ended")
     if summary.negative_count:
-        what = "dropped" if options.negative_timestamps is NegativeTimestamps.DROP else "kept in place"
-        facts.append(f"{summary.negative_count:,} with negative timestamps {what}")
+        result = "dropped" if options.negative_timestamps is NegativeTimestamps.DROP else "kept in place"
+        facts.append(f"{summary.negative_count:,} with negative timestamps {result}")
     if summary.enforced:
-        told = ", ".join(f"{topic}-{partition}" for topic, partition in summary.enforced[:_SHOWN])
-        facts.append(f"enforced_processing: {len(summary.enforced)} waited for in vain ({told})")
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in summary.enforced[:_SHOWN])
+        facts.append(f"enforced_processing: waited in vain for {len(summary.enforced)} partitions ({names})")
     if summary.late_count:
-        facts.append(f"{summary.late_count:,} late, by {summary.greatest_lateness_ms:,} ms at most")
+        facts.append(f"{summary.late_count:,} late, by at most {summary.greatest_lateness_ms:,} ms")
     return facts

@@ -1,14 +1,14 @@
-"""replay_order: how are archived records put into the order of a replay, by Spark?
+"""Put archived records into the order of a replay, with Spark.
 
-By the running maximum of each partition's timestamps (`coldlog.replay.order` says why that is the order). Tasks read
-runs of offsets of one partition, twice:
+The order is by the running maximum of each partition's timestamps (`coldlog.replay.order` explains why). Spark tasks
+read ranges of offsets of one partition, in two passes:
 
-    survey   timestamps alone. Of each task: how many records, the greatest timestamp, and some places as samples.
-             The driver adds up: where each task's running maximum begins, and bounds of buckets about equally large.
-    order    everything. A record goes to the bucket of its place, and each bucket is sorted, spilling to disk.
+    survey   reads only timestamps. Per task: the record count, the largest timestamp, and some places as samples. The
+             driver computes where each task's running maximum begins, and bounds of buckets of about equal size.
+    order    reads everything. A record goes to the bucket of its place, and each bucket is sorted, spilling to disk.
 
-What is sorted is kept on the disks of the executors, counted, and numbered without gaps from the counts. Nothing but
-samples and counts comes to the driver.
+The sorted records are kept on the disks of the executors, counted, and numbered without gaps from the counts. Only
+samples and counts are sent to the driver.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ RECORD_COLUMNS = tuple(COLUMN_TYPES)
 OUTPUT_COLUMNS = ("task", "sequence", *RECORD_COLUMNS)
 ORDER = ("task", "reached_ms", "topic", "partition", "offset")
 _BUCKET_BYTES = 32 << 20
-"""Of logs, compressed perhaps: a bucket is sorted by one core."""
+"""Bytes of logs, maybe compressed: one core sorts a bucket."""
 _MOST_BUCKETS = 4096
 _SAMPLES_A_BATCH = 4
 _ROW_MASK = (1 << 33) - 1
-"""monotonically_increasing_id has the partition above."""
+"""monotonically_increasing_id has the partition in the bits above."""
 _SURVEY_SCHEMA = pa.schema(
     [
         ("task_number", pa.int32()),
@@ -69,8 +69,8 @@ _KEYED_DDL = "task INT, reached_ms BIGINT, bucket INT, " + ", ".join(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderedReading:
-    """What is to be replayed: read tasks in order of topics, partitions and offsets; the replay's task of each
-    partition, and the greatest timestamp before its first record (None: there is none)."""
+    """What is to be replayed: read tasks by topic, partition and offset; the replay's task of each partition; and the
+    largest timestamp before a partition's first record (None: there is none)."""
 
     options: SourceOptions
     tasks: Sequence[ReadTask]
@@ -81,8 +81,8 @@ class OrderedReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What the first look found: where each read task's running maximum begins, the bounds of the buckets, and of each
-    partition the greatest timestamp behind its last record."""
+    """The result of the first pass: where each read task's running maximum begins, the bounds of the buckets, and for
+    each partition the largest timestamp up to its last record."""
 
     record_count: int
     negative_count: int
@@ -93,7 +93,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCounts:
-    """Of one task of the replay: records, and how many come behind a later one of a run before, by how much at most."""
+    """Counts of one task of the replay: records, how many are late against earlier runs, and by at most how much."""
 
     record_count: int = 0
     late_count: int = 0
@@ -102,8 +102,8 @@ class TaskCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordered:
-    """`records` has the columns `OUTPUT_COLUMNS`; its partitions, one after another, and the rows of each, are the
-    order. `counts` is by task of the replay."""
+    """`records` has the columns `OUTPUT_COLUMNS`. They are in order: partition by partition, and within each row by
+    row. `counts` is by task of the replay."""
 
     records: DataFrame
     counts: Mapping[int, TaskCounts]
@@ -121,7 +121,7 @@ class _Run:
 
 
 def survey(spark: SparkSession, reading: OrderedReading) -> Survey:
-    """The first look."""
+    """Do the first pass."""
     shipped = spark.sparkContext.broadcast((reading.options, list(reading.tasks), reading.drops_negative))
 
     def look(batches):  # type: ignore[no-untyped-def]  # pyspark pickles it; its signature is Spark's
@@ -158,9 +158,9 @@ def _added_up(reading: OrderedReading, found: Sequence[Mapping[str, object]], bu
         ):
             reached_ms = at_ms if before_ms is None else max(before_ms, at_ms)
             samples.append(Sample(Place(reading.task_of[place], reached_ms, *place, offset), count))
-        own_ms = row["reached_ms"]
-        if isinstance(own_ms, int):
-            reached[place] = own_ms if before_ms is None else max(before_ms, own_ms)
+        task_ms = row["reached_ms"]
+        if isinstance(task_ms, int):
+            reached[place] = task_ms if before_ms is None else max(before_ms, task_ms)
     return Survey(
         record_count=_sum_of(found, "record_count"),
         negative_count=_sum_of(found, "negative_count"),
@@ -178,7 +178,7 @@ def _sum_of(rows: Sequence[Mapping[str, object]], name: str) -> int:
 def ordered(
     spark: SparkSession, reading: OrderedReading, surveyed: Survey, before: Mapping[int, TaskState]
 ) -> Iterator[Ordered]:
-    """The records in order, with numbers that follow those `before`; kept on disks until the block is left."""
+    """Yield the records in order, numbered after those `before`. They are kept on disks until the block ends."""
     shipped = _ship(spark, reading, surveyed)
     in_order = (
         _keyed(spark, shipped, len(reading.tasks))
@@ -209,7 +209,7 @@ def ordered(
 
 
 def _ship(spark: SparkSession, reading: OrderedReading, surveyed: Survey) -> Broadcast[tuple[Any, ...]]:
-    """What every task needs."""
+    """Broadcast what every Spark task needs."""
     whole = replace(reading.options, columns=RECORD_COLUMNS)
     return spark.sparkContext.broadcast(
         (whole, list(reading.tasks), surveyed.bounds, surveyed.carried_ms, reading.task_of, reading.drops_negative)
@@ -217,21 +217,22 @@ def _ship(spark: SparkSession, reading: OrderedReading, surveyed: Survey) -> Bro
 
 
 def _keyed(spark: SparkSession, shipped: Broadcast[tuple[Any, ...]], count: int) -> DataFrame:
-    """Every record with its place in the order and its bucket."""
+    """Return every record with its place in the order and its bucket."""
 
     def read(batches):  # type: ignore[no-untyped-def]
         options, tasks, bounds, carried_ms, task_of, drops_negative = shipped.value
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 task = tasks[number]
-                own = task_of[task.topic, task.partition]
-                yield from _iter_keyed(options, task, own, bounds, carried_ms[number], drops_negative=drops_negative)
+                to = task_of[task.topic, task.partition]
+                yield from _iter_keyed(options, task, to, bounds, carried_ms[number], drops_negative=drops_negative)
 
     return spark.range(0, count, 1, max(1, count)).mapInArrow(read, schema=_KEYED_DDL)
 
 
 def _count_runs(spark: SparkSession, in_order: DataFrame, before: Mapping[int, TaskState]) -> list[_Run]:
-    known = spark.createDataFrame([(task, own.latest_ms) for task, own in before.items()], "task INT, latest_ms BIGINT")
+    latest = [(task, state.latest_ms) for task, state in before.items()]
+    known = spark.createDataFrame(latest, "task INT, latest_ms BIGINT")
     lateness = F.greatest(F.coalesce(F.col("latest_ms") - F.col("reached_ms"), F.lit(0)), F.lit(0))
     rows = in_order.withColumn("bucket", F.spark_partition_id()).join(F.broadcast(known), "task")
     found = (
@@ -248,7 +249,7 @@ def _count_runs(spark: SparkSession, in_order: DataFrame, before: Mapping[int, T
 
 
 def _numbered(spark: SparkSession, in_order: DataFrame, shifts: Sequence[tuple[int, int, int]]) -> DataFrame:
-    """With `sequence`: a row's number in its bucket, shifted by what each bucket and task says."""
+    """Add `sequence`: a row's number in its bucket, plus the shift of its bucket and task."""
     at_row = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_MASK))
     rows = in_order.withColumn("at_row", at_row).withColumn("at_bucket", F.spark_partition_id())
     begins = spark.createDataFrame(shifts, "at_bucket INT, task INT, shift BIGINT")
@@ -257,7 +258,7 @@ def _numbered(spark: SparkSession, in_order: DataFrame, shifts: Sequence[tuple[i
 
 
 def _survey_of(options: SourceOptions, task: ReadTask, number: int, *, drops_negative: bool) -> pa.RecordBatch:
-    """One read task's row."""
+    """Return the survey's row of one read task."""
     record_count, negative_count, reached_ms = 0, 0, None
     samples: list[tuple[int, int, int]] = []
     for rows in open_reader(replace(options, columns=("offset", "timestamp")), _not_counted).iter_rows(task):
@@ -279,9 +280,9 @@ def _survey_of(options: SourceOptions, task: ReadTask, number: int, *, drops_neg
         "record_count": record_count,
         "negative_count": negative_count,
         "reached_ms": reached_ms,
-        "sample_reached_ms": [each[0] for each in samples],
-        "sample_offsets": [each[1] for each in samples],
-        "sample_counts": [each[2] for each in samples],
+        "sample_reached_ms": [sample[0] for sample in samples],
+        "sample_offsets": [sample[1] for sample in samples],
+        "sample_counts": [sample[2] for sample in samples],
     }
     return pa.RecordBatch.from_pylist([row], schema=_SURVEY_SCHEMA)
 
@@ -289,7 +290,7 @@ def _survey_of(options: SourceOptions, task: ReadTask, number: int, *, drops_neg
 def _iter_keyed(
     options: SourceOptions,
     task: ReadTask,
-    own_task: int,
+    replay_task: int,
     bounds: Sequence[Place],
     reached_ms: int | None,
     *,
@@ -305,16 +306,16 @@ def _iter_keyed(
         maxima = running_maximum(timestamps_ms, reached_ms)
         reached_ms = int(maxima[-1])
         offsets = rows.column("offset").to_numpy()
-        buckets = bucket_numbers(bounds, own_task, task.topic, task.partition, maxima, offsets)
-        keys = [pa.repeat(pa.scalar(own_task, pa.int32()), rows.num_rows), pa.array(maxima), pa.array(buckets)]
+        buckets = bucket_numbers(bounds, replay_task, task.topic, task.partition, maxima, offsets)
+        keys = [pa.repeat(pa.scalar(replay_task, pa.int32()), rows.num_rows), pa.array(maxima), pa.array(buckets)]
         yield pa.RecordBatch.from_arrays([*keys, *rows.columns], schema=_KEYED_SCHEMA)
 
 
 def _milliseconds(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Of each record, and whether they are negative."""
+    """Return each record's timestamp, and whether it is negative."""
     timestamps_ms: npt.NDArray[np.int64] = rows.column("timestamp").view(pa.int64()).to_numpy() // 1000
     return timestamps_ms, timestamps_ms < 0
 
 
 def _not_counted(_: int) -> None:
-    """Bytes of logs are counted where they are what is asked for."""
+    """Ignore the bytes of logs: a replay does not report them."""

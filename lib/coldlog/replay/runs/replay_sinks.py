@@ -1,9 +1,9 @@
-"""replay_sinks: where does a replay go, and what becomes of a run that is written twice?
+"""Write the records of a replay; a run may be written twice.
 
-Delta table    appended to; a run's number is kept in the commit, and Delta takes each once
-JSON lines     a folder a run, put in place of what is there: a run that is done again gives the same files
-topic          sent in order, with the timestamps that records have; a run that was killed is sent again, as a
-               producer of Kafka would: at least once
+Delta table    records are appended; the commit has the run's number, and Delta takes each number once
+JSON lines     one folder per run, which replaces an existing one: a repeated run gives the same files
+topic          records are sent in order, with their own timestamps; a run that was killed is sent again, so a record is
+               sent at least once, as by a producer of Kafka
 """
 
 from __future__ import annotations
@@ -40,22 +40,20 @@ class DeltaSink:
         return f"table {spark_uri(self.uri)}"
 
     def require_ready(self, run: SinkRun) -> None:
-        """Of a later run it needs to have the one before: a table that was deleted does not begin in the midst."""
+        """Check the table. For a later run it must have the run before, so that a table has no gap."""
         if run.is_first and DeltaTable.isDeltaTable(self.spark, spark_uri(self.uri)):
-            raise UsageError(
-                f"{self.uri} is a table already, which no run of this replay has written; name another place"
-            )
+            raise UsageError(f"{self.uri} is a table already, and this replay did not write it; choose another output")
         if not run.is_first and self._last_run(run) < run.number - 1:
             raise UsageError(
-                f"{self.uri} does not have what this replay wrote before: run {run.number - 1} is not in it; put the "
-                "table back, or begin another replay, with another name"
+                f"{self.uri} does not have run {run.number - 1}, which this replay wrote before. Restore the table, or "
+                "begin another replay with another name"
             )
 
     def written(self, run: SinkRun) -> DataFrame | None:
         return None if self._last_run(run) < run.number else self.spark.read.format("delta").load(spark_uri(self.uri))
 
     def _last_run(self, run: SinkRun) -> int:
-        """Of the same replay, that the table has; 0: none."""
+        """Return the last run of this replay that the table has; 0 if there is none."""
         place = spark_uri(self.uri)
         if not DeltaTable.isDeltaTable(self.spark, place):
             return 0
@@ -75,7 +73,7 @@ def _application(run: SinkRun) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonLinesSink:
-    """A folder at `uri`, with a folder `run=000001` a run: text files whose names are in order, as their lines are."""
+    """A folder at `uri` with a folder `run=000001` per run. It has text files; names and lines are in order."""
 
     spark: SparkSession
     uri: str
@@ -85,7 +83,7 @@ class JsonLinesSink:
         return f"JSON lines {spark_uri(self.uri)}"
 
     def require_ready(self, run: SinkRun) -> None:
-        """What is left of a first run that was killed is no obstacle: its folder is all there is."""
+        """Check that the folder is empty for a first run. The folder of the same run, which was killed, may exist."""
         if not run.is_first:
             return
         try:
@@ -96,7 +94,7 @@ class JsonLinesSink:
                 raise
             paths = []
         if [path for path in paths if f"/{self._folder(run)}/" not in path or not run.is_repeated]:
-            raise UsageError(f"{self.uri} is not empty, and no run of this replay has written it; name another place")
+            raise UsageError(f"{self.uri} is not empty, and this replay did not write it; choose another output")
 
     def written(self, run: SinkRun) -> DataFrame | None:
         return None
@@ -111,7 +109,7 @@ class JsonLinesSink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSink:
-    """A topic of a running cluster. A record goes to the partition that it had; `to_partition` is one for all."""
+    """A topic of a running cluster. A record keeps its partition number, or all go to `to_partition`."""
 
     cluster: Cluster
     topic: str
@@ -122,19 +120,19 @@ class TopicSink:
         return f"topic {self.topic} at {self.cluster.bootstrap_servers}"
 
     def require_ready(self, run: SinkRun) -> None:
-        """What is in the topic is nobody's concern."""
+        """Check the topic. It need not be empty."""
         found = describe_topics(self.cluster, [self.topic]).get(self.topic)
         if found is None:
-            raise UsageError(f"there is no topic {self.topic} at {self.cluster.bootstrap_servers}; make it first")
+            raise UsageError(f"topic {self.topic} does not exist at {self.cluster.bootstrap_servers}; create it first")
         missing = (run.partitions if self.to_partition is None else {self.to_partition}) - set(found.partitions)
         if missing:
             raise UsageError(
-                f"topic {self.topic} has {len(found.partitions)} partitions, and no partition {min(missing)}; make it "
-                "with as many as the archived topics have, or name one partition for all records"
+                f"topic {self.topic} has {len(found.partitions)} partitions and no partition {min(missing)}. Create it "
+                "with as many partitions as the archived topics have, or give --output-partition"
             )
         if run.negative_count:
             raise UsageError(
-                f"{run.negative_count:,} records have negative timestamps, which no broker takes; drop them "
+                f"{run.negative_count:,} records have negative timestamps, which no broker accepts; drop them "
                 "(--negative-timestamps drop), or replay into a table"
             )
 
@@ -150,20 +148,21 @@ class TopicSink:
                     partition=row["partition"] if self.to_partition is None else self.to_partition,
                     key=_bytes(row["key"]),
                     value=_bytes(row["value"]),
-                    headers=[(each["key"], _bytes(each["value"])) for each in row["headers"] or ()],
+                    headers=[(header["key"], _bytes(header["value"])) for header in row["headers"] or ()],
                     timestamp_ms=row["timestamp"],
                 )
 
     def _require_sendable(self, records: DataFrame) -> None:
-        """A record that kafka-python refuses would end every run in its midst, and each would send the same again."""
+        """Refuse before sending: a record that kafka-python refuses would end every run in the middle, and each run
+        would send the same records again."""
         is_empty = F.col("key").isNull() & F.col("value").isNull()
-        is_odd = is_empty | F.exists("headers", lambda each: each["value"].isNull())
+        is_odd = is_empty | F.exists("headers", lambda header: header["value"].isNull())
         first = records.where(is_odd).orderBy("task", "sequence").select("topic", "partition", "offset").head()
         if first is not None:
             raise UsageError(
                 f"the record of {first['topic']}-{first['partition']} at offset {first['offset']} cannot be sent to "
-                f"topic {self.topic} (it has neither key nor value, or a header without a value, which kafka-python "
-                "refuses), and nothing was sent; replay into a table, or other records, under another name"
+                f"topic {self.topic}, because it has neither key nor value, or a header without a value, which "
+                "kafka-python refuses. Nothing was sent; replay into a table, or other records under another name"
             )
 
 
@@ -184,7 +183,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
 
 
 def _line(row: dict[str, object]) -> dict[str, object]:
-    named = [(each["key"], each["value"]) for each in row["headers"] or ()]  # type: ignore[attr-defined]
+    named = [(header["key"], header["value"]) for header in row["headers"] or ()]  # type: ignore[attr-defined]
     return {
         "task": row["task"],
         "sequence": row["sequence"],

@@ -1,8 +1,8 @@
-"""replay_state: how far has a replay come, and which run is to be done again?
+"""Save how far a replay has come, and which run must be repeated.
 
-A replay of a name goes on where it ended. A run is planned before anything is written and ended behind it, each by one
-change of the table `replay_positions`; a plan says exactly which offsets it replays, and how they are numbered. So a
-run that was killed is done again from its plan, whatever was archived meanwhile, and gives the same rows.
+A replay with a name continues where it ended. A run is planned before anything is written, and ended after that, each
+by one change of the table `replay_positions`. A plan says exactly which offsets are replayed and how they are numbered.
+So a run that was killed is repeated from its plan and gives the same rows, whatever was archived since.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """The next offset; until where the planned run goes; the greatest timestamp before (None: no record yet)."""
+    """The next offset, the end of the planned run, and the largest timestamp before it (None: no record yet)."""
 
     topic_id: str
     from_offset: int
@@ -30,7 +30,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskState:
-    """The number of the next record; the greatest timestamp replayed (None: no record yet)."""
+    """The number of the next record, and the largest timestamp replayed (None: no record yet)."""
 
     next_sequence: int = 0
     latest_ms: int | None = None
@@ -38,7 +38,7 @@ class TaskState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayState:
-    """Of one replay. `is_planned`: the run is under way, or was killed. `rules` are what all of its runs share."""
+    """The state of one replay. `is_planned`: the run is in progress, or was killed. All runs share `rules`."""
 
     replay_id: str
     run: int
@@ -60,16 +60,16 @@ class ReplayStates:
         return ReplayStates(SmallTable(uri=uri, table=REPLAY_POSITIONS))
 
     def read(self, name: str) -> ReplayState | None:
-        """None: there is no replay of this name."""
+        """Return the state of the replay with this name; None if there is none."""
         return _state([row for row in self.table.read() if row["replay"] == name])
 
     def change(self, name: str, before: ReplayState | None, after: ReplayState) -> None:
-        """From exactly that state to this; a `RetriableError` where another run has changed it meanwhile."""
+        """Change the state from `before` to `after`. Raise `RetriableError` if another run has changed it meanwhile."""
 
         def change(rows: list[Row]) -> list[Row]:
             if _state([row for row in rows if row["replay"] == name]) != before:
                 raise RetriableError(
-                    f"replay {name} is run by another job too, which was faster; run again when that one has ended"
+                    f"another job has changed replay {name} meanwhile; run again when that job has ended"
                 )
             return [row for row in rows if row["replay"] != name] + _rows(name, after)
 
@@ -77,13 +77,13 @@ class ReplayStates:
 
 
 def require_same(name: str, state: ReplayState, sink: str, rules: str) -> None:
-    """A replay goes on where it began to write, and as it began."""
+    """Check that a replay continues with the sink and the rules with which it began."""
     if state.sink != sink:
-        raise UsageError(f"replay {name} writes to {state.sink}, not to {sink}; name another replay for another output")
+        raise UsageError(f"replay {name} writes to {state.sink}, not to {sink}; use another name for another output")
     if state.rules != rules:
         raise UsageError(
-            f"replay {name} began with {state.rules}, and goes on with no other ({rules}); name another replay, and "
-            "another output for it"
+            f"replay {name} began with {state.rules}, and cannot continue with {rules}; use another name and another "
+            "output"
         )
 
 
@@ -123,20 +123,20 @@ def _rows(name: str, state: ReplayState) -> list[Row]:
             "replay": name,
             "topic": topic,
             "partition": partition,
-            "topic_id": own.topic_id,
+            "topic_id": partition_state.topic_id,
             "replay_id": state.replay_id,
             "sink": state.sink,
             "rules": state.rules,
             "run": state.run,
             "is_planned": state.is_planned,
-            "from_offset": own.from_offset,
-            "until_offset": own.until_offset,
-            "reached_ms": own.reached_ms,
-            "task": own.task,
-            "task_next_sequence": state.tasks[own.task].next_sequence,
-            "task_latest_ms": state.tasks[own.task].latest_ms,
+            "from_offset": partition_state.from_offset,
+            "until_offset": partition_state.until_offset,
+            "reached_ms": partition_state.reached_ms,
+            "task": partition_state.task,
+            "task_next_sequence": state.tasks[partition_state.task].next_sequence,
+            "task_latest_ms": state.tasks[partition_state.task].latest_ms,
         }
-        for (topic, partition), own in state.partitions.items()
+        for (topic, partition), partition_state in state.partitions.items()
     ]
 
 
