@@ -21,7 +21,7 @@ def warehouse_uri(golden_uri: str, bucket: Bucket) -> str:
     return bucket.uri("warehouse")
 
 
-def test_answers_are_those_of_the_broker_and_each_reads_only_what_it_needs(
+def test_answers_are_those_of_the_broker_and_each_question_reads_only_what_it_needs(
     warehouse_uri: str, golden_uri: str, s3_proxy: S3Proxy
 ) -> None:
     s3_proxy.forget()
@@ -44,7 +44,7 @@ def test_answers_are_those_of_the_broker_and_each_reads_only_what_it_needs(
         assert s3_proxy.requests == [], "what was read is kept"
 
 
-def test_credentials_that_are_missing_are_told(warehouse_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported(warehouse_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(UsageError, match="AWS_SECRET_ACCESS_KEY"), OffsetReader(warehouse_uri):
         pass
@@ -59,7 +59,7 @@ def test_credentials_that_are_missing_are_told(warehouse_uri: str, monkeypatch: 
         (404, ".parquet", RetriableError, "parquet of s3://.* is gone; .* if the table was vacuumed meanwhile"),
     ],
 )
-def test_tables_that_s3_refuses_are_told_with_what_to_do_and_without_its_words(
+def test_refused_access_to_tables_is_reported_with_advice_and_without_the_text_of_s3(
     warehouse_uri: str, s3_proxy: S3Proxy, status: int, where: str, error: type[Exception], words: str
 ) -> None:
     s3_proxy.strikes = lambda request: (

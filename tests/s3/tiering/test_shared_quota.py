@@ -59,7 +59,7 @@ def test_processes_that_copy_at_once_share_one_quota(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["folder", "bucket"])
-def test_what_one_has_taken_the_other_waits_for_and_brokers_do_not_share(
+def test_processes_wait_for_each_others_segments_and_brokers_do_not_share(
     place: str, bucket: Bucket, tmp_path: Path
 ) -> None:
     uri, clock = str(tmp_path) if place == "folder" else bucket.uri("tables"), VirtualClock()
@@ -74,12 +74,12 @@ def test_what_one_has_taken_the_other_waits_for_and_brokers_do_not_share(
     assert one.take(1) == 1, "what the other broker took is not forgotten"
 
 
-def test_who_has_to_wait_for_less_than_a_millisecond_waits_for_one(tmp_path: Path) -> None:
+def test_wait_below_a_millisecond_is_rounded_up(tmp_path: Path) -> None:
     quota = SharedQuota.below(str(tmp_path), 7, 3_000, VirtualClock())
     assert (quota.take(1), quota.take(1)) == (0, 1)
 
 
-def test_machine_whose_clock_is_a_day_ahead_stops_the_others_for_the_longest_segment_only(tmp_path: Path) -> None:
+def test_clock_that_is_a_day_ahead_stops_others_only_for_the_largest_segment(tmp_path: Path) -> None:
     rate, clock = 2**31 // 100, VirtualClock()
     ahead = VirtualClock()
     ahead.time_ms = clock.time_ms + 24 * 3_600_000
@@ -94,7 +94,7 @@ def test_machine_whose_clock_is_a_day_ahead_stops_the_others_for_the_longest_seg
     assert row["taken_bytes"] == 2 * rate
 
 
-def test_the_next_run_owes_what_this_one_took(tmp_path: Path) -> None:
+def test_next_run_waits_for_what_this_run_took(tmp_path: Path) -> None:
     tier = Tier(root=tmp_path)
     for topic in ("orders", "payments"):
         write_partition(tier.logs, topic, 0, [_segment(0), _segment(10), _segment(20)])

@@ -59,7 +59,7 @@ def outcomes(summary: CopySummary) -> list[str]:
 # The table.
 
 
-def test_run_takes_what_is_due_and_the_next_one_nothing_until_its_time_has_come(tier: Tier) -> None:
+def test_run_takes_due_partitions_and_the_next_run_none_before_their_time(tier: Tier) -> None:
     leases = tier.schedule().take_due(COPY, {A, B})
     assert leases.partitions == (A, B)
     assert tier.schedule("two").take_due(COPY, {A, B}).partitions == ()
@@ -76,7 +76,7 @@ def test_run_takes_what_is_due_and_the_next_one_nothing_until_its_time_has_come(
     assert tier.schedule("two", retry_interval_ms=1).take_due(COPY, {A, B}).partitions == (A, B)
 
 
-def test_clock_that_was_ahead_keeps_no_partition_from_being_processed_when_it_is_right_again(tier: Tier) -> None:
+def test_times_of_a_clock_that_was_ahead_do_not_block_a_partition(tier: Tier) -> None:
     """Its times lie farther off than any interval, the lease of who was killed farther than any lease."""
     now_ms = tier.clock.now_ms()
     tier.clock.time_ms += 30 * 86_400_000
@@ -90,7 +90,7 @@ def test_clock_that_was_ahead_keeps_no_partition_from_being_processed_when_it_is
     assert tier.schedule("two").take_due(EXPIRE, {A}).partitions == (A,)
 
 
-def test_run_takes_some_at_a_time_and_more_when_half_of_them_are_done_but_nothing_twice(tier: Tier) -> None:
+def test_run_takes_more_partitions_when_half_are_done_and_none_twice(tier: Tier) -> None:
     for partition in (C, B):
         tier.schedule().take_due(COPY, {partition}).close()
     leases = tier.schedule(ignores_times=True).take_due(COPY, {A, B, C}, at_most=2)
@@ -107,9 +107,7 @@ def test_run_takes_some_at_a_time_and_more_when_half_of_them_are_done_but_nothin
     assert [(each.lease, each.next_processing_ms) for each in entries] == [(None, tier.clock.now_ms() - 30_000)] * 3
 
 
-def test_table_that_does_not_answer_amid_a_run_is_asked_for_more_again(
-    tier: Tier, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_that_does_not_answer_during_a_run_is_asked_again(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
     leases = tier.schedule().take_due(COPY, {A, B, C}, at_most=2)
 
     def fail(*_: object) -> None:
@@ -123,14 +121,14 @@ def test_table_that_does_not_answer_amid_a_run_is_asked_for_more_again(
     assert leases.refill(1) == (C,)
 
 
-def test_tasks_of_a_partition_have_schedules_of_their_own(tier: Tier) -> None:
+def test_each_task_of_a_partition_has_its_own_schedule(tier: Tier) -> None:
     assert tier.schedule().take_due(COPY, {A}).partitions == (A,)
     assert tier.schedule("two").take_due(EXPIRE, {A}).partitions == (A,)
     leases = [tier.schedule().entries(task)[A].lease for task in (COPY, EXPIRE)]
     assert [None if each is None else each.holder for each in leases] == ["one", "two"]
 
 
-def test_times_are_ignored_where_that_is_wanted_and_leases_never(tier: Tier) -> None:
+def test_times_are_ignored_on_request_and_leases_never(tier: Tier) -> None:
     leases = tier.schedule().take_due(COPY, {A, B})
     leases.end(A, None)
     leases.keep()
@@ -139,7 +137,7 @@ def test_times_are_ignored_where_that_is_wanted_and_leases_never(tier: Tier) -> 
     assert tier.schedule("two", ignores_times=True).take_due(COPY, {A, B}).partitions == (A,)
 
 
-def test_what_a_broker_is_no_longer_assigned_goes_and_what_another_one_has_stays(tier: Tier) -> None:
+def test_entries_of_unassigned_partitions_are_removed_and_those_of_other_brokers_kept(tier: Tier) -> None:
     tier.schedule().take_due(COPY, {A, B}).close()
     tier.schedule(broker_id=8).take_due(COPY, {C}).close()
     held = tier.schedule().take_due(COPY, {A})
@@ -151,7 +149,7 @@ def test_what_a_broker_is_no_longer_assigned_goes_and_what_another_one_has_stays
     assert set(tier.schedule().entries(COPY)) == {C}
 
 
-def test_lease_is_renewed_by_whoever_looks_and_is_lost_by_who_does_not(tier: Tier) -> None:
+def test_lease_is_kept_if_it_is_renewed_in_time_and_lost_otherwise(tier: Tier) -> None:
     leases = tier.schedule().take_due(COPY, {A})
     for _ in range(20):
         tier.clock.time_ms += 25_000
@@ -167,7 +165,7 @@ def test_lease_is_renewed_by_whoever_looks_and_is_lost_by_who_does_not(tier: Tie
     other.require(A)
 
 
-def test_lease_that_could_not_be_renewed_in_time_is_lost_though_nobody_took_it(
+def test_lease_that_was_not_renewed_in_time_is_lost_even_if_no_run_took_it(
     tier: Tier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leases = tier.schedule().take_due(COPY, {A})
@@ -184,7 +182,7 @@ def test_lease_that_could_not_be_renewed_in_time_is_lost_though_nobody_took_it(
             leases.require(A)
 
 
-def test_lease_that_could_not_be_renewed_in_time_is_lost_though_the_clock_was_set_back(
+def test_lease_that_was_not_renewed_in_time_is_lost_even_if_the_clock_was_set_back(
     tier: Tier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leases = tier.schedule().take_due(COPY, {A})
@@ -226,7 +224,7 @@ while tries < 25 or had <= 10:  # on a busy machine one has nothing until the ot
 """
 
 
-def test_processes_that_race_for_the_same_partitions_never_have_one_at_once(tmp_path: Path) -> None:
+def test_processes_that_race_for_partitions_never_hold_one_together(tmp_path: Path) -> None:
     """Whoever has a partition makes a file that must not be there."""
     marks, environment = tmp_path / "marks", {"PYTHONPATH": str(REPOSITORY / "lib")}
     marks.mkdir()
@@ -249,7 +247,7 @@ for _ in range(5):
 """
 
 
-def test_process_that_ends_right_behind_a_look_ends_well(tier: Tier) -> None:
+def test_process_that_ends_right_after_reading_the_table_ends_without_an_error(tier: Tier) -> None:
     """Of those whose rows Arrow's threads brought, one of 25 was aborted."""
     tier.schedule().take_due(COPY, {A}).close()
     command, environment = [sys.executable, "-c", READER, str(tier.warehouse)], {"PYTHONPATH": str(REPOSITORY / "lib")}
@@ -258,7 +256,7 @@ def test_process_that_ends_right_behind_a_look_ends_well(tier: Tier) -> None:
     assert codes == [0] * 12
 
 
-def test_table_can_be_read_by_others_and_its_files_do_not_pile_up(tier: Tier) -> None:
+def test_other_engines_can_read_the_table_and_old_files_are_removed(tier: Tier) -> None:
     schedule = tier.schedule(process_interval_ms=1)
     for _ in range(60):
         tier.clock.time_ms += 5
@@ -272,7 +270,7 @@ def test_table_can_be_read_by_others_and_its_files_do_not_pile_up(tier: Tier) ->
     assert list((tier.warehouse / "tier_schedule" / "_delta_log").glob("*.checkpoint.parquet"))
 
 
-def test_schedule_of_a_warehouse_on_s3_keeps_two_runs_apart(bucket: Bucket) -> None:
+def test_two_runs_with_a_schedule_on_s3_share_no_partition(bucket: Bucket) -> None:
     def schedule(holder: str) -> TierSchedule:
         options = ScheduleOptions(holder=holder)
         return TierSchedule(tier_schedule_table(bucket.uri("tables")), clock, options)
@@ -285,7 +283,7 @@ def test_schedule_of_a_warehouse_on_s3_keeps_two_runs_apart(bucket: Bucket) -> N
     assert schedule("two").entries(COPY)[A].last_error == "no answer"
 
 
-def test_change_that_meets_another_one_is_made_anew_over_it(tmp_path: Path) -> None:
+def test_change_that_conflicts_with_another_is_applied_again_after_it(tmp_path: Path) -> None:
     table = SmallTable(uri=str(tmp_path), table=TIER_SCHEDULE)
     calls = list[int]()
 
@@ -312,7 +310,7 @@ def test_change_that_meets_another_one_is_made_anew_over_it(tmp_path: Path) -> N
 # Copies by a schedule.
 
 
-def test_two_runs_share_what_is_due_and_each_of_them_goes_on_until_nothing_is(tmp_path: Path) -> None:
+def test_two_runs_share_the_due_partitions_until_none_is_due(tmp_path: Path) -> None:
     """One thread takes four of ten. While it has the first, the other run comes, and takes all that is left."""
     tier, names = Tier(root=tmp_path), [f"topic-{number}" for number in range(10)]
     for name in names:
@@ -347,7 +345,7 @@ def test_two_runs_share_what_is_due_and_each_of_them_goes_on_until_nothing_is(tm
     assert outcomes(tier.copy(tier.schedule(ignores_times=True), threads=1)) == ["done"] * 10
 
 
-def test_copy_by_a_schedule_is_done_when_it_is_due(tier: Tier) -> None:
+def test_scheduled_copy_runs_when_it_is_due(tier: Tier) -> None:
     assert tier.copy(tier.schedule()).copied_count == 4
     again = tier.copy(tier.schedule())
     assert outcomes(again) == ["not_due", "not_due"]
@@ -355,13 +353,13 @@ def test_copy_by_a_schedule_is_done_when_it_is_due(tier: Tier) -> None:
     assert outcomes(tier.copy(tier.schedule())) == ["done", "done"]
 
 
-def test_copy_of_a_partition_that_another_run_holds_is_left_to_it(tier: Tier) -> None:
+def test_partition_that_another_run_holds_is_not_copied(tier: Tier) -> None:
     tier.schedule("another").take_due(COPY, {ORDERS})
     assert outcomes(tier.copy(tier.schedule())) == ["not_due", "done"]
     assert tier.finished() == []
 
 
-def test_store_that_fails_is_tried_again_after_the_retry_interval_and_the_error_kept_till_then(tier: Tier) -> None:
+def test_failed_partition_is_retried_after_the_interval_and_its_error_kept_until_then(tier: Tier) -> None:
     down = RetriableError("the store is down")
     tier.break_at = lambda step: _raise(down) if "put orders" in step else None
     assert outcomes(tier.copy(tier.schedule(retry_interval_ms=5_000))) == ["retriable", "done"]
@@ -379,7 +377,7 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def test_partition_that_is_longest_due_is_copied_first_so_that_runs_that_are_cut_come_round(tier: Tier) -> None:
+def test_longest_due_partition_is_copied_first_so_that_short_runs_reach_all(tier: Tier) -> None:
     down, put = RetriableError("the store is down"), list[str]()
     tier.break_at = lambda step: _raise(down) if "put " in step else None
     assert outcomes(tier.copy(tier.schedule(), topics=("payments",))) == ["retriable"]
@@ -394,9 +392,7 @@ def test_partition_that_is_longest_due_is_copied_first_so_that_runs_that_are_cut
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 7, 12, 13, 14, 15, 16, 20, 26, 27])
-def test_copy_whose_lease_is_taken_over_at_any_step_stops_there_and_the_other_one_finishes(
-    tier: Tier, step: int
-) -> None:
+def test_copy_that_loses_its_lease_at_any_step_stops_and_the_other_run_finishes(tier: Tier, step: int) -> None:
     """The first run is as if it slept at a step: meanwhile its lease ends, and another run copies the partition."""
     count, begun, done = 0, list[str](), list[CopySummary]()
 
@@ -427,7 +423,7 @@ def test_copy_whose_lease_is_taken_over_at_any_step_stops_there_and_the_other_on
     assert (finished, known.dropped_count) == ([0, 10], int(step in (13, 27)))
 
 
-def test_partition_whose_lease_was_taken_by_a_run_that_was_killed_is_copied_when_the_lease_has_ended(
+def test_partition_of_a_killed_run_is_copied_when_its_lease_has_ended(
     tier: Tier,
 ) -> None:
     killed = KeyboardInterrupt()

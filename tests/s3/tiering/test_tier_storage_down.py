@@ -103,9 +103,7 @@ def both(outcome: str) -> dict[str, str]:
     return {"orders": outcome, "payments": outcome}
 
 
-def test_store_that_is_down_for_hours_is_tried_at_each_retry_and_caught_up_with(
-    tier: Tier, store: Store, tmp_path: Path
-) -> None:
+def test_store_that_is_down_for_hours_is_retried_and_caught_up(tier: Tier, store: Store, tmp_path: Path) -> None:
     other = Tier(root=tmp_path / "other", clock=tier.clock)
     write_logs(other)
     store.stop()
@@ -126,7 +124,7 @@ def test_store_that_is_down_for_hours_is_tried_at_each_retry_and_caught_up_with(
     store.require_sound(tier)
 
 
-def test_store_that_goes_down_amid_deletions_is_expired_from_when_it_is_back(tier: Tier, store: Store) -> None:
+def test_expiry_continues_when_a_store_that_went_down_is_back(tier: Tier, store: Store) -> None:
     assert outcomes_of_copy(tier) == both("done")
     deletes = 0
 
@@ -152,7 +150,7 @@ def test_store_that_goes_down_amid_deletions_is_expired_from_when_it_is_back(tie
 
 
 @pytest.mark.parametrize("fault", [Fault(hangs=True), Fault(status=503, code="SlowDown")], ids=["stalls", "throttles"])
-def test_store_that_answers_nothing_of_one_partition_harms_no_other(tier: Tier, store: Store, fault: Fault) -> None:
+def test_store_that_does_not_answer_for_one_partition_affects_no_other(tier: Tier, store: Store, fault: Fault) -> None:
     store.proxy.strikes = lambda request: "orders-0" in request.path or "orders-0" in str(request.query)
     store.proxy.faults = [fault] * 1_000
     tier.s3 = replace(ASKS_ONCE, read_timeout_ms=2_000)
@@ -169,9 +167,7 @@ def test_store_that_answers_nothing_of_one_partition_harms_no_other(tier: Tier, 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_store_that_fails_at_random_loses_nothing_and_is_done_with_in_the_end(
-    tier: Tier, store: Store, seed: int
-) -> None:
+def test_store_that_fails_at_random_loses_nothing_and_the_work_ends(tier: Tier, store: Store, seed: int) -> None:
     """Also answers that are lost behind what was done."""
     chance = random.Random(seed)
     kinds = [Fault(status=500, is_done=True), Fault(status=503, code="SlowDown"), Fault(is_reset=True)]
@@ -192,7 +188,7 @@ def test_store_that_fails_at_random_loses_nothing_and_is_done_with_in_the_end(
         assert copied == {0, 10, 20}
 
 
-def test_object_of_an_unknown_segment_in_a_bucket_goes_when_it_is_old_and_a_name_that_nobody_can_explain_never(
+def test_old_object_of_an_unknown_segment_in_a_bucket_is_deleted_and_an_unexplained_never(
     store: Store, tmp_path: Path
 ) -> None:
     """Objects of a bucket are of the time of the machine, and segments here of two days later."""

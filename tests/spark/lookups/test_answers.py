@@ -32,7 +32,7 @@ def _answers(*rows: tuple[str, int, int | None, str | None]) -> pa.Table:
     return pa.Table.from_pylist(full, schema=ANSWER_SCHEMA)
 
 
-def test_json_lines_hold_one_object_a_request_in_order(tmp_path: Path) -> None:
+def test_json_lines_have_one_object_per_request_in_order(tmp_path: Path) -> None:
     path = tmp_path / "new folder" / "answers.jsonl"
     write_json_lines(_answers(("b", 1, 7, None), ("a", 0, None, None), ("ü\n", 0, None, "UNKNOWN")), str(path))
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -56,20 +56,20 @@ def _told(*rows: tuple[str, int, int, int | None, ErrorCode, int | None]) -> pa.
     return pa.Table.from_pylist(full, schema=LIST_OFFSETS_SCHEMA)
 
 
-def test_starting_offsets_begin_at_the_end_where_nothing_is_late_enough() -> None:
+def test_starting_offsets_are_the_end_if_no_record_is_late_enough() -> None:
     text = starting_offsets(
         _told(("orders", 0, 5, 7, NONE, 90), ("orders", 10, 5, None, NONE, 90), ("x", 0, 5, 0, NONE, None))
     )
     assert json.loads(text) == {"orders": {"0": 7, "10": -1}, "x": {"0": 0}}
 
 
-def test_starting_offsets_lose_nothing_that_is_not_archived_yet() -> None:
+def test_starting_offsets_include_records_that_are_not_archived_yet() -> None:
     later = (("orders", 0, 5, None, LOCAL_REQUIRED, 90), ("orders", 1, 5, None, LOCAL_REQUIRED, None))
     text = starting_offsets(_told(*later, ("orders", 2, -1, None, LOCAL_REQUIRED, 90)))
     assert json.loads(text) == {"orders": {"0": 90, "1": -2, "2": -1}}
 
 
-def test_starting_offsets_refuse_what_they_cannot_say() -> None:
+def test_starting_offsets_refuse_errors_and_repeated_partitions() -> None:
     with pytest.raises(UsageError, match="UNKNOWN_TOPIC"):
         starting_offsets(_told(("orders", 0, 5, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)))
     with pytest.raises(UsageError, match="asked for twice"):
@@ -78,7 +78,7 @@ def test_starting_offsets_refuse_what_they_cannot_say() -> None:
         starting_offsets(_told(("orders", 0, -4, None, LOCAL_REQUIRED, 90)))
 
 
-def test_answers_to_a_place_that_cannot_be_written_are_a_usage_error(tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write the answers"):
         write_json_lines(_answers(("orders", 0, 1, None)), str(tmp_path / "file" / "answers.jsonl"))

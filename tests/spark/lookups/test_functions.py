@@ -23,7 +23,7 @@ def sql(golden: Warehouse) -> SparkSession:
     return golden.spark
 
 
-def test_function_with_constants_answers_or_says_why_not(sql: SparkSession) -> None:
+def test_function_with_constants_returns_an_answer_or_the_reason(sql: SparkSession) -> None:
     def ask(call: str) -> tuple[object, ...]:
         rows = sql.sql(f"SELECT * FROM offset_for_timestamp({call})").collect()
         assert len(rows) == 1
@@ -37,7 +37,7 @@ def test_function_with_constants_answers_or_says_why_not(sql: SparkSession) -> N
     assert ask("'orders', 0, NULL") == (None, INVALID)
 
 
-def test_function_with_parameters_takes_names_as_data(sql: SparkSession) -> None:
+def test_function_with_parameters_treats_names_as_data(sql: SparkSession) -> None:
     for topic in ("late.events", "x' OR '1'='1", "`; DROP TABLE segments", "ünï\n"):
         rows = sql.sql(
             "SELECT outcome FROM offset_for_timestamp(:topic, 0, :timestamp_ms)",
@@ -46,7 +46,7 @@ def test_function_with_parameters_takes_names_as_data(sql: SparkSession) -> None
         assert [row["outcome"] for row in rows] == [FOUND if topic == "late.events" else UNKNOWN]
 
 
-def test_function_under_lateral_gives_one_row_a_request_as_a_scan_does(golden: Warehouse, sql: SparkSession) -> None:
+def test_function_under_lateral_returns_one_row_per_request_as_a_scan(golden: Warehouse, sql: SparkSession) -> None:
     stairs = golden.read(TIME_INDEX).join(
         golden.read(SEGMENTS).where("served_from_offset IS NOT NULL").select("segment_id", "build_number"),
         ["segment_id", "build_number"],
@@ -88,6 +88,6 @@ def test_function_under_lateral_gives_one_row_a_request_as_a_scan_does(golden: W
     assert len(asked) > 1000
 
 
-def test_folder_that_is_no_warehouse_is_refused(golden: Warehouse, tmp_path: Path) -> None:
+def test_folder_that_is_not_a_warehouse_is_refused(golden: Warehouse, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no warehouse of coldlog"):
         attach_warehouse(golden.spark, str(tmp_path))

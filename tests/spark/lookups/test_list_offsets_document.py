@@ -18,7 +18,7 @@ def test_special_timestamps_are_those_of_requests() -> None:
     }
 
 
-def test_python_of_the_page_answers(golden_uri: str) -> None:
+def test_python_example_of_the_page_runs(golden_uri: str) -> None:
     (block,) = re.findall(r"((?:^    .*\n|^\n)*^    from coldlog.*\n(?:^    .*\n|^\n)*)", DOCUMENT, re.MULTILINE)
     program = (
         textwrap.dedent(block).replace('"/data/coldlog"', repr(golden_uri)).replace("    reader.", "    told = reader.")

@@ -135,7 +135,7 @@ def strangers() -> Iterator[Request]:
 
 
 @pytest.mark.parametrize("name", ["golden", "golden_with_events"])
-def test_every_answer_under_lateral_is_that_of_a_scan(name: str, request: pytest.FixtureRequest) -> None:
+def test_every_answer_under_lateral_agrees_with_a_scan(name: str, request: pytest.FixtureRequest) -> None:
     warehouse: Warehouse = request.getfixturevalue(name)
     asked = list(requests_for(archived_partitions(warehouse), random.Random(11)))
     seen = Counter(error for error, *_ in compare_under_lateral(warehouse, asked))
@@ -176,7 +176,9 @@ ODD_PARTITIONS = [
 ]
 
 
-def test_partitions_that_the_sample_lacks_are_answered_as_a_scan_does(spark: SparkSession, tmp_path: Path) -> None:
+def test_kinds_of_partitions_missing_in_the_sample_are_answered_as_by_a_scan(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Nothing tiered, no log start, no lineage, no timestamps, two incarnations."""
     warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
     warehouse.create_missing()
@@ -229,7 +231,7 @@ def test_partitions_that_the_sample_lacks_are_answered_as_a_scan_does(spark: Spa
     ]
 
 
-def test_what_lies_in_a_segment_at_batch_depth_is_not_decoded(spark: SparkSession, tmp_path: Path) -> None:
+def test_answer_in_a_segment_at_batch_depth_is_not_decoded(spark: SparkSession, tmp_path: Path) -> None:
     """And with one that is decoded behind it, each answers for itself."""
     partition = TopicPartition(topic="t", partition=0)
     segments = [_segment(0, 100), _segment(10, 200), _segment(20, 150), _segment(30, 300)]
@@ -257,7 +259,7 @@ def _segment(start_offset: int, timestamp_ms: int) -> Segment:
     return Segment(batches=(Batch(base_offset=start_offset, records=(Record(timestamp_ms=timestamp_ms),)),))
 
 
-def test_whatever_the_archive_answers_is_what_the_broker_answered(golden: Warehouse) -> None:
+def test_every_answer_of_the_archive_equals_the_brokers(golden: Warehouse) -> None:
     attach_warehouse(golden.spark, golden.uri)
     queries = golden_queries()
     for level, key in (("read_uncommitted", "ru"), ("read_committed", "rc")):
@@ -298,7 +300,7 @@ SHORT_FUNCTIONS = ("max_timestamp", "earliest_offset", "latest_tiered_offset")
 
 
 @pytest.mark.parametrize("name", ["golden", "golden_with_events"])
-def test_short_functions_under_lateral_give_one_row_a_request_as_the_rows_do(
+def test_short_functions_under_lateral_return_one_row_per_request_as_in_the_tables(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     warehouse: Warehouse = request.getfixturevalue(name)
@@ -324,7 +326,7 @@ def _short_answer(function: str, partition: ArchivedPartition | None) -> tuple[i
     return offset, partition.leader_epoch_at(offset)
 
 
-def test_constants_and_parameters_give_what_lateral_gives(golden: Warehouse) -> None:
+def test_constants_and_parameters_return_the_same_as_lateral(golden: Warehouse) -> None:
     attach_warehouse(golden.spark, golden.uri)
     sql = golden.spark.sql
     partitions = archived_partitions(golden)
@@ -361,7 +363,7 @@ def test_max_timestamp_reads_one_file_of_partition_metadata_and_nothing_else(
     assert (scan.table, scan.file_count, scan.row_count) == ("partition_metadata", 1, 5)
 
 
-def test_requests_are_the_side_of_each_join_that_is_sent_about(golden: Warehouse) -> None:
+def test_requests_are_the_broadcast_side_of_each_join(golden: Warehouse) -> None:
     """Else a table of a hundred million stairs would be; and a stair is met through its batch alone."""
     attach_warehouse(golden.spark, golden.uri)
     view_of(golden.spark, [Request(topic="orders", partition=0, timestamp_ms=time) for time in range(1000)])

@@ -89,7 +89,7 @@ def expected_error(partition: int) -> str:
     return "CORRUPT_MESSAGE" if partition in DAMAGED else "NONE"
 
 
-def test_what_hangs_fails_or_is_damaged_harms_no_other_request(wide: Wide, tmp_path: Path) -> None:
+def test_partition_that_hangs_fails_or_is_damaged_affects_no_other_request(wide: Wide, tmp_path: Path) -> None:
     partitions = range(PARTITION_COUNT)
     options = LookupOptions(batches=faulty(wide, tmp_path), timeout_ms=500_000, most_reads_at_once=8)
     asked = [(TOPIC, each, FIRST_MS + each + 1, -1, None, 8_000 if each in STALLED else -1) for each in partitions]
@@ -118,7 +118,7 @@ def is_alive(process_id: int) -> bool:
         return False
 
 
-def test_an_archive_that_is_away_harms_only_who_needs_it(wide: Wide, tmp_path: Path) -> None:
+def test_missing_archive_affects_only_requests_that_need_it(wide: Wide, tmp_path: Path) -> None:
     open_layout = partial(open_archive, str(tmp_path / "nowhere"), "local_tiered_storage")
     options = LookupOptions(batches=BatchReader(open_layout=open_layout, limits=LIMITS))
     asked = [(TOPIC, each, FIRST_MS) for each in range(20)]
@@ -129,7 +129,7 @@ def test_an_archive_that_is_away_harms_only_who_needs_it(wide: Wide, tmp_path: P
         assert reader.list_offsets(asked) == answers.to_pylist()
 
 
-def test_a_timeout_of_its_own_counts_from_version_ten_on(wide: Wide, tmp_path: Path) -> None:
+def test_timeout_of_a_request_counts_from_version_ten_on(wide: Wide, tmp_path: Path) -> None:
     options = LookupOptions(batches=faulty(wide, tmp_path), timeout_ms=4_000)
     rows = [
         (TOPIC, 0, FIRST_MS, -1, None, 1, 10),
@@ -141,7 +141,7 @@ def test_a_timeout_of_its_own_counts_from_version_ten_on(wide: Wide, tmp_path: P
     assert answers == ["REQUEST_TIMED_OUT", "REQUEST_TIMED_OUT", "NONE", "REQUEST_TIMED_OUT"]
 
 
-def test_lookups_of_the_archive_are_in_no_hurry(wide: Wide) -> None:
+def test_lookups_of_the_archive_have_no_default_timeout(wide: Wide) -> None:
     requests = requests_from_rows([(TOPIC, each, SpecialTimestamp.EARLIEST.value) for each in range(50)])
     hurried = LookupOptions(timeout_ms=1)
     assert set(list_offsets(wide.warehouse, requests, hurried).column("error").to_pylist()) == {"REQUEST_TIMED_OUT"}
@@ -155,7 +155,7 @@ def run_job(wide: Wide, requests: Path, output: Path, *settings: str) -> str:
     return run_list_offsets(wide.warehouse.spark, asked, *own, *settings)
 
 
-def test_the_job_counts_what_it_missed_and_reads_the_timeout_at_each_run(wide: Wide, tmp_path: Path) -> None:
+def test_job_counts_timed_out_requests_and_reads_the_timeout_at_each_run(wide: Wide, tmp_path: Path) -> None:
     requests, output = tmp_path / "requests.csv", tmp_path / "answers.jsonl"
     lines = ["topic,partition,timestamp_ms,isolation_level", f"wide,1,{FIRST_MS},", "wide,2,-2,read_committed"]
     requests.write_text("\n".join([*lines, "wide,2,5,", "other,0,5,"]) + "\n", encoding="utf-8")

@@ -50,7 +50,7 @@ def answers(spark: SparkSession, folder: Path, *settings: str) -> list[tuple[obj
     return [(row["error"], row["offset"], row["route"]) for row in rows]
 
 
-def test_log_directory_answers_what_is_not_archived(spark: SparkSession, folder: Path) -> None:
+def test_log_directory_answers_for_records_that_are_not_archived(spark: SparkSession, folder: Path) -> None:
     remote, local = "remote_then_local", "local_only"
     archived = [("NONE", 0, remote), ("NONE", 4, remote)]
     required = [("LOCAL_REQUIRED", None, local)] * 4
@@ -59,7 +59,7 @@ def test_log_directory_answers_what_is_not_archived(spark: SparkSession, folder:
     assert answers(spark, folder, f"list_offsets.log_directory={folder / 'logs'}") == archived + beyond
 
 
-def test_two_local_tiers_are_one_too_many(spark: SparkSession, folder: Path) -> None:
+def test_two_local_tiers_are_refused(spark: SparkSession, folder: Path) -> None:
     both = (f"list_offsets.log_directory={folder / 'logs'}", "list_offsets.bootstrap_servers=127.0.0.1:1")
     with pytest.raises(UsageError, match="not both"):
         answers(spark, folder, *both)

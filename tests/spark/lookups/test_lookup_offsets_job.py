@@ -82,7 +82,7 @@ def without_zone(timestamp_ms: int) -> str:
 
 
 @pytest.mark.parametrize("as_text", [str, in_utc, in_nepal, without_zone])
-def test_one_partition_is_asked_for_a_time_in_each_of_its_forms(
+def test_one_partition_is_asked_with_every_form_of_a_time(
     ask: Ask, tmp_path: Path, as_text: Callable[[int], str]
 ) -> None:
     (truth,) = truths_of(ORDERS, PRECISE_MS)
@@ -96,7 +96,7 @@ def test_one_partition_is_asked_for_a_time_in_each_of_its_forms(
     assert "1 found, 0 later than the archive" in told.progress
 
 
-def test_without_a_partition_every_one_of_the_topic_is_asked(ask: Ask, tmp_path: Path) -> None:
+def test_without_a_partition_all_partitions_of_the_topic_are_asked(ask: Ask, tmp_path: Path) -> None:
     for topic, timestamp_ms, places in ((CUT, 0, [0, 1, 2]), (CLOCK, BETWEEN_ENDS_MS, [0, 1])):
         ask("--topic", topic, "--timestamp", timestamp_ms, "--output", tmp_path / topic)
         answers = read_answers(tmp_path / topic)
@@ -108,7 +108,7 @@ def test_without_a_partition_every_one_of_the_topic_is_asked(ask: Ask, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["earliest", "latest-tiered"])
-def test_special_timestamps_are_asked_for_by_name(ask: Ask, name: str) -> None:
+def test_special_timestamps_are_given_by_name(ask: Ask, name: str) -> None:
     rows = shown(ask("--topic", CUT, "--timestamp", name).results)
     truths = [each for each in golden_partitions() if each["topic"] == CUT]
     told: list[Row] = [each[f"{name.replace('-', '_')}_ru"] for each in truths]  # type: ignore[misc]
@@ -118,7 +118,7 @@ def test_special_timestamps_are_asked_for_by_name(ask: Ask, name: str) -> None:
     ]
 
 
-def test_answers_are_a_table_on_the_screen(ask: Ask) -> None:
+def test_answers_are_printed_as_a_table(ask: Ask) -> None:
     told = ask("--topic", CLOCK, "--timestamp", in_utc(BETWEEN_ENDS_MS))
     first, second = shown(told.results)
     _, truth = truths_of(CLOCK, BETWEEN_ENDS_MS)
@@ -130,7 +130,7 @@ def test_answers_are_a_table_on_the_screen(ask: Ask) -> None:
     assert "1 found, 1 later than the archive" in told.progress
 
 
-def test_screen_is_not_flooded_and_says_what_it_leaves_out(ask: Ask, tmp_path: Path) -> None:
+def test_long_answers_are_cut_and_the_number_of_missing_rows_is_printed(ask: Ask, tmp_path: Path) -> None:
     queries = golden_queries()[:150]
     write_lines(tmp_path / "asked.jsonl", queries)
     *table, last = ask("--requests", tmp_path / "asked.jsonl").results.splitlines()
@@ -141,7 +141,7 @@ def test_screen_is_not_flooded_and_says_what_it_leaves_out(ask: Ask, tmp_path: P
     assert last == "... and 50 more; --output FILE writes them all"
 
 
-def test_unknown_topic_is_refused_and_an_unknown_partition_answered_with_its_error(ask: Ask, tmp_path: Path) -> None:
+def test_unknown_topic_is_refused_and_an_unknown_partition_has_an_error(ask: Ask, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not know the topic 'order'"):
         ask("--topic", "order", "--timestamp", 0, "--output", tmp_path / "answers")
     assert list(tmp_path.iterdir()) == []
@@ -162,14 +162,14 @@ def write_lines(path: Path, queries: list[Row]) -> None:
     path.write_text("".join(json.dumps(each) + "\n" for each in asked), encoding="utf-8")
 
 
-def test_requests_of_json_lines_are_answered_in_their_order(ask: Ask, tmp_path: Path) -> None:
+def test_requests_in_json_lines_are_answered_in_their_order(ask: Ask, tmp_path: Path) -> None:
     queries = golden_queries()[::-13]
     write_lines(tmp_path / "asked.jsonl", [*queries, queries[0]])
     ask("--requests", tmp_path / "asked.jsonl", "--output", tmp_path / "answers.jsonl")
     assert_true(read_answers(tmp_path / "answers.jsonl"), [*queries, queries[0]])
 
 
-def test_requests_of_a_delta_table_are_each_answered_whatever_its_folder_is_called(
+def test_requests_in_a_delta_table_are_answered_whatever_the_name_of_its_folder(
     ask: Ask, spark: SparkSession, tmp_path: Path
 ) -> None:
     queries = golden_queries()[::13]
@@ -183,7 +183,7 @@ def test_requests_of_a_delta_table_are_each_answered_whatever_its_folder_is_call
     assert_true(by_place, sorted(queries, key=lambda each: (each["topic"], each["partition"], each["ts"])))
 
 
-def test_requests_and_a_topic_are_not_both_asked_for(ask: Ask) -> None:
+def test_requests_and_a_topic_together_are_refused(ask: Ask) -> None:
     for option, value in (("--topic", "orders"), ("--timestamp", "0"), ("--partition", "0")):
         with pytest.raises(UsageError, match="give --requests, or --topic with --timestamp, not both"):
             ask("--requests", "asked.jsonl", option, value)
@@ -194,7 +194,7 @@ def rows_of(table: DeltaTable) -> list[Row]:
     return sorted(rows, key=lambda each: int(each["partition"]))
 
 
-def test_answers_in_a_delta_table_are_those_of_the_last_run_alone(ask: Ask, tmp_path: Path) -> None:
+def test_answers_in_a_delta_table_are_only_those_of_the_last_run(ask: Ask, tmp_path: Path) -> None:
     place = tmp_path / "made for it" / "answers"
     for timestamp_ms in (0, 1):
         ask("--topic", CUT, "--timestamp", timestamp_ms, "--output-table", place, "--output", tmp_path / "lines")
@@ -218,7 +218,7 @@ def test_answers_replace_those_of_list_offsets_and_their_columns(
     assert_true(rows_of(DeltaTable(str(place))), truths_of(CUT, 0))
 
 
-def test_starting_offsets_are_what_sparks_kafka_source_takes(ask: Ask, tmp_path: Path) -> None:
+def test_starting_offsets_are_accepted_by_sparks_kafka_source(ask: Ask, tmp_path: Path) -> None:
     asked = ("--topic", CLOCK, "--timestamp", BETWEEN_ENDS_MS)
     (end,) = [each["archive_end"] for each in golden_partitions() if (each["topic"], each["partition"]) == (CLOCK, 0)]
     expected = {CLOCK: {"0": int(str(end)) + 1, "1": 4694}}
@@ -231,7 +231,7 @@ def test_starting_offsets_are_what_sparks_kafka_source_takes(ask: Ask, tmp_path:
     assert_true(read_answers(tmp_path / "lines"), truths_of(CLOCK, BETWEEN_ENDS_MS))
 
 
-def test_starting_offsets_begin_before_what_the_broker_has_and_the_archive_has_not(ask: Ask, tmp_path: Path) -> None:
+def test_starting_offsets_begin_before_records_that_only_the_broker_has(ask: Ask, tmp_path: Path) -> None:
     """Where nothing archived is late enough: nothing that is may be lost, and nothing archived comes again."""
     ends = {(each["topic"], each["partition"]): int(str(each["archive_end"])) for each in golden_partitions()}
     not_archived = [each for each in golden_queries() if not each["archive"] and "scan" not in each and each["ru"]]
@@ -249,7 +249,7 @@ def _place(truth: Row) -> tuple[Any, Any]:
     return truth["topic"], truth["partition"]
 
 
-def test_starting_offsets_that_would_say_too_little_are_not_written(ask: Ask, tmp_path: Path) -> None:
+def test_incomplete_starting_offsets_are_not_written(ask: Ask, tmp_path: Path) -> None:
     path = tmp_path / "offsets.json"
     with pytest.raises(UsageError, match="no starting offset for orders-99: UNKNOWN_TOPIC_OR_PARTITION"):
         ask("--topic", "orders", "--partition", 99, "--timestamp", 0, "--starting-offsets", path)

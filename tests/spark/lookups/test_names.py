@@ -116,7 +116,7 @@ def literal(text: str) -> str:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_every_name_under_lateral_is_answered_for_itself(
+def test_every_name_under_lateral_has_its_own_answer(
     spark: SparkSession, answers: dict[str, list[tuple[object, ...]]], function: str
 ) -> None:
     asked = pa.table({"number": pa.array(range(len(NAMES)), pa.int64()), "topic": list(NAMES)})
@@ -127,7 +127,7 @@ def test_every_name_under_lateral_is_answered_for_itself(
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_a_name_as_parameter_and_as_literal_is_answered_for_itself(
+def test_name_as_parameter_and_as_literal_has_its_own_answer(
     spark: SparkSession, answers: dict[str, list[tuple[object, ...]]], function: str
 ) -> None:
     for topic in HARDEST:

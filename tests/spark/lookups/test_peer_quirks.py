@@ -160,7 +160,7 @@ def answer_in(row: dict[str, object]) -> Answer:
 
 
 @FOR_EACH_QUIRK
-def test_answers_are_those_of_a_look_at_every_record(quirk: Quirk) -> None:
+def test_expected_answers_agree_with_a_scan_of_every_record(quirk: Quirk) -> None:
     """What is written by hand is right."""
     for each in asked_of(quirk):
         question, log = each.question, quirk.logs[each.partition]
@@ -190,7 +190,7 @@ def _found_in(answer: Answer) -> FoundOffset | None:
 @pytest.mark.parametrize("broker_compatible", [False, True], ids=["exact", "as-broker"])
 @pytest.mark.parametrize("depth", IndexDepth)
 @FOR_EACH_QUIRK
-def test_reader_gives_the_right_answers(
+def test_reader_returns_the_right_answers(
     indexed: Indexed, quirk: Quirk, depth: IndexDepth, broker_compatible: bool, has_directory: bool
 ) -> None:
     options = indexed.options(broker_compatible=broker_compatible, has_directory=has_directory)
@@ -244,7 +244,7 @@ def sql_rows(spark: SparkSession, indexed: Indexed) -> dict[str, list[dict[str, 
 
 
 @FOR_EACH_QUIRK
-def test_sql_functions_give_the_right_answers(sql_rows: dict[str, list[dict[str, object]]], quirk: Quirk) -> None:
+def test_sql_functions_return_the_right_answers(sql_rows: dict[str, list[dict[str, object]]], quirk: Quirk) -> None:
     """A function sees one request at a time, and cannot know that others name the partition too."""
     for number, each in enumerate(asked_of(*QUIRKS)):
         if each.quirk is not quirk or each.question.request_id is not None:
@@ -265,7 +265,7 @@ def outcome_in(row: dict[str, object]) -> Answer:
     return answer_in({**row, "error": outcome})
 
 
-def test_job_list_offsets_gives_the_right_answers(indexed: Indexed) -> None:
+def test_job_list_offsets_returns_the_right_answers(indexed: Indexed) -> None:
     """It reads batches of the archive, goes by the broker's rule and asks the log directory."""
     asked = asked_of(*QUIRKS)
     settings = ("lookup.broker_compatible=true", f"list_offsets.log_directory={indexed.folder / 'logs'}")
@@ -273,7 +273,7 @@ def test_job_list_offsets_gives_the_right_answers(indexed: Indexed) -> None:
         assert answer_in(row) == each.question.answer(has_directory=True, broker_compatible=True), each
 
 
-def test_job_lookup_offsets_gives_the_right_answers(indexed: Indexed) -> None:
+def test_job_lookup_offsets_returns_the_right_answers(indexed: Indexed) -> None:
     asked = [each for each in asked_of(*QUIRKS) if each.question.timestamp_ms >= 0 and each.is_plain]
     for each, row in zip(asked, answers_of_job(run_lookup_offsets, indexed, asked), strict=True):
         error = "NONE" if row["offset"] is not None else row["error"] or "LOCAL_REQUIRED"

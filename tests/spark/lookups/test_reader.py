@@ -51,7 +51,7 @@ def reader(golden_uri: str) -> Iterator[OffsetReader]:
 
 
 @pytest.mark.parametrize("broker_compatible", [True, False])
-def test_every_answer_of_the_broker_is_given(golden_uri: str, broker_compatible: bool) -> None:
+def test_every_answer_equals_the_brokers(golden_uri: str, broker_compatible: bool) -> None:
     queries = golden_queries()
     known = {(row["topic"], row["partition"]) for row in golden_partitions() if int(str(row["archive_end"])) >= 0}
     with OffsetReader(golden_uri, LookupOptions(broker_compatible=broker_compatible)) as reader:
@@ -119,7 +119,7 @@ def test_every_kind_of_request_is_answered_as_by_a_scan(golden: Warehouse, reade
     assert in_bulk.to_pylist() == answers
 
 
-def test_a_partition_twice_in_one_request_is_invalid(reader: OffsetReader) -> None:
+def test_partition_named_twice_in_one_request_is_invalid(reader: OffsetReader) -> None:
     rest = (-1, None, -1, 11)
     answers = reader.list_offsets(
         [
@@ -134,7 +134,7 @@ def test_a_partition_twice_in_one_request_is_invalid(reader: OffsetReader) -> No
     assert [row["error"] for row in answers] == ["INVALID_REQUEST", "NONE", "INVALID_REQUEST", "NONE", "NONE", "NONE"]
 
 
-def test_places_of_a_partition_are_those_of_the_broker(reader: OffsetReader) -> None:
+def test_special_offsets_of_a_partition_are_those_of_the_broker(reader: OffsetReader) -> None:
     for truth in golden_partitions():
         place = str(truth["topic"]), int(str(truth["partition"]))
         if int(str(truth["archive_end"])) < 0:
@@ -168,7 +168,7 @@ def test_places_of_a_partition_are_those_of_the_broker(reader: OffsetReader) -> 
         reader.earliest_offset(None, 0)  # type: ignore[arg-type]
 
 
-def test_a_folder_may_be_named_in_any_way_and_have_any_signs_in_it(golden_uri: str, tmp_path: Path) -> None:
+def test_warehouse_folder_may_have_any_name(golden_uri: str, tmp_path: Path) -> None:
     folder = tmp_path / "w \u00fc[1]"
     shutil.copytree(golden_uri, folder)
     for named in (folder, str(folder), f"file:{folder}", f"file://{folder}"):
@@ -178,12 +178,12 @@ def test_a_folder_may_be_named_in_any_way_and_have_any_signs_in_it(golden_uri: s
         OffsetReader("")
 
 
-def test_a_time_before_there_was_a_warehouse_has_no_answers(golden_uri: str) -> None:
+def test_warehouse_as_of_a_time_before_it_existed_is_refused(golden_uri: str) -> None:
     with pytest.raises(UsageError, match="was not there yet at 1000 ms"):
         OffsetReader(golden_uri, as_of_ms=1_000)
 
 
-def test_an_isolation_level_counts_for_one_question_and_may_not_be_any_text(golden: Warehouse) -> None:
+def test_isolation_level_counts_for_one_question_and_is_validated(golden: Warehouse) -> None:
     options = LookupOptions(isolation_level=IsolationLevel.READ_COMMITTED)
     latest = (None, None, None, "OPEN_TRANSACTION")
     with OffsetReader(golden.uri) as uncommitted, OffsetReader(golden.uri, options) as committed:
@@ -205,13 +205,13 @@ def test_an_isolation_level_counts_for_one_question_and_may_not_be_any_text(gold
         assert told["error"] == "INVALID_REQUEST"
 
 
-def test_the_largest_timestamp_is_that_of_the_records_as_a_broker_or_not(golden: Warehouse) -> None:
+def test_largest_timestamp_is_that_of_the_records_also_if_broker_compatible(golden: Warehouse) -> None:
     with OffsetReader(golden.uri) as exact, OffsetReader(golden.uri, LookupOptions(broker_compatible=True)) as broker:
         for topic, partition in archived_partitions(golden):
             assert broker.max_timestamp(topic, partition) == exact.max_timestamp(topic, partition) is not None
 
 
-def test_a_batch_is_read_where_records_were_not_decoded(golden_uri: str, golden_shallow_uri: str) -> None:
+def test_batch_is_read_if_its_records_were_not_decoded(golden_uri: str, golden_shallow_uri: str) -> None:
     asked = [(q["topic"], q["partition"], q["ts"]) for q in golden_queries()]
     places = sorted({each[:2] for each in asked})
     asked += [(topic, partition, SpecialTimestamp.MAX_TIMESTAMP.value) for topic, partition in places]
@@ -259,7 +259,7 @@ def test_one_ranged_read_of_one_batch_answers_at_batch_depth(golden_shallow: War
         assert len(archive.ranges) == 1
 
 
-def test_few_rows_are_read_and_none_twice(golden: Warehouse, reader: OffsetReader) -> None:
+def test_few_rows_are_read_and_none_of_them_twice(golden: Warehouse, reader: OffsetReader) -> None:
     query = next(q for q in golden_queries() if q["archive"])
     place = str(query["topic"]), int(str(query["partition"])), int(str(query["ts"]))
     reader.offset_for_timestamp(*place)
@@ -270,7 +270,7 @@ def test_few_rows_are_read_and_none_twice(golden: Warehouse, reader: OffsetReade
 
 
 @pytest.mark.parametrize("broker_compatible", [True, False])
-def test_stairs_of_a_segment_that_lie_in_many_row_groups_give_the_same_answers(
+def test_stairs_of_a_segment_in_many_row_groups_give_the_same_answers(
     golden: Warehouse, tmp_path: Path, broker_compatible: bool
 ) -> None:
     shutil.copytree(golden.uri, tmp_path / "warehouse")
@@ -292,7 +292,7 @@ def test_stairs_of_a_segment_that_lie_in_many_row_groups_give_the_same_answers(
             assert cut.rows_read - before <= 4 * 7
 
 
-def test_a_reader_answers_as_of_what_it_opened_until_it_is_refreshed(spark: SparkSession, tmp_path: Path) -> None:
+def test_reader_answers_from_the_opened_version_until_it_is_refreshed(spark: SparkSession, tmp_path: Path) -> None:
     archive, place = tmp_path / "archive", TopicPartition(topic="grows", partition=0)
     batches = [
         Batch(base_offset=start, records=tuple(Record(timestamp_ms=start + each) for each in range(5)))
@@ -311,7 +311,7 @@ def test_a_reader_answers_as_of_what_it_opened_until_it_is_refreshed(spark: Spar
         assert (reader.latest_tiered_offset("grows", 0), found and found.offset) == (9, 6)
 
 
-def test_no_warehouse_is_told(tmp_path: Path) -> None:
+def test_missing_warehouse_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a segments table of coldlog"):
         OffsetReader(str(tmp_path))
 

@@ -29,12 +29,12 @@ def test_timestamp_is_epoch_milliseconds_or_a_time(text: str, timestamp_ms: int)
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z", "1.5", "٣", "--5", str(2**63), "9" * 5_000])
-def test_other_text_is_no_timestamp(text: str) -> None:
+def test_other_text_is_not_a_timestamp(text: str) -> None:
     with pytest.raises(UsageError, match="not a timestamp"):
         timestamp_from_text(text)
 
 
-def test_csv_keeps_order_repeats_and_names_as_they_are(tmp_path: Path) -> None:
+def test_csv_keeps_order_repeated_rows_and_names(tmp_path: Path) -> None:
     path = tmp_path / "requests.csv"
     path.write_text(
         'who,partition,topic,timestamp_ms\na,1,orders,5\nb,0,null,-7\nc,1,orders,5\nd,2,"a,""b",9223372036854775807\n'
@@ -71,14 +71,14 @@ def test_csv_of_a_spreadsheet_with_a_byte_order_mark_is_read(tmp_path: Path) -> 
         ("topic,partition,timestamp_ms,timestamp_ms\norders,0,5,6\n", "names timestamp_ms more than once"),
     ],
 )
-def test_csv_fault_names_the_line(tmp_path: Path, content: str, complaint: str) -> None:
+def test_error_in_csv_names_the_line(tmp_path: Path, content: str, complaint: str) -> None:
     path = tmp_path / "requests.csv"
     path.write_text(content)
     with pytest.raises(UsageError, match=complaint):
         read_requests_file(str(path))
 
 
-def test_json_lines_are_read_and_their_faults_named(tmp_path: Path) -> None:
+def test_json_lines_are_read_and_errors_name_the_line(tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     path.write_text('{"topic": "orders", "partition": 0, "timestamp_ms": 5, "who": 1}\n\n')
     assert read_requests_file(str(path)).to_pylist()[0]["topic"] == "orders"
@@ -106,7 +106,7 @@ def test_missing_file_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         read_requests_table(str(tmp_path / "none"), spark)
 
 
-def test_other_columns_of_a_request_are_taken_and_names_like_null_are_names(tmp_path: Path) -> None:
+def test_optional_columns_are_read_and_names_like_null_are_names(tmp_path: Path) -> None:
     path = tmp_path / "requests.csv"
     names = "topic,partition,timestamp_ms,isolation_level,request_id,version,note"
     path.write_text(f"{names}\nNA,0,5,,null,,x\nnull,1,-2,read_committed,,7,\n", encoding="utf-8")
@@ -118,14 +118,14 @@ def test_other_columns_of_a_request_are_taken_and_names_like_null_are_names(tmp_
     assert [(row["current_leader_epoch"], row["timeout_ms"]) for row in rows] == [(-1, -1), (-1, -1)]
 
 
-def test_an_isolation_level_that_kafka_does_not_know_is_told_with_its_line(tmp_path: Path) -> None:
+def test_error_of_an_unknown_isolation_level_names_the_line(tmp_path: Path) -> None:
     path = tmp_path / "requests.csv"
     path.write_text("topic,partition,timestamp_ms,isolation_level\na,0,5,\nb,0,5,serializable\n", encoding="utf-8")
     with pytest.raises(UsageError, match="line 3: isolation_level: expected read_committed or read_uncommitted"):
         read_requests_file(str(path))
 
 
-def test_line_breaks_in_quotes_are_no_rows_wherever_they_lie(tmp_path: Path) -> None:
+def test_line_breaks_in_quotes_do_not_end_a_row(tmp_path: Path) -> None:
     path = tmp_path / "requests.csv"
     filling = "filler,0,5,\n"
     head = "topic,partition,timestamp_ms,note\n" + filling * (((1 << 20) - 60) // len(filling))
@@ -135,7 +135,7 @@ def test_line_breaks_in_quotes_are_no_rows_wherever_they_lie(tmp_path: Path) -> 
         assert asked.slice(asked.num_rows - 1).to_pylist()[0]["topic"] == "a"
 
 
-def test_large_cells_of_other_columns_are_passed_over(tmp_path: Path) -> None:
+def test_large_cells_of_other_columns_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "requests.csv"
     path.write_text(f"topic,partition,timestamp_ms,note\na,0,5,{'x' * 200_000}\nb,zero,5,\n")
     with pytest.raises(UsageError, match="line 3: partition"):
@@ -154,9 +154,7 @@ def test_large_cells_of_other_columns_are_passed_over(tmp_path: Path) -> None:
         (b"[" * 100_000, "not JSON"),
     ],
 )
-def test_values_of_json_that_are_no_requests_are_told_with_their_line(
-    tmp_path: Path, line: bytes, complaint: str
-) -> None:
+def test_error_of_an_invalid_json_value_names_the_line(tmp_path: Path, line: bytes, complaint: str) -> None:
     path = tmp_path / "requests.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"topic": "a", "partition": 0, "timestamp_ms": 5}\n' + line + b"\n")
     with pytest.raises(UsageError, match=f"line 2: .*{complaint}"):
@@ -176,7 +174,7 @@ def test_values_of_json_that_are_no_requests_are_told_with_their_line(
         ),
     ],
 )
-def test_files_that_are_no_text_and_numbers_that_are_no_times_are_refused(
+def test_files_that_are_not_text_and_numbers_that_are_not_times_are_refused(
     tmp_path: Path, name: str, content: bytes, complaint: str
 ) -> None:
     path = tmp_path / name

@@ -31,7 +31,7 @@ def shown_by(language: str, example: str, warehouse: Warehouse) -> str:
     return printed.getvalue().strip()
 
 
-def test_every_example_shows_what_comes(golden: Warehouse) -> None:
+def test_every_example_shows_its_real_output(golden: Warehouse) -> None:
     attach_warehouse(golden.spark, golden.uri)
     blocks = FENCED.findall(DOCUMENT.read_text(encoding="utf-8"))
     examples, shown = blocks[::2], blocks[1::2]

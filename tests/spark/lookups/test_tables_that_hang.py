@@ -22,7 +22,7 @@ FIRST_MS = 1_700_000_000_000
 TIMEOUT_S = 10.0
 
 
-def test_partitions_that_were_read_keep_their_answers_and_the_others_time_out(
+def test_partitions_that_were_read_before_a_hang_are_answered_and_others_time_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     archive, warehouse = tmp_path / "archive", tmp_path / "warehouse"

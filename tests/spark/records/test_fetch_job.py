@@ -44,7 +44,7 @@ def facts(row: dict[str, Any]) -> tuple[object, ...]:
     return row["offset"], row["timestamp_ms"], row["timestamp_type"], row["leader_epoch"], told
 
 
-def test_records_are_json_lines_and_where_they_end_is_told(
+def test_records_are_printed_as_json_lines_with_the_next_offset(
     settings: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = ("--topic", "headers_and_big", "--partition", "0")
@@ -62,7 +62,7 @@ def test_records_are_json_lines_and_where_they_end_is_told(
     assert told.err == "next offset 1200; the archive has offsets 0 to 4860\n"
 
 
-def test_one_fetch_is_made_where_no_number_is_asked_for(
+def test_job_makes_one_fetch_without_a_number_of_records(
     settings: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = ("--topic", "payments", "--partition", "1", "--isolation-level", "read_committed")
@@ -96,7 +96,7 @@ def test_one_fetch_is_made_where_no_number_is_asked_for(
         ),
     ],
 )
-def test_what_is_not_to_be_had_is_told_in_a_line(
+def test_failed_fetch_is_reported_in_one_line(
     settings: list[str], capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], told: str, code: int
 ) -> None:
     assert run(settings, *arguments) == code
@@ -106,7 +106,7 @@ def test_what_is_not_to_be_had_is_told_in_a_line(
     assert shown.err.count("\n") == 1
 
 
-def test_the_read_quota_of_the_settings_is_kept(settings: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_job_keeps_the_read_quota_of_the_settings(settings: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """300 kB at 10 kB a second: the job comes back when it is told to."""
     slow = [
         *settings,

@@ -94,9 +94,7 @@ def failed(future: Future[FetchAnswer]) -> FetchFailure:
     return answer
 
 
-def test_reads_beyond_the_quota_are_told_at_once_how_long_to_stay_away_and_are_not_read(
-    source: RecordSource, archive: Archive
-) -> None:
+def test_reads_over_the_quota_are_throttled_at_once_and_not_made(source: RecordSource, archive: Archive) -> None:
     clock = VirtualClock(0)
     pool = make_pool(source, clock, quota=10_000)
     first = pool.submit(ask("orders", 0))
@@ -118,7 +116,7 @@ def test_reads_beyond_the_quota_are_told_at_once_how_long_to_stay_away_and_are_n
     assert clock.waits == [], "nobody waited"
 
 
-def test_while_reads_wait_for_their_turn_no_worker_does_and_answers_without_a_read_come_at_once(
+def test_waiting_reads_occupy_no_worker_and_answers_without_a_read_are_immediate(
     source: RecordSource, archive: Archive
 ) -> None:
     clock = VirtualClock(0)
@@ -154,7 +152,7 @@ def test_while_reads_wait_for_their_turn_no_worker_does_and_answers_without_a_re
     assert clock.waits == []
 
 
-def test_a_read_whose_asker_has_gone_is_not_made_and_costs_nothing(source: RecordSource, archive: Archive) -> None:
+def test_stale_read_is_not_made_and_uses_no_quota(source: RecordSource, archive: Archive) -> None:
     clock = VirtualClock(0)
     pool = make_pool(source, clock, quota=10_000)
     first = pool.submit(ask("orders", 0))
@@ -173,7 +171,7 @@ def test_a_read_whose_asker_has_gone_is_not_made_and_costs_nothing(source: Recor
     assert fetched(following).records
 
 
-def test_who_stands_behind_a_read_that_was_not_made_is_still_paid_for(source: RecordSource) -> None:
+def test_read_after_one_that_was_not_made_keeps_the_quota(source: RecordSource) -> None:
     clock = VirtualClock(0)
     pool = make_pool(source, clock, quota=10_000)
     first = pool.submit(ask("orders", 0))
@@ -192,7 +190,7 @@ def test_who_stands_behind_a_read_that_was_not_made_is_still_paid_for(source: Re
     assert throttle_ms == pytest.approx(fetched(behind).read_bytes / 10 - 51, abs=1), "what was not read is given back"
 
 
-def test_more_than_may_wait_are_refused_and_those_that_wait_are_not_harmed(
+def test_fetches_over_max_pending_are_refused_and_waiting_ones_unaffected(
     source: RecordSource, archive: Archive
 ) -> None:
     clock = VirtualClock(0)
@@ -209,9 +207,7 @@ def test_more_than_may_wait_are_refused_and_those_that_wait_are_not_harmed(
     assert fetched(again).records
 
 
-def test_attempts_are_made_again_after_pauses_that_take_no_worker_until_the_time_is_over(
-    source: RecordSource, archive: Archive
-) -> None:
+def test_failed_attempts_are_repeated_after_pauses_until_the_timeout(source: RecordSource, archive: Archive) -> None:
     down = archive.segment_ids("payments", 0)
 
     def before_read(segment_id: str) -> None:
@@ -246,7 +242,7 @@ def test_attempts_are_made_again_after_pauses_that_take_no_worker_until_the_time
     assert clock.waits == []
 
 
-def test_what_failed_is_given_back_to_the_quota(source: RecordSource, archive: Archive) -> None:
+def test_bytes_of_a_failed_read_return_to_the_quota(source: RecordSource, archive: Archive) -> None:
     def before_read(segment_id: str) -> None:
         if len(archive.reads) == 1:
             raise RetriableError("the store said 503")
@@ -278,7 +274,7 @@ def stalled(archive: Archive) -> Iterator[threading.Event]:
     released.set()
 
 
-def test_a_partition_whose_archive_hangs_takes_one_worker_and_every_asker_has_an_answer_in_time(
+def test_partition_that_hangs_occupies_one_worker_and_every_fetch_is_answered_in_time(
     source: RecordSource, archive: Archive, stalled: threading.Event
 ) -> None:
     clock = VirtualClock(0)
@@ -302,7 +298,7 @@ def test_a_partition_whose_archive_hangs_takes_one_worker_and_every_asker_has_an
         assert answer.records[0].offset == 0
 
 
-def test_what_is_kept_of_tables_waits_for_nobody_who_reads_them(
+def test_kept_rows_are_returned_without_waiting_for_other_reads(
     source: RecordSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, released, batches = threading.Event(), threading.Event(), ArchivedLogs.batches
@@ -325,7 +321,7 @@ def test_what_is_kept_of_tables_waits_for_nobody_who_reads_them(
         assert isinstance(hanging.result(timeout=60), FetchedRecords)
 
 
-def test_threads_answer_everybody(source: RecordSource, archive: Archive) -> None:
+def test_threads_answer_every_fetch(source: RecordSource, archive: Archive) -> None:
     with make_pool(source, VirtualClock(0), threads=4) as pool:
         futures = [
             (place, offset, pool.submit(ask(*place, offset, timeout_ms=60_000)))
@@ -340,7 +336,7 @@ def test_threads_answer_everybody(source: RecordSource, archive: Archive) -> Non
         assert (pool.running_count, pool.pending_count) == (0, 0)
 
 
-def test_a_pool_that_is_closed_answers_those_who_wait_and_takes_nobody(
+def test_closed_pool_answers_waiting_fetches_and_refuses_new_ones(
     source: RecordSource, stalled: threading.Event
 ) -> None:
     pool = make_pool(source, VirtualClock(0), threads=1)
@@ -352,7 +348,7 @@ def test_a_pool_that_is_closed_answers_those_who_wait_and_takes_nobody(
     assert waiting[1].result(timeout=60) is not None
 
 
-def test_what_coldlog_did_not_foresee_reaches_the_asker(source: RecordSource, archive: Archive) -> None:
+def test_unexpected_exception_reaches_the_caller(source: RecordSource, archive: Archive) -> None:
     def before_read(segment_id: str) -> None:
         raise ZeroDivisionError(segment_id)
 
@@ -420,7 +416,7 @@ class Askers:
 
 @given(actions=ACTIONS, quota=st.integers(5_000, 60_000), failing=st.randoms(use_true_random=False))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_is_asked_and_fails_the_quota_is_kept_and_everybody_has_an_answer_in_time(
+def test_quota_is_kept_and_every_fetch_is_answered_in_time_whatever_fails(
     source: RecordSource, archive: Archive, actions: list[Any], quota: int, failing: random.Random
 ) -> None:
     """A number is time that passes."""

@@ -25,7 +25,7 @@ from s3_server import Bucket
 
 
 @pytest.mark.parametrize("isolation_level", list(IsolationLevel))
-def test_chunks_that_are_compressed_and_encrypted_give_the_records_of_the_logs(
+def test_compressed_and_encrypted_chunks_give_the_records_of_the_logs(
     zstd_encrypted: Warehouse, monkeypatch: pytest.MonkeyPatch, isolation_level: IsolationLevel
 ) -> None:
     """What the plugin's archive holds is read by another way: whole logs, record by record."""
@@ -51,7 +51,7 @@ def test_chunks_that_are_compressed_and_encrypted_give_the_records_of_the_logs(
     assert compared > 1_000
 
 
-def test_a_key_that_is_missing_is_told(zstd_encrypted_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_key_is_reported(zstd_encrypted_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, "")
     row = true_partitions("zstd-encrypted")[0]
     opener = partial(open_archive, str(archive_of("zstd-encrypted")), "aiven")
@@ -64,7 +64,7 @@ def test_a_key_that_is_missing_is_told(zstd_encrypted_uri: str, monkeypatch: pyt
     assert "expected key" in refused.message
 
 
-def test_a_mirror_of_log_directories_gives_what_a_consumer_got(spark: SparkSession, tmp_path: Path) -> None:
+def test_mirror_of_log_directories_gives_the_records_of_a_consumer(spark: SparkSession, tmp_path: Path) -> None:
     write_mirror(tmp_path / "mirror", topics={"payments", "orders"}, kinds=SIDE_FILES)
     log_starts = write_log_start_offsets(tmp_path / "log_starts.csv")
     opener = partial(open_archive, str(tmp_path / "mirror"), "log_directories")
@@ -85,7 +85,7 @@ def test_a_mirror_of_log_directories_gives_what_a_consumer_got(spark: SparkSessi
                 assert as_truth(walk.records, truths) == of_truth(truths)
 
 
-def test_in_a_bucket_a_fetch_is_one_request_for_the_bytes_of_its_batches(
+def test_fetch_from_a_bucket_is_one_request_for_the_bytes_of_its_batches(
     golden_uri: str, golden_archive: Path, bucket: Bucket, s3_proxy: S3Proxy
 ) -> None:
     for folder in golden_archive.glob("*/orders-0-*"):

@@ -18,7 +18,7 @@ def pushed(*filters: ds.Filter) -> tuple[RecordFilter, list[ds.Filter]]:
     return found, list(found.push(filters))
 
 
-def test_comparisons_are_taken_and_nothing_is_left() -> None:
+def test_comparisons_become_bounds_and_are_not_left_to_spark() -> None:
     found, left = pushed(
         ds.IsNotNull(("offset",)),
         ds.GreaterThan(("offset",), 10),
@@ -37,7 +37,7 @@ def test_comparisons_are_taken_and_nothing_is_left() -> None:
     assert [found.holds_partition(*place) for place in (("b", 3), ("a", 3), ("b", 2))] == [True, False, False]
 
 
-def test_of_several_conditions_on_the_topic_all_must_hold() -> None:
+def test_several_conditions_on_the_topic_must_all_hold() -> None:
     found, left = pushed(ds.EqualTo(("topic",), "b"), ds.In(("topic",), ("a", "b")))
     assert left == []
     assert [found.holds_partition(topic, 0) for topic in ("a", "b")] == [False, True]
@@ -55,13 +55,13 @@ def test_microseconds_are_exact() -> None:
     assert found.bounds.from_timestamp_ms > found.bounds.to_timestamp_ms, "no whole millisecond lies between"
 
 
-def test_times_before_1970_round_the_right_way() -> None:
+def test_times_before_1970_are_rounded_correctly() -> None:
     before = datetime(1969, 12, 31, 23, 59, 59, 999_500, tzinfo=UTC)
     assert pushed(ds.GreaterThanOrEqual(("timestamp",), before))[0].bounds.from_timestamp_ms == 0
     assert pushed(ds.LessThanOrEqual(("timestamp",), before))[0].bounds.to_timestamp_ms == -1
 
 
-def test_what_only_narrows_is_used_and_left_to_spark() -> None:
+def test_conditions_that_only_narrow_are_used_and_left_to_spark() -> None:
     members = ds.In(("offset",), (7, 3, None, 5))
     others = (ds.Not(ds.EqualTo(("topic",), "a")), ds.EqualTo(("key",), b"k"), ds.StringStartsWith(("topic",), "a"))
     found, left = pushed(members, *others)

@@ -48,7 +48,7 @@ def shallow(golden_shallow_uri: str, golden_archive: Path) -> Iterator[RecordFet
 @pytest.mark.parametrize(
     ("depth", "max_bytes"), [("fetcher", 1), ("fetcher", 30_000), ("fetcher", 1 << 20), ("shallow", 1 << 20)]
 )
-def test_every_record_is_the_one_that_a_consumer_got(
+def test_every_record_equals_the_one_that_a_consumer_got(
     request: pytest.FixtureRequest, depth: str, max_bytes: int, isolation_level: IsolationLevel
 ) -> None:
     fetcher: RecordFetcher = request.getfixturevalue(depth)
@@ -80,7 +80,7 @@ def test_every_record_is_the_one_that_a_consumer_got(
 
 
 @pytest.mark.parametrize("isolation_level", list(IsolationLevel))
-def test_a_fetch_may_begin_anywhere_in_a_batch(fetcher: RecordFetcher, isolation_level: IsolationLevel) -> None:
+def test_fetch_may_begin_anywhere_in_a_batch(fetcher: RecordFetcher, isolation_level: IsolationLevel) -> None:
     chance = random.Random(23)
     for topic, partition in PARTITIONS:
         ends = fetcher.partition_ends(topic, partition)
@@ -117,7 +117,7 @@ def test_ends_are_those_of_the_partition(fetcher: RecordFetcher, golden: Warehou
         assert ends.last_stable_offset == min(stable, archive_end + 1)
 
 
-def test_at_the_end_there_is_nothing_and_behind_it_and_below_the_start_an_error(fetcher: RecordFetcher) -> None:
+def test_fetch_at_the_end_is_empty_and_one_out_of_range_is_an_error(fetcher: RecordFetcher) -> None:
     for topic, partition in PARTITIONS:
         ends = fetcher.partition_ends(topic, partition)
         assert ends is not None
@@ -134,7 +134,7 @@ def test_at_the_end_there_is_nothing_and_behind_it_and_below_the_start_an_error(
             assert f"{topic}-{partition} at offset {offset}: {said}" in refused.message
 
 
-def test_readers_of_committed_records_get_nothing_behind_an_open_transaction(fetcher: RecordFetcher) -> None:
+def test_readers_of_committed_records_get_nothing_after_an_open_transaction_begins(fetcher: RecordFetcher) -> None:
     ends = fetcher.partition_ends("payments", 1)
     assert ends is not None
     assert ends.last_stable_offset < ends.end_offset
@@ -145,7 +145,7 @@ def test_readers_of_committed_records_get_nothing_behind_an_open_transaction(fet
         assert fetcher.fetch_records("payments", 1, offset) != answer
 
 
-def test_a_partition_that_the_archive_does_not_know_is_told(fetcher: RecordFetcher) -> None:
+def test_fetch_of_an_unknown_partition_is_an_error(fetcher: RecordFetcher) -> None:
     for place in (("orders", 7), ("nobody's", 0)):
         refused = fetcher.fetch_records(*place, 0)
         assert isinstance(refused, FetchFailure)
@@ -155,7 +155,7 @@ def test_a_partition_that_the_archive_does_not_know_is_told(fetcher: RecordFetch
         fetcher.fetch_records("orders", 0, 0, max_bytes=-1)
 
 
-def test_numbers_and_levels_of_other_types_are_taken_or_refused(fetcher: RecordFetcher) -> None:
+def test_arguments_of_other_types_are_converted_or_refused(fetcher: RecordFetcher) -> None:
     known = fetcher.fetch_records("payments", 0, 0, isolation_level=COMMITTED)
     good: dict[str, Any] = {"topic": "payments", "partition": np.int32(0), "offset": np.int64(0)}
     good["isolation_level"] = "read_committed"
@@ -171,7 +171,7 @@ def test_numbers_and_levels_of_other_types_are_taken_or_refused(fetcher: RecordF
             fetcher.fetch_records(**{**good, **wrong})
 
 
-def test_what_was_read_of_the_tables_is_kept(golden_uri: str, golden_archive: Path) -> None:
+def test_rows_read_from_the_tables_are_kept(golden_uri: str, golden_archive: Path) -> None:
     settings = [f"warehouse.uri={golden_uri}", f"archive.uri={golden_archive}"]
     with open_fetcher(settings) as fetcher:
         first = fetch_all(fetcher, "payments", 0, 0, 20_000, COMMITTED)

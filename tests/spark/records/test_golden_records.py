@@ -40,7 +40,7 @@ def stops(golden: Warehouse) -> dict[tuple[str, int], int]:
 
 
 @pytest.mark.parametrize("isolation_level", list(IsolationLevel))
-def test_every_record_is_the_one_that_a_consumer_got(
+def test_every_record_equals_the_one_that_a_consumer_got(
     golden: Warehouse, golden_archive: Path, stops: dict[tuple[str, int], int], isolation_level: IsolationLevel
 ) -> None:
     compared, stopped = 0, set()
@@ -73,7 +73,7 @@ def _smallest(truths: list[dict[str, Any]], batch: dict[str, Any]) -> int:
     return min(of_records, default=int(batch["max_ts"]))
 
 
-def test_a_time_range_gives_exactly_its_records_and_reads_only_batches_that_may_hold_one(
+def test_time_range_gives_exactly_its_records_and_reads_only_batches_that_may_have_one(
     golden: Warehouse, golden_archive: Path
 ) -> None:
     chance, pruned = random.Random(8), 0
@@ -101,9 +101,7 @@ def test_a_time_range_gives_exactly_its_records_and_reads_only_batches_that_may_
     assert pruned > 20_000_000
 
 
-def test_an_offset_range_reads_the_batches_that_hold_it_and_no_byte_more(
-    golden: Warehouse, golden_archive: Path
-) -> None:
+def test_offset_range_reads_exactly_the_bytes_of_its_batches(golden: Warehouse, golden_archive: Path) -> None:
     first, last = 1_000, 1_100
     conditions = (ds.GreaterThanOrEqual(("offset",), first), ds.LessThanOrEqual(("offset",), last))
     for options in (
@@ -123,7 +121,7 @@ def test_partitions_that_filters_exclude_are_not_read(golden: Warehouse, golden_
     assert found.bytes_read == sum(each["size"] for each in true_batches("payments", 2))
 
 
-def test_an_offset_by_timestamp_is_the_one_that_the_broker_told(golden: Warehouse, golden_archive: Path) -> None:
+def test_offset_by_timestamp_equals_the_brokers(golden: Warehouse, golden_archive: Path) -> None:
     queries = [each for each in golden_queries() if each["archive"] and each["topic"] == "late.events"]
     chosen = random.Random(3).sample([each for each in queries if int(str(each["ts"])) >= 0], 12)
     for query in chosen:
@@ -142,7 +140,7 @@ def test_an_offset_by_timestamp_is_the_one_that_the_broker_told(golden: Warehous
         assert len(exact.offsets()) <= len(start.offsets())
 
 
-def test_ends_by_timestamp_are_those_of_each_partition(golden: Warehouse, golden_archive: Path) -> None:
+def test_ending_timestamps_apply_to_each_partition(golden: Warehouse, golden_archive: Path) -> None:
     queries = [each for each in golden_queries() if each["archive"] and each["topic"] == "late.events"]
     timed = [each for each in queries if int(str(each["ts"])) >= 0]
     chance, options = random.Random(4), {"subscribe": "late.events", "columns": "partition,offset"}
@@ -164,9 +162,7 @@ def test_ends_by_timestamp_are_those_of_each_partition(golden: Warehouse, golden
         read(golden, golden_archive, **options, endingOffsetsByTimestamp='{"late.events":{"0":5}}')
 
 
-def test_a_starting_time_behind_everything_is_an_error_or_reads_nothing(
-    golden: Warehouse, golden_archive: Path
-) -> None:
+def test_starting_time_after_all_records_is_an_error_or_reads_nothing(golden: Warehouse, golden_archive: Path) -> None:
     late = {"subscribe": "orders", "startingTimestamp": 1 << 60}
     with pytest.raises(UsageError, match=f"no archived record of orders-0 is at or after {1 << 60}"):
         read(golden, golden_archive, **late)
@@ -176,7 +172,7 @@ def test_a_starting_time_behind_everything_is_an_error_or_reads_nothing(
     assert everything.offsets() == list(range(3_953))
 
 
-def test_tasks_are_as_many_as_asked_for_and_give_every_record_once_and_in_order(
+def test_min_partitions_is_kept_and_every_record_is_read_once_and_in_order(
     golden: Warehouse, golden_archive: Path
 ) -> None:
     whole = read(golden, golden_archive, subscribe="mixed-codecs,payments", kafka_isolation_level="read_committed")
@@ -191,7 +187,7 @@ def test_tasks_are_as_many_as_asked_for_and_give_every_record_once_and_in_order(
         assert max(task.size_bytes for task in cut.tasks) < 80_000
 
 
-def test_columns_that_are_not_named_are_not_there(golden: Warehouse, golden_archive: Path) -> None:
+def test_only_the_named_columns_are_read(golden: Warehouse, golden_archive: Path) -> None:
     whole = read(golden, golden_archive, subscribe="headers_and_big", includeHeaders=True)
     some = read(golden, golden_archive, subscribe="headers_and_big", columns="headers,offset,key")
     assert some.rows == whole.rows.select(["headers", "offset", "key"])
@@ -199,7 +195,7 @@ def test_columns_that_are_not_named_are_not_there(golden: Warehouse, golden_arch
     assert bare.rows == whole.rows.select(["timestamp"])
 
 
-def test_a_timestamp_that_spark_cannot_hold_is_told_and_can_be_left_out(
+def test_timestamp_that_does_not_fit_spark_is_reported_and_its_column_can_be_omitted(
     golden: Warehouse, golden_archive: Path
 ) -> None:
     place = {"assign": '{"edge-times":[2]}'}
@@ -230,7 +226,7 @@ def test_a_timestamp_that_spark_cannot_hold_is_told_and_can_be_left_out(
         ),
     ],
 )
-def test_what_the_archive_lacks_is_an_error_unless_losses_are_accepted(
+def test_missing_data_is_an_error_unless_data_loss_is_accepted(
     golden: Warehouse, golden_archive: Path, options: dict[str, str], told: str
 ) -> None:
     with pytest.raises(UsageError, match=told):
@@ -242,7 +238,7 @@ def test_what_the_archive_lacks_is_an_error_unless_losses_are_accepted(
         assert accepted.offsets() == list(range(first, last + 1))
 
 
-def test_what_lies_behind_an_open_transaction_is_lost_to_readers_of_committed_records(
+def test_offsets_after_an_open_transaction_are_lost_for_readers_of_committed_records(
     golden: Warehouse, golden_archive: Path, stops: dict[tuple[str, int], int]
 ) -> None:
     stop = stops["payments", 1]
@@ -259,7 +255,7 @@ def test_what_lies_behind_an_open_transaction_is_lost_to_readers_of_committed_re
         read(golden, golden_archive, **started)
 
 
-def test_an_unarchived_topic_that_the_archive_remembers_is_empty(golden: Warehouse, golden_archive: Path) -> None:
+def test_known_topic_without_archived_segments_is_empty(golden: Warehouse, golden_archive: Path) -> None:
     assert read(golden, golden_archive, assign='{"records-deleted":[2]}', columns="offset").offsets() == list(
         range(2_574, 3_294)
     )
@@ -315,7 +311,7 @@ def test_scans_of_one_dataframe_do_not_share_their_filters(golden: Warehouse, go
     assert records.join(second, ["partition", "offset"], "left_anti").count() == 3_413
 
 
-def test_spark_tells_what_is_wrong_with_a_call(golden: Warehouse, golden_archive: Path) -> None:
+def test_spark_reports_the_error_of_a_call(golden: Warehouse, golden_archive: Path) -> None:
     register_source(golden.spark, {"warehouse.uri": golden.uri, "archive.uri": str(golden_archive)})
     source = golden.spark.read.format("coldlog")
     with pytest.raises(Exception, match="UsageError: the archive has no topic nowhere"):

@@ -22,7 +22,7 @@ def test_defaults_are_those_of_a_batch_query_of_the_kafka_source() -> None:
     assert (options.warehouse_uri, options.settings.archive_uri) == ("/w", "/a")
 
 
-def test_a_range_may_be_empty_and_the_tables_of_the_past_are_read_if_asked_for() -> None:
+def test_range_may_be_empty_and_tables_as_of_a_past_time_are_read_on_request() -> None:
     same = '{"a":{"0":5}}'
     options = read_options({**PLACES, "subscribe": "a", "startingoffsets": same, "endingoffsets": same})
     assert options.start == options.end == Limit(offsets={("a", 0): 5})
@@ -31,14 +31,14 @@ def test_a_range_may_be_empty_and_the_tables_of_the_past_are_read_if_asked_for()
     assert past.as_of_ms == 7_000
 
 
-def test_headers_are_a_column_if_asked_for() -> None:
+def test_headers_are_a_column_on_request() -> None:
     assert read_columns({"includeheaders": "TRUE"})[-1] == "headers"
     assert read_columns({"columns": "offset, VALUE,timestamptype,headers"}) == (
         "offset", "value", "timestampType", "headers",
     )  # fmt: skip
 
 
-def test_a_timestamp_for_all_goes_before_timestamps_by_partition_and_these_before_offsets() -> None:
+def test_one_timestamp_wins_over_timestamps_by_partition_and_these_over_offsets() -> None:
     given = {**PLACES, "subscribe": "a", "startingoffsets": '{"a":{"0":5,"1":-2}}'}
     assert read_options(given).start == Limit(offsets={("a", 0): 5, ("a", 1): -2})
     given["startingoffsetsbytimestamp"] = '{"a":{"0":1700000000000}}'
@@ -50,7 +50,7 @@ def test_a_timestamp_for_all_goes_before_timestamps_by_partition_and_these_befor
     )
 
 
-def test_what_is_for_brokers_and_consumers_is_passed_over() -> None:
+def test_options_for_brokers_and_consumers_are_ignored() -> None:
     given = {"kafka.bootstrap.servers": "h:1", "kafka.security.protocol": "SSL", "fetchoffset.numretries": "7"}
     options = read_options({**PLACES, **given, "assign": '{"a":[0,2]}', "kafka.isolation.level": "READ_COMMITTED"})
     assert options.subscription.strategy is Strategy.ASSIGN
@@ -102,12 +102,12 @@ def test_what_is_for_brokers_and_consumers_is_passed_over() -> None:
         ({"subscribe": "a", "archive.layout": "x"}, "archive.layout = 'x' .option.: expected"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(given: dict[str, str], told: str) -> None:
+def test_invalid_options_are_refused(given: dict[str, str], told: str) -> None:
     with pytest.raises(UsageError, match=told):
         read_options({**PLACES, **given})
 
 
 @pytest.mark.parametrize("missing", ["warehouse.uri", "archive.uri"])
-def test_a_place_that_nobody_named_is_asked_for(missing: str) -> None:
+def test_missing_uri_is_refused_with_the_name_of_its_option(missing: str) -> None:
     with pytest.raises(UsageError, match=f"option {missing} is missing"):
         read_options({"subscribe": "a", **{key: value for key, value in PLACES.items() if key != missing}})

@@ -16,7 +16,7 @@ PAGES = ("read-records.md", "fetch-records.md", "replay-topics.md")
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_every_example_shows_what_comes(golden: Warehouse, golden_archive: Path) -> None:
+def test_every_example_shows_its_real_output(golden: Warehouse, golden_archive: Path) -> None:
     text = "\n".join((GUIDES / page).read_text(encoding="utf-8") for page in PAGES)
     (_, first), *blocks = FENCED.findall(text)
     names = {"spark": golden.spark, "warehouse_uri": golden.uri, "archive_uri": str(golden_archive)}

@@ -59,7 +59,7 @@ def large(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
         (60, 330, {"maxPartitionBytes": 6 * MIB}),
     ],
 )
-def test_of_a_log_in_a_bucket_no_byte_is_asked_for_that_is_not_read(
+def test_only_bytes_that_are_read_are_requested_from_a_bucket(
     large: tuple[Path, Warehouse],
     bucket: Bucket,
     s3_proxy: S3Proxy,
@@ -86,7 +86,7 @@ def test_of_a_log_in_a_bucket_no_byte_is_asked_for_that_is_not_read(
 
 
 @pytest.mark.parametrize("isolation_level", list(IsolationLevel))
-def test_chunks_that_are_compressed_and_encrypted_give_the_records_of_the_logs(
+def test_compressed_and_encrypted_chunks_give_the_records_of_the_logs(
     zstd_encrypted: Warehouse, monkeypatch: pytest.MonkeyPatch, isolation_level: IsolationLevel
 ) -> None:
     """What the plugin's archive holds is read by another way: whole logs, record by record."""
@@ -120,7 +120,7 @@ def test_chunks_that_are_compressed_and_encrypted_give_the_records_of_the_logs(
     assert compared > 1_000
 
 
-def test_of_a_mirror_whose_last_log_grew_comes_what_was_indexed(spark: SparkSession, tmp_path: Path) -> None:
+def test_only_the_indexed_part_of_a_grown_mirror_is_read(spark: SparkSession, tmp_path: Path) -> None:
     """The mirror was copied in the middle of a batch; what came behind it since then is for the next run."""
     write_mirror(tmp_path / "mirror", topics={"orders"}, kinds=SIDE_FILES)
     log = max((tmp_path / "mirror" / "orders-0").glob("*.log"))

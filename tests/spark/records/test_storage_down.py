@@ -43,7 +43,7 @@ def put(bucket: Bucket, archive: Path, *partitions: str) -> str:
     return bucket.uri("archive")
 
 
-def test_a_server_that_is_stopped_and_started_again(
+def test_fetches_continue_when_a_stopped_server_is_started_again(
     golden_uri: str, golden_archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ExitStack() as stack:
@@ -112,7 +112,7 @@ def work_all(pool: FetchPool) -> int | None:
             return wait_ms
 
 
-def test_a_stalling_server_is_asked_again_and_harms_no_other_partition(
+def test_stalling_server_is_asked_again_and_affects_no_other_partition(
     pool_source: Callable[[VirtualClock], FetchPool], s3_proxy: S3Proxy
 ) -> None:
     clock = VirtualClock(0)
@@ -137,7 +137,7 @@ def test_a_stalling_server_is_asked_again_and_harms_no_other_partition(
     assert sum(is_of_orders(each) for each in s3_proxy.requests) == 4
 
 
-def test_errors_at_random_cost_time_and_no_record(
+def test_random_errors_cost_time_and_no_record(
     pool_source: Callable[[VirtualClock], FetchPool], s3_proxy: S3Proxy
 ) -> None:
     chance = random.Random(4)

@@ -97,7 +97,7 @@ def _offsets(*ends: int) -> list[tuple[int, int]]:
     return [(partition, offset) for partition, end in enumerate(ends) for offset in range(end)]
 
 
-def test_what_is_uploaded_comes_once_and_new_partitions_with_it(followed: Followed) -> None:
+def test_uploaded_records_and_new_partitions_are_read_once(followed: Followed) -> None:
     followed.grow(2, 1)
     assert followed.follow(startingOffsets="earliest", maxOffsetsPerTrigger=15) == _offsets(20, 10)
     assert len(followed.batch_sizes) > 1
@@ -108,7 +108,7 @@ def test_what_is_uploaded_comes_once_and_new_partitions_with_it(followed: Follow
     assert followed.batch_sizes == [40], "what is new, at once"
 
 
-def test_a_stream_that_runs_sees_what_is_uploaded_meanwhile(followed: Followed) -> None:
+def test_running_stream_reads_segments_that_are_uploaded_meanwhile(followed: Followed) -> None:
     followed.grow(1)
     writing = followed.writing(startingOffsets="earliest").trigger(processingTime="1 second")
     query = writing.start(str(followed.folder / "sink"))
@@ -135,7 +135,7 @@ def _transactional(first: int, count: int, producer_id: int) -> Batch:
     )
 
 
-def test_what_a_transaction_holds_back_comes_when_its_end_is_uploaded(followed: Followed) -> None:
+def test_records_of_an_open_transaction_are_read_when_its_end_is_uploaded(followed: Followed) -> None:
     committed = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
     plain = [Batch(base_offset=offset, records=(Record(timestamp_ms=START_MS),)) for offset in (0, 5)]
     ended = {"timestamp_ms": START_MS, "producer_epoch": 0, "leader_epoch": 0}
@@ -154,7 +154,7 @@ def test_what_a_transaction_holds_back_comes_when_its_end_is_uploaded(followed: 
     assert followed.follow(**committed) == [(0, offset) for offset in (0, 1, 2, 5, 7)]
 
 
-def test_a_stream_begins_at_the_end_like_kafkas_and_goes_on_where_it_stood(followed: Followed) -> None:
+def test_stream_begins_at_the_end_like_kafkas_and_continues_at_its_position(followed: Followed) -> None:
     followed.grow(2)
     options = followed.options()
     begun = initial_position(options)
@@ -184,7 +184,7 @@ def test_offsets_that_expired_before_they_were_read_are_lost_data(followed: Foll
     assert [(piece.bounds.from_offset, piece.bounds.to_offset) for piece in task.pieces] == [(30, 39)]
 
 
-def test_an_archive_that_ends_before_the_stream_is_told(followed: Followed) -> None:
+def test_archive_that_ends_before_the_streams_position_is_reported(followed: Followed) -> None:
     followed.grow(2)
     further: Position = {"orders": {"0": 35}}
     with pytest.raises(
@@ -196,7 +196,7 @@ def test_an_archive_that_ends_before_the_stream_is_told(followed: Followed) -> N
     assert plan_micro_batch(patient, further, further) == []
 
 
-def test_partitions_that_the_options_no_longer_name_are_not_said_to_have_ended(followed: Followed) -> None:
+def test_partitions_that_the_options_no_longer_name_are_reported_as_such(followed: Followed) -> None:
     followed.grow(2)
     begun: Position = {"orders": {"0": 15}, "payments": {"0": 5}}
     with pytest.raises(UsageError, match="partitions that its options or the archive no longer have: payments-0. Use"):
@@ -207,7 +207,7 @@ def test_partitions_that_the_options_no_longer_name_are_not_said_to_have_ended(f
     assert len(plan_micro_batch(patient, begun, reached)) == 1
 
 
-def test_a_stream_has_no_end(followed: Followed) -> None:
+def test_ending_options_are_refused_for_a_stream(followed: Followed) -> None:
     for name, value in (("endingOffsets", "latest"), ("endingTimestamp", 5), ("endingOffsetsByTimestamp", "{}")):
         with pytest.raises(UsageError, match=f"{name} is not possible for a stream"):
             followed.options(**{name: value})

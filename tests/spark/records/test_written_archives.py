@@ -154,7 +154,7 @@ def indexed(
     return warehouse
 
 
-def test_of_overlapping_uploads_every_offset_comes_once_from_the_log_that_counts(
+def test_every_offset_of_overlapping_uploads_is_read_once_from_the_served_log(
     indexed: Warehouse, archive: Path
 ) -> None:
     found = read(indexed, archive, subscribe="overlap")
@@ -167,7 +167,7 @@ def test_of_overlapping_uploads_every_offset_comes_once_from_the_log_that_counts
     assert middle.offsets() == list(range(42, 53))
 
 
-def test_a_gap_is_a_loss_unless_it_is_not_asked_for(indexed: Warehouse, archive: Path) -> None:
+def test_gap_is_data_loss_only_if_its_offsets_are_asked_for(indexed: Warehouse, archive: Path) -> None:
     with pytest.raises(UsageError, match="gap-0 are missing: 50 to 99 are in no served segment"):
         read(indexed, archive, subscribe="gap")
     around = [*range(50), *range(100, 150)]
@@ -180,7 +180,7 @@ def test_a_gap_is_a_loss_unless_it_is_not_asked_for(indexed: Warehouse, archive:
         read(indexed, archive, subscribe="gap", startingOffsets='{"gap":{"0":400}}')
 
 
-def test_offsets_that_compaction_took_are_no_loss(indexed: Warehouse, archive: Path) -> None:
+def test_offsets_removed_by_compaction_are_not_data_loss(indexed: Warehouse, archive: Path) -> None:
     found = read(indexed, archive, subscribe="holes")
     assert found.offsets() == [4, 7, 12, 40]
     assert found.rows["timestampType"].to_pylist() == [0, 0, 0, 1]
@@ -189,7 +189,7 @@ def test_offsets_that_compaction_took_are_no_loss(indexed: Warehouse, archive: P
     assert late.offsets() == []
 
 
-def test_names_of_headers_and_times_before_1970_are_what_a_consumer_gets(indexed: Warehouse, archive: Path) -> None:
+def test_names_of_headers_and_times_before_1970_are_as_for_a_consumer(indexed: Warehouse, archive: Path) -> None:
     rows = read(indexed, archive, subscribe="names", includeHeaders=True).rows.to_pylist()
     assert rows[0]["headers"] == [{"key": "\ufffd\ufffd-a", "value": None}, {"key": "ключ", "value": b""}]
     assert (rows[0]["key"], rows[0]["value"], rows[1]["key"], rows[1]["value"]) == (b"", None, None, b"")
@@ -197,7 +197,7 @@ def test_names_of_headers_and_times_before_1970_are_what_a_consumer_gets(indexed
     assert [row["timestamp"] for row in rows] == [moment(-1), moment(-5_000_000_000_000)]
 
 
-def test_aborted_records_are_left_out_wherever_their_marker_lies(indexed: Warehouse, archive: Path) -> None:
+def test_aborted_records_are_skipped_wherever_their_marker_is(indexed: Warehouse, archive: Path) -> None:
     committed = {"subscribe": "transactions", "kafka_isolation_level": "read_committed"}
     assert read(indexed, archive, **committed).offsets() == COMMITTED
     for start in range(17):
@@ -208,7 +208,7 @@ def test_aborted_records_are_left_out_wherever_their_marker_lies(indexed: Wareho
     assert everything == [each for each in range(18) if each not in (9, 11, 14, 15)]
 
 
-def test_records_of_a_transaction_whose_end_is_lost_are_not_taken_for_committed(
+def test_records_of_a_transaction_whose_end_is_lost_do_not_count_as_committed(
     indexed: Warehouse, archive: Path
 ) -> None:
     committed = {"subscribe": "undecided", "kafka_isolation_level": "read_committed"}
@@ -225,7 +225,7 @@ def test_records_of_a_transaction_whose_end_is_lost_are_not_taken_for_committed(
     assert everything.offsets() == [*range(13)]
 
 
-def test_damage_says_in_which_segment_and_where_and_only_where_it_is_read(
+def test_damage_is_reported_with_segment_and_position_only_if_it_is_read(
     indexed: Warehouse, archive: Path, written: dict[str, list[WrittenSegment]]
 ) -> None:
     hurt = written["hurt"][1]
@@ -240,7 +240,7 @@ def test_damage_says_in_which_segment_and_where_and_only_where_it_is_read(
     assert cut.value.reason is Reason.LOG_TRUNCATED
 
 
-def test_a_task_of_spark_that_meets_damage_says_so(indexed: Warehouse, archive: Path) -> None:
+def test_spark_task_that_finds_damage_reports_it(indexed: Warehouse, archive: Path) -> None:
     register_source(indexed.spark, {"warehouse.uri": indexed.uri, "archive.uri": str(archive)})
     records = indexed.spark.read.format("coldlog").option("subscribe", "hurt").load()
     with pytest.raises(Exception, match=r"of hurt-0: batch does not match its checksum in .*\.log at byte \d+"):

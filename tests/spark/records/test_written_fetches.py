@@ -203,7 +203,7 @@ def refusal(fetcher: RecordFetcher, topic: str, offset: int, **options: object) 
 
 
 @pytest.mark.parametrize("max_bytes", [1, 700, 1 << 20])
-def test_of_overlapping_uploads_every_offset_comes_once_from_the_log_that_counts(
+def test_every_offset_of_overlapping_uploads_is_read_once_from_the_served_log(
     fetcher: RecordFetcher, max_bytes: int
 ) -> None:
     walk = fetch_all(fetcher, "overlap", 0, 0, max_bytes)
@@ -213,12 +213,12 @@ def test_of_overlapping_uploads_every_offset_comes_once_from_the_log_that_counts
     assert [each.leader_epoch for each in walk.records] == [0] * 50 + [1] * 70
 
 
-def test_a_fetch_is_of_one_segment(fetcher: RecordFetcher) -> None:
+def test_fetch_reads_only_one_segment(fetcher: RecordFetcher) -> None:
     assert offsets(fetcher, "overlap", 38) == ([38, 39], 40)
     assert offsets(fetcher, "overlap", 40) == (list(range(40, 120)), 120)
 
 
-def test_a_gap_is_out_of_range_and_tells_where_to_go_on(fetcher: RecordFetcher) -> None:
+def test_gap_is_out_of_range_with_the_offset_to_continue_at(fetcher: RecordFetcher) -> None:
     for offset in (50, 77, 99):
         refused = refusal(fetcher, "gap", offset)
         assert refused.error is FetchErrorCode.OFFSET_OUT_OF_RANGE
@@ -227,7 +227,7 @@ def test_a_gap_is_out_of_range_and_tells_where_to_go_on(fetcher: RecordFetcher) 
     assert offsets(fetcher, "gap", 100)[0] == list(range(100, 150))
 
 
-def test_offsets_that_compaction_took_are_passed_over(fetcher: RecordFetcher) -> None:
+def test_offsets_removed_by_compaction_are_skipped(fetcher: RecordFetcher) -> None:
     assert offsets(fetcher, "holes", 3, max_bytes=1) == ([4, 7, 12], 16)
     assert offsets(fetcher, "holes", 8, max_bytes=1) == ([12], 16)
     assert offsets(fetcher, "holes", 13, max_bytes=1) == ([], 16), "a batch of which nothing is left"
@@ -241,7 +241,7 @@ def test_offsets_that_compaction_took_are_passed_over(fetcher: RecordFetcher) ->
     ]  # fmt: skip
 
 
-def test_nulls_names_of_headers_and_times_before_1970_are_what_a_consumer_gets(fetcher: RecordFetcher) -> None:
+def test_nulls_names_of_headers_and_times_before_1970_are_as_for_a_consumer(fetcher: RecordFetcher) -> None:
     first, second = fetch_all(fetcher, "names", 0, 0, 1).records
     assert first.headers == (("\ufffd\ufffd-a", None), ("ключ", b""))
     assert (first.key, first.value, second.key, second.value) == (b"", None, None, b"")
@@ -249,7 +249,7 @@ def test_nulls_names_of_headers_and_times_before_1970_are_what_a_consumer_gets(f
 
 
 @pytest.mark.parametrize("max_bytes", [1, 200, 1 << 20])
-def test_aborted_records_are_left_out_wherever_their_marker_lies_and_wherever_a_fetch_begins(
+def test_aborted_records_are_skipped_wherever_their_marker_is_and_a_fetch_begins(
     fetcher: RecordFetcher, max_bytes: int
 ) -> None:
     committed = [3, 4, 7, 8, 12, 13, 16]
@@ -263,7 +263,7 @@ def test_aborted_records_are_left_out_wherever_their_marker_lies_and_wherever_a_
 
 
 @pytest.mark.parametrize("max_bytes", [1, 1 << 20])
-def test_records_of_a_transaction_whose_end_is_lost_are_not_taken_for_committed(
+def test_records_of_a_transaction_whose_end_is_lost_do_not_count_as_committed(
     fetcher: RecordFetcher, max_bytes: int
 ) -> None:
     committed = {"isolation_level": COMMITTED, "max_bytes": max_bytes}
@@ -276,7 +276,7 @@ def test_records_of_a_transaction_whose_end_is_lost_are_not_taken_for_committed(
     assert offsets(fetcher, "undecided", 0) == ([*range(13)], 13)
 
 
-def test_offsets_of_a_quarantined_segment_are_corrupt_and_say_why(
+def test_offsets_of_a_quarantined_segment_are_corrupt_with_the_reason(
     fetcher: RecordFetcher, written: dict[str, list[WrittenSegment]]
 ) -> None:
     bad = written["bad"][1]
@@ -293,7 +293,7 @@ def test_offsets_of_a_quarantined_segment_are_corrupt_and_say_why(
     assert f"segment {written['bad-end'][2].segment_id}, which begins at offset 100, is in quarantine" in at_end.message
 
 
-def test_damage_is_told_when_a_fetch_begins_at_it_and_what_lies_before_is_given(
+def test_damage_is_reported_when_a_fetch_begins_at_it_and_earlier_batches_are_returned(
     fetcher: RecordFetcher, written: dict[str, list[WrittenSegment]]
 ) -> None:
     assert offsets(fetcher, "hurt", 50)[1] == 100
@@ -310,7 +310,7 @@ def test_damage_is_told_when_a_fetch_begins_at_it_and_what_lies_before_is_given(
     assert offsets(fetcher, "hurt", 100)[1] == 150
 
 
-def test_a_log_that_was_cut_or_replaced_is_told(
+def test_log_that_was_cut_or_replaced_is_reported(
     fetcher: RecordFetcher, written: dict[str, list[WrittenSegment]]
 ) -> None:
     log = written["hurt"][2].log
@@ -328,7 +328,7 @@ def test_a_log_that_was_cut_or_replaced_is_told(
     assert "expected offsets 10 to 14, found offsets 60 to 64" in refused.message
 
 
-def test_segments_that_are_gone_are_out_of_range_and_newer_tables_are_looked_at(
+def test_missing_segments_are_out_of_range_and_newer_tables_are_read(
     indexed: Warehouse, archive: Path, written: dict[str, list[WrittenSegment]]
 ) -> None:
     opener, clock = partial(open_archive, str(archive), "local_tiered_storage"), VirtualClock()
@@ -360,9 +360,7 @@ def test_segments_that_are_gone_are_out_of_range_and_newer_tables_are_looked_at(
         assert clock.waits == [100]
 
 
-def test_an_archive_that_does_not_answer_is_asked_again_until_the_time_is_over(
-    indexed: Warehouse, archive: Path
-) -> None:
+def test_archive_that_does_not_answer_is_asked_again_until_the_timeout(indexed: Warehouse, archive: Path) -> None:
     failures, read = [0], list[str]()
 
     def before_read(segment_id: str) -> None:
@@ -394,7 +392,7 @@ def test_an_archive_that_does_not_answer_is_asked_again_until_the_time_is_over(
         assert offsets(fetcher, "bad", 0)[1] == 50
 
 
-def test_an_archive_that_cannot_be_reached_may_come_back(indexed: Warehouse, archive: Path) -> None:
+def test_archive_that_was_unreachable_is_read_when_it_is_back(indexed: Warehouse, archive: Path) -> None:
     class Mounting(VirtualClock):
         def wait_ms(self, duration_ms: int) -> None:
             VirtualClock.wait_ms(self, duration_ms)
@@ -412,7 +410,7 @@ def test_an_archive_that_cannot_be_reached_may_come_back(indexed: Warehouse, arc
         open_fetcher_over(str(archive), partial(open_archive, str(archive), "local_tiered_storage"))
 
 
-def test_pauses_double_up_to_a_second_and_are_random_by_a_fifth() -> None:
+def test_pauses_double_up_to_a_second_and_vary_by_a_fifth() -> None:
     backoff = Backoff()
     assert [backoff.pause_ms(number, 0.5) for number in range(1, 7)] == [100, 200, 400, 800, 1000, 1000]
     assert (backoff.pause_ms(1, 0.0), backoff.pause_ms(1, 0.999_999)) == (80, 120)

@@ -74,7 +74,7 @@ def stamps(replayed: Iterable[ReplayedRecord]) -> list[tuple[TopicPartition, Hea
 
 @pytest.mark.parametrize("isolation_level", list(IsolationLevel))
 @pytest.mark.parametrize("max_task_idle_ms", [0, 10_000])
-def test_what_a_broker_archived_comes_in_the_order_of_timestamps(
+def test_records_of_a_broker_are_replayed_in_the_order_of_timestamps(
     fetcher: RecordFetcher, isolation_level: IsolationLevel, max_task_idle_ms: int
 ) -> None:
     options = ReplayOptions(
@@ -89,7 +89,7 @@ def test_what_a_broker_archived_comes_in_the_order_of_timestamps(
     assert replayer.counts.negative_timestamps == sum(timestamp_ms < 0 for _, (timestamp_ms, _) in found)
 
 
-def test_a_replay_goes_on_from_where_another_stopped(fetcher: RecordFetcher) -> None:
+def test_replay_continues_where_another_stopped(fetcher: RecordFetcher) -> None:
     counts = {topic: 1 + max(partition for name, partition in PARTITIONS if name == topic) for topic, _ in PARTITIONS}
     tasks = co_partitioned_tasks([["orders", "payments"]], counts)
     whole = one_task({"orders": counts["orders"], "payments": counts["payments"]})
@@ -109,9 +109,7 @@ def test_a_replay_goes_on_from_where_another_stopped(fetcher: RecordFetcher) -> 
         assert found == expected
 
 
-def test_a_segment_that_is_gone_is_left_out_only_by_who_seeks(
-    golden_uri: str, golden_archive: Path, tmp_path: Path
-) -> None:
+def test_missing_segment_is_skipped_only_by_a_seek(golden_uri: str, golden_archive: Path, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     for folder in golden_archive.glob("*/orders-0-*"):
         shutil.copytree(folder, archive / folder.relative_to(golden_archive))
@@ -133,7 +131,7 @@ def test_a_segment_that_is_gone_is_left_out_only_by_who_seeks(
     assert rest == [offset for offset in own if offset >= following]
 
 
-def test_a_store_that_is_down_interrupts_and_loses_nothing(golden_uri: str, golden_archive: Path) -> None:
+def test_store_that_is_down_interrupts_the_replay_and_loses_nothing(golden_uri: str, golden_archive: Path) -> None:
     layout = open_archive(str(golden_archive), "local_tiered_storage")
     down = {"is": False}
 
@@ -161,7 +159,7 @@ def test_a_store_that_is_down_interrupts_and_loses_nothing(golden_uri: str, gold
         assert [head for _, head in stamps(found)] == truth(fetcher, ("orders", 0), UNCOMMITTED)
 
 
-def test_what_is_indexed_while_it_is_waited_for_takes_its_place(
+def test_records_indexed_during_a_wait_are_replayed_in_their_place(
     golden: Warehouse, golden_archive: Path, tmp_path: Path
 ) -> None:
     """The tables say at first that payments-0 ends behind its first ten segments."""

@@ -38,7 +38,7 @@ def ends(end: int, stable: int) -> PartitionEnds:
     return PartitionEnds(log_start_offset=0, end_offset=end, last_stable_offset=stable)
 
 
-def test_lag_is_unknown_without_a_position_or_an_end_and_an_error_where_nothing_is_assigned() -> None:
+def test_lag_is_unknown_without_a_position_or_an_end_and_an_error_if_not_assigned() -> None:
     reader = Ends()
     reader.ends["orders", 0] = ends(100, 90)
     positions = PartitionPositions(reader)
@@ -64,7 +64,7 @@ def test_lag_is_unknown_without_a_position_or_an_end_and_an_error_where_nothing_
 
 
 @pytest.mark.parametrize(("level", "lags"), [(UNCOMMITTED, (60, 50, 0)), (COMMITTED, (50, 40, 0))])
-def test_ends_are_those_of_the_isolation_level_and_a_fetch_tells_newer_ones(
+def test_ends_are_those_of_the_isolation_level_and_a_fetch_updates_them(
     level: IsolationLevel, lags: tuple[int, int, int]
 ) -> None:
     reader = Ends()
@@ -83,7 +83,7 @@ def test_ends_are_those_of_the_isolation_level_and_a_fetch_tells_newer_ones(
     assert reader.asked == ["refresh", "orders-0"]
 
 
-def test_what_is_known_of_partitions_that_stay_is_kept() -> None:
+def test_positions_and_ends_of_partitions_that_stay_assigned_are_kept() -> None:
     reader = Ends()
     reader.ends["a", 0] = reader.ends["b", 0] = ends(10, 10)
     positions = PartitionPositions(reader)
@@ -98,7 +98,7 @@ def test_what_is_known_of_partitions_that_stay_is_kept() -> None:
     assert (positions.current_lag("a", 0), positions.current_lag("b", 0)) == (7, None)
 
 
-def test_over_tables_in_a_bucket_lag_is_told_without_a_request(
+def test_lag_over_tables_in_a_bucket_needs_no_request(
     golden_uri: str, golden_archive: Path, bucket: Bucket, s3_proxy: S3Proxy
 ) -> None:
     for table in ("partition_metadata", "segments", "offset_index", "time_index", "txn_index", "quarantine"):

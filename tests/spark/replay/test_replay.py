@@ -202,7 +202,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_buckets")
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
-def test_a_broker_s_topics_are_replayed_in_the_order_of_the_heap(
+def test_topics_of_a_broker_are_replayed_in_the_order_of_the_heap(
     golden_uri: str, golden_archive: Path, spark: SparkSession, tmp_path: Path, isolation_level: str
 ) -> None:
     # Of one partition the timestamps are beyond what Spark can hold, and of the open ones the broker knew more.
@@ -236,7 +236,7 @@ def test_a_broker_s_topics_are_replayed_in_the_order_of_the_heap(
 
 
 @pytest.mark.usefixtures("small_buckets")
-def test_a_timestamp_of_the_far_future_and_equal_ones_keep_their_places(replayed: Replayed) -> None:
+def test_far_future_and_equal_timestamps_keep_their_places(replayed: Replayed) -> None:
     replayed.topics = "future"
     summary = replayed.run()
     assert replayed.rows() == numbered(merged(FUTURE))
@@ -245,14 +245,14 @@ def test_a_timestamp_of_the_far_future_and_equal_ones_keep_their_places(replayed
     assert {bytes(row["value"]) for row in contents.collect()} == {b"v%d" % at for at in FUTURE["future-odd", 11]}
 
 
-def test_negative_timestamps_are_dropped_as_streams_does(replayed: Replayed) -> None:
+def test_negative_timestamps_are_dropped_as_by_kafka_streams(replayed: Replayed) -> None:
     replayed.topics = "negative"
     summary = replayed.run(negative_timestamps=NegativeTimestamps.DROP)
     assert replayed.rows() == numbered([("negative", 1, 0), ("negative", 0, 1), ("negative", 0, 3)])
     assert (summary.negative_count, summary.record_count) == (3, 3)
 
 
-def test_tasks_have_orders_of_their_own(replayed: Replayed) -> None:
+def test_each_task_has_its_own_order(replayed: Replayed) -> None:
     replayed.topics = "task"
     replayed.run(order=ReplayOrder.TASKS)
     for task in range(2):
@@ -268,7 +268,7 @@ def order_behind_the_first() -> list[tuple[str, int, int]]:
     return merged(reached, {("next", 0): 30, ("next", 1): 1})
 
 
-def test_the_next_run_goes_on_and_tells_what_came_late(replayed: Replayed) -> None:
+def test_next_run_continues_and_reports_late_records(replayed: Replayed) -> None:
     replayed.run()
     begun = replayed.rows()
     assert begun == numbered(merged(FIRST))
@@ -302,7 +302,7 @@ class DyingBehind(DeltaSink):
 
 
 @pytest.mark.parametrize("dying", [DyingSink, DyingBehind])
-def test_a_run_that_was_killed_is_done_again_from_its_plan_and_nothing_is_twice(
+def test_killed_run_is_repeated_from_its_plan_and_no_record_is_written_twice(
     replayed: Replayed, dying: type[DeltaSink]
 ) -> None:
     own = replayed.sink
@@ -318,7 +318,7 @@ def test_a_run_that_was_killed_is_done_again_from_its_plan_and_nothing_is_twice(
     assert replayed.rows() == begun + numbered(order_behind_the_first(), first=len(begun))
 
 
-def test_a_run_does_not_go_on_in_a_table_that_was_deleted_meanwhile(replayed: Replayed) -> None:
+def test_run_does_not_continue_in_a_table_that_was_deleted(replayed: Replayed) -> None:
     replayed.topics = "quiet"
     for stage in range(3):
         replayed.come_to(stage)
@@ -335,7 +335,7 @@ def test_a_run_does_not_go_on_in_a_table_that_was_deleted_meanwhile(replayed: Re
     assert [row[-1] for row in replayed.rows()] == [0, 2, 3]
 
 
-def test_two_runs_at_once_do_not_both_count(replayed: Replayed) -> None:
+def test_only_one_of_two_runs_at_the_same_time_counts(replayed: Replayed) -> None:
     class Overtaken(DeltaSink):
         def write(self, run: SinkRun, records: DataFrame) -> None:
             super().write(run, records)
@@ -347,7 +347,7 @@ def test_two_runs_at_once_do_not_both_count(replayed: Replayed) -> None:
     assert replayed.rows() == numbered(merged(FIRST))
 
 
-def test_a_run_waits_for_partitions_that_are_caught_up_as_long_as_it_is_told(replayed: Replayed) -> None:
+def test_run_waits_max_task_idle_ms_for_partitions_that_are_caught_up(replayed: Replayed) -> None:
     replayed.topics = "wait"
     replayed.run(max_task_idle_ms=60_000)
     assert replayed.clock.waits == [], "nobody waits where all have records"
@@ -366,7 +366,7 @@ def test_a_run_waits_for_partitions_that_are_caught_up_as_long_as_it_is_told(rep
         replayed.run(max_task_idle_ms=-2)
 
 
-def test_to_look_at_the_tables_does_not_count_as_waiting(replayed: Replayed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_to_read_the_tables_does_not_count_as_waiting(replayed: Replayed, monkeypatch: pytest.MonkeyPatch) -> None:
     replayed.topics = "wait"
     replayed.run()
     replayed.come_to(1)
@@ -389,7 +389,7 @@ def test_to_look_at_the_tables_does_not_count_as_waiting(replayed: Replayed, mon
     ("key", "value", "headers"),
     [(None, None, None), (b"k", b"v", [("a", b"b"), ("c", None)]), (b"k", None, [("c", b"")])],
 )
-def test_a_record_that_cannot_be_sent_is_told_before_any_is(
+def test_record_that_cannot_be_sent_is_reported_before_any_is_sent(
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
     key: bytes | None,
@@ -460,7 +460,7 @@ def test_json_lines_are_in_order_over_their_files_and_replace_those_of_the_same_
     assert lines() == written
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_written(replayed: Replayed) -> None:
+def test_unsuitable_outputs_are_refused_before_anything_is_written(replayed: Replayed) -> None:
     once = DeltaSink(spark=replayed.spark, uri=replayed.sink.uri)
     replayed.run(once, name=None)
     with pytest.raises(UsageError, match="is a table already"):
@@ -474,7 +474,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(replayed: Repla
     assert replayed.rows() == numbered(merged(FIRST))
 
 
-def test_an_end_that_is_not_archived_yet_is_reached_by_a_later_run(replayed: Replayed) -> None:
+def test_ending_offset_that_is_not_archived_yet_is_reached_by_a_later_run(replayed: Replayed) -> None:
     replayed.topics = "wait"
     given = {"endingoffsets": '{"wait": {"0": 12, "1": 10}}'}
     assert replayed.run(given=given).record_count == 20
@@ -485,7 +485,7 @@ def test_an_end_that_is_not_archived_yet_is_reached_by_a_later_run(replayed: Rep
     assert replayed.run().record_count == 1, "without an end, the rest"
 
 
-def test_times_say_where_a_replay_begins_and_ends(replayed: Replayed) -> None:
+def test_replay_begins_and_ends_at_the_given_times(replayed: Replayed) -> None:
     replayed.topics = "task"
     begin_ms, end_ms = START_MS + 150, START_MS + 500
     given = {"startingtimestamp": str(begin_ms), "endingtimestamp": str(end_ms)}
@@ -504,7 +504,7 @@ def test_times_say_where_a_replay_begins_and_ends(replayed: Replayed) -> None:
     assert replayed.run().record_count == sum(len(times) - max(begin[at], rest[at]) for at, times in TASKS.items())
 
 
-def test_a_replay_of_what_is_as_late_as_a_time_waits_for_it(replayed: Replayed) -> None:
+def test_replay_with_a_starting_time_after_the_archive_waits_for_records(replayed: Replayed) -> None:
     replayed.topics = "wait"
     given = {"startingtimestamp": str(START_MS + 950)}
     assert replayed.run(given=given).record_count == 0
@@ -513,7 +513,7 @@ def test_a_replay_of_what_is_as_late_as_a_time_waits_for_it(replayed: Replayed) 
     assert replayed.rows() == numbered([("wait", 0, 10), ("wait", 0, 11)])
 
 
-def test_what_cannot_be_planned_does_not_stand_in_the_way_of_what_can(replayed: Replayed) -> None:
+def test_run_that_cannot_be_planned_does_not_block_later_runs(replayed: Replayed) -> None:
     with pytest.raises(UsageError, match="startingOffsets must name every partition"):
         replayed.run(given={"startingoffsets": '{"next": {"0": 5}}'})
     with pytest.raises(UsageError, match="starting offset 50 of next-0 is after the archive's end 30"):
@@ -523,7 +523,7 @@ def test_what_cannot_be_planned_does_not_stand_in_the_way_of_what_can(replayed: 
     assert replayed.run().record_count == 12, "partitions 0 and 1 go on, and 4 is new"
 
 
-def test_a_topic_that_was_made_anew_is_not_taken_for_the_one_before(replayed: Replayed) -> None:
+def test_topic_that_was_created_again_is_not_continued(replayed: Replayed) -> None:
     replayed.run()
     state = replayed.states().read("nightly")
     assert state is not None

@@ -52,7 +52,7 @@ def run(arguments: list[str], clock: Clock | None = None) -> int:
     return run_plain_job(lambda job: copy(job, clock), parser, arguments)
 
 
-def test_run_tells_what_it_copied_and_the_next_one_finds_nothing(
+def test_run_reports_what_it_copied_and_the_next_one_finds_nothing(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments) == 0
@@ -79,7 +79,7 @@ def test_partition_that_failed_fails_the_run_and_one_that_is_held_back_does_not(
     assert "1 partition failed" in told.err
 
 
-def test_log_directory_that_is_away_is_told_and_keeps_no_other_from_being_copied(
+def test_unmounted_log_directory_is_reported_and_others_are_copied(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     away = tmp_path / "away"
@@ -112,7 +112,7 @@ def test_run_that_finds_no_partition_says_where_it_looked(
         ("archive.uri=tests/golden/kafka-sample/archive", "is a read-only sample of this repository"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_and_nothing_is_copied(
+def test_invalid_settings_are_refused_and_nothing_is_copied(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, told: str
 ) -> None:
     assert run([*arguments, "--set", setting]) == 2
@@ -129,7 +129,7 @@ def test_job_runs_as_a_program_without_java(arguments: list[str], tmp_path: Path
     assert (ended.returncode, ended.stderr.count("2 segments copied")) == (0, 1), ended.stderr
 
 
-def test_schedule_that_was_begun_is_kept_to_from_then_on_unless_times_are_to_be_ignored(
+def test_existing_schedule_is_followed_unless_times_are_ignored(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*arguments, "--set", "tier.scheduled=true"]) == 0
@@ -148,7 +148,7 @@ def test_schedule_that_was_begun_is_kept_to_from_then_on_unless_times_are_to_be_
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_runs_with_schedules_of_two_warehouses_do_not_meet_on_one_log(
+def test_runs_with_schedules_of_two_warehouses_cannot_share_an_event_log(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Their leases would keep nobody away, and each would copy everything."""
@@ -170,7 +170,7 @@ def test_runs_with_schedules_of_two_warehouses_do_not_meet_on_one_log(
     assert run(elsewhere) == 0
 
 
-def test_copy_without_a_schedule_and_others_do_not_meet_on_one_log(
+def test_copy_without_a_schedule_cannot_share_an_event_log(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments) == 0
@@ -203,7 +203,7 @@ def test_only_partitions_that_this_host_leads_are_copied(arguments: list[str], t
         ("topic,partition,role\norders,0,leader\norders,0,follower\n", "line 3: orders-0 is named twice"),
     ],
 )
-def test_assignments_that_say_something_else_are_refused(
+def test_invalid_assignments_are_refused(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, told: str
 ) -> None:
     (tmp_path / "roles.csv").write_text(content)
@@ -214,7 +214,7 @@ def test_assignments_that_say_something_else_are_refused(
 
 
 @pytest.mark.parametrize("is_mount_point_there", [False, True])
-def test_archive_that_is_not_mounted_is_not_begun_anew_and_copied_to_when_it_is_back(
+def test_unmounted_archive_is_not_created_and_is_copied_to_when_it_is_back(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], is_mount_point_there: bool
 ) -> None:
     assert run([*arguments, "--set", "copy.topics=none"]) == 0
@@ -235,7 +235,7 @@ def test_archive_that_is_not_mounted_is_not_begun_anew_and_copied_to_when_it_is_
     assert len(list(archive.glob("*/orders-0-*/*.log"))) == 2
 
 
-def test_archive_that_cannot_be_made_in_the_first_run_can_be_in_the_second(
+def test_archive_that_could_not_be_created_is_created_by_the_next_run(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -248,7 +248,7 @@ def test_archive_that_cannot_be_made_in_the_first_run_can_be_in_the_second(
     assert len(list((tmp_path / "archive").glob("*/orders-0-*/*.log"))) == 2
 
 
-def test_log_of_events_that_is_not_mounted_is_begun_anew_only_by_whoever_says_so(
+def test_unmounted_event_log_is_begun_again_only_on_request(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments) == 0
@@ -269,7 +269,7 @@ def test_log_of_events_that_is_not_mounted_is_begun_anew_only_by_whoever_says_so
     assert len(list((tmp_path / "archive").glob("*/orders-0-*/*.log"))) == 4
 
 
-def test_every_bound_of_the_settings_is_that_of_the_copy(tmp_path: Path) -> None:
+def test_every_limit_of_the_settings_reaches_the_copy(tmp_path: Path) -> None:
     roles = tmp_path / "roles.csv"
     roles.write_text("topic,partition,role\norders,0,leader\n")
     values = {
@@ -309,7 +309,7 @@ def test_every_bound_of_the_settings_is_that_of_the_copy(tmp_path: Path) -> None
     )
 
 
-def test_throttling_is_told(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_throttling_is_reported(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size_bytes = (tmp_path / "logs" / "orders-0" / f"{0:020d}.log").stat().st_size
     clock, quota = VirtualClock(), f"remote.log.manager.copy.max.bytes.per.second={-(-size_bytes // 90)}"
     assert run([*arguments, "--set", quota], clock) == 0

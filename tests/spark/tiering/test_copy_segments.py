@@ -87,7 +87,7 @@ def golden_tier(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tier, list[Tr
     return tier, segments, tier.copy()
 
 
-def test_every_object_is_the_one_that_the_broker_wrote(
+def test_every_object_equals_the_one_that_the_broker_wrote(
     golden_tier: tuple[Tier, list[TrueSegment], CopySummary],
 ) -> None:
     tier, segments, summary = golden_tier
@@ -114,7 +114,7 @@ def test_every_object_is_the_one_that_the_broker_wrote(
     assert compared > 1_000
 
 
-def test_every_checkpoint_is_cut_as_the_brokers_was(
+def test_every_checkpoint_is_cut_as_by_the_broker(
     golden_tier: tuple[Tier, list[TrueSegment], CopySummary],
 ) -> None:
     """What lies before the log start was not cut off yet when the broker copied."""
@@ -136,7 +136,7 @@ def test_every_checkpoint_is_cut_as_the_brokers_was(
     assert same > 250
 
 
-def test_every_event_says_what_the_brokers_event_said(
+def test_every_event_equals_the_brokers_event(
     golden_tier: tuple[Tier, list[TrueSegment], CopySummary], golden_truth: Path
 ) -> None:
     tier, segments, _ = golden_tier
@@ -207,7 +207,7 @@ def test_segment_that_is_closed_later_is_copied_then(tier: Tier) -> None:
     assert tier.finished() == [(0, 9), (10, 19), (20, 29)]
 
 
-def test_nothing_behind_the_high_watermark_is_copied(tier: Tier) -> None:
+def test_nothing_after_the_high_watermark_is_copied(tier: Tier) -> None:
     write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 19})
     assert (tier.copy().copied_count, tier.finished()) == (1, [(0, 9)])
 
@@ -223,7 +223,7 @@ def test_nothing_of_an_open_transaction_is_copied(tier: Tier, tmp_path: Path) ->
     assert logs.finished() == [(0, 9)]
 
 
-def test_without_a_high_watermark_nothing_is_copied_unless_closed_segments_are_taken_for_committed(tier: Tier) -> None:
+def test_without_a_high_watermark_closed_segments_are_copied_only_if_assumed_committed(tier: Tier) -> None:
     (tier.logs / HIGH_WATERMARKS).unlink()
     held = only(tier.copy())
     assert held.outcome is CopyOutcome.HELD_BACK
@@ -231,13 +231,13 @@ def test_without_a_high_watermark_nothing_is_copied_unless_closed_segments_are_t
     assert only(tier.copy(assumes_committed=True)).copied_count == 2
 
 
-def test_what_lies_below_the_log_start_is_not_copied(tier: Tier) -> None:
+def test_segments_below_the_log_start_are_not_copied(tier: Tier) -> None:
     write_offset_checkpoint(tier.logs / LOG_STARTS, {("orders", 0): 12})
     tier.copy()
     assert tier.finished() == [(10, 19)]
 
 
-def test_topics_are_chosen_by_pattern_and_internal_ones_never(tier: Tier) -> None:
+def test_topics_are_selected_by_pattern_and_internal_ones_never(tier: Tier) -> None:
     for topic in ("payments", "orders.old", "__consumer_offsets", METADATA_TOPIC):
         write_partition(tier.logs, topic, 0, [segment(0), segment(10)])
     names = [("orders", 0), ("payments", 0), ("orders.old", 0), ("__consumer_offsets", 0), (METADATA_TOPIC, 0)]
@@ -258,7 +258,7 @@ def test_segment_that_kafka_would_not_tier_holds_its_partition_back_and_no_other
     assert (tier.finished(), tier.segments().get(ORDERS, ())) == ([], ())
 
 
-def test_topic_whose_directory_in_the_archive_has_too_long_a_name_is_held_back_and_nothing_announced(
+def test_topic_with_too_long_a_directory_name_is_held_back_and_not_announced(
     tier: Tier,
 ) -> None:
     """Kafka's names may be 249 long; the archive's have partition and topic id behind them."""
@@ -293,7 +293,7 @@ def test_log_that_is_shorter_than_its_index_says_is_held_back(tier: Tier) -> Non
     assert only(tier.copy()).copied_count == 2
 
 
-def test_segment_that_is_missing_between_two_others_is_waited_for_and_copied_when_it_is_there(tier: Tier) -> None:
+def test_missing_segment_between_two_others_is_waited_for_and_copied_when_present(tier: Tier) -> None:
     """A mirror that is not done: announced with its offsets, the segment before it would keep it from being copied."""
     log = tier.logs / "orders-0" / f"{10:020d}.log"
     content = log.read_bytes()
@@ -306,7 +306,7 @@ def test_segment_that_is_missing_between_two_others_is_waited_for_and_copied_whe
     assert tier.finished() == [(0, 9), (10, 19)]
 
 
-def test_log_that_was_cut_behind_its_last_index_entry_is_held_back(tier: Tier) -> None:
+def test_log_that_was_cut_after_its_last_index_entry_is_held_back(tier: Tier) -> None:
     """No checksum and no index tells of a batch that is gone there."""
     folder = tier.logs / "orders-0"
     log, index = folder / f"{0:020d}.log", folder / f"{0:020d}.index"
@@ -350,7 +350,7 @@ def test_log_of_a_follower_that_was_cut_in_an_indexed_set_is_held_back(
         assert archived.read_bytes() == (folder / f"{0:020d}{suffix}").read_bytes() != b""
 
 
-def test_gaps_of_a_log_that_once_was_compacted_are_copied_by_whoever_says_so(tmp_path: Path) -> None:
+def test_log_with_gaps_of_compaction_is_copied_only_if_gaps_are_allowed(tmp_path: Path) -> None:
     tier = Tier(root=tmp_path)
     compacted = replace(
         segment(0), batches=(replace(segment(0).batches[0], records=segment(0).batches[0].records[:7]),)
@@ -364,7 +364,7 @@ def test_gaps_of_a_log_that_once_was_compacted_are_copied_by_whoever_says_so(tmp
     assert tier.finished() == [(0, 9), (10, 19)]
 
 
-def test_what_the_broker_has_let_go_of_is_still_the_tiers(spark: SparkSession, tier: Tier) -> None:
+def test_epochs_that_the_broker_has_removed_stay_in_the_tiers_lineage(spark: SparkSession, tier: Tier) -> None:
     """A broker that does not tier raises its first leader epoch to where its own retention lets the log begin."""
     tier.copy()
     folder = tier.logs / "orders-0"
@@ -411,7 +411,7 @@ def test_log_that_changes_between_verification_and_copy_is_not_archived(tier: Ti
     assert tier.objects() == {}
 
 
-def test_batch_of_another_leader_than_the_checkpoint_says_is_not_archived(tier: Tier) -> None:
+def test_batch_with_another_leader_epoch_than_the_checkpoint_is_not_archived(tier: Tier) -> None:
     (tier.logs / "orders-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n4 15\n")
     damaged = only(tier.copy())
     assert (damaged.outcome, damaged.copied_count) == (CopyOutcome.DONE, 2)
@@ -429,7 +429,7 @@ def test_indexes_of_a_killed_broker_lose_their_preallocated_zeros(tier: Tier) ->
     assert copied.read_bytes() == used
 
 
-def test_segment_that_the_broker_deletes_meanwhile_is_tried_again(tier: Tier) -> None:
+def test_segment_that_the_broker_deletes_meanwhile_is_retriable(tier: Tier) -> None:
     def delete(step: str) -> None:
         if "event" in step:
             (tier.logs / "orders-0" / f"{10:020d}.log").unlink(missing_ok=True)
@@ -470,12 +470,12 @@ WHOLE_RUN_STEPS = 2 * (2 * 2 + 6 + 5)
 """Before and behind each: two events a segment, six objects of the first, five of the second."""
 
 
-def test_number_of_steps(tier: Tier) -> None:
+def test_copy_has_the_expected_number_of_steps(tier: Tier) -> None:
     assert len(steps_of(tier)) == WHOLE_RUN_STEPS
 
 
 @pytest.mark.parametrize("number", range(1, WHOLE_RUN_STEPS + 1))
-def test_killed_anywhere_and_run_again_nothing_is_lost_and_nothing_half_copied_is_seen(tier: Tier, number: int) -> None:
+def test_copy_that_was_killed_at_any_step_loses_nothing_and_shows_nothing_half_copied(tier: Tier, number: int) -> None:
     tier.break_at = BreakAt(number, KilledError())
     with pytest.raises(KilledError):
         tier.copy(threads=1)
@@ -492,7 +492,7 @@ def test_killed_anywhere_and_run_again_nothing_is_lost_and_nothing_half_copied_i
 
 
 @pytest.mark.parametrize("number", range(1, WHOLE_RUN_STEPS + 1))
-def test_store_or_log_that_fails_anywhere_is_told_and_tried_again_in_the_next_run(tier: Tier, number: int) -> None:
+def test_store_or_log_that_fails_at_any_step_is_reported_and_retried_by_the_next_run(tier: Tier, number: int) -> None:
     tier.break_at = BreakAt(number, RetriableError("the store is down"))
     failed = only(tier.copy(threads=1))
     assert (failed.outcome, failed.outcome.is_failure) == (CopyOutcome.RETRIABLE, True)
@@ -505,7 +505,7 @@ def test_store_or_log_that_fails_anywhere_is_told_and_tried_again_in_the_next_ru
     assert len(tier.objects()) == 2
 
 
-def test_store_that_stays_down_while_it_is_cleaned_up_too_leaves_that_to_the_next_run(tier: Tier) -> None:
+def test_clean_up_is_left_to_the_next_run_if_the_store_stays_down(tier: Tier) -> None:
     def down(step: str) -> None:
         if step.startswith("delete") or (step.startswith("put") and step.endswith(".index")):
             raise RetriableError("the store is down")
@@ -531,7 +531,7 @@ def test_store_that_stays_down_while_it_is_cleaned_up_too_leaves_that_to_the_nex
     assert len(tier.objects()) == 2
 
 
-def test_killed_while_it_cleans_up_and_run_again(tier: Tier) -> None:
+def test_clean_up_that_was_killed_is_finished_by_the_next_run(tier: Tier) -> None:
     tier.break_at = BreakAt(8, KilledError())
     with pytest.raises(KilledError):
         tier.copy(threads=1)
@@ -546,7 +546,7 @@ def test_killed_while_it_cleans_up_and_run_again(tier: Tier) -> None:
     assert tier.finished() == [(0, 9), (10, 19)]
 
 
-def test_unfinished_copy_of_another_broker_is_left_to_it(tier: Tier) -> None:
+def test_unfinished_copy_of_another_broker_is_left_alone(tier: Tier) -> None:
     tier.break_at = BreakAt(5, KilledError())
     with pytest.raises(KilledError):
         tier.copy(threads=1)
@@ -555,7 +555,7 @@ def test_unfinished_copy_of_another_broker_is_left_to_it(tier: Tier) -> None:
     assert sorted(each.state for each in tier.segments()[ORDERS]) == [STARTED, FINISHED, FINISHED]
 
 
-def test_one_partition_that_fails_harms_no_other(tier: Tier) -> None:
+def test_partition_whose_copy_fails_affects_no_other(tier: Tier) -> None:
     write_partition(tier.logs, "payments", 0, [segment(0), segment(10)])
     write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 30, ("payments", 0): 20})
 
@@ -589,7 +589,7 @@ def copies_in_time(tier: Tier) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize(("is_fair", "turn"), [(False, 20), (True, 1)])
-def test_trickle_beside_a_firehose_gets_its_turn_behind_one_segment_if_places_are_given_up(
+def test_small_partition_next_to_a_large_one_waits_only_for_one_segment_with_fairness(
     tmp_path: Path, is_fair: bool, turn: int
 ) -> None:
     """One thread, a second a segment: without fairness the trickle waits for the whole firehose, 20 s, with it 1 s."""
@@ -603,7 +603,9 @@ def test_trickle_beside_a_firehose_gets_its_turn_behind_one_segment_if_places_ar
     assert summary.throttle.gave_up_count == (19 if is_fair else 0)
 
 
-def test_quota_and_reads_are_spent_on_what_is_copied_alone(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quota_and_reads_are_spent_only_on_segments_that_are_copied(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One partition is damaged, one lacks a snapshot; the third is copied without having to wait for them."""
     for topic in ("damaged", "lacking"):
         write_partition(tier.logs, topic, 0, [segment(0), segment(10)])
@@ -625,7 +627,7 @@ def test_quota_and_reads_are_spent_on_what_is_copied_alone(tier: Tier, monkeypat
     assert verified == [f"damaged-0/{0:020d}.log", f"orders-0/{0:020d}.log"]
 
 
-def test_log_is_verified_once_though_its_partition_gives_its_place_up(
+def test_log_is_verified_once_even_if_its_partition_gives_up_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tier, verified = Tier(root=tmp_path), watch_verified_logs(monkeypatch)
@@ -660,7 +662,7 @@ def test_many_threads_keep_one_quota(tmp_path: Path) -> None:
     assert summary.throttle.waited_ms >= 17 * 2_000
 
 
-def test_bytes_inside_a_segment_are_spread_if_that_is_wanted(tier: Tier) -> None:
+def test_bytes_inside_a_segment_are_spread_if_a_setting_says_so(tier: Tier) -> None:
     sizes = [(tier.logs / "orders-0" / f"{base:020d}.log").stat().st_size for base in (0, 10)]
     tier.copy(bytes_per_second_in_segment=1_000, window_bytes=100)
     assert sum(tier.clock.waits) == pytest.approx(sum(sizes), abs=101)

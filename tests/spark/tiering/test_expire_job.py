@@ -66,7 +66,7 @@ def logs_of(tmp_path: Path) -> list[int]:
     return sorted(int(path.name[:20]) for path in (tmp_path / "archive").glob("*/orders-0-*/*.log"))
 
 
-def test_plan_is_printed_then_done_and_the_next_run_finds_nothing(
+def test_plan_is_printed_and_executed_and_the_next_run_finds_nothing(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
@@ -92,7 +92,7 @@ def test_plan_is_printed_then_done_and_the_next_run_finds_nothing(
 
 
 @pytest.mark.parametrize("option", [[], ["--dry-run"]])
-def test_archive_that_is_not_mounted_is_not_made_and_nothing_of_it_is_announced_deleted(
+def test_unmounted_archive_is_not_created_and_no_deletion_is_announced(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], option: list[str]
 ) -> None:
     archive, away = tmp_path / "archive", tmp_path / "away"
@@ -107,7 +107,7 @@ def test_archive_that_is_not_mounted_is_not_made_and_nothing_of_it_is_announced_
     assert logs_of(tmp_path) == [20]
 
 
-def test_topic_of_the_retention_file_that_the_tier_does_not_have_is_told(
+def test_topic_of_the_retention_file_that_the_tier_does_not_have_is_reported(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     retentions = tmp_path / "retentions.csv"
@@ -126,7 +126,7 @@ def test_retention_of_a_topic_is_taken_from_the_file(arguments: list[str], tmp_p
     assert logs_of(tmp_path) == [10, 20]
 
 
-def test_segment_that_is_held_back_is_told_and_passed_when_that_is_wanted(
+def test_segment_that_is_held_back_is_reported_and_deleted_on_request(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logs = tmp_path / "logs"
@@ -169,7 +169,7 @@ def test_partition_that_failed_fails_the_run(
         ("expire.orphan.min.age.ms=1", "expire.orphan.min.age.ms"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_and_nothing_is_deleted(
+def test_invalid_settings_are_refused_and_nothing_is_deleted(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, told: str
 ) -> None:
     assert run([*arguments, "--set", "retention.ms=1", "--set", setting]) == 2
@@ -177,7 +177,7 @@ def test_settings_that_cannot_be_are_refused_and_nothing_is_deleted(
     assert logs_of(tmp_path) == [0, 10, 20]
 
 
-def test_log_of_a_broker_is_refused_because_it_expires_by_itself(
+def test_event_log_of_a_broker_is_refused_because_the_broker_expires_its_segments(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "broker" / "__remote_log_metadata-0").mkdir(parents=True)
@@ -186,7 +186,7 @@ def test_log_of_a_broker_is_refused_because_it_expires_by_itself(
 
 
 @pytest.mark.parametrize("line", ["orders,x,1", "orders,1", "orders,-2,1", ",1,1", "orders,1,1\norders,1,1"])
-def test_retentions_that_say_something_else_are_refused(tmp_path: Path, line: str) -> None:
+def test_invalid_retentions_are_refused(tmp_path: Path, line: str) -> None:
     path = tmp_path / "retentions.csv"
     path.write_text(f"topic,retention_ms,retention_bytes\n{line}\n")
     with pytest.raises(UsageError, match="line"):
@@ -203,7 +203,7 @@ def test_job_runs_as_a_program_without_java(arguments: list[str], tmp_path: Path
     assert (ended.returncode, ended.stderr.count("2 segments deleted")) == (0, 1), ended.stderr
 
 
-def test_tables_and_lookups_follow_the_log_start_even_if_the_run_was_killed_behind_it(
+def test_tables_and_lookups_follow_the_log_start_even_if_the_run_was_killed_after_it(
     arguments: list[str], tmp_path: Path, spark: SparkSession
 ) -> None:
     assert run([*arguments, "--set", f"retention.ms={7 * DAY}"]) == 0

@@ -53,16 +53,16 @@ def square_of(number: int) -> Callable[[], int]:
     return lambda: number * number
 
 
-def test_every_piece_gives_its_result() -> None:
+def test_every_piece_returns_its_result() -> None:
     results = run([Piece(square_of(number), soon(60)) for number in range(500)], 3)
     assert results == {number: number * number for number in range(500)}
 
 
-def test_nothing_to_do_is_done() -> None:
+def test_no_pieces_give_no_results() -> None:
     assert run([], 3) == {}
 
 
-def test_what_hangs_expires_and_the_others_have_their_results(tmp_path: Path) -> None:
+def test_hanging_pieces_expire_and_the_others_have_their_results(tmp_path: Path) -> None:
     pieces = [
         Piece(lambda: hang(tmp_path), soon(3)) if number % 25 == 0 else Piece(square_of(number), soon(60))
         for number in range(200)
@@ -81,13 +81,13 @@ def test_pieces_that_never_began_expire_too(tmp_path: Path) -> None:
     assert 0 < len(list(tmp_path.iterdir())) <= 2
 
 
-def test_a_deadline_that_is_over_begins_nothing(tmp_path: Path) -> None:
+def test_piece_whose_deadline_is_over_does_not_begin(tmp_path: Path) -> None:
     results = run([Piece(lambda: hang(tmp_path), soon(-1)), Piece(square_of(3), soon(60))], 2)
     assert results == {0: NoResult.EXPIRED, 1: 9}
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_process_that_dies_takes_its_piece_alone() -> None:
+def test_process_that_dies_loses_only_its_piece() -> None:
     results = run(
         [Piece(die, soon(60)) if number == 3 else Piece(square_of(number), soon(60)) for number in range(20)], 2
     )
@@ -95,7 +95,7 @@ def test_a_process_that_dies_takes_its_piece_alone() -> None:
     assert results == {number: number * number for number in range(20) if number != 3}
 
 
-def test_fifty_thousand_pieces_wait_in_line_without_being_counted_again_and_again() -> None:
+def test_fifty_thousand_waiting_pieces_are_not_counted_at_each_step() -> None:
     waiting = deque(range(50_000))
     crew = _Crew([Piece(square_of(1), soon(60))] * 50_000, 1, waiting)
     looked_at = 0
@@ -130,7 +130,7 @@ def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     assert not any(psutil.pid_exists(each) for each in hung)
 
 
-def test_what_a_piece_raises_is_raised_and_nobody_is_left_behind(tmp_path: Path) -> None:
+def test_exception_of_a_piece_is_raised_and_no_process_remains(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a mistake of ours"):
         run([Piece(lambda: hang(tmp_path), soon(60)), Piece(fail, soon(60))], 2)
     assert not any(psutil.pid_exists(int(each.name)) for each in tmp_path.iterdir())

@@ -75,7 +75,7 @@ def run(script: str, *arguments: str, folder: Path) -> list[object]:
     return [json.loads(line.removeprefix("ROWS")) for line in done.stdout.splitlines() if line.startswith("ROWS")]
 
 
-def test_second_session_of_a_lasting_catalog_calls_functions_and_views_with_nothing_registered(
+def test_second_session_of_a_lasting_catalog_has_functions_and_views_without_registration(
     golden: Warehouse, tmp_path: Path
 ) -> None:
     options = [
@@ -92,7 +92,9 @@ def test_second_session_of_a_lasting_catalog_calls_functions_and_views_with_noth
     assert all(answers[: len(FUNCTIONS)])
 
 
-def test_functions_are_not_kept_where_the_catalog_ends_with_the_session(golden_uri: str, spark: SparkSession) -> None:
+def test_persistent_functions_are_refused_if_the_catalog_ends_with_the_session(
+    golden_uri: str, spark: SparkSession
+) -> None:
     with pytest.raises(UsageError, match="set spark.sql.catalogImplementation=hive"):
         attach_warehouse(spark, golden_uri, persistent_functions=True)
     kept = {row["function"] for row in spark.sql("SHOW USER FUNCTIONS IN coldlog").collect()}

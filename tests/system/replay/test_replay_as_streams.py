@@ -293,7 +293,7 @@ def by_reached(order: Sequence[tuple[TopicPartition, Head]]) -> list[tuple[int, 
     return [(step, sorted(own)) for step, own in steps]
 
 
-def test_without_ties_the_order_is_that_of_kafka_streams(compared: Compared) -> None:
+def test_order_without_ties_is_that_of_kafka_streams(compared: Compared) -> None:
     chance = random.Random(8)
     for logs, kafkas in zip(compared.distinct, compared.distinct_orders, strict=True):
         kept = without_negative(logs)
@@ -314,7 +314,7 @@ def uploaded(log: Sequence[Head]) -> Uploaded:
     return Uploaded(from_ms=START_MS, stamps=tuple((at, time) for time, at in log), end_offset=end_offset)
 
 
-def test_ties_are_broken_by_the_shape_of_kafkas_heap_and_here_by_name(compared: Compared) -> None:
+def test_ties_are_broken_by_kafkas_heap_there_and_by_name_here(compared: Compared) -> None:
     differ = 0
     for logs, kafkas in zip(compared.tied, compared.tied_orders, strict=True):
         as_java = as_java_would(logs)
@@ -326,7 +326,7 @@ def test_ties_are_broken_by_the_shape_of_kafkas_heap_and_here_by_name(compared: 
     assert differ > 300
 
 
-def test_a_replay_chooses_as_kafka_streams_and_whenever_each_of_its_partitions_may_be_passed_over(
+def test_replay_chooses_as_kafka_streams_when_each_partition_may_be_skipped(
     compared: Compared,
 ) -> None:
     seen, as_group = Counter[str](), Counter[str]()
@@ -344,7 +344,7 @@ def test_a_replay_chooses_as_kafka_streams_and_whenever_each_of_its_partitions_m
     assert min(as_group[each] for each in ("w", "r", "e")) > 500
 
 
-def test_partitions_are_waited_for_at_once_and_by_kafka_streams_one_after_another(compared: Compared) -> None:
+def test_waits_for_partitions_run_together_here_and_one_after_another_in_kafka_streams(compared: Compared) -> None:
     # What may be at 1000, 1099, 1100, 1199 and 1200 ms: as if b and c were alone; there c's time begins at 1100.
     assert compared.one_after_another.split() == ["ww", "ww", "ew", "ew", "ee", "a:0:0"]
     idling, lags = TaskIdling(100), {("b", 0): 0, ("c", 0): 0}

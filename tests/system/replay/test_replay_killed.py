@@ -129,7 +129,7 @@ def replay(spark: SparkSession, tmp_path: Path) -> Replay:
 
 
 @pytest.mark.timeout(900)
-def test_a_replay_that_was_killed_again_and_again_has_each_record_once_and_in_order(
+def test_replay_that_was_killed_repeatedly_has_each_record_once_and_in_order(
     replay: Replay, spark: SparkSession
 ) -> None:
     replay.kill_when(replay.is_planned)
@@ -153,7 +153,7 @@ def test_a_replay_that_was_killed_again_and_again_has_each_record_once_and_in_or
     assert len(list((replay.sink / "_delta_log").glob("*.json"))) == 2, "a commit a run"
 
 
-def test_a_table_in_a_bucket_is_written_beside_a_warehouse_in_a_folder(replay: Replay, bucket: Bucket) -> None:
+def test_table_in_a_bucket_is_written_with_a_warehouse_in_a_folder(replay: Replay, bucket: Bucket) -> None:
     sink = bucket.uri("lake/replayed")
     told = replay.run(sink)
     assert f"351 records in table {spark_uri(sink)}" in told

@@ -58,7 +58,7 @@ FIRST, ASKED_OF = one_record(0, 5), one_record(1, 1000)
         "a maximum that no record has",
     ],
 )
-def test_what_lies_where_a_batch_was_indexed(log: bytes, error: ErrorCode, offset: int) -> None:
+def test_indexed_batch_is_verified_when_it_is_read(log: bytes, error: ErrorCode, offset: int) -> None:
     reader = BatchReader(open_layout=lambda: LocalTieredStorageLayout(store=MemoryStore({LOG: log})), limits=LIMITS)
     batch = FoundBatch(base_offset=1, position=len(FIRST), size_bytes=len(ASKED_OF), counted_from_offset=0)
     answers = Answers.nothing(1)

@@ -88,7 +88,7 @@ def _expected_open(segments: Sequence[Segment], decided_before: int) -> int | No
 
 
 @given(st.data())
-def test_first_offset_is_that_of_a_look_at_every_record(
+def test_first_offset_agrees_with_a_scan_of_every_record(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     segments = data.draw(partitions())
@@ -102,7 +102,7 @@ def test_first_offset_is_that_of_a_look_at_every_record(
 
 
 @given(segments=partitions())
-def test_largest_timestamp_is_that_of_a_look_at_every_record(
+def test_largest_timestamp_agrees_with_a_scan_of_every_record(
     tmp_path_factory: pytest.TempPathFactory, segments: list[Segment]
 ) -> None:
     directory = tmp_path_factory.mktemp("logs")
@@ -111,7 +111,7 @@ def test_largest_timestamp_is_that_of_a_look_at_every_record(
 
 
 @given(st.data())
-def test_state_is_that_of_the_model(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_state_agrees_with_the_model(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     segments = data.draw(partitions())
     first = data.draw(st.integers(0, len(segments) - 1))
     directory = tmp_path_factory.mktemp("logs")
@@ -135,7 +135,7 @@ def test_state_is_that_of_the_model(tmp_path_factory: pytest.TempPathFactory, da
     )
 
 
-def test_answers_go_on_where_the_question_begins(tmp_path: Path) -> None:
+def test_search_begins_at_the_offset_of_the_question(tmp_path: Path) -> None:
     write_partition(tmp_path, TOPIC, 0, PLAIN)
     tier = _tier(tmp_path)
     expected = [(40, 0, 0, 50, 0), (40, 1, 2, 40, 0), (40, 3, 5, 60, 2), (60, 6, 8, 60, 5), (60, 9, 11, 60, 5)]
@@ -147,7 +147,7 @@ def test_answers_go_on_where_the_question_begins(tmp_path: Path) -> None:
     assert tier.find_max_timestamp(TOPIC, 0) == FoundOffset(offset=5, timestamp_ms=60, leader_epoch=2)
 
 
-def test_partition_that_is_not_there_is_none_and_a_missing_directory_is_the_callers_fault(tmp_path: Path) -> None:
+def test_missing_partition_is_none_and_a_missing_directory_is_a_usage_error(tmp_path: Path) -> None:
     tier = _tier(tmp_path)
     assert tier.read_state("orders", 0) is None
     assert tier.find_offset("orders", 0, 0, 0) is None
@@ -165,7 +165,7 @@ def test_tier_can_be_pickled(tmp_path: Path) -> None:
     assert copied.read_state(TOPIC, 0) == tier.read_state(TOPIC, 0)
 
 
-def test_complete_segments_are_passed_over_by_the_last_entry_of_their_time_index(tmp_path: Path) -> None:
+def test_complete_segments_are_skipped_by_the_last_entry_of_their_time_index(tmp_path: Path) -> None:
     folder = write_partition(tmp_path, TOPIC, 0, PLAIN)
     (folder / f"{0:020d}.log").write_bytes(b"not to be read")
     assert _tier(tmp_path).find_offset(TOPIC, 0, 51, 0) == FoundOffset(offset=5, timestamp_ms=60, leader_epoch=2)
@@ -191,7 +191,7 @@ def test_time_index_that_was_never_closed_promises_nothing(tmp_path: Path) -> No
     assert _tier(tmp_path).find_offset(TOPIC, 0, 51, 0) == FoundOffset(offset=5, timestamp_ms=60, leader_epoch=2)
 
 
-def test_offset_index_that_names_no_batch_is_not_believed(tmp_path: Path) -> None:
+def test_offset_index_entry_that_is_no_batch_is_ignored(tmp_path: Path) -> None:
     folder = write_partition(tmp_path, TOPIC, 0, PLAIN)
     second = len(build_batch(PLAIN[0].batches[0]))
     for position in (1, 60, second, 10_000):
@@ -203,7 +203,7 @@ def test_offset_index_that_names_no_batch_is_not_believed(tmp_path: Path) -> Non
             assert _tier(tmp_path).find_offset(TOPIC, 0, 15, from_offset) == expected
 
 
-def test_as_a_broker_only_the_first_segment_is_searched_that_promises_the_timestamp(tmp_path: Path) -> None:
+def test_broker_compatible_search_reads_only_the_first_segment_that_promises_the_timestamp(tmp_path: Path) -> None:
     untimed = replace(_segments([_batch(12, -1, -1)])[0], modified_ms=65)  # the file's time is its promise
     segments = [*PLAIN, untimed, *_segments([_batch(14, 70, 62), _batch(16, 80)])]
     folder = write_partition(tmp_path, TOPIC, 0, segments)
@@ -233,7 +233,7 @@ def test_index_of_a_follower_leads_to_the_first_record(tmp_path: Path, window_by
 
 
 @pytest.mark.parametrize("batches_per_append", [1, 50], ids=["leader", "follower"])
-def test_log_reads_are_few_where_indexes_lead(
+def test_indexes_keep_the_reads_of_a_log_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches_per_append: int
 ) -> None:
     batches = [_batch(2 * at, 1_000 + at, 1_000 + at) for at in range(20_000)]
@@ -258,7 +258,7 @@ def test_log_reads_are_few_where_indexes_lead(
         assert sum(read) <= log_windows.FIRST_WINDOW_BYTES
 
 
-def test_log_that_is_written_to_may_end_in_a_torn_batch(tmp_path: Path) -> None:
+def test_active_log_may_end_in_a_torn_batch(tmp_path: Path) -> None:
     folder = write_partition(tmp_path, TOPIC, 0, PLAIN)
     active, torn = folder / f"{8:020d}.log", build_batch(_batch(12, 99))
     whole = active.read_bytes()
@@ -273,7 +273,7 @@ def test_log_that_is_written_to_may_end_in_a_torn_batch(tmp_path: Path) -> None:
     assert _tier(tmp_path).find_offset(TOPIC, 0, 61, 0) == FoundOffset(offset=12, timestamp_ms=99, leader_epoch=0)
 
 
-def test_segment_that_was_just_rolled_is_empty(tmp_path: Path) -> None:
+def test_segment_that_was_just_rolled_may_be_empty(tmp_path: Path) -> None:
     folder = write_partition(tmp_path, TOPIC, 0, PLAIN)
     for suffix in (".log", ".index", ".timeindex"):
         (folder / f"{12:020d}{suffix}").write_bytes(b"")
@@ -347,7 +347,7 @@ def test_last_stable_offset_is_the_first_of_the_oldest_transaction_without_a_mar
             assert state.high_watermark == base
 
 
-def test_snapshot_behind_the_end_of_the_log_does_not_count(tmp_path: Path) -> None:
+def test_snapshot_after_the_end_of_the_log_is_ignored(tmp_path: Path) -> None:
     folder = write_partition(tmp_path, TOPIC, 0, TRANSACTIONS)
     (folder / f"{8:020d}.snapshot").write_bytes((folder / f"{5:020d}.snapshot").read_bytes())
     active = folder / f"{5:020d}.log"
@@ -357,7 +357,7 @@ def test_snapshot_behind_the_end_of_the_log_does_not_count(tmp_path: Path) -> No
     assert (state.high_watermark, state.last_stable_offset) == (6, 2)
 
 
-def test_damage_in_a_complete_segment_is_told_with_its_place(tmp_path: Path) -> None:
+def test_damage_in_a_complete_segment_is_reported_with_its_position(tmp_path: Path) -> None:
     folder = write_partition(tmp_path, TOPIC, 0, PLAIN)
     path = folder / f"{4:020d}.log"
     content = bytearray(path.read_bytes())
@@ -388,13 +388,15 @@ class _Vanishing:
         monkeypatch.setattr(LocalStore, "read_range", read)
 
 
-def test_segment_that_is_deleted_meanwhile_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_question_is_repeated_if_a_segment_is_deleted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write_partition(tmp_path, TOPIC, 0, PLAIN)
     _Vanishing(folder, monkeypatch, 1)
     assert _tier(tmp_path).find_offset(TOPIC, 0, 40, 0) == FoundOffset(offset=5, timestamp_ms=60, leader_epoch=2)
 
 
-def test_log_that_goes_on_changing_may_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_that_keeps_changing_is_a_retriable_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_partition(tmp_path, TOPIC, 0, PLAIN)
     _Vanishing(folder, monkeypatch, 2)
     with pytest.raises(RetriableError, match="a-b.c-1-0 changed while it was read"):

@@ -43,7 +43,7 @@ def test_records_of_a_bucket_come_before_those_of_the_next(
     assert sorted(found) == sorted(found, key=lambda each: each[1])
 
 
-def test_buckets_are_about_equal_even_behind_a_timestamp_of_the_far_future() -> None:
+def test_buckets_are_about_equal_even_after_a_timestamp_of_the_far_future() -> None:
     own = _places("a", 0, [9_999_999, *range(1_000)], task=0)
     bounds = choose_bounds([Sample(each, 1) for each in own], 4)
     reached = np.array([each.reached_ms for each in own], dtype=np.int64)

@@ -36,7 +36,7 @@ def by_looking_at_every_head(given_logs: dict[TopicPartition, list[Head]]) -> li
 
 
 @given(given_logs=logs())
-def test_the_heap_takes_the_least_head(given_logs: dict[TopicPartition, list[Head]]) -> None:
+def test_heap_takes_the_smallest_head(given_logs: dict[TopicPartition, list[Head]]) -> None:
     assert list(iter_merged(given_logs)) == by_looking_at_every_head(given_logs)
 
 
@@ -59,14 +59,14 @@ def test_sorting_by_the_running_maximum_gives_the_same_order(given_logs, shuffle
 
 
 @given(times=st.lists(TIMES, max_size=20), cut=st.integers(0, 20))
-def test_a_running_maximum_goes_on_where_it_stopped(times: list[int], cut: int) -> None:
+def test_running_maximum_continues_from_an_earlier_maximum(times: list[int], cut: int) -> None:
     whole = np.array(times, dtype=np.int64)
     first = running_maximum(whole[:cut])
     second = running_maximum(whole[cut:], int(first[-1]) if len(first) else None)
     assert [*first.tolist(), *second.tolist()] == [max(times[: at + 1]) for at in range(len(times))]
 
 
-def test_a_partition_keeps_its_order_though_its_timestamps_fall() -> None:
+def test_partition_keeps_its_order_if_its_timestamps_decrease() -> None:
     merged = iter_merged({("a", 0): [(5, 0), (1, 1), (9, 2)], ("b", 0): [(4, 0), (5, 1), (6, 2)]})
     assert [(place[0], *head) for place, head in merged] == [
         ("b", 4, 0), ("a", 5, 0), ("a", 1, 1), ("b", 5, 1), ("b", 6, 2), ("a", 9, 2),

@@ -56,12 +56,12 @@ def stamps(replayed: Sequence[ReplayedRecord]) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("refused", [-2, -1000, 1.5, None])
-def test_an_idle_time_that_kafka_does_not_know_is_refused(refused: object) -> None:
+def test_invalid_max_task_idle_ms_is_refused(refused: object) -> None:
     with pytest.raises(UsageError, match=r"max\.task\.idle\.ms"):
         ReplayOptions(max_task_idle_ms=refused)  # type: ignore[arg-type]
 
 
-def test_a_task_without_partitions_and_options_below_zero_are_refused() -> None:
+def test_task_without_partitions_and_negative_options_are_refused() -> None:
     archive = growing({})
     with pytest.raises(UsageError, match="no partitions"):
         TaskReplayer(archive, archive.clock, {})
@@ -73,7 +73,7 @@ def test_a_task_without_partitions_and_options_below_zero_are_refused() -> None:
         replayer_of(growing({A: [uploaded(0, (0, 1))]})).poll(0)
 
 
-def test_zero_reads_all_that_is_archived_before_it_passes_a_partition_over_and_waits_for_nothing() -> None:
+def test_idle_time_zero_reads_all_that_is_archived_before_it_skips_a_partition() -> None:
     archive = growing(
         {
             A: [uploaded(0, (0, 10), (1, 20)), uploaded(0, (2, 30), (3, 70))],
@@ -94,7 +94,7 @@ def test_zero_reads_all_that_is_archived_before_it_passes_a_partition_over_and_w
     assert (replayer.counts.late_records, replayer.counts.greatest_lateness_ms) == (1, 50)
 
 
-def test_a_partition_that_is_caught_up_is_waited_for_and_then_given_up_until_it_has_records_again() -> None:
+def test_partition_that_is_caught_up_is_waited_for_and_then_skipped_until_it_has_records() -> None:
     archive = growing(
         {
             A: [uploaded(0, *[(offset, 10 * offset) for offset in range(10)])],
@@ -137,7 +137,7 @@ def test_partitions_that_are_caught_up_are_waited_for_at_the_same_time() -> None
     assert archive.clock.time_ms == START_MS + 700
 
 
-def test_to_learn_a_lag_and_to_read_what_is_archived_does_not_count_as_waiting() -> None:
+def test_time_for_looks_and_fetches_does_not_count_as_waiting() -> None:
     archive = growing(
         {
             A: [uploaded(0, (0, 50))],
@@ -155,7 +155,7 @@ def test_to_learn_a_lag_and_to_read_what_is_archived_does_not_count_as_waiting()
     assert (replayer.counts.negative_timestamps, replayer.counts.records, replayer.counts.waited_ms) == (8, 1, 300)
 
 
-def test_with_minus_one_nothing_is_waited_for_and_nothing_read_between_the_records_of_a_poll() -> None:
+def test_minus_one_never_waits_and_reads_nothing_between_the_records_of_a_poll() -> None:
     archive = growing(
         {
             A: [uploaded(0, (0, 10), (1, 20), (2, 50))],
@@ -176,14 +176,14 @@ def test_with_minus_one_nothing_is_waited_for_and_nothing_read_between_the_recor
     assert replayer.counts.late_records == 1
 
 
-def test_with_minus_one_what_brings_nothing_is_read_on_while_nothing_is_at_hand() -> None:
+def test_minus_one_keeps_fetching_while_no_record_is_buffered() -> None:
     log = [uploaded(0, *[(offset, -5) for offset in range(4)], (4, 9))]
     replayer = replayer_of(growing({A: log, B: [uploaded(0, end_offset=0)]}), max_task_idle_ms=-1, max_bytes=1,
                            drops_negative_timestamps=True)  # fmt: skip
     assert stamps(list(replayer)) == [("a", 9)]
 
 
-def test_negative_timestamps_are_kept_in_their_places_and_counted_or_dropped_and_counted() -> None:
+def test_negative_timestamps_are_counted_and_either_kept_or_dropped() -> None:
     logs = {A: [uploaded(0, (0, 4), (1, -1), (2, 8), (3, -7))], B: [uploaded(0, (0, -3), (1, 5), (2, 9))]}
     kept, dropped = replayer_of(growing(logs)), replayer_of(growing(logs), drops_negative_timestamps=True)
     assert stamps(list(kept)) == [("b", -3), ("a", 4), ("a", -1), ("b", 5), ("a", 8), ("a", -7), ("b", 9)]
@@ -196,7 +196,7 @@ def test_negative_timestamps_are_kept_in_their_places_and_counted_or_dropped_and
     }  # fmt: skip
 
 
-def test_a_partition_that_the_archive_does_not_know_yet_stops_the_replay_until_it_does() -> None:
+def test_partition_that_the_archive_does_not_know_stops_the_replay_until_it_does() -> None:
     archive = growing({A: [uploaded(0, (0, 10))], B: [uploaded(100, (0, 5))]})
     replayer = replayer_of(archive, max_task_idle_ms=60_000)
     with pytest.raises(RetriableReplayError, match="its first offset of b-0: UNKNOWN_TOPIC_OR_PARTITION"):
@@ -210,7 +210,7 @@ def test_a_partition_that_the_archive_does_not_know_yet_stops_the_replay_until_i
     assert sum(archive.clock.waits) == 60_000
 
 
-def test_a_fetch_that_fails_keeps_what_was_read_and_its_place() -> None:
+def test_failed_fetch_keeps_buffers_and_position() -> None:
     archive = growing({A: [uploaded(0, (0, 10), (1, 30), (2, 50))], B: [uploaded(0, (0, 20), (1, 40))]})
     replayer = replayer_of(archive, max_bytes=1)
     iterator = iter(replayer)
@@ -233,7 +233,7 @@ def test_a_fetch_that_fails_keeps_what_was_read_and_its_place() -> None:
     assert replayer.counts.late_records == 0
 
 
-def test_a_poll_that_fails_behind_its_first_records_gives_them_and_tells_next_time() -> None:
+def test_poll_that_fails_after_its_first_records_returns_them_and_raises_next_time() -> None:
     archive = growing({A: [uploaded(0, (0, 10), (1, 30))], B: [uploaded(0, (0, 5), (1, 12))]})
     replayer = replayer_of(archive, max_bytes=1)
     assert stamps(replayer.poll(1)) == [("b", 5)]
@@ -249,7 +249,7 @@ def test_a_poll_that_fails_behind_its_first_records_gives_them_and_tells_next_ti
     assert not isinstance(caught.value, RetriableError)
 
 
-def test_with_minus_one_a_partition_that_times_out_is_passed_over_until_nothing_else_is_left() -> None:
+def test_minus_one_skips_a_partition_that_times_out_while_others_have_records() -> None:
     archive = growing({A: [uploaded(0, (0, 10), (1, 30))], B: [uploaded(0, (0, 5), (1, 12))]})
     archive.failures[B] = FetchFailure(error=FetchErrorCode.REQUEST_TIMED_OUT, message="the store is down")
     replayer = replayer_of(archive, max_task_idle_ms=-1)
@@ -264,7 +264,7 @@ def test_with_minus_one_a_partition_that_times_out_is_passed_over_until_nothing_
     assert [(stamp(each), each.late_ms) for each in replayer.poll()] == [(("b", 5), 25), (("b", 12), 18)]
 
 
-def test_offsets_that_expired_are_left_out_only_by_who_says_so() -> None:
+def test_expired_offsets_are_skipped_only_by_a_seek() -> None:
     archive = growing({A: [uploaded(0, *[(offset, 10 * offset) for offset in range(6)])], B: [uploaded(0, (0, 35))]})
     replayer = replayer_of(archive, max_bytes=2)
     assert stamps(replayer.poll(2)) == [("a", 0), ("a", 10)]
@@ -280,14 +280,14 @@ def test_offsets_that_expired_are_left_out_only_by_who_says_so() -> None:
     assert stamps(list(replayer)) == [("b", 35), ("a", 40), ("a", 50)]
 
 
-def test_a_start_behind_the_end_is_no_end() -> None:
+def test_start_after_the_end_of_the_archive_is_out_of_range() -> None:
     archive = growing({A: [uploaded(0, (0, 10))]})
     replayer = TaskReplayer(archive, archive.clock, {A: ReplayedTo(next_offset=9)})
     with pytest.raises(ReplayError, match="offset 9 of a-0: OFFSET_OUT_OF_RANGE"):
         list(replayer)
 
 
-def test_to_seek_forgets_what_was_read_of_that_partition() -> None:
+def test_seek_drops_the_buffered_records_of_the_partition() -> None:
     archive = growing({A: [uploaded(0, (0, 10), (1, 20), (2, 30))], B: [uploaded(0, (0, 15), (1, 25))]})
     replayer = replayer_of(archive)
     assert stamps(replayer.poll(1)) == [("a", 10)]
@@ -300,7 +300,7 @@ def test_to_seek_forgets_what_was_read_of_that_partition() -> None:
 
 
 @pytest.mark.parametrize("max_task_idle_ms", [-1, 0, 100])
-def test_of_a_partition_no_more_than_one_fetch_is_held(max_task_idle_ms: int) -> None:
+def test_at_most_one_fetch_of_a_partition_is_buffered(max_task_idle_ms: int) -> None:
     logs = {
         place: [uploaded(0, *[(offset, offset * step) for offset in range(40)])] for step, place in enumerate((A, B, C))
     }
@@ -318,7 +318,7 @@ def test_of_a_partition_no_more_than_one_fetch_is_held(max_task_idle_ms: int) ->
     assert set(replayed_to.values()) == {40}
 
 
-def test_to_seek_leaves_the_others_in_order() -> None:
+def test_seek_keeps_other_partitions_in_order() -> None:
     logs = {("t", number): [uploaded(0, (0, time))] for number, time in enumerate((1, 5, 2, 6, 7, 3))}
     replayer = replayer_of(growing(logs))
     assert stamps(replayer.poll(1)) == [("t", 1)]
@@ -326,7 +326,7 @@ def test_to_seek_leaves_the_others_in_order() -> None:
     assert [each.partition for each in replayer] == [5, 1, 3, 4]
 
 
-def test_what_is_known_of_a_partition_that_was_given_up_does_not_grow_old_while_another_is_read() -> None:
+def test_known_end_of_a_skipped_partition_stays_fresh_while_another_is_read() -> None:
     archive = growing(
         {
             A: [uploaded(0, end_offset=0), uploaded(8_000, (0, 7))],
@@ -389,7 +389,7 @@ def walk(archive: GrowingArchive, replayer: TaskReplayer, pauses: Sequence[int])
     drops=st.booleans(),
     pauses=st.lists(st.integers(0, 200), min_size=1, max_size=4),
 )
-def test_a_record_is_followed_by_one_that_should_have_preceded_it_only_if_that_was_uploaded_too_late(
+def test_record_is_late_only_if_it_was_uploaded_too_late(
     uploads: dict[TopicPartition, list[Uploaded]],
     idle_ms: int,
     age_ms: int,

@@ -10,7 +10,7 @@ from coldlog.replay.tasks import TaskId, co_partitioned_tasks, one_task
 COUNTS = {"clicks": 3, "orders": 2, "users": 3, "unread": 9}
 
 
-def test_a_task_has_the_partition_of_its_number_of_each_topic_that_has_one() -> None:
+def test_task_has_the_partition_with_its_number_of_each_topic() -> None:
     tasks = co_partitioned_tasks([["orders", "clicks"], {"users"}], COUNTS)
     assert {str(task): partitions for task, partitions in tasks.items()} == {
         "0_0": (("clicks", 0), ("orders", 0)),
@@ -30,11 +30,11 @@ def test_a_topic_that_is_named_twice_in_a_group_counts_once() -> None:
     }
 
 
-def test_all_partitions_are_one_task_if_all_records_are_to_come_in_one_order() -> None:
+def test_one_task_has_all_partitions() -> None:
     assert one_task({"orders": 2, "clicks": 1}) == (("clicks", 0), ("orders", 0), ("orders", 1))
 
 
-def test_topics_that_make_no_task_are_refused() -> None:
+def test_invalid_groups_of_topics_are_refused() -> None:
     with pytest.raises(UsageError, match="no partitions of topic payments are known"):
         co_partitioned_tasks([["orders", "payments"]], COUNTS)
     with pytest.raises(UsageError, match="no partitions of topic orders"):

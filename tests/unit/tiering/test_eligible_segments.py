@@ -43,37 +43,37 @@ def test_segment_must_end_below_the_last_stable_offset() -> None:
     assert planned(stable=0) == []
 
 
-def test_what_was_copied_is_not_copied_again() -> None:
+def test_segment_that_was_copied_is_not_copied_again() -> None:
     assert planned(remote(0, 9), remote(10, 19)) == [20, 30]
     assert planned(remote(0, 24)) == [20, 30]
     assert planned(remote(0, 4), remote(5, 12)) == [10, 20, 30]
 
 
-def test_gap_below_what_was_copied_is_closed() -> None:
+def test_gap_below_the_copied_segments_is_closed() -> None:
     assert planned(remote(0, 9), remote(20, 29)) == [10, 30]
 
 
-def test_copy_that_was_never_finished_does_not_count_and_one_that_expired_does() -> None:
+def test_unfinished_copy_does_not_count_as_copied_and_an_expired_one_does() -> None:
     assert planned(remote(0, 9, state=STARTED)) == [0, 10, 20, 30]
     assert planned(remote(0, 9, state=DELETED, was_copied=False)) == [0, 10, 20, 30]
     assert planned(remote(0, 9, state=DELETED), remote(10, 19, state=DELETING)) == [20, 30]
     assert planned(remote(0, 9, state=DELETED), remote(10, 19)) == [20, 30]
 
 
-def test_segment_that_is_lost_behind_one_that_is_there_is_copied_again() -> None:
+def test_segment_that_was_lost_after_an_existing_one_is_copied_again() -> None:
     """Expiry takes the earliest first."""
     assert planned(remote(0, 9), remote(10, 19, state=DELETED), remote(20, 29)) == [10, 30]
     deposed = remote(0, 9, epochs={7: 0})
     assert planned(deposed, remote(0, 9, state=DELETED), remote(10, 19)) == [20, 30], "not of this log"
 
 
-def test_what_lies_below_the_log_start_is_not_copied_and_the_segment_that_holds_it_is() -> None:
+def test_segments_below_the_log_start_are_not_copied_and_the_one_that_contains_it_is() -> None:
     assert planned(log_start=10) == [10, 20, 30]
     assert planned(log_start=15) == [10, 20, 30]
     assert planned(remote(15, 19), log_start=15) == [20, 30]
 
 
-def test_what_a_deposed_leader_copied_counts_up_to_where_its_successor_began() -> None:
+def test_copies_of_a_deposed_leader_count_up_to_the_start_of_its_successor() -> None:
     lineage = {0: 0, 3: 20}
     assert planned(remote(0, 39), epochs=lineage) == [20, 30]
     assert planned(remote(0, 24), epochs={0: 0, 3: 15}) == [10, 20, 30]
@@ -86,7 +86,9 @@ def test_what_a_deposed_leader_copied_counts_up_to_where_its_successor_began() -
     log_start=st.integers(0, 70),
     stable=st.integers(0, 70),
 )
-def test_offset_by_offset(bases: tuple[int, ...], copied: list[tuple[int, int]], log_start: int, stable: int) -> None:
+def test_plan_agrees_with_a_model_that_checks_each_offset(
+    bases: tuple[int, ...], copied: list[tuple[int, int]], log_start: int, stable: int
+) -> None:
     remotes = [remote(start, start + length, number=n) for n, (start, length) in enumerate(copied)]
     covered = {offset for start, length in copied for offset in range(start, start + length + 1)}
     expected = [

@@ -72,7 +72,7 @@ def states(log: KnownEventLog, partition: TopicIdPartition = ORDERS) -> list[tup
     return [(each.start_offset, each.state) for each in log.segments_of(partition)]
 
 
-def test_what_another_process_announced_is_known_behind_a_refresh_and_nothing_counts_twice(opened: Opened) -> None:
+def test_events_of_another_process_are_known_after_a_refresh_and_counted_once(opened: Opened) -> None:
     one, other = opened(), opened()
     first = announce(one)
     update(one, first, FINISHED)
@@ -91,7 +91,7 @@ def test_what_another_process_announced_is_known_behind_a_refresh_and_nothing_co
     assert states(opened()) == states(one)
 
 
-def test_what_was_announced_before_ones_own_event_counts_before_it(opened: Opened) -> None:
+def test_events_appended_by_others_before_an_own_event_are_applied_before_it(opened: Opened) -> None:
     """A copy that another process began to delete is not finished any more, and whoever says so is told by the log."""
     one, other = opened(), opened()
     segment_id = announce(one)
@@ -104,7 +104,7 @@ def test_what_was_announced_before_ones_own_event_counts_before_it(opened: Opene
         assert log.dropped_count == 1
 
 
-def test_refresh_reads_what_is_new_alone(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refresh_reads_only_new_records(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = opened(), opened()
     for number in range(50):
         announce(one, start=number * 10)
@@ -125,7 +125,7 @@ def test_refresh_reads_what_is_new_alone(opened: Opened, monkeypatch: pytest.Mon
     assert 0 < sum(counted) < 400
 
 
-def test_file_that_lacks_between_others_is_told_and_not_passed_over(opened: Opened, tmp_path: Path) -> None:
+def test_missing_file_between_others_is_an_error_and_not_skipped(opened: Opened, tmp_path: Path) -> None:
     one, other = opened(), opened()
     announce(one)
     other.refresh()
@@ -137,7 +137,7 @@ def test_file_that_lacks_between_others_is_told_and_not_passed_over(opened: Open
 
 
 @pytest.mark.parametrize(("offsets", "is_complete"), [((0, 1, 2), True), ((0, 2), False), ((1, 2), False)])
-def test_topic_with_holes_in_its_offsets_is_not_complete(
+def test_topic_with_missing_offsets_is_not_complete(
     offsets: tuple[int, ...], is_complete: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No broker of today compacts the topic: its answers are made up."""

@@ -75,12 +75,12 @@ def retrieved(tier: Tier) -> tuple[object, object]:
 # By which rule.
 
 
-def test_nothing_expires_unless_a_retention_is_said(tier: Tier) -> None:
+def test_nothing_expires_without_a_retention(tier: Tier) -> None:
     assert only(tier.expire()).deleted_count == 0
     assert (len(tier.finished()), tier.log_start(), retrieved(tier)) == (4, None, (0, 39))
 
 
-def test_what_is_older_than_the_retention_goes_and_the_log_begins_behind_it(tier: Tier) -> None:
+def test_segments_older_than_the_retention_are_deleted_and_the_log_starts_after_them(tier: Tier) -> None:
     summary = tier.expire(90 * 60_000)
     assert (reasons(summary), summary.deleted_count) == ({"time": 2}, 2)
     assert (tier.finished(), tier.log_start(), retrieved(tier)) == ([(20, 29), (30, 39)], 20, (20, 39))
@@ -89,12 +89,12 @@ def test_what_is_older_than_the_retention_goes_and_the_log_begins_behind_it(tier
     assert tier.expire(90 * 60_000).deleted_count == 0
 
 
-def test_what_has_expired_is_not_copied_again(tier: Tier) -> None:
+def test_expired_segments_are_not_copied_again(tier: Tier) -> None:
     tier.expire(90 * 60_000)
     assert tier.copy().copied_count == 0
 
 
-def test_oldest_go_beyond_the_size_that_a_topic_may_have_with_what_is_local_alone(tier: Tier) -> None:
+def test_oldest_segments_are_deleted_if_the_topic_with_its_local_bytes_is_too_large(tier: Tier) -> None:
     size = tier.segments()[ORDERS][0].size_bytes
     limit = {"orders": Retention(retention_bytes=2 * size)}
     assert reasons(tier.expire(retentions=limit)) == {"size": 2}
@@ -103,13 +103,13 @@ def test_oldest_go_beyond_the_size_that_a_topic_may_have_with_what_is_local_alon
     assert reasons(tier.expire(retentions=limit, sources={"directories": [str(tier.logs)]})) == {"size": 1}
 
 
-def test_topic_has_a_retention_of_its_own_and_all_others_that_of_all(tier: Tier) -> None:
+def test_topic_with_its_own_retention_uses_it_and_others_use_the_default(tier: Tier) -> None:
     own = {"orders": Retention(), "payments": Retention(retention_ms=1)}
     assert tier.expire(1, retentions=own).deleted_count == 0
     assert tier.expire(1, retentions={"payments": Retention()}).deleted_count == 3
 
 
-def test_what_lies_below_a_log_start_that_was_supplied_goes(tier: Tier) -> None:
+def test_segments_below_a_supplied_log_start_are_deleted(tier: Tier) -> None:
     summary = tier.expire(sources={"supplied_log_starts": {("orders", 0): 25, ("payments", 0): 99}})
     assert reasons(summary) == {"log_start": 2}
     assert tier.finished() == [(20, 29), (30, 39)]
@@ -117,7 +117,7 @@ def test_what_lies_below_a_log_start_that_was_supplied_goes(tier: Tier) -> None:
     assert (only(summary).log_start_offset, tier.log_start(), retrieved(tier)) == (20, 20, (20, 39))
 
 
-def test_log_start_is_there_before_anything_below_a_supplied_one_is_deleted(tier: Tier) -> None:
+def test_log_start_is_written_before_segments_below_a_supplied_one_are_deleted(tier: Tier) -> None:
     seen = list[int | None]()
     tier.break_at = lambda step: seen.append(tier.log_start()) if "delete" in step or "event" in step else None
     supplied = {"supplied_log_starts": {("orders", 0): 25}}
@@ -130,7 +130,7 @@ def test_log_start_is_there_before_anything_below_a_supplied_one_is_deleted(tier
     assert tier.log_start() == 20
 
 
-def test_log_start_of_a_broker_that_does_not_tier_takes_nothing_along_unless_that_is_wanted(tier: Tier) -> None:
+def test_log_start_of_a_broker_without_tiering_expires_nothing_unless_a_setting_says_so(tier: Tier) -> None:
     """By its own retention it has moved to 30, and its checkpoint of leaders with it."""
     write_offset_checkpoint(tier.logs / LOG_STARTS, {("orders", 0): 30})
     (tier.logs / "orders-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 30\n")
@@ -141,7 +141,7 @@ def test_log_start_of_a_broker_that_does_not_tier_takes_nothing_along_unless_tha
     assert tier.finished() == [(30, 39)]
 
 
-def test_leaders_before_the_log_start_of_a_checkpoint_are_told_by_what_they_copied() -> None:
+def test_leaders_before_a_checkpoint_begins_are_known_from_their_segments() -> None:
     finished = [
         remote(0, 9, epochs={1: 0}),
         remote(10, 19, epochs={1: 10, 3: 15}, number=2),
@@ -153,7 +153,7 @@ def test_leaders_before_the_log_start_of_a_checkpoint_are_told_by_what_they_copi
     assert join_lineage([], finished) == ((1, 0), (3, 15))
 
 
-def test_what_older_leaders_copied_goes_when_the_log_begins_with_a_later_one(tmp_path: Path) -> None:
+def test_segments_of_older_leaders_are_deleted_when_the_log_begins_with_a_later_one(tmp_path: Path) -> None:
     tier = Tier(root=tmp_path)
     old = [segment(n * 10, NOW, leader_epoch=n // 2) for n in range(5)]
     write_partition(tier.logs, "orders", 0, old)
@@ -165,7 +165,7 @@ def test_what_older_leaders_copied_goes_when_the_log_begins_with_a_later_one(tmp
     assert tier.finished() == [(30, 39)]
 
 
-def test_segment_of_the_future_holds_the_others_back_and_is_named_until_it_is_passed(tmp_path: Path) -> None:
+def test_segment_with_a_future_timestamp_holds_back_others_until_it_may_be_deleted(tmp_path: Path) -> None:
     tier = Tier(root=tmp_path)
     times = [NOW - 3 * HOUR, NOW + 9 * DAY, NOW - 2 * HOUR, NOW - HOUR, NOW]
     write_partition(tier.logs, "orders", 0, [segment(n * 10, at) for n, at in enumerate(times)])
@@ -180,7 +180,7 @@ def test_segment_of_the_future_holds_the_others_back_and_is_named_until_it_is_pa
     assert (tier.finished(), tier.log_start()) == ([], 40)
 
 
-def test_dry_run_tells_what_would_go_and_touches_nothing(tier: Tier) -> None:
+def test_dry_run_reports_what_would_be_deleted_and_changes_nothing(tier: Tier) -> None:
     before = {path: path.read_bytes() for path in tier.root.rglob("*") if path.is_file()}
     plan = only(tier.expire(90 * 60_000, is_dry_run=True))
     assert plan.outcome is ExpiryOutcome.PLANNED
@@ -192,7 +192,7 @@ def test_dry_run_tells_what_would_go_and_touches_nothing(tier: Tier) -> None:
     assert {path: path.read_bytes() for path in tier.root.rglob("*") if path.is_file()} == before
 
 
-def test_partition_that_another_broker_tiers_is_left_to_it_where_the_events_are_a_clusters(tier: Tier) -> None:
+def test_partition_that_another_broker_tiers_is_left_alone_if_events_are_in_a_topic(tier: Tier) -> None:
     tier.options = replace(tier.options, broker_id=8)
     left = only(tier.expire(1, deletes_of_others=False))
     assert (left.outcome, left.deleted_count) == (ExpiryOutcome.NOT_OURS, 0)
@@ -204,7 +204,7 @@ def test_partition_that_another_broker_tiers_is_left_to_it_where_the_events_are_
 
 
 @pytest.mark.parametrize("failure", [KilledError(), RetriableError("the store is down")], ids=["killed", "failed"])
-def test_deletion_that_is_cut_at_any_step_is_finished_by_the_next_run(tmp_path: Path, failure: BaseException) -> None:
+def test_deletion_that_stops_at_any_step_is_finished_by_the_next_run(tmp_path: Path, failure: BaseException) -> None:
     """Whatever the retention is then; the log start is there before anything else."""
     step = 0
     while True:
@@ -235,7 +235,7 @@ def test_deletion_that_is_cut_at_any_step_is_finished_by_the_next_run(tmp_path: 
     assert step > 15
 
 
-def test_segment_whose_deletion_was_begun_goes_though_the_lineage_does_not_know_it(tier: Tier) -> None:
+def test_segment_whose_deletion_has_begun_is_deleted_even_outside_the_lineage(tier: Tier) -> None:
     tier.break_at = BreakAt(6, RetriableError("down"))
     tier.expire(1)
     tier.break_at = lambda _: None
@@ -245,7 +245,7 @@ def test_segment_whose_deletion_was_begun_goes_though_the_lineage_does_not_know_
     assert not [each for each in tier.segments()[ORDERS] if each.state is DELETING]
 
 
-def test_partition_that_fails_harms_no_other_and_is_tried_again_after_the_retry_interval(tier: Tier) -> None:
+def test_partition_that_fails_affects_no_other_and_is_retried_after_the_interval(tier: Tier) -> None:
     write_partition(tier.logs, "payments", 0, [segment(n * 10, NOW - (3 - n) * HOUR) for n in range(5)])
     write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 50, ("payments", 0): 50})
     tier.copy()
@@ -271,7 +271,7 @@ def test_partition_that_fails_harms_no_other_and_is_tried_again_after_the_retry_
     tier.require_sound()
 
 
-def test_deletion_is_announced_once_however_often_it_is_tried(tier: Tier) -> None:
+def test_deletion_is_announced_once_even_if_it_is_retried_often(tier: Tier) -> None:
     down, announced = RetriableError("the store is down"), list[str]()
 
     def fail(step: str) -> None:
@@ -288,7 +288,7 @@ def test_deletion_is_announced_once_however_often_it_is_tried(tier: Tier) -> Non
     assert tier.segments()[ORDERS][0].state is DELETED
 
 
-def test_lineage_that_cannot_be_read_lets_nothing_expire(tier: Tier) -> None:
+def test_nothing_expires_if_the_lineage_cannot_be_read(tier: Tier) -> None:
     newest = max((tier.archive / ROOT_DIRECTORY).glob("*/*.leader_epoch_checkpoint"))
     newest.write_bytes(b"damaged")
     damaged = only(tier.expire(1))
@@ -325,7 +325,7 @@ def test_archive_that_is_an_empty_mount_point_is_neither_copied_to_nor_expired(t
 
 
 @pytest.mark.parametrize("task", ["copy", "expire"])
-def test_archive_of_other_partitions_is_neither_copied_to_nor_expired(tier: Tier, task: str) -> None:
+def test_archive_that_has_only_other_partitions_is_neither_copied_to_nor_expired(tier: Tier, task: str) -> None:
     """Of a wrong archive.uri, say: a part of the log would lie in each."""
     grow(tier)
     (tier.root / "other" / ROOT_DIRECTORY / f"payments-0-{'C' * 21}A").mkdir(parents=True)
@@ -346,7 +346,7 @@ def test_archive_of_other_partitions_is_neither_copied_to_nor_expired(tier: Tier
 
 @pytest.mark.parametrize("failing", [{1}, {2}, {1, 2}], ids=str)
 @pytest.mark.parametrize("task", ["copy", "expire"])
-def test_store_that_fails_while_it_is_asked_whose_archive_it_holds_is_not_taken_for_the_right_one(
+def test_store_that_fails_while_its_archive_is_checked_is_not_used(
     tier: Tier, monkeypatch: pytest.MonkeyPatch, task: str, failing: set[int]
 ) -> None:
     """It answers again behind that, as after a moment of too many requests."""
@@ -369,7 +369,7 @@ def test_store_that_fails_while_it_is_asked_whose_archive_it_holds_is_not_taken_
     assert len(list(tree.iterdir())) == 1
 
 
-def test_archive_that_was_lost_is_gone_on_with_by_whoever_says_so(tier: Tier) -> None:
+def test_lost_archive_is_continued_if_the_operator_makes_its_directory(tier: Tier) -> None:
     grow(tier)
     tree = tier.archive / ROOT_DIRECTORY
     tree.rename(tier.root / "lost")
@@ -398,7 +398,7 @@ def leave_started(tier: Tier) -> None:
     assert tier.segments()[ORDERS][-1].state is STARTED
 
 
-def test_copy_that_is_under_way_is_left_alone_for_as_long_as_its_lease_lives(tier: Tier) -> None:
+def test_copy_in_progress_is_left_alone_while_its_lease_is_valid(tier: Tier) -> None:
     leave_started(tier)
     copying = tier.schedule("other", ignores_times=True)
     tier.clock.time_ms += 60_001
@@ -413,7 +413,7 @@ def test_copy_that_is_under_way_is_left_alone_for_as_long_as_its_lease_lives(tie
     assert len(tier.objects()) == 4
 
 
-def test_copy_without_the_schedule_is_not_taken_for_one_that_a_lease_of_long_ago_left(tier: Tier) -> None:
+def test_copy_without_the_schedule_is_not_taken_for_one_that_an_old_lease_abandoned(tier: Tier) -> None:
     """A run with another warehouse, or none: what the schedule tells is of other runs."""
     assert [each.outcome.value for each in tier.copy(tier.schedule("copier")).partitions] == ["done"]
     grow(tier)
@@ -433,7 +433,7 @@ def test_copy_without_the_schedule_is_not_taken_for_one_that_a_lease_of_long_ago
     assert tier.finished()[-1] == (40, 49)
 
 
-def test_copy_that_expiry_deleted_meanwhile_is_no_success_and_is_made_anew(tier: Tier) -> None:
+def test_copy_that_expiry_deleted_meanwhile_fails_and_is_repeated(tier: Tier) -> None:
     grow(tier)
 
     def expire_meanwhile(step: str) -> None:
@@ -454,7 +454,7 @@ def test_copy_that_expiry_deleted_meanwhile_is_no_success_and_is_made_anew(tier:
 
 
 @pytest.mark.parametrize("look", ["find_orphans", "entries"])
-def test_copy_that_is_finished_while_expiry_looks_stays(tier: Tier, monkeypatch: pytest.MonkeyPatch, look: str) -> None:
+def test_copy_that_finishes_while_expiry_plans_is_kept(tier: Tier, monkeypatch: pytest.MonkeyPatch, look: str) -> None:
     """Behind the events that a run begins with: while it waits for its threads, and when it has made its plan."""
     leave_started(tier)
     tier.clock.time_ms += 60_001
@@ -487,7 +487,7 @@ def test_copy_that_is_finished_while_expiry_looks_stays(tier: Tier, monkeypatch:
     assert tier.objects() == before
 
 
-def test_copy_that_nobody_holds_is_left_for_the_retry_interval(tier: Tier) -> None:
+def test_abandoned_copy_is_kept_for_the_retry_interval(tier: Tier) -> None:
     leave_started(tier)
     tier.clock.time_ms += 60_000
     assert reasons(tier.expire(retry_interval_ms=60_000)) == {}
@@ -495,7 +495,7 @@ def test_copy_that_nobody_holds_is_left_for_the_retry_interval(tier: Tier) -> No
     assert reasons(tier.expire(retry_interval_ms=60_000)) == {"copy_unfinished": 1}
 
 
-def test_copy_of_which_no_schedule_tells_is_left_as_long_as_an_orphan(tier: Tier) -> None:
+def test_copy_that_no_schedule_knows_is_kept_as_long_as_an_orphan(tier: Tier) -> None:
     leave_started(tier)
     tier.schedule().table.change(lambda rows: [row for row in rows if row["task"] != "copy"])
     tier.clock.time_ms += DAY
@@ -517,7 +517,7 @@ def put(tier: Tier, name: str, age_ms: int) -> Path:
 UNKNOWN = f"{70:020d}-{'B' * 21}A"
 
 
-def test_what_belongs_to_nothing_goes_when_it_is_old_and_what_nobody_can_explain_never(tier: Tier) -> None:
+def test_old_orphans_are_deleted_and_unexplained_objects_never(tier: Tier) -> None:
     known = next((tier.archive / ROOT_DIRECTORY).glob("*/*.log")).name
     old_orphan, young_orphan = put(tier, f"{UNKNOWN}.log", 3 * DAY), put(tier, f"{UNKNOWN}.index", DAY - HOUR)
     old_tmp, young_tmp = put(tier, f"{known}.0123abcd.tmp", 3 * DAY), put(tier, f"{known}.1123abcd.tmp", HOUR)
@@ -551,15 +551,13 @@ def test_what_belongs_to_nothing_goes_when_it_is_old_and_what_nobody_can_explain
 
 
 @pytest.mark.parametrize(("retention_ms", "is_left"), [(-1, True), (5 * DAY, True), (2 * DAY, False)])
-def test_orphan_is_kept_for_the_retention_and_for_ever_without_one(
-    tier: Tier, retention_ms: int, is_left: bool
-) -> None:
+def test_orphan_is_kept_for_the_retention_and_forever_without_one(tier: Tier, retention_ms: int, is_left: bool) -> None:
     orphan, temporary = put(tier, f"{UNKNOWN}.log", 3 * DAY), put(tier, f"{UNKNOWN}.log.0123abcd.tmp", 9 * DAY)
     only(tier.expire(retention_ms))
     assert (orphan.exists(), temporary.exists()) == (is_left, False)
 
 
-def test_object_that_a_copy_put_after_its_deletion_goes_and_its_segment_stays_deleted(tier: Tier) -> None:
+def test_object_that_a_copy_put_after_its_deletion_is_deleted_again(tier: Tier) -> None:
     first = tier.segments()[ORDERS][0]
     tier.expire(150 * 60_000)
     late = put(tier, f"{0:020d}-{first.segment_id.segment_id}.log", DAY + 1)
@@ -567,14 +565,14 @@ def test_object_that_a_copy_put_after_its_deletion_goes_and_its_segment_stays_de
     assert not late.exists()
 
 
-def test_orphans_stay_where_events_may_have_been_lost(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orphans_are_kept_if_events_may_have_been_lost(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
     orphan = put(tier, f"{UNKNOWN}.log", 30 * DAY)
     monkeypatch.setattr("coldlog.tiering.event_logs.DirectoryEventReader.is_complete", False)
     assert only(tier.expire(2 * DAY)).waiting_orphan_count == 1
     assert orphan.exists()
 
 
-def test_archive_of_another_log_of_events_loses_nothing(tier: Tier, tmp_path: Path) -> None:
+def test_archive_of_another_event_log_loses_nothing(tier: Tier, tmp_path: Path) -> None:
     """archive.uri is that of the brokers, say, which hold the same topic; its segments are orphans to our events."""
     other = Tier(root=tmp_path / "other")
     shutil.copytree(tier.logs, other.logs)
@@ -591,14 +589,14 @@ def test_archive_of_another_log_of_events_loses_nothing(tier: Tier, tmp_path: Pa
 # By whom.
 
 
-def test_follower_only_retrieves_what_the_tier_holds(tier: Tier) -> None:
+def test_follower_only_retrieves_the_offsets_of_the_tier(tier: Tier) -> None:
     summary = tier.expire(1, assignments=Assignments({("orders", 0): Role.FOLLOWER}))
     assert only(summary).outcome is ExpiryOutcome.FOLLOWED
     assert (len(tier.finished()), retrieved(tier)) == (4, (0, 39))
     assert tier.expire(1, assignments=Assignments({})).partitions == ()
 
 
-def test_two_that_expire_at_once_share_no_partition(tier: Tier) -> None:
+def test_two_runs_that_expire_at_once_share_no_partition(tier: Tier) -> None:
     held = tier.schedule("another").take_due(TierTask.EXPIRE, {ORDERS})
     assert only(tier.expire(1)).outcome is ExpiryOutcome.NOT_DUE
     held.close()
@@ -617,7 +615,7 @@ class WatchedClock(VirtualClock):
         VirtualClock.wait_ms(self, duration_ms)
 
 
-def test_copy_that_waits_for_its_quota_never_stalls_expiry(tmp_path: Path) -> None:
+def test_copy_that_waits_for_its_quota_does_not_block_expiry(tmp_path: Path) -> None:
     tier, clock = Tier(root=tmp_path), WatchedClock(time_ms=NOW)
     tier.clock = clock
     write_partition(tier.logs, "orders", 0, [segment(n * 10, NOW - (4 - n) * HOUR) for n in range(5)])

@@ -30,7 +30,7 @@ def expired(found: ExpiryPlan) -> list[tuple[int, str]]:
     return [(each.segment.start_offset, each.reason.value) for each in found.expired]
 
 
-def test_what_is_older_than_the_retention_goes_and_the_log_start_moves_behind_it() -> None:
+def test_segment_older_than_the_retention_is_deleted_and_the_log_start_moves_after_it() -> None:
     found = plan(remote(0, 9, max_ms=OLD), remote(10, 19, max_ms=OLD), remote(20, 29, max_ms=NEW))
     assert expired(found) == [(0, "time"), (10, "time")]
     assert (found.log_start_offset, found.held_back) == (20, None)
@@ -42,7 +42,7 @@ def test_time_must_be_strictly_lower() -> None:
 
 
 @pytest.mark.parametrize("retention", [Retention(), Retention(retention_ms=NOW + 1)])
-def test_without_a_time_retention_nothing_is_too_old(retention: Retention) -> None:
+def test_nothing_is_too_old_without_a_time_retention(retention: Retention) -> None:
     assert expired(plan(remote(0, 9, max_ms=-1), retention=retention)) == []
 
 
@@ -54,45 +54,45 @@ def test_size_takes_a_segment_only_when_all_of_it_is_in_the_excess() -> None:
         assert found.log_start_offset == (10 * gone if gone else None)
 
 
-def test_size_counts_what_is_local_alone_and_finished_segments_of_the_lineage() -> None:
+def test_size_counts_only_local_bytes_and_finished_segments_of_the_lineage() -> None:
     limit = Retention(retention_bytes=200)
     assert len(plan(remote(0, 9), log=replace(LOG, only_local_bytes=200), retention=limit).expired) == 1
     others = remote(0, 9, epochs={7: 0}, number=50), remote(900, 1_000, number=51), remote(1, 9, state=STARTED)
     assert plan(remote(0, 9), remote(10, 19), *others, retention=limit).expired == ()
 
 
-def test_what_time_deletes_reduces_the_excess() -> None:
+def test_segment_deleted_by_time_reduces_the_excess() -> None:
     both = Retention(retention_ms=10_000, retention_bytes=100)
     segments = remote(0, 9, max_ms=OLD), remote(10, 19, max_ms=NEW), remote(20, 29, max_ms=NEW)
     assert expired(plan(*segments, retention=both)) == [(0, "time"), (10, "size")]
     assert expired(plan(*segments, retention=replace(both, retention_bytes=200))) == [(0, "time")]
 
 
-def test_segment_below_the_log_start_goes_whatever_its_age() -> None:
+def test_segment_below_the_log_start_is_deleted_whatever_its_age() -> None:
     log = replace(LOG, epochs=((3, 15),), log_start_offset=15)
     segments = remote(0, 9, epochs={1: 0, 3: 5}, max_ms=NEW), remote(10, 19, epochs={3: 10}, max_ms=NEW)
     found = plan(*segments, log=log)
     assert (expired(found), found.log_start_offset) == ([(0, "log_start")], None)
 
 
-def test_segment_below_the_log_start_with_a_later_epoch_stays() -> None:
+def test_segment_below_the_log_start_with_a_later_epoch_is_kept() -> None:
     log = replace(LOG, epochs=((3, 15),), log_start_offset=15)
     assert plan(remote(0, 9, epochs={3: 0, 4: 5}), log=log).expired == ()
 
 
-def test_first_segment_that_stays_ends_the_walk_and_one_outside_the_lineage_does_not() -> None:
+def test_first_kept_segment_ends_the_walk_and_one_outside_the_lineage_does_not() -> None:
     assert expired(plan(remote(0, 9, max_ms=NEW), remote(10, 19, max_ms=OLD))) == []
     outside = remote(0, 9, epochs={0: 0, 5: 3}, max_ms=NEW)
     assert expired(plan(outside, remote(10, 19, max_ms=OLD))) == [(10, "time")]
 
 
-def test_copy_that_was_cut_goes_by_the_same_rules() -> None:
+def test_unfinished_copy_expires_by_the_same_rules() -> None:
     cut = remote(0, 9, max_ms=OLD, state=STARTED)
     assert expired(plan(cut)) == [(0, "time")]
     assert expired(plan(replace(cut, max_timestamp_ms=NEW))) == []
 
 
-def test_deletion_that_was_begun_is_finished_and_ends_no_walk() -> None:
+def test_unfinished_deletion_is_repeated_and_does_not_end_the_walk() -> None:
     segments = remote(0, 9, max_ms=NEW, state=DELETING), remote(10, 19, max_ms=OLD), remote(20, 29, state=DELETED)
     found = plan(*segments)
     assert expired(found) == [(0, "deletion_unfinished"), (10, "time")]
@@ -105,7 +105,7 @@ def test_segment_that_is_being_copied_ends_the_walk() -> None:
     assert expired(plan(*segments, log=copying)) == [(0, "time")]
 
 
-def test_epochs_older_than_the_log_go_without_moving_its_start() -> None:
+def test_segments_of_epochs_older_than_the_log_are_deleted_without_moving_the_log_start() -> None:
     log = replace(LOG, epochs=((5, 0),))
     found = plan(remote(0, 99, epochs={1: 0, 2: 50}, max_ms=NEW), remote(0, 9, epochs={5: 0}, max_ms=NEW), log=log)
     assert [(each.segment.leader_epochs, each.reason) for each in found.expired] == [
@@ -121,7 +121,7 @@ def test_segment_of_several_epochs_is_deleted_once() -> None:
     assert expired(plan(*segments, log=log)) == [(0, "time"), (10, "time")]
 
 
-def test_timestamp_in_the_future_holds_back_what_is_behind_it_and_is_named() -> None:
+def test_timestamp_in_the_future_holds_back_later_segments_and_is_reported() -> None:
     segments = remote(0, 9, max_ms=FUTURE), remote(10, 19, max_ms=OLD, size=7), remote(20, 29, max_ms=NEW)
     found = plan(*segments)
     assert expired(found) == []
@@ -132,7 +132,7 @@ def test_timestamp_in_the_future_holds_back_what_is_behind_it_and_is_named() -> 
     assert plan(remote(0, 9, max_ms=NEW), remote(10, 19, max_ms=OLD)).held_back is None
 
 
-def test_timestamp_in_the_future_is_passed_if_that_is_wanted_and_what_follows_it_is_too_old() -> None:
+def test_timestamp_in_the_future_is_deleted_on_request_if_the_next_segment_is_too_old() -> None:
     future, later = remote(0, 9, max_ms=FUTURE), remote(10, 19, max_ms=FUTURE)
     old, new = remote(20, 29, max_ms=OLD), remote(30, 39, max_ms=NEW)
     found = plan(future, later, old, new, passes=True)
@@ -148,7 +148,7 @@ def test_timestamp_in_the_future_is_passed_if_that_is_wanted_and_what_follows_it
     local=st.integers(0, 100),
     retention_ms=st.sampled_from((-1, 10_000)),
 )
-def test_one_epoch_after_another_as_a_queue_would_do_it(
+def test_segments_of_one_epoch_expire_like_a_queue(
     kinds: list[tuple[int, int]], limit: int, local: int, retention_ms: int
 ) -> None:
     """Segments of one leader: a queue, from whose head whatever is too old or wholly in excess is taken."""

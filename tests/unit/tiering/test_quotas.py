@@ -67,7 +67,7 @@ def test_there_are_twelve_samples_at_most() -> None:
     assert steady.observe(12_900)[0] in (110, 119, 120)
 
 
-def test_window_alone_lets_large_segments_through_at_a_multiple_of_the_quota() -> None:
+def test_window_alone_admits_large_segments_at_a_multiple_of_the_quota() -> None:
     """Why there is a second rate: 1 GiB at 10 MB/s take 107 s, and the window forgets them after 11."""
     rate, now_ms, sizes = kafkas_rate(), 0, 0
     while now_ms < 600_000:
@@ -94,7 +94,7 @@ SIZES = st.lists(st.one_of(st.integers(1, 5_000), st.integers(1, 2_000_000)), mi
 
 
 @given(sizes=SIZES, pauses=st.lists(st.integers(0, 30_000), min_size=60, max_size=60), rate=st.integers(1_000, 200_000))
-def test_in_any_time_no_more_is_copied_than_the_quota_and_one_segment(
+def test_at_most_the_quota_and_one_segment_are_copied_in_any_period(
     sizes: list[int], pauses: list[int], rate: int
 ) -> None:
     clock, copied = VirtualClock(0), Copied()
@@ -106,19 +106,19 @@ def test_in_any_time_no_more_is_copied_than_the_quota_and_one_segment(
     assert most_over_quota(copied, rate) <= max(sizes) + rate // 1000
 
 
-def test_a_log_that_is_always_behind_is_copied_at_the_quota_itself() -> None:
+def test_log_with_a_permanent_backlog_is_copied_at_exactly_the_quota() -> None:
     sizes = [3 * MB, 500_000, 8 * MB, 1] * 50
     copied = copy_all(QuotaConfig(bytes_per_second=2 * MB), sizes, VirtualClock(0))
     assert sum(sizes) / (copied[-1][0] / 1000) == pytest.approx(2 * MB, rel=0.02)
 
 
-def test_without_a_quota_nobody_waits() -> None:
+def test_no_task_waits_without_a_quota() -> None:
     clock = VirtualClock()
     copy_all(QuotaConfig(), [GIB] * 1000, clock)
     assert clock.waits == []
 
 
-def test_who_may_not_wait_is_refused_while_over_the_quota_and_records_nothing() -> None:
+def test_task_that_may_not_wait_is_refused_over_the_quota_and_records_nothing() -> None:
     clock = VirtualClock()
     quota = CopyQuota(QuotaConfig(bytes_per_second=1_000), clock)
     assert quota.take(5_000, may_wait=False)
@@ -161,7 +161,7 @@ def test_threads_share_one_quota() -> None:
     assert clock.time_ms >= (total - 7_000) / 10_000 * 1000
 
 
-def test_a_thread_that_is_stopped_while_it_waits_lets_the_next_one_go_on() -> None:
+def test_thread_that_is_stopped_while_it_waits_lets_the_next_one_continue() -> None:
     class Stopping(VirtualClock):
         def wait_ms(self, duration_ms: int) -> None:
             raise InterruptedError
@@ -175,7 +175,7 @@ def test_a_thread_that_is_stopped_while_it_waits_lets_the_next_one_go_on() -> No
     assert quota.take(1)
 
 
-def test_run_that_ends_waits_no_more() -> None:
+def test_run_that_stops_does_not_wait_any_longer() -> None:
     clock = VirtualClock()
     quota = CopyQuota(QuotaConfig(bytes_per_second=1_000), clock)
     quota.take(100_000)
@@ -184,12 +184,12 @@ def test_run_that_ends_waits_no_more() -> None:
     assert quota.throttle_ms() == 97_000
 
 
-def test_quota_of_nothing_is_refused() -> None:
+def test_quota_of_zero_is_refused() -> None:
     with pytest.raises(UsageError, match="must be positive"):
         QuotaConfig(bytes_per_second=0)
 
 
-def test_bytes_inside_a_segment_are_spread() -> None:
+def test_bytes_inside_a_segment_are_spread_over_time() -> None:
     clock = VirtualClock(0)
     limiter = ByteLimiter(1_000, clock)
     passed = Copied()
@@ -199,7 +199,7 @@ def test_bytes_inside_a_segment_are_spread() -> None:
     assert [time_ms for time_ms, _ in passed] == [0, 500, 1000, 1100, 2000]
 
 
-def test_read_is_accepted_while_its_turn_comes_in_time_and_told_to_stay_away_otherwise() -> None:
+def test_read_is_accepted_if_its_turn_comes_in_time_and_throttled_otherwise() -> None:
     clock = VirtualClock()
     queue: FetchQueue[str] = FetchQueue(QuotaConfig(bytes_per_second=1_000), clock)
     assert queue.offer("a", size_bytes=2_000, timeout_ms=500) == Accepted(wait_ms=0)
@@ -209,7 +209,7 @@ def test_read_is_accepted_while_its_turn_comes_in_time_and_told_to_stay_away_oth
     assert clock.waits == []
 
 
-def test_read_that_was_refused_costs_others_nothing() -> None:
+def test_throttled_read_does_not_delay_others() -> None:
     clock = VirtualClock()
     queue: FetchQueue[str] = FetchQueue(QuotaConfig(bytes_per_second=1_000), clock)
     queue.offer("a", size_bytes=1_000, timeout_ms=0)
@@ -218,7 +218,7 @@ def test_read_that_was_refused_costs_others_nothing() -> None:
     assert queue.offer("b", size_bytes=10, timeout_ms=1_000) == Accepted(wait_ms=1_000)
 
 
-def test_no_worker_waits_for_a_turn_and_who_has_gone_is_not_read_for() -> None:
+def test_no_worker_waits_for_a_turn_and_stale_reads_are_not_made() -> None:
     clock = VirtualClock()
     queue: FetchQueue[str] = FetchQueue(QuotaConfig(bytes_per_second=1_000), clock)
     queue.offer("a", size_bytes=1_000, timeout_ms=100)
@@ -232,7 +232,7 @@ def test_no_worker_waits_for_a_turn_and_who_has_gone_is_not_read_for() -> None:
     assert clock.waits == []
 
 
-def test_read_that_fetched_less_than_it_was_accepted_for_gives_the_rest_back() -> None:
+def test_read_that_fetched_less_than_accepted_gives_the_rest_back() -> None:
     clock = VirtualClock()
     queue: FetchQueue[str] = FetchQueue(QuotaConfig(bytes_per_second=1_000), clock)
     queue.offer("a", size_bytes=10_000, timeout_ms=0)
@@ -243,7 +243,7 @@ def test_read_that_fetched_less_than_it_was_accepted_for_gives_the_rest_back() -
 
 
 @given(reads=st.lists(st.tuples(st.integers(1, 5_000), st.integers(0, 9_000), st.integers(0, 2_000)), max_size=80))
-def test_what_is_read_keeps_within_the_quota_and_one_read(reads: list[tuple[int, int, int]]) -> None:
+def test_reads_stay_within_the_quota_and_one_read(reads: list[tuple[int, int, int]]) -> None:
     clock, fetched = VirtualClock(0), Copied()
     queue: FetchQueue[int] = FetchQueue(QuotaConfig(bytes_per_second=1_000), clock)
 

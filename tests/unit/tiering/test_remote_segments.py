@@ -34,7 +34,7 @@ def states_of(events: list[Event]) -> tuple[list[RemoteLogSegmentState], int]:
     return states, known.dropped_count
 
 
-def test_every_segment_of_the_golden_topic_is_told_as_by_the_broker() -> None:
+def test_every_segment_of_the_golden_topic_is_as_the_broker_says() -> None:
     known, store = RemoteSegments(), LocalStore(root=str(KAFKA_SAMPLE / "rlmm"), uri="rlmm")
     limits = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
     for partition in list_metadata_partitions(store):
@@ -65,7 +65,7 @@ def test_first_event_must_announce_a_copy(state: RemoteLogSegmentState) -> None:
     assert states_of([replace(UPDATE, state=state)]) == ([], 1)
 
 
-def test_transitions_that_are_not_kafkas_are_dropped() -> None:
+def test_transitions_that_kafka_does_not_allow_are_dropped() -> None:
     def update(state: RemoteLogSegmentState) -> Event:
         return replace(UPDATE, state=state)
 
@@ -77,7 +77,7 @@ def test_transitions_that_are_not_kafkas_are_dropped() -> None:
     assert states_of([*deleted, SEGMENT]) == ([STARTED, DELETING, DELETED, STARTED], 0)
 
 
-def test_deleted_segment_is_known_to_have_been_copied_only_if_it_was() -> None:
+def test_deleted_segment_counts_as_copied_only_if_its_copy_was_finished() -> None:
     for first, was_copied in ((UPDATE, True), (replace(UPDATE, state=DELETING), False)):
         known = RemoteSegments()
         for event in (SEGMENT, first, replace(UPDATE, state=DELETING), replace(UPDATE, state=DELETED)):
@@ -85,7 +85,7 @@ def test_deleted_segment_is_known_to_have_been_copied_only_if_it_was() -> None:
         assert [(each.was_copied, each.is_deleted) for each in known.of(PARTITION)] == [(was_copied, True)]
 
 
-def test_deletion_of_a_partition_forgets_what_was_announced_before() -> None:
+def test_deletion_of_a_partition_forgets_its_earlier_segments() -> None:
     ends = [partition_delete(state) for state in (MARKED, PARTITION_STARTED, PARTITION_FINISHED)]
     assert states_of([SEGMENT, *ends[:2]]) == ([STARTED] * 3, 0)
     assert states_of([SEGMENT, *ends]) == ([STARTED] * 3, 0)
@@ -93,5 +93,5 @@ def test_deletion_of_a_partition_forgets_what_was_announced_before() -> None:
     assert states_of([SEGMENT, *ends, SEGMENT]) == ([STARTED] * 4, 0)
 
 
-def test_snapshot_names_no_partition_and_changes_nothing() -> None:
+def test_snapshot_event_changes_nothing() -> None:
     assert states_of([SEGMENT, SNAPSHOT]) == ([STARTED, STARTED], 1)

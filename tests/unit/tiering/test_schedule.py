@@ -40,14 +40,14 @@ def test_known_partition_keeps_its_time_when_it_is_assigned_again() -> None:
     assert assign([known], {A}, now_ms=5) == [known]
 
 
-def test_unassigned_partition_goes_and_one_that_is_processed_is_marked() -> None:
+def test_unassigned_partition_is_removed_and_one_in_progress_is_marked() -> None:
     entries = [entry(A), entry(B, lease=held(100)), entry(C, lease=held(50))]
     (marked,) = assign(entries, set(), now_ms=60)
     assert (marked.partition, marked.is_marked_deleted) == (B, True)
     assert assign([marked], set(), now_ms=100) == []
 
 
-def test_marked_partition_goes_when_its_processing_ends_and_comes_back_if_it_is_assigned_before() -> None:
+def test_marked_partition_is_removed_when_its_processing_ends_unless_assigned_again() -> None:
     (marked,) = assign([entry(lease=held(100))], set(), now_ms=60)
     assert end_processed(marked, "one", now_ms=70, process_interval_ms=10) is None
     assert end_failed(marked, "one", "no answer", now_ms=70, retry_interval_ms=10) is None
@@ -67,17 +67,17 @@ def test_success_and_error_set_the_next_time_and_the_error_is_kept_until_a_succe
     assert end_processed(again, "two", now_ms=1_400, process_interval_ms=5_000) == entry(next_processing_ms=6_400)
 
 
-def test_longest_due_comes_first() -> None:
+def test_longest_due_partition_is_first() -> None:
     entries = [entry(A, next_processing_ms=20), entry(C, next_processing_ms=10), entry(B, next_processing_ms=10)]
     assert [each.partition for each in longest_due_first(entries)] == [B, C, A]
 
 
-def test_what_is_held_marked_or_later_is_not_due() -> None:
+def test_held_marked_or_later_partitions_are_not_due() -> None:
     later, held_one, marked = entry(next_processing_ms=31), entry(lease=held(31)), entry(is_marked_deleted=True)
     assert [each.is_due(30) for each in (later, held_one, marked, entry(next_processing_ms=30))] == [False] * 3 + [True]
 
 
-def test_lease_keeps_others_away_until_it_ends_and_its_holder_may_prolong_it() -> None:
+def test_lease_excludes_others_until_it_ends_and_its_holder_may_extend_it() -> None:
     taken = take(entry(), "one", now_ms=0, lease_ms=100)
     assert taken is not None
     assert take(taken, "two", now_ms=99, lease_ms=100) is None
@@ -87,7 +87,7 @@ def test_lease_keeps_others_away_until_it_ends_and_its_holder_may_prolong_it() -
     assert take(longer, "two", now_ms=199, lease_ms=1) is not None
 
 
-def test_who_comes_back_too_late_changes_nothing() -> None:
+def test_holder_of_an_ended_lease_changes_nothing() -> None:
     stolen = entry(lease=held(300, "two"))
     assert end_processed(stolen, "one", now_ms=250, process_interval_ms=10) == stolen
     assert end_failed(stolen, "one", "late", now_ms=250, retry_interval_ms=10) == stolen
@@ -96,7 +96,7 @@ def test_who_comes_back_too_late_changes_nothing() -> None:
 @given(
     steps=st.lists(st.tuples(st.sampled_from(("one", "two", "three")), st.integers(0, 120), st.booleans()), max_size=60)
 )
-def test_no_two_ever_process_a_partition_at_once(steps: list[tuple[str, int, bool]]) -> None:
+def test_two_runs_never_process_a_partition_at_once(steps: list[tuple[str, int, bool]]) -> None:
     """Everybody who was let in, and has not come back, is inside until the lease that they were given ends."""
     scheduled, inside, now_ms = entry(), dict[str, int](), 0
     for holder, pause_ms, is_coming_back in steps:

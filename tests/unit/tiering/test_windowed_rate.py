@@ -11,7 +11,7 @@ def three_seconds() -> WindowedRate:
     return WindowedRate(sample_count=3, sample_ms=1000)
 
 
-def test_nothing_recorded_is_nothing_over_one_sample_and_the_window_begins_when_it_is_looked_at() -> None:
+def test_empty_rate_is_zero_and_the_window_begins_at_the_first_observation() -> None:
     rate = three_seconds()
     assert rate.observe(500) == (0, 1000)
     assert rate.observe(1_700) == (0, 1_200)
@@ -45,7 +45,7 @@ def test_a_sample_counts_as_a_whole_until_its_last_record_has_left_the_window(
     assert rate.observe(now_ms) == expected
 
 
-def test_there_is_one_sample_more_than_the_window_has_and_the_oldest_makes_room() -> None:
+def test_there_is_one_more_sample_than_the_window_and_the_oldest_is_dropped() -> None:
     rate = three_seconds()
     for number, time_ms in enumerate((0, 1_000, 2_000, 3_000)):
         rate.record(10**number, time_ms)
