@@ -1,4 +1,4 @@
-"""One question at a time over tables in a bucket: the same answers, and few and narrow requests for each."""
+"""Test the reader over tables in a bucket: the same answers, and few small requests for each question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One broker's write quota, kept by several processes and from run to run."""
+"""Test that several processes, and later runs, keep one broker's write quota."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schedule as a table: what is due, leases that many runs take at once, and copies that lose theirs."""
+"""Test the schedule table: due partitions, leases that many runs take at once, and copies that lose a lease."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def outcomes(summary: CopySummary) -> list[str]:
     return [each.outcome.value for each in summary.partitions]
 
 
-# The table.
+# The table itself.
 
 
 def test_run_takes_due_partitions_and_the_next_run_none_before_their_time(tier: Tier) -> None:
@@ -77,7 +77,7 @@ def test_run_takes_due_partitions_and_the_next_run_none_before_their_time(tier: 
 
 
 def test_times_of_a_clock_that_was_ahead_do_not_block_a_partition(tier: Tier) -> None:
-    """Its times lie farther off than any interval, the lease of who was killed farther than any lease."""
+    """Its times are further away than any interval, and the lease of a killed run is longer than any lease."""
     now_ms = tier.clock.now_ms()
     tier.clock.time_ms += 30 * 86_400_000
     leases = tier.schedule().take_due(COPY, {A, B})
@@ -225,7 +225,7 @@ while tries < 25 or had <= 10:  # on a busy machine one has nothing until the ot
 
 
 def test_processes_that_race_for_partitions_never_hold_one_together(tmp_path: Path) -> None:
-    """Whoever has a partition makes a file that must not be there."""
+    """A process that holds a partition creates a file that must not exist yet."""
     marks, environment = tmp_path / "marks", {"PYTHONPATH": str(REPOSITORY / "lib")}
     marks.mkdir()
     command = [sys.executable, "-c", RACER, str(tmp_path / "warehouse"), str(marks)]
@@ -248,7 +248,7 @@ for _ in range(5):
 
 
 def test_process_that_ends_right_after_reading_the_table_ends_without_an_error(tier: Tier) -> None:
-    """Of those whose rows Arrow's threads brought, one of 25 was aborted."""
+    """With rows from Arrow's threads, one process in 25 was aborted."""
     tier.schedule().take_due(COPY, {A}).close()
     command, environment = [sys.executable, "-c", READER, str(tier.warehouse)], {"PYTHONPATH": str(REPOSITORY / "lib")}
     with ThreadPoolExecutor(4) as pool:
@@ -300,18 +300,18 @@ def test_change_that_conflicts_with_another_is_applied_again_after_it(tmp_path: 
 
         table.change(change)
 
-    # The first one meets another where no row is to be replaced.
+    # The first change conflicts when there is no row to replace.
     add("a", between=lambda: add("b"))
     add("c", between=lambda: add("d"))
     assert calls == [0, 0, 1, 2, 2, 3]
     assert [row["topic"] for row in table.read()] == ["a", "b", "c", "d"]
 
 
-# Copies by a schedule.
+# Scheduled copies.
 
 
 def test_two_runs_share_the_due_partitions_until_none_is_due(tmp_path: Path) -> None:
-    """One thread takes four of ten. While it has the first, the other run comes, and takes all that is left."""
+    """One thread takes four of ten. While it works on the first, the other run takes all the others."""
     tier, names = Tier(root=tmp_path), [f"topic-{number}" for number in range(10)]
     for name in names:
         write_partition(tier.logs, name, 0, [segment(0), segment(10)])
@@ -393,7 +393,7 @@ def test_longest_due_partition_is_copied_first_so_that_short_runs_reach_all(tier
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 7, 12, 13, 14, 15, 16, 20, 26, 27])
 def test_copy_that_loses_its_lease_at_any_step_stops_and_the_other_run_finishes(tier: Tier, step: int) -> None:
-    """The first run is as if it slept at a step: meanwhile its lease ends, and another run copies the partition."""
+    """The first run is suspended at a step: its lease ends, and another run copies the partition."""
     count, begun, done = 0, list[str](), list[CopySummary]()
 
     def sleep(name: str) -> None:
@@ -414,12 +414,12 @@ def test_copy_that_loses_its_lease_at_any_step_stops_and_the_other_run_finishes(
     assert outcomes(slept) == ["retriable"]
     assert "another run may copy it now" in slept.partitions[0].why
     assert outcomes(other) == ["done"]
-    # The step that it slept in is all that was still done.
+    # Only the step in which it was suspended is still done.
     assert len(begun) <= 1, begun
     with tier.opened_events() as events:
         known = KnownEventLog(events)
     finished = [each.start_offset for each in known.segments_of(ORDERS) if each.state is FINISHED]
-    # An event of a copy that was deleted meanwhile is what it may still have written, and what nobody takes up.
+    # It may still have written an event of its deleted copy, which no reader applies.
     assert (finished, known.dropped_count) == ([0, 10], int(step in (13, 27)))
 
 

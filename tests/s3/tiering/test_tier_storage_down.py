@@ -1,4 +1,4 @@
-"""A store that is down for hours, stalls, or fails at random: every run says so, harms nothing else, and catches up."""
+"""Test stores that are down for hours, stall or fail at random: every run reports it, and later runs catch up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def segment(first: int, time_ms: int) -> Segment:
 
 
 def write_logs(tier: Tier) -> None:
-    """Three closed segments of orders-0 and payments-0, an hour between each and the next."""
+    """Write three closed segments of orders-0 and payments-0, an hour apart."""
     for topic in ("orders", "payments"):
         write_partition(tier.logs, topic, 0, [segment(n * 10, NOW - (2 - n) * HOUR) for n in range(4)])
     write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 40, ("payments", 0): 40})
@@ -46,7 +46,7 @@ def write_logs(tier: Tier) -> None:
 
 @dataclass(slots=True)
 class Store:
-    """A store of the network, that can be stopped and comes up again with what it held."""
+    """A network store that can be stopped and restarted with its objects."""
 
     bucket: Bucket
     proxy: S3Proxy
@@ -61,7 +61,7 @@ class Store:
         self._running.close()
 
     def require_sound(self, tier: Tier) -> None:
-        """Every finished segment has its objects, and deleted ones have none."""
+        """Check that every finished segment has its objects, and that deleted ones have none."""
         keys = self.bucket.keys()
         for partition, segments in tier.segments().items():
             for each in segments:
@@ -115,7 +115,7 @@ def test_store_that_is_down_for_hours_is_retried_and_caught_up(tier: Tier, store
         assert entry.failed_ms == tier.clock.now_ms()
         assert outcomes_of_copy(tier) == both("not_due")
         tier.clock.time_ms += HOUR
-    # Another archive is none the worse for it.
+    # Another archive is not affected.
     assert outcomes_of_copy(other) == both("done")
     store.start()
     assert outcomes_of_copy(tier) == both("done")
@@ -168,7 +168,7 @@ def test_store_that_does_not_answer_for_one_partition_affects_no_other(tier: Tie
 
 @pytest.mark.parametrize("seed", range(3))
 def test_store_that_fails_at_random_loses_nothing_and_the_work_ends(tier: Tier, store: Store, seed: int) -> None:
-    """Also answers that are lost behind what was done."""
+    """This includes lost answers of requests that were executed."""
     chance = random.Random(seed)
     kinds = [Fault(status=500, is_done=True), Fault(status=503, code="SlowDown"), Fault(is_reset=True)]
     store.proxy.strikes = lambda _: chance.random() < 0.06
@@ -191,7 +191,7 @@ def test_store_that_fails_at_random_loses_nothing_and_the_work_ends(tier: Tier, 
 def test_old_object_of_an_unknown_segment_in_a_bucket_is_deleted_and_an_unexplained_never(
     store: Store, tmp_path: Path
 ) -> None:
-    """Objects of a bucket are of the time of the machine, and segments here of two days later."""
+    """Objects of a bucket have the machine's time; the segments here are two days later."""
     now_ms, day = time.time_ns() // 1_000_000, 24 * HOUR
     tier = Tier(root=tmp_path / "tier", uri=store.bucket.uri("tier"), s3=ASKS_ONCE, clock=VirtualClock(time_ms=now_ms))
     write_partition(tier.logs, "orders", 0, [segment(n * 10, now_ms + 2 * day) for n in range(3)])

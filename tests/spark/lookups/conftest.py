@@ -1,4 +1,4 @@
-"""conftest: lookups are planned and compiled as they are for users (see `planning`)."""
+"""Plan and compile lookups in tests as for users (see `planning`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planning import planned_as_for_users
 
 @pytest.fixture(autouse=True)
 def planned_as_lookups_are(request: pytest.FixtureRequest) -> Iterator[None]:
-    """For every test that has Spark."""
+    """Applied to every test with Spark."""
     if "spark" not in request.fixturenames:
         yield
         return

@@ -1,4 +1,4 @@
-"""Answers leave in the forms that others read, whole or not at all."""
+"""Test that answers are written completely, in the formats that other programs read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQL function, called in every way an analyst calls it, says what a scan of the stairs says."""
+"""Test that the SQL function agrees with a scan of the stairs, however it is called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQL face of ListOffsets, called in every way an analyst calls it, says what a plain loop over the rows says."""
+"""Test that the SQL function list_offsets agrees with a simple loop over the rows, however it is called."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LATERAL = (
 
 
 def view_of(spark: SparkSession, asked: Sequence[Request]) -> None:
-    """The requests as the view list_offsets_requests."""
+    """Register the requests as the view list_offsets_requests."""
     columns = {
         "number": pa.array(range(len(asked)), pa.int64()),
         "topic": pa.array([each.topic for each in asked], pa.string()),
@@ -62,7 +62,7 @@ def answers_of(rows: DataFrame) -> list[Answer]:
 
 
 def compare_under_lateral(warehouse: Warehouse, asked: Sequence[Request]) -> list[Answer]:
-    """Every answer is the oracle's; returns them."""
+    """Check that every answer equals the oracle's, and return the answers."""
     attach_warehouse(warehouse.spark, warehouse.uri)
     view_of(warehouse.spark, asked)
     partitions = archived_partitions(warehouse)
@@ -84,13 +84,13 @@ def _partition_of(partitions: Partitions, request: Request) -> ArchivedPartition
 
 
 def epochs_around(partition: ArchivedPartition) -> list[int | None]:
-    """None asked, right, stale, future, and what no client sends."""
+    """Return no epoch, the right one, a stale and a future one, and one that no client sends."""
     last = partition.lineage[-1][0] if partition.lineage else 3
     return [-1, last, max(last - 1, 0), last + 1, 2**31 - 1, -7, None]
 
 
 def requests_for(partitions: Partitions, chance: random.Random) -> Iterator[Request]:
-    """Of every partition: all sentinels with everything beside them, and timestamps with the half of it."""
+    """For every partition: all special timestamps with all other fields, and timestamps with half of them."""
     for (topic, partition), known in sorted(partitions.items()):
         epochs = epochs_around(known)
         for timestamp_ms in (*SpecialTimestamp, -7, SHORTEST, None):
@@ -121,7 +121,7 @@ def requests_for(partitions: Partitions, chance: random.Random) -> Iterator[Requ
 
 
 def strangers() -> Iterator[Request]:
-    """Partitions that are not there, with what would be wrong of others too."""
+    """Return partitions that do not exist, with further errors."""
     names: tuple[tuple[str | None, int | None], ...] = (("no such", 0), ("orders", 7), (None, 0), ("orders", None))
     for topic, partition in names:
         for timestamp_ms, epoch, level in itertools.product((5, -1, -9, None), (-1, 3), ISOLATION_LEVELS):
@@ -148,7 +148,7 @@ def test_every_answer_under_lateral_agrees_with_a_scan(name: str, request: pytes
 
 
 def partition_row(topic: str, **columns: object) -> dict[str, object]:
-    """A row of partition_metadata with what matters here; the rest is empty."""
+    """Return a row of partition_metadata with these columns; the rest is empty."""
     counts = [column.name for column in PARTITION_METADATA.columns if column.required and column.type == "BIGINT"]
     named = {"topic": topic, "partition": 0, "topic_id": "id", "is_current": True, "leader_epoch_lineage": []}
     return {**dict.fromkeys(PARTITION_METADATA.column_names), **dict.fromkeys(counts, 0), **named, **columns}
@@ -232,7 +232,7 @@ def test_kinds_of_partitions_missing_in_the_sample_are_answered_as_by_a_scan(
 
 
 def test_answer_in_a_segment_at_batch_depth_is_not_decoded(spark: SparkSession, tmp_path: Path) -> None:
-    """And with one that is decoded behind it, each answers for itself."""
+    """A decoded segment after it answers independently."""
     partition = TopicPartition(topic="t", partition=0)
     segments = [_segment(0, 100), _segment(10, 200), _segment(20, 150), _segment(30, 300)]
     write_archive(tmp_path / "archive", {partition: segments[:2]})
@@ -291,7 +291,7 @@ def _request_of(query: dict[str, object], isolation_level: str) -> Request:
 
 
 def _is_archived(query: dict[str, object]) -> bool:
-    """The archive has the record: as the broker says or, where the broker passes it over, as a scan says."""
+    """True if the archive has the record by the broker or, if the broker skips it, by a scan."""
     scan = query.get("scan")
     return scan["offset"] is not None if isinstance(scan, dict) else bool(query["archive"])
 
@@ -364,7 +364,7 @@ def test_max_timestamp_reads_one_file_of_partition_metadata_and_nothing_else(
 
 
 def test_requests_are_the_broadcast_side_of_each_join(golden: Warehouse) -> None:
-    """Else a table of a hundred million stairs would be; and a stair is met through its batch alone."""
+    """Otherwise a table of a hundred million stairs would be broadcast. A stair is joined only through its batch."""
     attach_warehouse(golden.spark, golden.uri)
     view_of(golden.spark, [Request(topic="orders", partition=0, timestamp_ms=time) for time in range(1000)])
     for function in ("list_offsets", "offset_for_timestamp"):

@@ -1,4 +1,4 @@
-"""A thousand partitions, some of whose archives hang, fail or are damaged: each request has its own answer."""
+"""Test a thousand partitions of which some hang, fail or are damaged: each request has its own answer."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ def wide(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wide:
 
 
 def faulty(wide: Wide, stalled_readers: Path) -> BatchReader:
-    """Reads of an archive with all kinds of trouble."""
+    """Reads of an archive in which some hang, fail or are damaged."""
     layout = FaultyLayout(
         layout=open_archive(str(wide.archive), "local_tiered_storage"),
         unanswered_segment_ids=wide.segment_ids(UNANSWERED),
         stalled_segment_ids=wide.segment_ids(STALLED),
         stalled_readers=str(stalled_readers),
     )
-    # Something that a worker can be sent, which knows no module of the tests.
+    # This must be pickled by value: a worker cannot import modules of the tests.
     return BatchReader(open_layout=partial(copy.copy, layout), limits=LIMITS)
 
 
 def expected_error(partition: int) -> str:
-    """What becomes of a request for a time in that partition."""
+    """Return the expected error of a request for a time in that partition."""
     if partition in STALLED:
         return "REQUEST_TIMED_OUT"
     if partition in UNANSWERED:
@@ -93,7 +93,7 @@ def test_partition_that_hangs_fails_or_is_damaged_affects_no_other_request(wide:
     partitions = range(PARTITION_COUNT)
     options = LookupOptions(batches=faulty(wide, tmp_path), timeout_ms=500_000, most_reads_at_once=8)
     asked = [(TOPIC, each, FIRST_MS + each + 1, -1, None, 8_000 if each in STALLED else -1) for each in partitions]
-    # Of a partition whose archive hangs the tables still answer.
+    # The tables still answer for a partition whose archive hangs.
     asked += [(TOPIC, each, SpecialTimestamp.EARLIEST.value, -1, None, -1) for each in reversed(partitions)]
     answers = list_offsets(wide.warehouse, requests_from_rows(asked), options).to_pylist()
     times, specials = answers[:PARTITION_COUNT], answers[PARTITION_COUNT:]
@@ -111,7 +111,7 @@ def test_partition_that_hangs_fails_or_is_damaged_affects_no_other_request(wide:
 
 
 def is_alive(process_id: int) -> bool:
-    """Not one that only waits to be buried."""
+    """True if the process runs; a zombie does not."""
     try:
         return bool(psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -149,7 +149,7 @@ def test_lookups_of_the_archive_have_no_default_timeout(wide: Wide) -> None:
 
 
 def run_job(wide: Wide, requests: Path, output: Path, *settings: str) -> str:
-    """The job list_offsets in this session; what it tells on the way."""
+    """Run the job list_offsets in this session, and return what it prints."""
     own = (f"archive.uri={wide.archive}", f"warehouse.uri={wide.warehouse.uri}")
     asked = ["--requests", str(requests), "--output", str(output)]
     return run_list_offsets(wide.warehouse.spark, asked, *own, *settings)
@@ -177,7 +177,7 @@ def test_job_counts_timed_out_requests_and_reads_the_timeout_at_each_run(wide: W
     ).collect()
     assert [tuple(row) for row in rates] == [(1, 1, 1.0, True), (2, 2, 2.0, True), (None, 3, 3.0, True)]
 
-    # Of the past too, but that is not written to.
+    # A warehouse of a past time is read too, but not written to.
     run_job(wide, requests, output, "remote.list.offsets.request.timeout.ms=1", "warehouse.as_of=v1")
     told = run_job(wide, requests, output)
     answers = read_answers(output)

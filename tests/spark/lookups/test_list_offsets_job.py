@@ -1,4 +1,4 @@
-"""The job list_offsets asks the local tier that its settings name."""
+"""Test that the job list_offsets asks the local tier of its settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def segment(base_offset: int, first_ms: int) -> Segment:
 
 @pytest.fixture(scope="module")
 def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse of an archive, and the log directory that goes on behind it."""
+    """A warehouse of an archive, and the log directory that continues after it."""
     folder = tmp_path_factory.mktemp("job")
     archived, active = segment(0, 1_000), segment(5, 2_000)
     write_archive(folder / "archive", {ORDERS: [archived]})
@@ -37,7 +37,7 @@ def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def answers(spark: SparkSession, folder: Path, *settings: str) -> list[tuple[object, object, object]]:
-    """Error, offset and route of each of `ASKED_MS`."""
+    """Return error, offset and route for each of `ASKED_MS`."""
     requests, output = folder / "requests.csv", folder / "answers.jsonl"
     requests.write_text(
         "topic,partition,timestamp_ms,request_id\n" + "".join(f"orders,0,{each},{each}\n" for each in ASKED_MS)

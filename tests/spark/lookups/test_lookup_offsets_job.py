@@ -1,5 +1,5 @@
-"""The job lookup_offsets takes questions in every form it names and hands answers over in every form it names; what it
-answers is what a real broker said of the sample archive."""
+"""Test that the job lookup_offsets reads every form of requests and writes every form of answers, and that its answers
+are those of a real broker for the sample archive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Ask = Callable[..., Told]
 
 @pytest.fixture
 def ask(spark: SparkSession, golden_uri: str) -> Ask:
-    """Runs the job with these options over the sample's tables; without the archive, which it must not need."""
+    """Run the job with these options over the sample's tables, without the archive, which it must not need."""
 
     def run(*options: object) -> Told:
         return run_lookup_offsets(spark, [str(option) for option in options], f"warehouse.uri={golden_uri}")
@@ -41,7 +41,7 @@ def ask(spark: SparkSession, golden_uri: str) -> Ask:
 
 
 def truths_of(topic: str, timestamp_ms: int) -> list[Row]:
-    """What the broker was asked of each partition at that time, and said."""
+    """Return the broker's answers for each partition at that time."""
     found = [each for each in golden_queries() if (each["topic"], each["ts"]) == (topic, timestamp_ms)]
     assert found
     return sorted(found, key=lambda each: int(str(each["partition"])))
@@ -55,7 +55,7 @@ def assert_true(answers: list[Row], truths: list[Row]) -> None:
 
 
 def shown(results: str) -> list[Row]:
-    """The rows of the table on the screen, as texts under its headers."""
+    """Return the rows of the printed table as text, by column."""
     headers, rule, *lines = results.splitlines()
     edges, at = [], 0
     for dashes in rule.split():
@@ -154,7 +154,7 @@ def test_unknown_topic_is_refused_and_an_unknown_partition_has_an_error(ask: Ask
 
 
 def write_lines(path: Path, queries: list[Row]) -> None:
-    """Requests as JSON lines, with a column of the asker's own."""
+    """Write requests as JSON lines, with an additional column."""
     asked = [
         {"ticket": number, "topic": each["topic"], "partition": each["partition"], "timestamp_ms": each["ts"]}
         for number, each in enumerate(queries)
@@ -178,7 +178,7 @@ def test_requests_in_a_delta_table_are_answered_whatever_the_name_of_its_folder(
     asked.repartition(3).write.format("delta").save(str(tmp_path / "asked.jsonl"))
     ask("--requests", tmp_path / "asked.jsonl", "--output", tmp_path / "answers.jsonl")
     answers = read_answers(tmp_path / "answers.jsonl")
-    # The rows of a table have no order.
+    # Rows of a table have no order.
     by_place = sorted(answers, key=lambda each: (each["topic"], each["partition"], each["timestamp_ms"]))
     assert_true(by_place, sorted(queries, key=lambda each: (each["topic"], each["partition"], each["ts"])))
 
@@ -232,7 +232,7 @@ def test_starting_offsets_are_accepted_by_sparks_kafka_source(ask: Ask, tmp_path
 
 
 def test_starting_offsets_begin_before_records_that_only_the_broker_has(ask: Ask, tmp_path: Path) -> None:
-    """Where nothing archived is late enough: nothing that is may be lost, and nothing archived comes again."""
+    """If no archived record is late enough, later records must not be lost, and archived ones not repeated."""
     ends = {(each["topic"], each["partition"]): int(str(each["archive_end"])) for each in golden_partitions()}
     not_archived = [each for each in golden_queries() if not each["archive"] and "scan" not in each and each["ru"]]
     by_place = {(each["topic"], each["partition"]): each for each in not_archived if ends[_place(each)] >= 0}

@@ -1,4 +1,4 @@
-"""Names of topics are data and nothing else, in every function and in every way to call it."""
+"""Test that names of topics are only data, in every function and however it is called."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ CALLS = {
 
 
 def filled(table: TableDefinition, **columns: object) -> dict[str, object]:
-    """A row with these columns; what else may not be NULL is empty."""
+    """Return a row with these columns; other columns that must not be NULL are empty."""
     empty: dict[str, object] = {"BIGINT": 0, "INT": 0, "STRING": "", "BOOLEAN": False, "SMALLINT": 0}
     required = {each.name: empty.get(each.type, []) for each in table.columns if each.required}
     return {**dict.fromkeys(table.column_names), **required, **columns}
@@ -71,7 +71,7 @@ def filled(table: TableDefinition, **columns: object) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def answers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[object, ...]]]:
-    """What each function has to answer for the name at each place: its number is in every offset."""
+    """Return the expected answer of each function for each name: every offset contains the name's number."""
     location: Path = tmp_path_factory.mktemp("names") / "warehouse"
     warehouse = Warehouse(spark=spark, uri=str(location))
     warehouse.create_missing()

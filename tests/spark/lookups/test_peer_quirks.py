@@ -1,4 +1,4 @@
-"""Logs that other implementations of ListOffsets answered wrongly are answered right in every way of asking."""
+"""Test that logs which other implementations answered wrongly are answered correctly in every interface."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Indexed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question in its place."""
+    """A question about one quirk's log."""
 
     quirk: Quirk
     partition: int
@@ -79,7 +79,7 @@ class Asked:
 
     @property
     def is_plain(self) -> bool:
-        """Nothing but topic, partition and timestamp are given."""
+        """True if only topic, partition and timestamp are given."""
         return self.question == Question(self.question.timestamp_ms, *_answers_of(self.question))
 
 
@@ -88,7 +88,7 @@ def _answers_of(question: Question) -> tuple[Answer, Answer | None, Answer | Non
 
 
 def asked_of(*quirks: Quirk) -> list[Asked]:
-    """All questions of these."""
+    """Return all questions of these quirks."""
     return [
         Asked(quirk=quirk, partition=partition, question=question)
         for quirk in quirks
@@ -135,7 +135,7 @@ def indexed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> In
 
 
 def write_log_directory(directory: Path) -> None:
-    """As one broker has it that leads every partition."""
+    """Write the log directory of a broker that leads every partition."""
     high_watermarks: dict[tuple[str, int], int] = {}
     log_starts: dict[tuple[str, int], int] = {}
     for quirk, partition, log in logs_of(*QUIRKS):
@@ -150,7 +150,7 @@ def write_log_directory(directory: Path) -> None:
 
 
 def answer_in(row: dict[str, object]) -> Answer:
-    """What a row of list_offsets says; an answer without an offset says nothing else of a record."""
+    """Convert a row of list_offsets; an answer without an offset has no other fields of a record."""
     offset, *rest = (row[name] for name in ("offset", "offset_timestamp_ms", "leader_epoch"))
     if offset is None:
         assert rest == [None, None]
@@ -161,7 +161,7 @@ def answer_in(row: dict[str, object]) -> Answer:
 
 @FOR_EACH_QUIRK
 def test_expected_answers_agree_with_a_scan_of_every_record(quirk: Quirk) -> None:
-    """What is written by hand is right."""
+    """The answers written by hand are correct."""
     for each in asked_of(quirk):
         question, log = each.question, quirk.logs[each.partition]
         if question.timestamp_ms < 0 or not each.is_plain:
@@ -205,7 +205,7 @@ def test_reader_returns_the_right_answers(
 
 
 def assert_single_answer(reader: OffsetReader, asked: Asked, right: Answer) -> None:
-    """The methods of `OffsetReader` that ask one question."""
+    """Check the methods of `OffsetReader` that ask one question."""
     place, timestamp_ms = (asked.quirk.name, asked.partition), asked.question.timestamp_ms
     ask = reader.max_timestamp if timestamp_ms == SpecialTimestamp.MAX_TIMESTAMP else None
     if timestamp_ms >= 0:
@@ -223,7 +223,7 @@ def assert_single_answer(reader: OffsetReader, asked: Asked, right: Answer) -> N
 
 @pytest.fixture(scope="module")
 def sql_rows(spark: SparkSession, indexed: Indexed) -> dict[str, list[dict[str, object]]]:
-    """By SQL function its row for each question of all quirks, at record depth."""
+    """Return each SQL function's row for each question of all quirks, at record depth."""
     attach_warehouse(spark, indexed.warehouses[IndexDepth.RECORD].uri)
     rows = [{"number": number, **each.request} for number, each in enumerate(asked_of(*QUIRKS))]
     spark.createDataFrame(pa.Table.from_pylist(rows)).createOrReplaceTempView("peer_questions")
@@ -245,7 +245,7 @@ def sql_rows(spark: SparkSession, indexed: Indexed) -> dict[str, list[dict[str, 
 
 @FOR_EACH_QUIRK
 def test_sql_functions_return_the_right_answers(sql_rows: dict[str, list[dict[str, object]]], quirk: Quirk) -> None:
-    """A function sees one request at a time, and cannot know that others name the partition too."""
+    """A function sees one request at a time, so it cannot detect a partition that is named twice."""
     for number, each in enumerate(asked_of(*QUIRKS)):
         if each.quirk is not quirk or each.question.request_id is not None:
             continue
@@ -260,13 +260,13 @@ def test_sql_functions_return_the_right_answers(sql_rows: dict[str, list[dict[st
 
 
 def outcome_in(row: dict[str, object]) -> Answer:
-    """What a row of offset_for_timestamp says, as list_offsets would say it."""
+    """Convert a row of offset_for_timestamp to the form of list_offsets."""
     outcome = {"LATER_THAN_ARCHIVE": "LOCAL_REQUIRED", "FOUND": "NONE"}.get(str(row["outcome"]), row["outcome"])
     return answer_in({**row, "error": outcome})
 
 
 def test_job_list_offsets_returns_the_right_answers(indexed: Indexed) -> None:
-    """It reads batches of the archive, goes by the broker's rule and asks the log directory."""
+    """The job reads batches of the archive, uses the broker's rule and asks the log directory."""
     asked = asked_of(*QUIRKS)
     settings = ("lookup.broker_compatible=true", f"list_offsets.log_directory={indexed.folder / 'logs'}")
     for each, row in zip(asked, answers_of_job(run_list_offsets, indexed, asked, *settings), strict=True):

@@ -1,4 +1,4 @@
-"""One question at a time, without Spark: the same truths, and few rows read."""
+"""Test the reader without Spark: the same answers as the broker's, and few rows read."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_every_answer_equals_the_brokers(golden_uri: str, broker_compatible: boo
 
 
 def all_requests(golden: Warehouse) -> list[Request]:
-    """Every kind of timestamp for every partition, with epochs, isolation levels and versions."""
+    """Return every kind of timestamp for every partition, with epochs, isolation levels and versions."""
     chance = random.Random(17)
     times = [int(str(query["ts"])) for query in golden_queries()]
     asked = []
@@ -187,7 +187,7 @@ def test_isolation_level_counts_for_one_question_and_is_validated(golden: Wareho
     options = LookupOptions(isolation_level=IsolationLevel.READ_COMMITTED)
     latest = (None, None, None, "OPEN_TRANSACTION")
     with OffsetReader(golden.uri) as uncommitted, OffsetReader(golden.uri, options) as committed:
-        # Where the newest record lies behind a transaction that is open at the archive's end.
+        # The newest record is after a transaction that is open at the archive's end.
         topic, partition = next(
             place
             for place, known in archived_partitions(golden).items()
@@ -252,7 +252,7 @@ def test_one_ranged_read_of_one_batch_answers_at_batch_depth(golden_shallow: War
             assert len(archive.ranges) == 1
             assert archive.ranges[0] in known
         archive.ranges.clear()
-        # Many requests that one batch answers read it once; what needs no record reads nothing.
+        # Requests that one batch answers read it once; requests that need no record read nothing.
         place = str(queries[0]["topic"]), int(str(queries[0]["partition"]))
         answers = reader.list_offsets([(*place, queries[0]["ts"])] * 50 + [(*place, -2), (*place, -5)])
         assert {row["error"] for row in answers} == {"NONE"}

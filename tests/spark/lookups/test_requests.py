@@ -1,4 +1,4 @@
-"""What is asked for arrives as asked, or is refused with the place and what to do."""
+"""Test that requests are read unchanged, or refused with the line and what to do."""
 
 from __future__ import annotations
 

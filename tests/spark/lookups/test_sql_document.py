@@ -20,7 +20,7 @@ FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def shown_by(language: str, example: str, warehouse: Warehouse) -> str:
-    """What an example prints; of SQL, its rows."""
+    """Return what an example prints; for SQL its rows."""
     printed = io.StringIO()
     with redirect_stdout(printed):
         if language == "sql":
@@ -43,7 +43,7 @@ def test_every_example_shows_its_real_output(golden: Warehouse) -> None:
 
 
 def section_of(function: str) -> str:
-    """What stands below the function's heading."""
+    """Return the text below the function's heading."""
     sections = re.split(r"^## ", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)
     (section,) = [section for section in sections if section.startswith(f"{function}\n")]
     return section

@@ -1,4 +1,4 @@
-"""A store of tables that hangs behind some partitions takes no answer from those that were read before."""
+"""Test that a table store that hangs after some partitions loses no answer of those read before."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_partitions_that_were_read_before_a_hang_are_answered_and_others_time_ou
     run_pipeline(spark, archive, warehouse)
     hung = set(warehouse.glob("*_index/*.parquet")) - before
     for file in hung:
-        # Who opens it waits for somebody who writes.
+        # Opening this FIFO blocks until another process writes to it.
         file.unlink()
         os.mkfifo(file)
     assert hung, "the last partition has files of its own"

@@ -1,4 +1,4 @@
-"""The job fetch_records from its arguments to its exit code."""
+"""Test the job fetch_records from its arguments to its exit code."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_failed_fetch_is_reported_in_one_line(
 
 
 def test_job_keeps_the_read_quota_of_the_settings(settings: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """300 kB at 10 kB a second: the job comes back when it is told to."""
+    """300 kB at 10 kB per second: the job waits as long as each answer says."""
     slow = [
         *settings,
         "remote.log.manager.fetch.max.bytes.per.second=10000",
@@ -122,7 +122,7 @@ def test_job_keeps_the_read_quota_of_the_settings(settings: list[str], capsys: p
     assert fetch(job, clock) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1_000
     assert len(clock.waits) >= 5
-    # The last fetch is not paid for.
+    # The last fetch is not paid yet.
     read_bytes = sum(each["size"] for each in batches_before(1_000))
     assert (read_bytes - 30_000) / 10 <= sum(clock.waits) <= (read_bytes + 30_000) / 10
 

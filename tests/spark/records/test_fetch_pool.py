@@ -1,4 +1,4 @@
-"""Many fetches at once: workers, the read quota, pauses and deadlines, by a clock that the tests move."""
+"""Test many fetches at once: workers, the read quota, pauses and deadlines, with a clock that the tests move."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Archive:
     reads: list[str] = field(default_factory=list)
 
     def open_layout(self) -> HookedLayout:
-        """For one thread."""
+        """Open a layout for one thread."""
         layout = open_archive(str(self.directory), "local_tiered_storage")
         return HookedLayout(layout=layout, before_read=self._read)
 
@@ -68,7 +68,7 @@ def make_pool(source: RecordSource, clock: VirtualClock, quota: int | None = Non
 
 
 def work_all(pool: FetchPool) -> int | None:
-    """All that can be done now; how long until there is more."""
+    """Do all work that is due; return how long until more is due."""
     while True:
         wait_ms = pool.keep_time()
         worked = False
@@ -108,7 +108,7 @@ def test_reads_over_the_quota_are_throttled_at_once_and_not_made(source: RecordS
     assert refused.throttle_ms == pytest.approx(size / 10, abs=1)
     assert f"used up for {refused.throttle_ms} ms, longer than the remaining 1000 ms" in refused.message
     assert len(archive.reads) == 1
-    # Who comes when told is read for; nothing that was refused is paid for.
+    # A fetch after the throttle time is read; refused fetches use no quota.
     clock.time_ms += refused.throttle_ms
     third = pool.submit(ask("payments", 0))
     work_all(pool)
@@ -129,7 +129,7 @@ def test_waiting_reads_occupy_no_worker_and_answers_without_a_read_are_immediate
     assert due_ms == pytest.approx(fetched(first).read_bytes / 10, abs=1)
     assert (pool.running_count, pool.pending_count) == (0, 5)
     assert not any(each.done() for each in waiting)
-    # What reads nothing costs nothing, and goes on beside those who wait.
+    # A fetch that reads nothing uses no quota, and does not wait behind others.
     at_end = source.partition_ends("orders", 0)
     assert at_end is not None
     others = [pool.submit(ask("orders", 0, at_end.end_offset)), pool.submit(ask("nobody's", 0))]
@@ -160,7 +160,7 @@ def test_stale_read_is_not_made_and_uses_no_quota(source: RecordSource, archive:
     turn_ms = round(fetched(first).read_bytes / 10)
     late = pool.submit(ask("payments", 0, timeout_ms=turn_ms + 50))
     work_all(pool)
-    # No worker came by in time.
+    # No worker took it in time.
     clock.time_ms += turn_ms + 51
     work_all(pool)
     assert failed(late).error is FetchErrorCode.REQUEST_TIMED_OUT
@@ -232,7 +232,7 @@ def test_failed_attempts_are_repeated_after_pauses_until_the_timeout(source: Rec
     refused = failed(asked)
     assert refused.error is FetchErrorCode.REQUEST_TIMED_OUT
     assert refused.message.endswith("within 1000 ms; 5 attempts failed, the last one: the store said 503")
-    # Back again.
+    # The archive answers again.
     asked = pool.submit(ask("payments", 0))
     work_all(pool)
     down.clear()
@@ -262,7 +262,7 @@ def test_bytes_of_a_failed_read_return_to_the_quota(source: RecordSource, archiv
 
 @pytest.fixture
 def stalled(archive: Archive) -> Iterator[threading.Event]:
-    """Reads of payments-0 do not come back before the event is set."""
+    """Reads of payments-0 return only when the event is set."""
     released, hanging = threading.Event(), archive.segment_ids("payments", 0)
 
     def before_read(segment_id: str) -> None:
@@ -374,7 +374,7 @@ ACTIONS = st.lists(
 
 @dataclass(slots=True)
 class Askers:
-    """Who asks a pool; looks after every step whether what must be is."""
+    """The callers of a pool; checks the invariants after every step."""
 
     pool: FetchPool
     clock: VirtualClock
@@ -387,7 +387,7 @@ class Askers:
         self.look()
 
     def pass_time(self, duration_ms: int) -> None:
-        """A worker comes by every 10 ms."""
+        """Let time pass; a worker asks every 10 ms."""
         for _ in range(0, duration_ms, 10):
             self.clock.time_ms += 10
             self.look()
@@ -419,7 +419,7 @@ class Askers:
 def test_quota_is_kept_and_every_fetch_is_answered_in_time_whatever_fails(
     source: RecordSource, archive: Archive, actions: list[Any], quota: int, failing: random.Random
 ) -> None:
-    """A number is time that passes."""
+    """A number in the steps is time that passes."""
 
     def before_read(_: str) -> None:
         if failing.random() < 0.3:
@@ -435,7 +435,7 @@ def test_quota_is_kept_and_every_fetch_is_answered_in_time_whatever_fails(
             (topic, partition), offset, timeout_ms = action
             askers.ask(ask(topic, partition, offset, max_bytes=8_000, timeout_ms=timeout_ms))
     assert askers.under_way == []
-    # A fetch is of 8,000 bytes or one batch; a turn is up to 10 ms late, and the next one in time.
+    # A fetch has 8,000 bytes or one batch; a turn is up to 10 ms late, and the next one in time.
     if askers.reads:
         most = max(size for _, size in askers.reads)
         assert most_over_quota(askers.reads, quota) <= most + quota // 100 + 1

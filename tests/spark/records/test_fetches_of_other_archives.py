@@ -1,4 +1,4 @@
-"""Fetches from archives that others wrote: Aiven's plugin, a mirror of log directories, a bucket."""
+"""Test fetches from archives that others wrote: Aiven's plugin, a mirror of log directories, a bucket."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from s3_server import Bucket
 def test_compressed_and_encrypted_chunks_give_the_records_of_the_logs(
     zstd_encrypted: Warehouse, monkeypatch: pytest.MonkeyPatch, isolation_level: IsolationLevel
 ) -> None:
-    """What the plugin's archive holds is read by another way: whole logs, record by record."""
+    """The expected records are read in another way: whole logs, record by record."""
     variant, compared = "zstd-encrypted", 0
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, keys_setting(variant))
     opener = partial(open_archive, str(archive_of(variant)), "aiven")

@@ -1,4 +1,4 @@
-"""Filters become bounds that hold for exactly the same records, or are left to Spark."""
+"""Test that filters become bounds for exactly the same records, or are left to Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_comparisons_become_bounds_and_are_not_left_to_spark() -> None:
         ds.EqualTo(("partition",), 3),
     )
     assert left == []
-    # A record has whole milliseconds: before 13:00 is up to its last millisecond before.
+    # Records have whole milliseconds, so "before 13:00" ends with the last millisecond before it.
     assert found.bounds == RecordBounds(
         from_offset=11, to_offset=19, from_timestamp_ms=NOON_MS, to_timestamp_ms=NOON_MS + 3_600_000 - 1
     )

@@ -1,4 +1,4 @@
-"""Fetches from the archive of a real broker give what that broker's consumers got, however they are cut."""
+"""Test that fetches from a real broker's archive give what its consumers got, however they are cut."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fetcher(golden_uri: str, golden_archive: Path) -> Iterator[RecordFetcher]:
 
 @pytest.fixture(scope="module")
 def shallow(golden_shallow_uri: str, golden_archive: Path) -> Iterator[RecordFetcher]:
-    """At batch depth."""
+    """A fetcher over tables at batch depth."""
     opener = partial(open_archive, str(golden_archive), "local_tiered_storage")
     with open_fetcher_over(golden_shallow_uri, opener) as opened:
         yield opened
@@ -60,7 +60,7 @@ def test_every_record_equals_the_one_that_a_consumer_got(
         truths = list(true_records(topic, partition))
         if isolation_level is COMMITTED:
             truths = [each for each in truths if each["rc"]]
-            # Where a transaction is open at the archive's end, the broker, which has that end, knew more.
+            # If a transaction is open at the archive's end, the broker knew its end and read further.
             readable = [each for each in truths if each["o"] < ends.last_stable_offset]
             stopped += len(readable) < len(truths)
             truths = readable
@@ -72,7 +72,7 @@ def test_every_record_equals_the_one_that_a_consumer_got(
         if isolation_level is UNCOMMITTED:
             assert sum(each.read_bytes for each in walk.answers) == whole, "no byte is read twice"
         if max_bytes == 1:
-            # However small the bound is, one batch comes.
+            # However small the limit is, one batch is returned.
             assert {each.read_bytes for each in walk.answers[:-1]} <= {*sizes.values()}
         compared += len(walk.records)
     assert compared > 65_000
@@ -108,7 +108,7 @@ def test_ends_are_those_of_the_partition(fetcher: RecordFetcher, golden: Warehou
         log_start, archive_end = int(str(true["log_start"])), int(str(true["archive_end"]))
         ends = fetcher.partition_ends(*place)
         if archive_end < log_start:
-            # Nothing archived is left; where the log begins was supplied.
+            # No archived segment remains; the log start was supplied.
             assert ends is None or ends.log_start_offset == ends.end_offset
             continue
         assert ends is not None

@@ -1,4 +1,4 @@
-"""The data source over the archive of a real broker gives what that broker's consumers got."""
+"""Test that the data source over a real broker's archive gives what its consumers got."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ YEAR_9999_MS = 253_370_764_800_000
 
 @pytest.fixture(scope="module")
 def stops(golden: Warehouse) -> dict[tuple[str, int], int]:
-    """Where readers of committed records stop, of partitions that end in an open transaction."""
+    """Return where readers of committed records stop, for partitions that end in an open transaction."""
     rows = golden.read(PARTITION_METADATA).where("is_current AND stable_offset <= latest_tiered_offset").collect()
     return {(row["topic"], row["partition"]): row["stable_offset"] for row in rows}
 
@@ -62,13 +62,13 @@ def test_every_record_equals_the_one_that_a_consumer_got(
         assert as_truth(rows, truths) == of_truth(truths), (topic, partition)
         compared += len(rows)
     assert compared > 65_000
-    # Where a transaction is open at the archive's end, the broker, which has that end, knew more.
+    # If a transaction is open at the archive's end, the broker knew its end and read further.
     assert stopped == ({*stops} if isolation_level is IsolationLevel.READ_COMMITTED else set())
     assert len(stops) == 3
 
 
 def _smallest(truths: list[dict[str, Any]], batch: dict[str, Any]) -> int:
-    """Of the timestamps of a batch's records; of a marker, which no consumer sees, its batch's own."""
+    """Return the smallest timestamp of a batch's records; for a marker, which no consumer sees, the batch's."""
     of_records = [int(each["ts"]) for each in truths if batch["base"] <= each["o"] <= batch["last"]]
     return min(of_records, default=int(batch["max_ts"]))
 
@@ -133,7 +133,7 @@ def test_offset_by_timestamp_equals_the_brokers(golden: Warehouse, golden_archiv
         assert start.offsets()[0] == told
         end = read(golden, golden_archive, **options, endingTimestamp=timestamp_ms)
         assert end.offsets() == list(range(told)), "the end is exclusive"
-        # Later records may be older again: this is no filter.
+        # Later records may be older again: the option is not a filter.
         exact = read(
             golden, golden_archive, ds.GreaterThanOrEqual(("timestamp",), moment(int(str(timestamp_ms)))), **options
         )
@@ -148,7 +148,7 @@ def test_ending_timestamps_apply_to_each_partition(golden: Warehouse, golden_arc
         chosen = [chance.choice([each for each in timed if each["partition"] == number]) for number in (0, 1)]
         until = [*(each["ru"]["offset"] for each in chosen), 1 << 60]  # type: ignore[index]
         at = json.dumps({"late.events": {"0": chosen[0]["ts"], "1": chosen[1]["ts"], "2": 1 << 60}})
-        # A time comes before offsets that are named too.
+        # A time wins over offsets that are given too.
         offsets = json.dumps({"late.events": dict.fromkeys(("0", "1", "2"), 1)})
         found = read(golden, golden_archive, **options, endingOffsetsByTimestamp=at, endingOffsets=offsets)
         rows = [(row["partition"], row["offset"]) for row in found.rows.to_pylist()]

@@ -1,4 +1,4 @@
-"""Options mean what they mean to Spark's Kafka source, and what it refuses is refused."""
+"""Test that options have the meaning of Spark's Kafka source, and that what it refuses is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data source over archives elsewhere: in a bucket, of Aiven's plugin, a mirror whose last log grows."""
+"""Test the data source over other archives: in a bucket, of Aiven's plugin, a mirror whose last log grows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BATCHES, BATCH_RECORDS = 400, 5
 
 @pytest.fixture(scope="module")
 def large(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Warehouse]:
-    """One log of 27 MB, whose batches are of many sizes."""
+    """One log of 27 MB with batches of many sizes."""
     folder, chance = tmp_path_factory.mktemp("large"), random.Random(8)
     batches = tuple(
         Batch(
@@ -89,7 +89,7 @@ def test_only_bytes_that_are_read_are_requested_from_a_bucket(
 def test_compressed_and_encrypted_chunks_give_the_records_of_the_logs(
     zstd_encrypted: Warehouse, monkeypatch: pytest.MonkeyPatch, isolation_level: IsolationLevel
 ) -> None:
-    """What the plugin's archive holds is read by another way: whole logs, record by record."""
+    """The expected records are read in another way: whole logs, record by record."""
     variant, compared = "zstd-encrypted", 0
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, keys_setting(variant))
     layout = open_archive(str(archive_of(variant)), "aiven")
@@ -121,7 +121,7 @@ def test_compressed_and_encrypted_chunks_give_the_records_of_the_logs(
 
 
 def test_only_the_indexed_part_of_a_grown_mirror_is_read(spark: SparkSession, tmp_path: Path) -> None:
-    """The mirror was copied in the middle of a batch; what came behind it since then is for the next run."""
+    """The mirror was copied in the middle of a batch; records appended since then belong to the next run."""
     write_mirror(tmp_path / "mirror", topics={"orders"}, kinds=SIDE_FILES)
     log = max((tmp_path / "mirror" / "orders-0").glob("*.log"))
     whole, own = log.read_bytes(), [each for each in true_batches("orders", 0) if each["base"] >= int(log.stem)]

@@ -1,4 +1,4 @@
-"""A bucket whose server is stopped and started, stalls, or fails at random: fetches say so and go on, and others do."""
+"""Test a bucket whose server stops, stalls or fails at random: fetches report it and continue."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_fetches_continue_when_a_stopped_server_is_started_again(
 
 @pytest.fixture
 def pool_source(golden_uri: str, golden_archive: Path, bucket: Bucket) -> Iterator[Callable[[VirtualClock], FetchPool]]:
-    """Makes pools over the sample's orders-0 and payments-1 in a bucket."""
+    """Make pools over the sample's orders-0 and payments-1 in a bucket."""
     uri = put(bucket, golden_archive, "orders-0", "payments-1")
     source = open_source(load_settings("local", settings(golden_uri, uri)))
     yield lambda clock: FetchPool(source, PoolOptions(threads=2), clock, chance=lambda: 0.5)
@@ -124,7 +124,7 @@ def test_stalling_server_is_asked_again_and_affects_no_other_partition(
             answer = pool.submit(ask("payments", 1, offset)).result(timeout=60)
             assert isinstance(answer, FetchedRecords)
             assert answer.records
-        # An attempt ends when nothing has come for s3.read_timeout_ms; then the clock brings the pause to its end.
+        # An attempt ends after s3.read_timeout_ms without data; then the clock ends the pause.
         while not stalled.done():
             wait([stalled], timeout=0.02)
             if pool.running_count == 0:

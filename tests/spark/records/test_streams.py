@@ -1,4 +1,4 @@
-"""A stream over an archive that grows: what is new comes once, wherever the stream was stopped."""
+"""Test a stream over a growing archive: new records are read once, wherever the stream was stopped."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Followed:
         self.batch_sizes: list[int] = []
 
     def grow(self, *counts: int, log_start: int = 0) -> Warehouse:
-        """So many segments of each partition are archived now, and indexed."""
+        """Archive and index more segments, until each partition has so many."""
         return self.upload(*(_segments(count) for count in counts), log_start=log_start)
 
     def upload(self, *logs: list[Segment], log_start: int = 0) -> Warehouse:
-        """These segments of each partition are archived now, and indexed."""
+        """Archive and index these segments of each partition."""
         write_archive(self.archive, dict(zip(ORDERS, logs, strict=False)))
         log_starts = self.folder / "log_starts.csv"
         with log_starts.open("w", newline="") as file:
@@ -60,14 +60,14 @@ class Followed:
         return run_pipeline(self.spark, self.archive, self.folder / "warehouse", log_start_offsets=log_starts)
 
     def follow(self, **options: object) -> list[tuple[int, int]]:
-        """Runs the stream until it has what there is; all that it wrote so far, in order."""
+        """Run the stream until it has read everything; return all that it has written, in order."""
         query = self.writing(**options).trigger(availableNow=True).start(str(self.folder / "sink"))
         query.awaitTermination()
         self.batch_sizes = [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
         return self.written()
 
     def writing(self, **options: object) -> DataStreamWriter:
-        """The stream, to be started."""
+        """Return the stream, ready to start."""
         register_source(self.spark, {"warehouse.uri": str(self.folder / "warehouse"), "archive.uri": str(self.archive)})
         reading = self.spark.readStream.format("coldlog").option("subscribe", "orders")
         for name, value in options.items():
@@ -76,7 +76,7 @@ class Followed:
         return writing.option("checkpointLocation", str(self.folder / "checkpoint"))
 
     def written(self) -> list[tuple[int, int]]:
-        """All that it wrote so far, in order."""
+        """Return all that the stream has written, in order."""
         rows = self.spark.read.format("delta").load(str(self.folder / "sink")).collect()
         return sorted((row["partition"], row["offset"]) for row in rows)
 

@@ -1,4 +1,4 @@
-"""The data source over archives that a builder wrote: overlaps, gaps, holes, transactions across segments, damage."""
+"""Test the data source over built archives: overlaps, gaps, compaction, transactions across segments, damage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ START_MS = 1_700_000_000_000
 def batches(
     first: int, last: int, *, epoch: int = 0, said: bytes = b"v", codec: Codec = Codec.NONE
 ) -> tuple[Batch, ...]:
-    """Batches of five records; each record's time is its offset behind START_MS."""
+    """Return batches of five records; a record's time is START_MS plus its offset."""
     return tuple(
         Batch(
             base_offset=base,
@@ -144,7 +144,7 @@ def indexed(
     written: dict[str, list[WrittenSegment]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Warehouse:
-    """Indexed whole; then one log is damaged, another cut."""
+    """A warehouse of intact logs; then one log is damaged and another cut."""
     warehouse = run_pipeline(spark, archive, tmp_path_factory.mktemp("indexed") / "warehouse")
     content = bytearray(written["hurt"][1].log.read_bytes())
     content[content.rindex(b"v" * 40)] ^= 1
@@ -201,7 +201,7 @@ def test_aborted_records_are_skipped_wherever_their_marker_is(indexed: Warehouse
     committed = {"subscribe": "transactions", "kafka_isolation_level": "read_committed"}
     assert read(indexed, archive, **committed).offsets() == COMMITTED
     for start in range(17):
-        # Tasks of one batch each, wherever the reading begins.
+        # Tasks of one batch each, wherever the range begins.
         at = {"startingOffsets": f'{{"transactions":{{"0":{start}}}}}', "maxPartitionBytes": 1}
         assert read(indexed, archive, **committed, **at).offsets() == [each for each in COMMITTED if each >= start]
     everything = read(indexed, archive, subscribe="transactions").offsets()

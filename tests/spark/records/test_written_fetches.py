@@ -1,4 +1,4 @@
-"""Fetches from archives that a builder wrote: overlaps, gaps, holes, transactions, damage, what is gone or down."""
+"""Test fetches from built archives: overlaps, gaps, compaction, transactions, damage, missing or unreachable logs."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def written(archive: Path) -> dict[str, list[WrittenSegment]]:
-    """What is damaged here, the build finds."""
+    """An archive with damage that the build finds."""
     found: dict[str, list[WrittenSegment]] = {}
     for each in write_archive(archive, {TopicPartition(topic=name, partition=0): own for name, own in TOPICS.items()}):
         found.setdefault(each.topic_partition.topic, []).append(each)
@@ -157,7 +157,7 @@ def remove(segment: WrittenSegment) -> None:
 
 
 def vacuum(folder: Path, table: TableDefinition) -> list[Path]:
-    """Removes the files that the newest version does not name."""
+    """Remove the files that the newest version does not name."""
     named = {folder / path for path in list_table_files(str(folder), table, ()).paths}
     old = [path for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts and path not in named]
     for path in old:
@@ -166,7 +166,7 @@ def vacuum(folder: Path, table: TableDefinition) -> list[Path]:
 
 
 def damage(segment: WrittenSegment) -> int:
-    """Of the last batch one byte; returns where the batch begins."""
+    """Damage one byte of the last batch; return where the batch begins."""
     content = bytearray(segment.log.read_bytes())
     content[content.rindex(b"v" * 40)] ^= 1
     segment.log.write_bytes(content)
@@ -190,7 +190,7 @@ def fetcher(indexed: Warehouse, archive: Path) -> Iterator[RecordFetcher]:
 
 
 def offsets(fetcher: RecordFetcher, topic: str, offset: int, **options: object) -> tuple[list[int], int]:
-    """Of the records of one fetch, and the next offset."""
+    """Return the offsets of one fetch, and the next offset."""
     answer = fetcher.fetch_records(topic, 0, offset, **options)  # type: ignore[arg-type]  # a test names one at a time
     assert isinstance(answer, FetchedRecords), str(answer)
     return [each.offset for each in answer.records], answer.next_offset
@@ -298,7 +298,7 @@ def test_damage_is_reported_when_a_fetch_begins_at_it_and_earlier_batches_are_re
 ) -> None:
     assert offsets(fetcher, "hurt", 50)[1] == 100
     position = damage(written["hurt"][1])
-    # Behind the damage nothing is given, though it was read with the rest.
+    # Nothing after the damage is returned, although it was read with the rest.
     assert offsets(fetcher, "hurt", 50) == (list(range(50, 95)), 95)
     for options in ({}, {"max_bytes": 1}):
         refused = refusal(fetcher, "hurt", 95, **options)
@@ -344,7 +344,7 @@ def test_missing_segments_are_out_of_range_and_newer_tables_are_read(
         assert "the archive has offsets 50 to 149" in refused.message
         remove(written["gone"][1])
         assert "the next archived offset is 100" in refusal(fetcher, "gone", 60).message
-        # Now they do not; the fetcher finds out by itself.
+        # Now they do not; the fetcher refreshes by itself.
         scan_segments(indexed, opener())
         materialize_metadata(indexed)
         refused = refusal(fetcher, "gone", 60)
@@ -353,7 +353,7 @@ def test_missing_segments_are_out_of_range_and_newer_tables_are_read(
         assert (refused.ends.log_start_offset, refused.ends.end_offset) == (100, 150)
         assert "is missing" not in refused.message
         assert offsets(fetcher, "gone", 100)[1] == 150
-        # Of the version that the idle one opened, files are gone: it opens the tables anew when it tries again.
+        # Files of the idle fetcher's version were deleted: it opens the tables again for its next attempt.
         for table in (SEGMENTS, PARTITION_METADATA):
             assert vacuum(Path(indexed.uri, table.name), table)
         assert offsets(idle, "gone", 100)[1] == 150

@@ -1,4 +1,4 @@
-"""Tasks are replayed from the archive of a real broker, of which some may be gone, down, or not indexed yet."""
+"""Test replays from a real broker's archive, of which parts may be missing, unreachable or not indexed yet."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def fetcher(golden_uri: str, golden_archive: Path) -> Iterator[RecordFetcher]:
 
 
 def truth(fetcher: RecordFetcher, place: tuple[str, int], isolation_level: IsolationLevel) -> list[tuple[int, int]]:
-    """Timestamp and offset of what a consumer got of a partition."""
+    """Return timestamp and offset of the records that a consumer got of a partition."""
     ends = fetcher.partition_ends(*place)
     assert ends is not None
     is_committed = isolation_level is COMMITTED
@@ -162,7 +162,7 @@ def test_store_that_is_down_interrupts_the_replay_and_loses_nothing(golden_uri: 
 def test_records_indexed_during_a_wait_are_replayed_in_their_place(
     golden: Warehouse, golden_archive: Path, tmp_path: Path
 ) -> None:
-    """The tables say at first that payments-0 ends behind its first ten segments."""
+    """At first the tables say that payments-0 ends after its first ten segments."""
     warehouse = shutil.copytree(golden.uri, tmp_path / "warehouse")
     metadata = DeltaTable.forPath(golden.spark, str(warehouse / PARTITION_METADATA.name))
     metadata.update("topic = 'payments' AND partition = 0", {"latest_tiered_offset": "1247"})
@@ -191,7 +191,7 @@ def test_records_indexed_during_a_wait_are_replayed_in_their_place(
         # Until it was indexed, and at the ends of both.
         assert clock.time_ms - indexed_ms == 60_000
         assert (waiting.counts.late_records, waiting.counts.waited_ms) == (0, 80_000)
-        # The other did not wait, and what it passed over comes late.
+        # The other did not wait, so the records that it skipped come late.
         late = list(hasty)
         assert len(early) + len(late) == len(found)
         assert early == list(iter_merged(logs | {places[1]: [each for each in logs[places[1]] if each[1] < 1248]}))

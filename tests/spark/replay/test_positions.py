@@ -1,4 +1,4 @@
-"""Lag is told from what is known, and nothing is asked for it."""
+"""Test that lag is computed from what is known, without a request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCO
 
 
 class Ends:
-    """Ends as a test says them; counts what it is asked."""
+    """Ends that a test sets; counts the calls."""
 
     def __init__(self) -> None:
         self.ends: dict[tuple[str, int], PartitionEnds] = {}
@@ -120,7 +120,7 @@ def test_lag_over_tables_in_a_bucket_needs_no_request(
         }
         assert [each.current_lag("orders", 0) for each in found.values()] == [953, 953]
         assert s3_proxy.requests == []
-        # The tables have not changed: their logs are looked at, and no row is read again.
+        # The tables have not changed: their logs are listed, and no row is read again.
         found[COMMITTED].refresh()
         assert s3_proxy.requests != []
         assert fetcher.rows_read == read

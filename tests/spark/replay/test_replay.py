@@ -1,4 +1,4 @@
-"""replay_topics: the order is a heap's over the partitions, and each record is in a table once, whatever stops it."""
+"""Test replay_topics: the order is that of a heap, and each record is in the table once, whatever stops a run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ROW = ("task", "sequence", "topic", "partition", "offset")
 
 
 def wavering(count: int, seed: int) -> list[int]:
-    """Times that go up and down."""
+    """Return times that increase and decrease."""
     chance = np.random.default_rng(seed)
     return [START_MS + at * 10 + int(chance.integers(-400, 400)) for at in range(count)]
 
@@ -93,7 +93,7 @@ STAGES: tuple[Logs, ...] = tuple(
 
 @pytest.fixture(scope="module")
 def stages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The archive and the warehouse of each stage, the latter grown from the one before."""
+    """The archive and the warehouse of each stage; a warehouse is extended from stage to stage."""
     folders: list[Path] = []
     for stage, logs in enumerate(STAGES):
         folder = tmp_path_factory.mktemp(f"stage-{stage}")
@@ -107,7 +107,7 @@ def stages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> lis
 
 
 class GrowingClock(VirtualClock):
-    """While one waits, the archive grows, once."""
+    """A clock during whose first wait the archive grows."""
 
     def __init__(self, replayed: Replayed) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class GrowingClock(VirtualClock):
 
 
 class Replayed:
-    """An archive at some stage, and a table that some of its topics are replayed into."""
+    """An archive at some stage, and a table into which some of its topics are replayed."""
 
     def __init__(self, spark: SparkSession, folder: Path, stages: list[Path]) -> None:
         self.spark, self.folder, self.stages = spark, folder, stages
@@ -133,7 +133,7 @@ class Replayed:
         self.sink = DeltaSink(spark=spark, uri=str(folder / "sink"))
 
     def come_to(self, stage: int) -> None:
-        """From now on that is archived."""
+        """Switch to the archive of this stage."""
         now = self.folder / "now"
         now.unlink(missing_ok=True)
         now.symlink_to(self.stages[stage])
@@ -155,7 +155,7 @@ class Replayed:
         return replay(self.spark, options, sink or self.sink, self.states(), self.clock)
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """All of the table, by task and sequence."""
+        """Return all rows of the table, by task and sequence."""
         rows = self.spark.read.format("delta").load(self.sink.uri).select(*ROW).collect()
         return sorted(tuple(row) for row in rows)
 
@@ -176,7 +176,7 @@ def _segments(timestamps_ms: Sequence[int]) -> list[Segment]:
 
 
 def merged(logs: Logs, begin: dict[Place, int] | None = None) -> list[tuple[str, int, int]]:
-    """Topic, partition and offset in the order of the heap."""
+    """Return topic, partition and offset in the order of the heap."""
     begun = begin or {}
     heads: dict[Place, list[Head]] = {
         place: [(at, offset) for offset, at in enumerate(timestamps_ms) if offset >= begun.get(place, 0)]
@@ -196,7 +196,7 @@ def replayed(spark: SparkSession, tmp_path: Path, stages: list[Path]) -> Replaye
 
 @pytest.fixture
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the archive were large."""
+    """Use small buckets, as for a large archive."""
     monkeypatch.setattr(replay_order, "_BUCKET_BYTES", 64 << 10)
 
 
@@ -205,7 +205,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_topics_of_a_broker_are_replayed_in_the_order_of_the_heap(
     golden_uri: str, golden_archive: Path, spark: SparkSession, tmp_path: Path, isolation_level: str
 ) -> None:
-    # Of one partition the timestamps are beyond what Spark can hold, and of the open ones the broker knew more.
+    # One partition has timestamps that do not fit Spark, and of open transactions the broker knew more.
     places = [
         (str(each["topic"]), int(str(each["partition"])))
         for each in golden_partitions()
@@ -263,7 +263,7 @@ def test_each_task_has_its_own_order(replayed: Replayed) -> None:
 
 
 def order_behind_the_first() -> list[tuple[str, int, int]]:
-    """What the second stage adds to the topic, by running maxima that began in the first."""
+    """Return the records that the second stage adds, ordered by running maxima that began in the first."""
     reached = {place: np.maximum.accumulate(times).tolist() for place, times in SECOND.items()}
     return merged(reached, {("next", 0): 30, ("next", 1): 1})
 
@@ -283,18 +283,18 @@ def test_next_run_continues_and_reports_late_records(replayed: Replayed) -> None
 
 
 class KilledError(Exception):
-    """As if the process had ended here."""
+    """Raised where the process would have been killed."""
 
 
 class DyingSink(DeltaSink):
-    """Dies before its commit."""
+    """A sink that is killed before its commit."""
 
     def write(self, run: SinkRun, records: DataFrame) -> None:
         raise KilledError
 
 
 class DyingBehind(DeltaSink):
-    """Dies behind its commit."""
+    """A sink that is killed after its commit."""
 
     def write(self, run: SinkRun, records: DataFrame) -> None:
         super().write(run, records)
@@ -449,7 +449,7 @@ def test_json_lines_are_in_order_over_their_files_and_replace_those_of_the_same_
     assert (first["value"], first["key"], first["headers"]) == (f"v{at}", None, [])
     with pytest.raises(UsageError, match="is not empty, and this replay did not write it"):
         replayed.run(sink, name="another")
-    # As if it had been killed behind its last file.
+    # As if it had been killed after its last file.
     state = replayed.states().read("nightly")
     assert state is not None
     begun = {place: replace(own, from_offset=0, reached_ms=None) for place, own in state.partitions.items()}

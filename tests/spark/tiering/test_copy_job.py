@@ -1,4 +1,4 @@
-"""The job copy_segments from its arguments to its exit code, in a process that starts no Spark."""
+"""Test the job copy_segments from its arguments to its exit code, in a process without Spark."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_existing_schedule_is_followed_unless_times_are_ignored(
 def test_runs_with_schedules_of_two_warehouses_cannot_share_an_event_log(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Their leases would keep nobody away, and each would copy everything."""
+    """Their leases would not exclude each other, and each run would copy everything."""
     arguments += ["--set", "tier.scheduled=true"]
     elsewhere = [*arguments, "--set", f"warehouse.uri={tmp_path / 'elsewhere'}"]
     met: list[int] = []

@@ -1,4 +1,4 @@
-"""Log directories copied into an archive: as Kafka did it, whatever breaks on the way, at the quota's pace."""
+"""Test that log directories are copied as Kafka did it, whatever fails on the way, and within the quota."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 
 
 def segment(first: int, *, aborts: bool = False, value: bytes = b"v" * 50) -> Segment:
-    """Ten offsets; the last is the end of a transaction that is aborted, if that is wanted."""
+    """Ten offsets; on request the last one is the marker of an aborted transaction."""
     records = tuple(Record(timestamp_ms=1_000 + first + at, value=value) for at in range(9 if aborts else 10))
     producer = {"producer_id": 5, "producer_epoch": 0, "is_transactional": True, "base_sequence": 0} if aborts else {}
     batches = [Batch(base_offset=first, records=records, **producer)]  # type: ignore[arg-type]  # one dict of both
@@ -73,7 +73,7 @@ def only(summary: CopySummary) -> PartitionCopy:
     return found
 
 
-# Against a real broker.
+# Comparison with a real broker.
 
 HOLDS_LOG_START = {("records-deleted", 972), ("records-deleted", 833)}
 """DeleteRecords moved the log start into them behind the broker's copy; epochs before it are not known any more."""
@@ -117,7 +117,7 @@ def test_every_object_equals_the_one_that_the_broker_wrote(
 def test_every_checkpoint_is_cut_as_by_the_broker(
     golden_tier: tuple[Tier, list[TrueSegment], CopySummary],
 ) -> None:
-    """What lies before the log start was not cut off yet when the broker copied."""
+    """Epochs before the log start were not cut off yet when the broker copied."""
     tier, segments, _ = golden_tier
     true = {(each["topic"], each["partition"], each["start_offset"]): each["path"] for each in segments}
     same = 0
@@ -184,7 +184,7 @@ def test_copied_archive_answers_as_the_broker_did(spark: SparkSession, tmp_path:
     assert sum(answer["offset"] is not None for answer in answers) > 1_000
 
 
-# What is copied, and what is not.
+# Which segments are copied.
 
 
 def test_closed_segments_are_copied_once_and_the_active_one_is_not(tier: Tier) -> None:
@@ -281,7 +281,7 @@ def test_partition_whose_topic_id_is_no_kafka_uuid_is_held_back(tier: Tier) -> N
 
 
 def test_log_that_is_shorter_than_its_index_says_is_held_back(tier: Tier) -> None:
-    """Cut where a batch ends, as a mirror that is not done may be: no checksum tells."""
+    """Cut at the end of a batch, as an incomplete mirror may be: no checksum detects it."""
     log = tier.logs / "orders-0" / f"{0:020d}.log"
     whole = log.read_bytes()
     log.write_bytes(whole[: len(build_batch(segment(0, aborts=True).batches[0]))])
@@ -307,7 +307,7 @@ def test_missing_segment_between_two_others_is_waited_for_and_copied_when_presen
 
 
 def test_log_that_was_cut_after_its_last_index_entry_is_held_back(tier: Tier) -> None:
-    """No checksum and no index tells of a batch that is gone there."""
+    """No checksum and no index shows that a batch is missing there."""
     folder = tier.logs / "orders-0"
     log, index = folder / f"{0:020d}.log", folder / f"{0:020d}.index"
     whole = log.read_bytes()
@@ -322,7 +322,7 @@ def test_log_that_was_cut_after_its_last_index_entry_is_held_back(tier: Tier) ->
 
 
 def fetched(first: int) -> Segment:
-    """Ten batches of one record as a follower appends them, five at once."""
+    """Ten batches of one record as a follower appends them, five at a time."""
     batches = tuple(Batch(base_offset=first + at, records=(Record(timestamp_ms=1_000 + at),)) for at in range(10))
     return Segment(batches=batches, index_interval_bytes=0, batches_per_append=5)
 
@@ -453,11 +453,11 @@ def test_ids_are_kafkas() -> None:
     assert not any(each.startswith("-") for each in ids)
 
 
-# What breaks.
+# Failures.
 
 
 def steps_of(tier: Tier) -> list[str]:
-    """Every durable step of a whole run, in a copy of its own."""
+    """Return every durable step of a whole run, in a separate copy."""
     steps: list[str] = []
     watched = Tier(root=tier.root / "watched", break_at=steps.append)
     (tier.root / "watched").mkdir()
@@ -579,7 +579,7 @@ def write_firehose(tier: Tier) -> int:
 
 
 def copies_in_time(tier: Tier) -> list[tuple[int, str]]:
-    """Seconds and partition of each finished copy, in order."""
+    """Return seconds and partition of each finished copy, in order."""
     ended = [
         ((each.event_timestamp_ms - 1_700_000_000_000) // 1000, partition.topic)
         for partition, segments in tier.segments().items()
@@ -637,7 +637,7 @@ def test_log_is_verified_once_even_if_its_partition_gives_up_its_place(
 
 
 def watch_verified_logs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the logs that are read before they are copied."""
+    """Note the names of the logs that are read before they are copied."""
     verified, original = list[str](), iter_log_windows
 
     def watched(store: ObjectStore, log: LogFile, **how: Any) -> Iterator[LogWindow]:
@@ -657,7 +657,7 @@ def test_many_threads_keep_one_quota(tmp_path: Path) -> None:
     size_bytes = (tier.logs / "topic-0-0" / f"{0:020d}.log").stat().st_size
     summary = tier.copy(threads=6, quota=QuotaConfig(bytes_per_second=size_bytes // 2))
     assert summary.copied_count == 18
-    # Each but the last is paid for before the next one begins.
+    # Each segment is paid before the next one begins.
     assert tier.clock.time_ms - 1_700_000_000_000 >= 17 * 2_000
     assert summary.throttle.waited_ms >= 17 * 2_000
 

@@ -1,4 +1,4 @@
-"""The job expire_segments from its arguments to its exit code, in a process without Spark; and what tables tell."""
+"""Test the job expire_segments from its arguments to its exit code, in a process without Spark, and its tables."""
 
 from __future__ import annotations
 

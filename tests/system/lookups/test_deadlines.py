@@ -1,4 +1,4 @@
-"""Work that hangs, dies or fails, beside work that does not."""
+"""Test pieces of work that hang, die or fail, next to pieces that succeed."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from coldlog.lookups.deadlines import NoResult, Piece, _Crew, run_pieces
 
 
 def hang(noted_in: Path) -> int:
-    """Never comes back; leaves its process id."""
+    """Write the process id and never return."""
     (noted_in / str(os.getpid())).touch()
     while True:
         time.sleep(60)
 
 
 def die() -> int:
-    """As a process does that runs out of memory."""
+    """End as a process that is killed because it has no memory."""
     os.kill(os.getpid(), signal.SIGKILL)
     return 0
 
 
 def fail() -> int:
-    """Raises."""
+    """Raise an exception."""
     raise ValueError("a mistake of ours")
 
 
 def run(pieces: list[Piece[int]], most_at_once: int) -> dict[int, int | NoResult]:
-    """What came of each piece; each comes once."""
+    """Return the result of each piece; check that each arrives once."""
     results: dict[int, int | NoResult] = {}
     for number, result in run_pieces(pieces, most_at_once):
         assert number not in results
@@ -44,12 +44,12 @@ def run(pieces: list[Piece[int]], most_at_once: int) -> dict[int, int | NoResult
 
 
 def soon(seconds: float) -> float:
-    """That much later than now."""
+    """Return a deadline that much later than now."""
     return time.time() + seconds
 
 
 def square_of(number: int) -> Callable[[], int]:
-    """Something quick."""
+    """Return a square at once."""
     return lambda: number * number
 
 

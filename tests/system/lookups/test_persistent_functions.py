@@ -1,4 +1,4 @@
-"""Functions that one process has kept in Hive's metastore are there for another, which registers nothing."""
+"""Test that persistent functions in Hive's metastore work in a later process that registers nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ spark.stop()
 
 
 def queries(prefix: str) -> list[str]:
-    """A call of every function, and every view."""
+    """Return a call of every function, and every view."""
     return [
         *(f"SELECT q.*, o.* FROM {REQUESTS}, LATERAL {prefix}{name}({CALLS[name]}) o" for name in FUNCTIONS),
         *(f"SELECT * FROM coldlog.{view}" for view in VIEWS),

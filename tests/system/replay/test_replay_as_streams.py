@@ -1,4 +1,4 @@
-"""What is chosen, when it may be, and which partitions make a task: as Kafka Streams' own classes say.
+"""Compare choices, waits and tasks with Kafka Streams' own classes.
 
 Kafka 4.2.1's jars come from Maven into build/kafka-streams, once; a small program asks its PartitionGroup and its
 PartitionGrouper everything in one start; tests/support/kafka_streams/StreamsChoice.java has the format of questions
@@ -37,8 +37,8 @@ ONE_AFTER_ANOTHER = "trace 100 a:0,b:0,c:0 ~b:0=0 ~c:0=0 +a:0=0@5 !1000 !1099 !1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """A replay: what Kafka is asked of it, step by step, and what was answered here; of so many first answers no
-    partition's time began while another had no records."""
+    """A replay: the questions to Kafka step by step, and the answers here. During so many first answers no partition's
+    wait began while another had no records."""
 
     question: str
     answers: list[str]
@@ -47,7 +47,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What was asked, and Kafka's answers to it in the same order."""
+    """The questions, and Kafka's answers in the same order."""
 
     distinct: Sequence[Logs]
     distinct_orders: Sequence[str]
@@ -62,7 +62,7 @@ class Compared:
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
-    """Everything that Kafka was asked, in one start of its JVM."""
+    """Ask Kafka everything in one start of its JVM."""
     chance = random.Random(695)
     distinct = [drawn_logs(chance, are_distinct=True) for _ in range(1500)]
     tied = [drawn_logs(chance, are_distinct=False) for _ in range(800)]
@@ -106,7 +106,7 @@ def ask_kafka(questions: Sequence[str], classes: Path) -> list[str]:
 
 
 def drawn_logs(chance: random.Random, *, are_distinct: bool) -> Logs:
-    """Timestamps do as they like in each partition; some distinct ones are negative."""
+    """Draw logs with arbitrary timestamps; some distinct ones are negative."""
     places = chance.sample(PLACES, chance.randint(1, 7))
     counts = [chance.randint(0, 12) for _ in places]
     times = list(range(-sum(counts) // 6, sum(counts)))
@@ -122,7 +122,7 @@ def drawn_logs(chance: random.Random, *, are_distinct: bool) -> Logs:
 
 
 def drawn_groups(chance: random.Random) -> list[dict[str, int]]:
-    """Groups of topics with their numbers of partitions."""
+    """Draw groups of topics with their numbers of partitions."""
     names = iter(chance.sample([f"topic-{number}" for number in range(12)], 12))
     return [
         {next(names): chance.randint(1, 6) for _ in range(chance.randint(1, 4))} for _ in range(chance.randint(1, 3))
@@ -131,7 +131,7 @@ def drawn_groups(chance: random.Random) -> list[dict[str, int]]:
 
 @dataclass(slots=True, kw_only=True)
 class Watched:
-    """A RecordReader that writes down what each fetch brought."""
+    """A RecordReader that notes what each fetch returned."""
 
     archive: GrowingArchive
     steps: list[str]
@@ -159,7 +159,7 @@ class Watched:
 
 
 def drawn_trace(chance: random.Random) -> Traced:
-    """A replay of an archive that grows, with what it asked of TaskIdling and what it chose."""
+    """Draw a replay of a growing archive; note its questions to TaskIdling and its choices."""
     logs = {place: log for place, log in drawn_logs(chance, are_distinct=True).items() if log}
     logs = logs or {("a", 0): [(1, 1)]}
     uploads = {place: list(cut(log, chance)) for place, log in logs.items()}
@@ -208,7 +208,7 @@ def drawn_trace(chance: random.Random) -> Traced:
 
 
 def cut(log: Sequence[Head], chance: random.Random) -> Iterator[Uploaded]:
-    """A log in uploads that come one after another, the first at once."""
+    """Cut a log into uploads that follow each other, the first at once."""
     from_ms, at = START_MS, 0
     while at < len(log):
         until = chance.randint(at + 1, len(log))
@@ -267,7 +267,7 @@ class JavaHeap:
 
 
 def as_java_would(logs: Logs) -> list[tuple[TopicPartition, Head]]:
-    """Each log is added at once, in their order."""
+    """Add each log at once, in order."""
     rest, heap = {place: list(log) for place, log in logs.items()}, JavaHeap()
     for place, log in rest.items():
         if log:
@@ -321,7 +321,7 @@ def test_ties_are_broken_by_kafkas_heap_there_and_by_name_here(compared: Compare
         assert chosen(as_java) == kafkas
         ours = list(iter_merged(logs))
         differ += ours != as_java
-        # Only what has the same place in time changes places.
+        # Only records with equal timestamps change places.
         assert by_reached(ours) == by_reached(as_java)
     assert differ > 300
 
@@ -337,7 +337,7 @@ def test_replay_chooses_as_kafka_streams_when_each_partition_may_be_skipped(
             seen["chosen" if ":" in each else each[0]] += 1
             if ":" in each or number >= trace.until_two:
                 continue
-            # While there is but one partition to wait for, the group as it is agrees.
+            # While there is only one partition to wait for, Kafka's whole group agrees.
             assert each[1] == each[0], trace.question
             as_group[each[0]] += 1
     assert min(seen[each] for each in ("chosen", "w", "r", "e")) > 3_000

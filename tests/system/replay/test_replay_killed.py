@@ -1,4 +1,4 @@
-"""replay_topics as a user starts it, whose processes are really killed (SIGKILL) at moments told by what it wrote."""
+"""Test replay_topics as a user starts it; its processes are killed (SIGKILL) at moments that its files show."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Replay:
         return [*replay, "--max-task-idle-ms", "500", *options]
 
     def run(self, sink: str = "") -> str:
-        """To its end; what it says."""
+        """Run it to its end; return what it prints."""
         with start_job("replay_topics", self.arguments(sink or str(self.sink)), folder=self.folder) as run:
             code = run.wait(timeout=PATIENCE_S)
         told = (self.folder / "stderr").read_text(encoding="utf-8")
@@ -94,7 +94,7 @@ class Replay:
         return told + (self.folder / "stdout").read_text(encoding="utf-8")
 
     def kill_when(self, is_time: Callable[[], bool]) -> None:
-        """Starts it, and kills driver, JVM and workers at that moment."""
+        """Start it, and kill driver, JVM and workers at that moment."""
         with start_job("replay_topics", self.arguments(str(self.sink)), folder=self.folder) as run:
             wait_until(lambda: is_time() or run.poll() is not None, every_s=0.002)
             assert run.poll() is None, (self.folder / "stderr").read_text(encoding="utf-8")
@@ -134,7 +134,7 @@ def test_replay_that_was_killed_repeatedly_has_each_record_once_and_in_order(
 ) -> None:
     replay.kill_when(replay.is_planned)
     assert (replay.state().is_planned, replay.has_file()) == (True, False)
-    # What is archived meanwhile is not of the run that is done again.
+    # Segments archived meanwhile are not part of the repeated run.
     _write(replay.archive, {**FIRST, 0: FIRST[0] + LATE})
     run_pipeline(spark, replay.archive, replay.warehouse)
     replay.kill_when(replay.has_file)

@@ -1,4 +1,4 @@
-"""copy_segments and expire_segments as processes that are killed (SIGKILL) while they work; the next run finishes."""
+"""Test that the next run finishes after copy_segments or expire_segments was killed (SIGKILL) during work."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SEGMENTS = 60
 
 @pytest.fixture
 def tier(tmp_path: Path) -> Tier:
-    """Sixty closed segments of two days ago, the last of now; the clock of what runs in this process is past a lease
-    of the process that is killed."""
+    """Sixty closed segments, two days old, the last one of now. The clock in this process is later than the lease of
+    the killed process."""
     found = Tier(root=tmp_path, clock=VirtualClock(time_ms=NOW + 3_600_000))
     write_partition(found.logs, "orders", 0, [segment(number) for number in range(SEGMENTS + 1)])
     write_offset_checkpoint(found.logs / HIGH_WATERMARKS, {("orders", 0): 10 * (SEGMENTS + 1)})
@@ -40,7 +40,7 @@ def segment(number: int) -> Segment:
 
 
 def kill_when(tier: Tier, job: str, is_time: Callable[[], bool], **settings: object) -> None:
-    """Starts the job, and kills it amid its work."""
+    """Start the job, and kill it during its work."""
     values = {
         "broker.id": 7,
         "copy.log_directories": tier.logs,

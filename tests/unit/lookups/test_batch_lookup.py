@@ -1,4 +1,4 @@
-"""A batch of which the tables promise an answer, and which is not there any more, is no "nothing that late"."""
+"""Test that a batch which the tables name and which has changed is an error, not "later than the archive"."""
 
 from __future__ import annotations
 

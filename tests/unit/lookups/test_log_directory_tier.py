@@ -1,4 +1,4 @@
-"""The local tier over a log directory, against a look at every record of the model it was written from."""
+"""Test the local tier of a log directory against a scan of every record of the model that wrote it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _expected_largest(segments: Sequence[Segment]) -> FoundOffset | None:
 
 
 def _expected_open(segments: Sequence[Segment], decided_before: int) -> int | None:
-    """The first offset of the oldest transaction without a marker, by one batch after the other."""
+    """Find the first offset of the oldest transaction without a marker, batch by batch."""
     first_offsets: dict[int, int] = {}
     for batch in (batch for segment in segments for batch in segment.batches if batch.base_offset < decided_before):
         if batch.is_control:
@@ -217,7 +217,7 @@ def test_broker_compatible_search_reads_only_the_first_segment_that_promises_the
 
 @pytest.mark.parametrize("window_bytes", [300, 4 << 20])
 def test_index_of_a_follower_leads_to_the_first_record(tmp_path: Path, window_bytes: int) -> None:
-    """An entry names the end of a fetched set and begins at its first batch."""
+    """An entry names the end of a fetched set and the position of its first batch."""
     times = (30, 10, 70, 20, 50, 90, 40, 90, 60, 80, 120, 110)
     batches = [_batch(3 * at, ms, ms + 5, ms - 5) for at, ms in enumerate(times * 2)]
     segments = [
@@ -373,7 +373,7 @@ def test_damage_in_a_complete_segment_is_reported_with_its_position(tmp_path: Pa
 
 
 class _Vanishing:
-    """Deletes the first segment as a broker does, as often as told, right before its log would be read."""
+    """Deletes the first segment, as a broker does, right before its log is read, a given number of times."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
         self.times, read_range = times, LocalStore.read_range

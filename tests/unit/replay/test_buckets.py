@@ -1,4 +1,4 @@
-"""Buckets of a replay: every record is in one, and those of a bucket come before those of the next."""
+"""Test that every record is in one bucket, and that the records of a bucket precede those of the next."""
 
 from __future__ import annotations
 

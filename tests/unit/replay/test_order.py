@@ -1,4 +1,4 @@
-"""Replay takes the partition with the least head, and sorting by the running maximum is the same."""
+"""Test that the heap takes the smallest head, and that sorting by the running maximum gives the same order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLACES = st.tuples(st.sampled_from(["a", "a-1", "b", "é", "\U0001f600", "\uffee
 
 @st.composite
 def logs(draw: st.DrawFn) -> dict[TopicPartition, list[Head]]:
-    """Offsets ascend, with holes; timestamps do as they like."""
+    """Draw logs: offsets ascend with gaps, timestamps are arbitrary."""
     found: dict[TopicPartition, list[Head]] = {}
     for place in draw(st.lists(PLACES, max_size=5, unique=True)):
         times = draw(st.lists(TIMES, max_size=12))
@@ -24,7 +24,7 @@ def logs(draw: st.DrawFn) -> dict[TopicPartition, list[Head]]:
 
 
 def by_looking_at_every_head(given_logs: dict[TopicPartition, list[Head]]) -> list[tuple[TopicPartition, Head]]:
-    """The rule, as it is said."""
+    """Apply the rule literally: compare all heads."""
     rest = {place: list(log) for place, log in given_logs.items() if log}
     merged = []
     while rest:
@@ -47,7 +47,7 @@ def test_sorting_by_the_running_maximum_gives_the_same_order(given_logs, shuffle
         for place, log in given_logs.items()
         for head, reached in zip(log, running_maximum(np.array([time for time, _ in log], dtype=np.int64)), strict=True)
     ]
-    # As they come from the tasks of a cluster.
+    # In the order in which the tasks of a cluster return them.
     shuffled.shuffle(rows)
     order = replay_order(
         np.array([place[0] for place, _, _ in rows], dtype=np.str_),

@@ -1,4 +1,4 @@
-"""A task is replayed in order, as far as max.task.idle.ms promises it, while its archive grows."""
+"""Test that a task is replayed in order, as far as max.task.idle.ms promises, while its archive grows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FOREVER_MS = 10**9
 
 
 def uploaded(from_ms: int, *stamps: tuple[int, int], end_offset: int | None = None) -> Uploaded:
-    """Offsets and timestamps of records that come that long after the start."""
+    """Offsets and timestamps of records that are uploaded so long after the start."""
     end = stamps[-1][0] + 1 if end_offset is None else end_offset
     return Uploaded(from_ms=START_MS + from_ms, stamps=stamps, end_offset=end)
 
@@ -86,7 +86,7 @@ def test_idle_time_zero_reads_all_that_is_archived_before_it_skips_a_partition()
         ("a", 10), ("c", 12), ("b", 15), ("a", 20), ("a", 30), ("b", 60), ("a", 70), ("b", 90),
     ]  # fmt: skip
     assert archive.clock.waits == []
-    # From behind c's only record on.
+    # From the offset after c's only record on.
     assert replayer.counts.enforced_processing == 6
     assert replayer.counts.late_records == 0
     archive.clock.time_ms += 6_000
@@ -104,16 +104,16 @@ def test_partition_that_is_caught_up_is_waited_for_and_then_skipped_until_it_has
     replayer = replayer_of(archive, max_task_idle_ms=5_000)
     assert stamps(replayer.poll(2)) == [("a", 0), ("b", 5)]
     assert archive.clock.time_ms == START_MS
-    # What comes within the time takes its place.
+    # A record that arrives within the time is replayed in its place.
     assert stamps(replayer.poll(3)) == [("a", 10), ("a", 20), ("b", 25)]
     assert archive.clock.time_ms == START_MS + 3_000
     assert replayer.counts.enforced_processing == 0
-    # Nothing comes: it is passed over when its time is over, and then without waiting.
+    # No record arrives: the partition is skipped when its time is over, and then without waiting.
     assert stamps(replayer.poll(1)) == [("a", 30)]
     assert archive.clock.time_ms == START_MS + 8_000
     assert stamps(replayer.poll(3)) == [("a", 40), ("a", 50), ("a", 60)]
     assert (archive.clock.time_ms, replayer.counts.enforced_processing) == (START_MS + 8_000, 4)
-    # It comes back late, and is waited for again.
+    # Its next record is late, and the task waits for it again.
     archive.clock.time_ms = START_MS + 20_000
     assert [(stamp(each), each.late_ms) for each in replayer.poll(1)] == [(("b", 26), 34)]
     assert stamps(replayer.poll(1)) == [("a", 70)]
@@ -141,7 +141,7 @@ def test_time_for_looks_and_fetches_does_not_count_as_waiting() -> None:
     archive = growing(
         {
             A: [uploaded(0, (0, 50))],
-            # Its only records have negative timestamps, so that much is read and nothing is at hand.
+            # Its only records have negative timestamps, so much is read and nothing is buffered.
             B: [uploaded(0, *[(offset, -1) for offset in range(8)])],
         },
         fetch_ms=1_000,
@@ -344,7 +344,7 @@ def test_known_end_of_a_skipped_partition_stays_fresh_while_another_is_read() ->
 
 @st.composite
 def growing_uploads(draw: st.DrawFn) -> dict[TopicPartition, list[Uploaded]]:
-    """Partitions of a few segments that come at some time, from the start on."""
+    """Partitions of a few segments that are uploaded at some time, from the start on."""
     found: dict[TopicPartition, list[Uploaded]] = {}
     for place in (A, B, C)[: draw(st.integers(1, 3))]:
         from_ms, offset = 0, 0
@@ -369,7 +369,7 @@ def in_order(uploads: Mapping[TopicPartition, Sequence[Uploaded]], *, drops: boo
 
 
 def walk(archive: GrowingArchive, replayer: TaskReplayer, pauses: Sequence[int]) -> list[tuple[int, ReplayedRecord]]:
-    """Everything that is ever uploaded, and when each record came; the reader takes its time between records."""
+    """Replay everything and note when each record was returned; time passes between records."""
     found: list[tuple[int, ReplayedRecord]] = []
     for _ in range(2):
         for each in replayer:
@@ -412,7 +412,7 @@ def test_record_is_late_only_if_it_was_uploaded_too_late(
     for place in uploads:
         own = [each.record.offset for _, each in found if (each.topic, each.partition) == place]
         assert own == [offset for at, (_, offset) in expected if at == place]
-    # What is late is told, and what is told was late.
+    # Exactly the late records are reported as late.
     keys = keys_of(found)
     late = [number for number in range(len(keys)) if keys[number] < max(keys[: number + 1])]
     assert [number for number, (_, each) in enumerate(found) if each.late_ms is not None] == late
@@ -430,7 +430,7 @@ def test_record_is_late_only_if_it_was_uploaded_too_late(
 
 
 def keys_of(found: Sequence[tuple[int, ReplayedRecord]]) -> list[tuple[int, TopicPartition, int]]:
-    """The place of each record in the order of the whole."""
+    """Return the place of each record in the order of all records."""
     reached: dict[TopicPartition, int] = {}
     keys = []
     for _, each in found:
@@ -445,8 +445,8 @@ def overtaken(
     expected: Sequence[tuple[TopicPartition, Head]],
     found: Sequence[tuple[int, ReplayedRecord]],
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Of each choice, by number and time, and each partition whose next record should have been chosen instead: when
-    the partition's last record before was chosen, and when that next one was uploaded."""
+    """Yield each choice (number and time) for each partition whose next record should have been chosen instead, with
+    the time at which that partition's last record was chosen, and the time at which its next record was uploaded."""
     uploaded_ms = {
         (place, each[0]): log.from_ms for place, logs in uploads.items() for log in logs for each in log.stamps
     }

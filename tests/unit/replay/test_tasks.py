@@ -1,4 +1,4 @@
-"""Topics make the tasks that they make in Kafka Streams."""
+"""Test that topics make the same tasks as in Kafka Streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which segments are copied next: never the active one, nothing undecided, nothing twice, the earliest first."""
+"""Test which segments are copied next: not the active one, nothing undecided, nothing twice, the earliest first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def planned(
     stable: int = 1_000,
     epochs: dict[int, int] | None = None,
 ) -> list[int]:
-    """Base offsets of what is to be copied."""
+    """Return the base offsets of the segments to copy."""
     lineage = LeaderEpochLineage.of((epochs or {0: 0}).items())
     log = LocalLog(base_offsets=bases, log_start_offset=log_start, last_stable_offset=stable, lineage=lineage)
     return [each.base_offset for each in plan_copies(log, segments)]
@@ -37,7 +37,7 @@ def test_all_but_the_active_segment_are_copied_the_earliest_first() -> None:
 
 
 def test_segment_must_end_below_the_last_stable_offset() -> None:
-    """As in Kafka: the next segment may begin at it."""
+    """The next segment may begin at it, as in Kafka."""
     assert planned(stable=30) == [0, 10, 20]
     assert planned(stable=29) == [0, 10]
     assert planned(stable=0) == []
@@ -61,7 +61,7 @@ def test_unfinished_copy_does_not_count_as_copied_and_an_expired_one_does() -> N
 
 
 def test_segment_that_was_lost_after_an_existing_one_is_copied_again() -> None:
-    """Expiry takes the earliest first."""
+    """Expiry deletes the earliest first."""
     assert planned(remote(0, 9), remote(10, 19, state=DELETED), remote(20, 29)) == [10, 30]
     deposed = remote(0, 9, epochs={7: 0})
     assert planned(deposed, remote(0, 9, state=DELETED), remote(10, 19)) == [20, 30], "not of this log"

@@ -1,4 +1,4 @@
-"""What the events say, to a process that appends to their log beside others: all of it, once, in the log's order."""
+"""Test that a process that appends next to others knows all events, once, in the order of the log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAYMENTS = TopicIdPartition(topic="payments", partition=3, topic_id=random_uuid(
 
 
 class Opened:
-    """Opens the log as often as there are processes."""
+    """Opens the log once for each process."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self._directory, self._stack = str(directory), stack
@@ -140,7 +140,7 @@ def test_missing_file_between_others_is_an_error_and_not_skipped(opened: Opened,
 def test_topic_with_missing_offsets_is_not_complete(
     offsets: tuple[int, ...], is_complete: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No broker of today compacts the topic: its answers are made up."""
+    """Brokers do not compact this topic today, so the answers are invented."""
     records = [LiveRecord(offset=offset, timestamp_ms=1, key=b"k", value=b"v") for offset in offsets]
     answers = {OffsetSpec.EARLIEST: {("events", 0): 0}, OffsetSpec.LATEST: {("events", 0): 3}}
     monkeypatch.setattr("coldlog.tiering.event_logs.list_offsets", lambda _cluster, _places, spec: answers[spec])

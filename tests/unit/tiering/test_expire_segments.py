@@ -1,4 +1,4 @@
-"""Expired segments deleted: by the rules, in an order that a kill anywhere does not harm, beside copies that go on."""
+"""Test the deletion of expired segments: the rules, kills at any step, and copies that run at the same time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def segment(first: int, time_ms: int, leader_epoch: int = 0) -> Segment:
 
 @pytest.fixture
 def tier(tmp_path: Path) -> Tier:
-    """Four segments of orders-0, copied, an hour between each and the next; the last one is of now."""
+    """Four copied segments of orders-0, an hour apart; the last one is of now."""
     found = Tier(root=tmp_path)
     write_partition(found.logs, "orders", 0, [segment(n * 10, NOW - (3 - n) * HOUR) for n in range(5)])
     write_offset_checkpoint(found.logs / HIGH_WATERMARKS, {("orders", 0): 50})
@@ -72,7 +72,7 @@ def retrieved(tier: Tier) -> tuple[object, object]:
     return row["earliest_remote_offset"], row["latest_remote_offset"]
 
 
-# By which rule.
+# The rules.
 
 
 def test_nothing_expires_without_a_retention(tier: Tier) -> None:
@@ -99,7 +99,7 @@ def test_oldest_segments_are_deleted_if_the_topic_with_its_local_bytes_is_too_la
     limit = {"orders": Retention(retention_bytes=2 * size)}
     assert reasons(tier.expire(retentions=limit)) == {"size": 2}
     assert tier.finished() == [(20, 29), (30, 39)]
-    # The active segment, of the same size, is in no tier.
+    # The active segment has the same size and is not in the tier.
     assert reasons(tier.expire(retentions=limit, sources={"directories": [str(tier.logs)]})) == {"size": 1}
 
 
@@ -113,7 +113,7 @@ def test_segments_below_a_supplied_log_start_are_deleted(tier: Tier) -> None:
     summary = tier.expire(sources={"supplied_log_starts": {("orders", 0): 25, ("payments", 0): 99}})
     assert reasons(summary) == {"log_start": 2}
     assert tier.finished() == [(20, 29), (30, 39)]
-    # Behind what is gone: the rest of the segment is still there.
+    # The log starts after the deleted segment, and the next segment is still complete.
     assert (only(summary).log_start_offset, tier.log_start(), retrieved(tier)) == (20, 20, (20, 39))
 
 
@@ -125,7 +125,7 @@ def test_log_start_is_written_before_segments_below_a_supplied_one_are_deleted(t
     assert set(seen) == {20}
     tier.break_at = lambda _: None
     assert only(tier.expire(sources=supplied)).log_start_offset is None
-    # A lower one that is supplied later moves nothing back.
+    # A lower log start that is supplied later moves nothing back.
     assert tier.expire(sources={"supplied_log_starts": {("orders", 0): 5}}).deleted_count == 0
     assert tier.log_start() == 20
 
@@ -200,7 +200,7 @@ def test_partition_that_another_broker_tiers_is_left_alone_if_events_are_in_a_to
     assert tier.expire(1).deleted_count == 3
 
 
-# Cut anywhere.
+# Stopped at any step.
 
 
 @pytest.mark.parametrize("failure", [KilledError(), RetriableError("the store is down")], ids=["killed", "failed"])
@@ -225,7 +225,7 @@ def test_deletion_that_stops_at_any_step_is_finished_by_the_next_run(tmp_path: P
         assert first.state is not DELETED or len(tier.objects()) == 1
         assert second.state is FINISHED
         tier.require_sound()
-        # A lease of the run that was killed has to end first.
+        # The lease of the killed run has to end first.
         tier.clock.time_ms += 60_000
         begun = first.state is DELETING
         tier.expire(-1 if begun else 90 * 60_000)
@@ -299,7 +299,7 @@ def test_nothing_expires_if_the_lineage_cannot_be_read(tier: Tier) -> None:
 
 @pytest.mark.parametrize("task", ["copy", "expire"])
 def test_archive_that_is_an_empty_mount_point_is_neither_copied_to_nor_expired(tier: Tier, task: str) -> None:
-    """The disk is mounted at the tree itself."""
+    """The disk is mounted at the archive's own folder."""
     grow(tier)
     tree, away = tier.archive / ROOT_DIRECTORY, tier.root / "away"
     tree.rename(away)
@@ -377,11 +377,11 @@ def test_lost_archive_is_continued_if_the_operator_makes_its_directory(tier: Tie
     assert tier.copy().copied_count == 1
 
 
-# Copies that were not finished, and what belongs to nothing.
+# Unfinished copies, and objects that belong to no segment.
 
 
 def grow(tier: Tier) -> None:
-    """The active segment is closed, and another begun."""
+    """Close the active segment and begin another."""
     grown = write_partition(tier.root / "grown", "orders", 0, [segment(n * 10, NOW) for n in range(6)])
     for path in grown.iterdir():
         (tier.logs / "orders-0" / path.name).write_bytes(path.read_bytes())
@@ -389,7 +389,7 @@ def grow(tier: Tier) -> None:
 
 
 def leave_started(tier: Tier) -> None:
-    """A copy that was killed before its last object, with its lease."""
+    """Leave a copy that was killed before its last object, with its lease."""
     grow(tier)
     tier.break_at, tier.breaks_tables = BreakAt(10, KilledError()), True
     with pytest.raises(KilledError):
@@ -505,7 +505,7 @@ def test_copy_that_no_schedule_knows_is_kept_as_long_as_an_orphan(tier: Tier) ->
 
 
 def put(tier: Tier, name: str, age_ms: int) -> Path:
-    """An object of the partition, so old."""
+    """Put an object of the partition that is so old."""
     directory = next((tier.archive / ROOT_DIRECTORY).iterdir())
     path = directory / name
     path.write_bytes(b"content")
@@ -586,7 +586,7 @@ def test_archive_of_another_event_log_loses_nothing(tier: Tier, tmp_path: Path) 
     assert other.objects() == held
 
 
-# By whom.
+# Leaders, followers and other runs.
 
 
 def test_follower_only_retrieves_the_offsets_of_the_tier(tier: Tier) -> None:
@@ -605,7 +605,7 @@ def test_two_runs_that_expire_at_once_share_no_partition(tier: Tier) -> None:
 
 @dataclass(slots=True)
 class WatchedClock(VirtualClock):
-    """`on_wait` is called at the first wait, while whoever waits has its turn and its lease."""
+    """`on_wait` is called at the first wait, while the waiting copy holds its turn and its lease."""
 
     on_wait: Callable[[], None] = lambda: None
 
@@ -631,7 +631,7 @@ def test_copy_that_waits_for_its_quota_does_not_block_expiry(tmp_path: Path) -> 
 
     clock.on_wait = expire_once
     summary = tier.copy(tier.schedule("another", ignores_times=True), threads=1, quota=QuotaConfig(bytes_per_second=1))
-    # One segment was copied at once; the second one waits for it to be paid for.
+    # One segment was copied at once; the second waits until the first is paid for.
     assert expired == [(2, NOW, [0, 10, 20])]
     assert (summary.copied_count, summary.throttle.waited_count, clock.waits[0]) == (2, 1, 1_000)
     assert tier.finished() == [(20, 29), (30, 39)]
@@ -651,7 +651,7 @@ def test_expiry_goes_on_between_any_two_steps_of_a_copy(tier: Tier) -> None:
     tier.break_at = expire_meanwhile
     copied = tier.copy(tier.schedule("copier", ignores_times=True), threads=1)
     assert [each.outcome.value for each in copied.partitions] == ["done"]
-    # The last one is the copy that was not finished: both delete it.
+    # Both delete the last one, which is the unfinished copy.
     assert (expired[0], sum(expired)) == (3, 4)
     assert len(expired) > 10
     with tier.opened_events() as events:

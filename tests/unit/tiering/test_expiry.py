@@ -1,4 +1,4 @@
-"""Expiry walks as Kafka's does: each rule by itself, where it stops, what holds it back, and against a plain model."""
+"""Test the rules of expiry one by one, where the walk stops, what holds it back, and against a simple model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas of the tier: rates as Kafka measures them, bounds that hold over any time, who waits and who does not."""
+"""Test the quotas of the tier: rates as Kafka measures them, limits over any period, and who waits."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_threads_share_one_quota() -> None:
         thread.join()
     total = sum(size_bytes for _, size_bytes in copied)
     assert total == 40 * 12_100
-    # The last segment is not paid for when its copy begins.
+    # The last segment is not paid yet when its copy begins.
     assert clock.time_ms >= (total - 7_000) / 10_000 * 1000
 
 
@@ -258,5 +258,5 @@ def test_reads_stay_within_the_quota_and_one_read(reads: list[tuple[int, int, in
         for _ in range(pause_ms // 10 + 1):
             work()
             clock.time_ms += 10
-    # A worker comes by every 10 ms, so that a turn may be late and the next one in time.
+    # A worker asks every 10 ms, so a turn may be late and the next one in time.
     assert most_over_quota(fetched, 1_000) <= 5_000 + 10

@@ -1,4 +1,4 @@
-"""Events applied one by one: a real broker's end as that broker says, and what Kafka drops is dropped."""
+"""Test that applied events give the segments that a real broker knows, and that invalid events are dropped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def partition_delete(state: RemotePartitionDeleteState) -> PartitionDeleteEvent:
 
 
 def states_of(events: list[Event]) -> tuple[list[RemoteLogSegmentState], int]:
-    """The segment's states after each event, and how many events were dropped."""
+    """Return the segment's state after each event, and how many events were dropped."""
     known, states = RemoteSegments(), []
     for event in events:
         known.apply(event)

@@ -1,4 +1,4 @@
-"""When each partition is processed: new at once, again after its interval, never by two at once."""
+"""Test when a partition is processed: at once if new, again after its interval, never by two runs at once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A tier whose log grows, is committed, copied, expired and cut by its broker, with a kill, a store that fails or
-another run at any step: no live record is ever lost, no finished segment lacks an object, nothing is seen by halves,
-the quota is kept, and the schedule stays sane."""
+"""Test a tier in random steps: its log grows, is committed, copied, expired and cut by its broker, with a kill, a store
+that fails or another run at any step. No live record is lost, no finished segment misses an object, no half copy is
+visible, the quota is kept, and the schedule stays valid."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ Meeting = tuple[bool, bool, tuple[int, bool] | None]
 
 
 class TieredLog(RuleBasedStateMachine):
-    """The model: every segment that was ever closed, and the offset before which retention let go of records. Beside
-    it lies another partition with the same records, which its broker keeps: both have one quota and one schedule."""
+    """The model: every segment that was ever closed, and the offset before which retention deleted records. A second
+    partition has the same records and is never cut by its broker; both share one quota and one schedule."""
 
     @initialize()
     def begin(self) -> None:
@@ -76,7 +76,7 @@ class TieredLog(RuleBasedStateMachine):
 
     @rule(offsets=st.integers(1, 5), is_future=st.sampled_from((False, False, False, True)), count=st.integers(1, 3))
     def roll(self, offsets: int, is_future: bool, count: int) -> None:
-        """The active segment is closed, and another begins; so often."""
+        """Close the active segment and begin another, so often."""
         now_ms = self.tier.clock.now_ms() + (1_000_000 if is_future else 0)
         for _ in range(count):
             records = tuple(Record(timestamp_ms=now_ms, value=b"v" * 20) for _ in range(offsets))
@@ -86,7 +86,7 @@ class TieredLog(RuleBasedStateMachine):
 
     @rule(behind=st.sampled_from((0, 0, 1, 6)))
     def commit(self, behind: int) -> None:
-        """Followers come up to some offsets behind the end."""
+        """Move the high watermark to some offsets before the end."""
         self.high_watermark = max(self.high_watermark, self._end - behind)
         self._write_log()
 
@@ -97,32 +97,32 @@ class TieredLog(RuleBasedStateMachine):
     @precondition(lambda self: self._has_something_to_copy)
     @rule(breaks=BREAKS, ignores_times=st.booleans())
     def copy(self, breaks: tuple[int, bool] | None, ignores_times: bool) -> None:
-        """A run of the job, whole or up to where it breaks."""
+        """Run the job, completely or until it breaks."""
         self._copy(breaks, ignores_times)
 
     @precondition(lambda self: self._segments())
     @rule(breaks=BREAKS, retention_s=st.sampled_from((0, 0, 10, 40)), passes=st.booleans())
     def expire(self, breaks: tuple[int, bool] | None, retention_s: int, passes: bool) -> None:
-        """A run of the job; what it lets go of is older than the retention, whole segments from the beginning on."""
+        """Run the job; what it deletes is older than the retention, and whole segments from the beginning on."""
         self._expire(breaks, retention_s, passes)
 
     @precondition(lambda self: self._has_something_to_copy)
     @rule(step=STEPS, meeting=MEETINGS)
     def copy_that_meets_another_run(self, step: int, meeting: Meeting) -> None:
-        """Of a run that meets another one nothing is known but what the invariants say."""
+        """Run the job while another one runs at some step; only the invariants are checked."""
         with self._meeting(step, meeting):
             self.tier.copy(self._schedule(ignores_times=True), quota=QUOTA)
 
     @precondition(lambda self: self._segments())
     @rule(step=STEPS, meeting=MEETINGS)
     def expiry_that_meets_another_run(self, step: int, meeting: Meeting) -> None:
-        """As a copy."""
+        """As `copy_that_meets_another_run`, for expiry."""
         with self._meeting(step, meeting):
             self.tier.expire(0, schedule=self._schedule(ignores_times=True))
 
     @contextmanager
     def _meeting(self, step: int, meeting: Meeting) -> Iterator[None]:
-        """At a step of the run in the block, which may sleep over the end of its lease there, another one runs."""
+        """Run another job at a step of the run in the block, which may be suspended there until its lease has ended."""
         hook, count = self.tier.break_at, 0
         sleeps, meets_copy, breaks = meeting
 
@@ -154,7 +154,7 @@ class TieredLog(RuleBasedStateMachine):
         except KilledError:
             self.killed.add(schedule.options.holder)
         except RetriableError:
-            # Of the schedule itself.
+            # The schedule itself.
             assert breaks is not None
             self.killed.add(schedule.options.holder)
         else:
@@ -180,7 +180,7 @@ class TieredLog(RuleBasedStateMachine):
         self._follow_log_start(retention_s, passes)
 
     def _follow_log_start(self, retention_s: int, passes: bool) -> None:
-        """Nothing is let go of but what is older than the retention."""
+        """Check that only records older than the retention were deleted."""
         start = self.tier.log_start() or 0
         assert start >= self.let_go_before
         for each in self.closed:
@@ -191,14 +191,14 @@ class TieredLog(RuleBasedStateMachine):
         self.let_go_before = start
 
     def _schedule(self, *, ignores_times: bool) -> TierSchedule:
-        """Of another run than any before."""
+        """Return the schedule for a new run."""
         self.runs += 1
         return self.tier.schedule(f"run {self.runs}", ignores_times=ignores_times)
 
     @precondition(lambda self: self.closed)
     @rule(keeps=st.integers(0, 2))
     def cut_local_log(self, keeps: int) -> None:
-        """The broker deletes closed segments of its own that are in the tier, but for the last few."""
+        """Delete local closed segments that are in the tier, as a broker does, except the last few."""
         finished = [each for each in self._segments() if each.was_copied]
         covered = {offset for each in finished for offset in range(each.start_offset, each.end_offset + 1)}
         for each in self.closed[: len(self.closed) - keeps]:
@@ -232,7 +232,7 @@ class TieredLog(RuleBasedStateMachine):
                 assert len(objects[stem]) == 5
                 assert each.end_offset < self.high_watermark
             late += each.state is DELETED and stem in objects
-        # Who sleeps over the end of its lease amid a put puts that one object, which no reader of the events sees.
+        # A run that is suspended in a put until its lease has ended puts this object, which no reader of events sees.
         assert late <= self.slept
         assert objects.keys() <= known.keys()
 
@@ -247,7 +247,7 @@ class TieredLog(RuleBasedStateMachine):
 
     @invariant()
     def quota_is_kept_over_all_that_was_ever_begun(self) -> None:
-        """By all runs together, those that met others or were killed too."""
+        """Count all runs together, also those that met others or were killed."""
         if not hasattr(self, "root") or not self._segments():
             return
         begun = list[tuple[int, int]]()
@@ -261,7 +261,7 @@ class TieredLog(RuleBasedStateMachine):
 
     @invariant()
     def schedule_is_sane(self) -> None:
-        """Nobody holds it but who was killed; errors with their time; nobody waits longer than an interval."""
+        """Only killed runs hold leases, errors have a time, and no wait is longer than an interval."""
         if not hasattr(self, "root"):
             return
         now_ms = self.tier.clock.now_ms()
@@ -275,7 +275,7 @@ class TieredLog(RuleBasedStateMachine):
     @property
     def _has_something_to_copy(self) -> bool:
         known = {each.start_offset for each in self._segments() if each.was_copied}
-        # What expiry began to delete is left to expiry.
+        # A deletion that expiry has begun is finished by expiry.
         is_left = any(each.state in (STARTED, DELETING) and not each.was_copied for each in self._segments())
         return is_left or any(
             each.start_offset not in known and each.end_offset < self.high_watermark for each in self.closed

@@ -1,4 +1,4 @@
-"""The windowed rate, number by number as Kafka's SimpleRate over a SampledStat gives them."""
+"""Test the windowed rate number by number against Kafka's SimpleRate over a SampledStat."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def test_empty_rate_is_zero_and_the_window_begins_at_the_first_observation() -> 
         ((0, 999), 3_999, (0, 1_000)),
         ((0, 1_000), 3_000, (1, 2_000)),
         ((0, 1_000), 2_999, (2, 2_999)),
-        # A record moves the end of its own sample alone.
+        # A record moves only the end of its own sample.
         ((0, 500, 1_400), 3_499, (3, 3_499)),
         ((0, 500, 1_400), 3_500, (1, 2_100)),
-        # Samples that have ended go together.
+        # Samples that have ended are dropped together.
         ((0, 1_000, 2_000, 2_500), 5_499, (2, 3_499)),
         ((0, 1_000, 2_000, 2_500), 5_500, (0, 1_000)),
     ],
@@ -49,7 +49,7 @@ def test_there_is_one_more_sample_than_the_window_and_the_oldest_is_dropped() ->
     rate = three_seconds()
     for number, time_ms in enumerate((0, 1_000, 2_000, 3_000)):
         rate.record(10**number, time_ms)
-        # A second record keeps the sample alive until almost the end of the window behind it.
+        # A second record keeps the sample alive until almost the end of the window after it.
         rate.record(10**number, time_ms + 900)
     assert rate.observe(3_900) == (2_220, 2_900), "the first left the window at 3,900 ms"
     crowded = three_seconds()
