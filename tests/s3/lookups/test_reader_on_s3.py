@@ -68,6 +68,6 @@ def test_refused_access_to_tables_is_reported_with_advice_and_without_the_text_o
     s3_proxy.faults = [Fault(status=status, code="AccessDenied" if status == 403 else "NoSuchKey")] * 500
     with pytest.raises(error, match=words) as refused, OffsetReader(warehouse_uri) as reader:
         reader.offset_for_timestamp("orders", 0, 0)
-    told = repr(refused.getrepr(chain=True))
-    assert ACCESS_KEY not in told
-    assert SECRET_KEY not in told
+    text = repr(refused.getrepr(chain=True))
+    assert ACCESS_KEY not in text
+    assert SECRET_KEY not in text

@@ -233,8 +233,8 @@ def test_processes_that_race_for_partitions_never_hold_one_together(tmp_path: Pa
         subprocess.Popen([*command, str(number)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for number in (0, 1, 1)
     ]
-    told = [each.communicate() for each in started]
-    assert [each.returncode for each in started] == [0, 0, 0], told
+    outputs = [each.communicate() for each in started]
+    assert [each.returncode for each in started] == [0, 0, 0], outputs
     assert DeltaTable(tmp_path / "warehouse" / "tier_schedule").version() > 50
 
 

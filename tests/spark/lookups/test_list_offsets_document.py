@@ -21,10 +21,12 @@ def test_special_timestamps_are_those_of_requests() -> None:
 def test_python_example_of_the_page_runs(golden_uri: str) -> None:
     (block,) = re.findall(r"((?:^    .*\n|^\n)*^    from coldlog.*\n(?:^    .*\n|^\n)*)", DOCUMENT, re.MULTILINE)
     program = (
-        textwrap.dedent(block).replace('"/data/coldlog"', repr(golden_uri)).replace("    reader.", "    told = reader.")
+        textwrap.dedent(block)
+        .replace('"/data/coldlog"', repr(golden_uri))
+        .replace("    reader.", "    answers = reader.")
     )
     names: dict[str, object] = {}
     exec(program, names)
-    told = names["told"]
-    assert isinstance(told, list)
-    assert [row["error"] for row in told] == ["NONE", "NONE"]
+    answers = names["answers"]
+    assert isinstance(answers, list)
+    assert [row["error"] for row in answers] == ["NONE", "NONE"]

@@ -140,10 +140,10 @@ def test_every_answer_under_lateral_agrees_with_a_scan(name: str, request: pytes
     asked = list(requests_for(archived_partitions(warehouse), random.Random(11)))
     seen = Counter(error for error, *_ in compare_under_lateral(warehouse, asked))
     assert len(asked) > 40_000
-    told = {ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST, ErrorCode.LOCAL_REQUIRED}
-    told |= {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPEN_TRANSACTION}
-    told |= {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH}
-    assert set(seen) == told
+    answered = {ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST, ErrorCode.LOCAL_REQUIRED}
+    answered |= {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPEN_TRANSACTION}
+    answered |= {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH}
+    assert set(seen) == answered
     assert min(seen.values()) > 10
 
 
@@ -199,27 +199,27 @@ def test_kinds_of_partitions_missing_in_the_sample_are_answered_as_by_a_scan(
         )
     ]
     answers = compare_under_lateral(warehouse, asked)
-    told = {
+    answered = {
         (request.topic, request.timestamp_ms): answer
         for request, answer in zip(asked, answers, strict=True)
         if request == Request(topic=request.topic, partition=0, timestamp_ms=request.timestamp_ms)
     }
     none, local = ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED
-    assert told["nothing-known", -2] == (local, None, None, None, Route.METADATA, 0)
-    assert told["nothing-tiered", 0] == (local, None, None, None, Route.REMOTE_THEN_LOCAL, 17)
-    assert told["nothing-tiered", -2] == (none, 17, None, 4, Route.METADATA, None)
-    assert told["nothing-tiered", -3] == (local, None, None, None, Route.REMOTE_THEN_LOCAL, 17)
-    assert told["nothing-tiered", -5] == (none, None, None, None, Route.METADATA, None)
-    assert told["nothing-tiered", -6] == (local, None, None, None, Route.METADATA, 17)
-    assert told["no-log-start", -2] == (none, 12, None, 4, Route.METADATA, None)
-    assert told["no-lineage", -5] == (none, 29, None, None, Route.METADATA, None)
-    assert told["before-lineage", -2] == (none, 3, None, None, Route.METADATA, None)
-    assert told["not-decoded", -3] == (ErrorCode.NOT_DECODED, None, None, None, Route.REMOTE_THEN_LOCAL, 30)
-    assert told["log-start-behind", -6] == (none, 40, None, 9, Route.METADATA, None)
-    assert told["open-later", -3] == (none, 20, 5, 9, Route.REMOTE_THEN_LOCAL, 30)
-    assert told["open-later", 6] == (local, None, None, None, Route.LOCAL_ONLY, 30)
-    assert told["gone", 6][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert told["twice", -5] == (none, 29, None, 9, Route.METADATA, None)
+    assert answered["nothing-known", -2] == (local, None, None, None, Route.METADATA, 0)
+    assert answered["nothing-tiered", 0] == (local, None, None, None, Route.REMOTE_THEN_LOCAL, 17)
+    assert answered["nothing-tiered", -2] == (none, 17, None, 4, Route.METADATA, None)
+    assert answered["nothing-tiered", -3] == (local, None, None, None, Route.REMOTE_THEN_LOCAL, 17)
+    assert answered["nothing-tiered", -5] == (none, None, None, None, Route.METADATA, None)
+    assert answered["nothing-tiered", -6] == (local, None, None, None, Route.METADATA, 17)
+    assert answered["no-log-start", -2] == (none, 12, None, 4, Route.METADATA, None)
+    assert answered["no-lineage", -5] == (none, 29, None, None, Route.METADATA, None)
+    assert answered["before-lineage", -2] == (none, 3, None, None, Route.METADATA, None)
+    assert answered["not-decoded", -3] == (ErrorCode.NOT_DECODED, None, None, None, Route.REMOTE_THEN_LOCAL, 30)
+    assert answered["log-start-behind", -6] == (none, 40, None, 9, Route.METADATA, None)
+    assert answered["open-later", -3] == (none, 20, 5, 9, Route.REMOTE_THEN_LOCAL, 30)
+    assert answered["open-later", 6] == (local, None, None, None, Route.LOCAL_ONLY, 30)
+    assert answered["gone", 6][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answered["twice", -5] == (none, 29, None, 9, Route.METADATA, None)
     shown = spark.sql(
         "SELECT * FROM VALUES ('twice'), ('gone'), ('nothing-tiered') AS q(topic), LATERAL "
         "latest_tiered_offset(q.topic, 0)"

@@ -159,11 +159,11 @@ def test_job_counts_timed_out_requests_and_reads_the_timeout_at_each_run(wide: W
     requests, output = tmp_path / "requests.csv", tmp_path / "answers.jsonl"
     lines = ["topic,partition,timestamp_ms,isolation_level", f"wide,1,{FIRST_MS},", "wide,2,-2,read_committed"]
     requests.write_text("\n".join([*lines, "wide,2,5,", "other,0,5,"]) + "\n", encoding="utf-8")
-    told = run_job(wide, requests, output, "remote.list.offsets.request.timeout.ms=1")
+    printed = run_job(wide, requests, output, "remote.list.offsets.request.timeout.ms=1")
     answers = read_answers(output)
     assert [row["error"] for row in answers] == ["REQUEST_TIMED_OUT"] * 4
     assert [row["error_code"] for row in answers] == [7] * 4
-    assert "4 requests timed out" in told
+    assert "4 requests timed out" in printed
     counted = wide.warehouse.read(LIST_OFFSETS_EXPIRATIONS).orderBy("topic", "partition").collect()
     assert [(row["topic"], row["partition"], row["request_count"], row["timeout_ms"]) for row in counted] == [
         ("other", 0, 1, 1),
@@ -179,7 +179,7 @@ def test_job_counts_timed_out_requests_and_reads_the_timeout_at_each_run(wide: W
 
     # A warehouse of a past time is read too, but not written to.
     run_job(wide, requests, output, "remote.list.offsets.request.timeout.ms=1", "warehouse.as_of=v1")
-    told = run_job(wide, requests, output)
+    printed = run_job(wide, requests, output)
     answers = read_answers(output)
     assert [(row["error"], row["offset"], row["route"], row["local_start_offset"]) for row in answers] == [
         ("NONE", 0, "remote_then_local", 3),

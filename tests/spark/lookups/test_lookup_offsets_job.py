@@ -87,13 +87,13 @@ def test_one_partition_is_asked_with_every_form_of_a_time(
 ) -> None:
     (truth,) = truths_of(ORDERS, PRECISE_MS)
     asked = as_text(PRECISE_MS)
-    told = ask("--topic", ORDERS, "--partition", 0, "--timestamp", asked, "--output", tmp_path / "answer")
+    printed = ask("--topic", ORDERS, "--partition", 0, "--timestamp", asked, "--output", tmp_path / "answer")
     answers = read_answers(tmp_path / "answer")
     assert [list(each) for each in answers] == [ANSWER_COLUMNS]
     assert_true(answers, [truth])
     assert answers[0]["offset_timestamp_ms"] == PRECISE_MS
-    assert told.results == ""
-    assert "1 found, 0 later than the archive" in told.progress
+    assert printed.results == ""
+    assert "1 found, 0 later than the archive" in printed.progress
 
 
 def test_without_a_partition_all_partitions_of_the_topic_are_asked(ask: Ask, tmp_path: Path) -> None:
@@ -111,23 +111,23 @@ def test_without_a_partition_all_partitions_of_the_topic_are_asked(ask: Ask, tmp
 def test_special_timestamps_are_given_by_name(ask: Ask, name: str) -> None:
     rows = shown(ask("--topic", CUT, "--timestamp", name).results)
     truths = [each for each in golden_partitions() if each["topic"] == CUT]
-    told: list[Row] = [each[f"{name.replace('-', '_')}_ru"] for each in truths]  # type: ignore[misc]
+    broker_answers: list[Row] = [each[f"{name.replace('-', '_')}_ru"] for each in truths]  # type: ignore[misc]
     assert [(row["asked"], row["partition"], row["offset"], row["leader epoch"]) for row in rows] == [
         (name, str(truth["partition"]), str(answer["offset"]), str(answer["epoch"]))
-        for truth, answer in zip(truths, told, strict=True)
+        for truth, answer in zip(truths, broker_answers, strict=True)
     ]
 
 
 def test_answers_are_printed_as_a_table(ask: Ask) -> None:
-    told = ask("--topic", CLOCK, "--timestamp", in_utc(BETWEEN_ENDS_MS))
-    first, second = shown(told.results)
+    printed = ask("--topic", CLOCK, "--timestamp", in_utc(BETWEEN_ENDS_MS))
+    first, second = shown(printed.results)
     _, truth = truths_of(CLOCK, BETWEEN_ENDS_MS)
     asked = {"topic": CLOCK, "asked": in_utc(BETWEEN_ENDS_MS)}
     nothing = {"offset": "", "timestamp": "", "leader epoch": "", "error": "none: later than the archive"}
     assert first == {**asked, "partition": "0", **nothing}
     found = {"offset": "4694", "timestamp": in_utc(truth["ru"]["ts"]), "leader epoch": str(truth["ru"]["epoch"])}
     assert second == {**asked, "partition": "1", **found, "error": ""}
-    assert "1 found, 1 later than the archive" in told.progress
+    assert "1 found, 1 later than the archive" in printed.progress
 
 
 def test_long_answers_are_cut_and_the_number_of_missing_rows_is_printed(ask: Ask, tmp_path: Path) -> None:
@@ -146,11 +146,11 @@ def test_unknown_topic_is_refused_and_an_unknown_partition_has_an_error(ask: Ask
         ask("--topic", "order", "--timestamp", 0, "--output", tmp_path / "answers")
     assert list(tmp_path.iterdir()) == []
     for topic, partition in (("order", 0), ("orders", 99)):
-        told = ask("--topic", topic, "--partition", partition, "--timestamp", 0)
-        (row,) = shown(told.results)
+        printed = ask("--topic", topic, "--partition", partition, "--timestamp", 0)
+        (row,) = shown(printed.results)
         assert (row["topic"], row["partition"], row["offset"]) == (topic, str(partition), "")
         assert row["error"] == "UNKNOWN_TOPIC_OR_PARTITION"
-        assert "0 found, 0 later than the archive, 1 UNKNOWN_TOPIC_OR_PARTITION" in told.progress
+        assert "0 found, 0 later than the archive, 1 UNKNOWN_TOPIC_OR_PARTITION" in printed.progress
 
 
 def write_lines(path: Path, queries: list[Row]) -> None:
@@ -240,9 +240,9 @@ def test_starting_offsets_begin_before_records_that_only_the_broker_has(ask: Ask
     write_lines(tmp_path / "asked.jsonl", list(by_place.values()))
     ask("--requests", tmp_path / "asked.jsonl", "--starting-offsets", tmp_path / "offsets.json")
     offsets = json.loads((tmp_path / "offsets.json").read_text(encoding="utf-8"))
-    told = {(topic, int(partition)): start for topic, own in offsets.items() for partition, start in own.items()}
-    assert told == {place: ends[place] + 1 for place in by_place}
-    assert all(told[place] <= truth["ru"]["offset"] for place, truth in by_place.items())  # type: ignore[index]
+    starts = {(topic, int(partition)): start for topic, own in offsets.items() for partition, start in own.items()}
+    assert starts == {place: ends[place] + 1 for place in by_place}
+    assert all(starts[place] <= truth["ru"]["offset"] for place, truth in by_place.items())  # type: ignore[index]
 
 
 def _place(truth: Row) -> tuple[Any, Any]:

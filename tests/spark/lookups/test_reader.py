@@ -106,10 +106,10 @@ def test_every_kind_of_request_is_answered_as_by_a_scan(golden: Warehouse, reade
         found = tuple(row[name] for name in ("offset", "offset_timestamp_ms", "leader_epoch"))
         route = None if row["route"] is None else Route(str(row["route"]))
         error = ErrorCode(int(str(row["error_code"])))
-        told = (error, *found, route, row["local_start_offset"])
+        answer = (error, *found, route, row["local_start_offset"])
         assert row["error"] == error.name
         place = str(request.topic), int(str(request.partition))
-        assert told == expected_answer(request, known.get(place)), request
+        assert answer == expected_answer(request, known.get(place)), request
     assert {row["error"] for row in answers} >= {
         "NONE", "UNSUPPORTED_VERSION", "UNKNOWN_TOPIC_OR_PARTITION", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
         "LOCAL_REQUIRED", "OPEN_TRANSACTION",
@@ -196,13 +196,13 @@ def test_isolation_level_counts_for_one_question_and_is_validated(golden: Wareho
         newest = uncommitted.max_timestamp(topic, partition)
         assert newest is not None
         place = topic, partition, newest.timestamp_ms
-        (told,) = committed.list_offsets([place])
-        assert (told["offset"], told["offset_timestamp_ms"], told["leader_epoch"], told["error"]) == latest
+        (answer,) = committed.list_offsets([place])
+        assert (answer["offset"], answer["offset_timestamp_ms"], answer["leader_epoch"], answer["error"]) == latest
         with pytest.raises(ColdlogError, match="OPEN_TRANSACTION"):
             committed.offset_for_timestamp(*place)
         assert uncommitted.offset_for_timestamp(*place) == newest
-        (told,) = uncommitted.list_offsets([(*place, -1, "READ_COMMITTED")])
-        assert told["error"] == "INVALID_REQUEST"
+        (answer,) = uncommitted.list_offsets([(*place, -1, "READ_COMMITTED")])
+        assert answer["error"] == "INVALID_REQUEST"
 
 
 def test_largest_timestamp_is_that_of_the_records_also_if_broker_compatible(golden: Warehouse) -> None:
@@ -321,7 +321,7 @@ def test_neither_spark_nor_java_is_needed(golden_uri: str) -> None:
         "import sys; from coldlog.reader import OffsetReader\n"
         f"print(OffsetReader({golden_uri!r}).latest_tiered_offset('orders', 0), 'pyspark' in sys.modules)"
     )
-    told = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-c", program], env={"PATH": "/nonexistent"}, capture_output=True, text=True, check=True
     )
-    assert told.stdout == "3952 False\n"
+    assert finished.stdout == "3952 False\n"

@@ -57,9 +57,11 @@ def test_every_function_has_an_example(function: str) -> None:
 
 def test_errors_and_special_timestamps_are_those_of_the_function() -> None:
     section, body = section_of("list_offsets"), query_text("list_offsets")
-    told = {(int(code), name) for code, name in re.findall(r"^\| (\d+) \| `(\w+)` \|", section, re.MULTILINE)}
-    assert told == {(int(code), name) for name, code in re.findall(r"WHEN '(\w+)' THEN (\d+)$", body, re.MULTILINE)}
-    assert all(ErrorCode(code).name == name for code, name in told)
+    documented = {(int(code), name) for code, name in re.findall(r"^\| (\d+) \| `(\w+)` \|", section, re.MULTILINE)}
+    assert documented == {
+        (int(code), name) for name, code in re.findall(r"WHEN '(\w+)' THEN (\d+)$", body, re.MULTILINE)
+    }
+    assert all(ErrorCode(code).name == name for code, name in documented)
     special = re.findall(r"^\| (-\d) ([a-z ]+) \| (\d+) \|", section, re.MULTILINE)
     assert [(int(each), name, int(since)) for each, name, since in special] == [
         (each.value, each.name.lower().replace("_", " "), each.since_version) for each in SpecialTimestamp
@@ -67,6 +69,6 @@ def test_errors_and_special_timestamps_are_those_of_the_function() -> None:
 
 
 def test_outcomes_are_those_of_the_function() -> None:
-    told = re.findall(r"^\| `([A-Z_]+)` \|", section_of("offset_for_timestamp"), re.MULTILINE)
+    documented = re.findall(r"^\| `([A-Z_]+)` \|", section_of("offset_for_timestamp"), re.MULTILINE)
     body = query_text("offset_for_timestamp")
-    assert sorted(told) == sorted(re.findall(r"^SELECT .*'([A-Z_]+)'$", body, re.MULTILINE))
+    assert sorted(documented) == sorted(re.findall(r"^SELECT .*'([A-Z_]+)'$", body, re.MULTILINE))

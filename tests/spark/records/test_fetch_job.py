@@ -40,8 +40,8 @@ def content(text: object) -> bytes | None:
 
 def facts(row: dict[str, Any]) -> tuple[object, ...]:
     value = content(row["value"])
-    told = None if value is None else {"len": len(value), "crc32": zlib.crc32(value)}
-    return row["offset"], row["timestamp_ms"], row["timestamp_type"], row["leader_epoch"], told
+    printed = None if value is None else {"len": len(value), "crc32": zlib.crc32(value)}
+    return row["offset"], row["timestamp_ms"], row["timestamp_type"], row["leader_epoch"], printed
 
 
 def test_records_are_printed_as_json_lines_with_the_next_offset(
@@ -49,8 +49,8 @@ def test_records_are_printed_as_json_lines_with_the_next_offset(
 ) -> None:
     place = ("--topic", "headers_and_big", "--partition", "0")
     assert run(settings, *place, "--max-records", "1200", "--max-bytes", "50000") == 0
-    told = capsys.readouterr()
-    rows = [json.loads(line) for line in told.out.splitlines()]
+    printed = capsys.readouterr()
+    rows = [json.loads(line) for line in printed.out.splitlines()]
     truths = true_records("headers_and_big", 0)[:1200]
     assert [facts(row) for row in rows] == [(t["o"], t["ts"], t["tt"], t["le"], t["v"]) for t in truths]
     headers = [
@@ -59,7 +59,7 @@ def test_records_are_printed_as_json_lines_with_the_next_offset(
     ]
     assert headers == [each.get("h") or [] for each in truths]
     assert any(headers)
-    assert told.err == "next offset 1200; the archive has offsets 0 to 4860\n"
+    assert printed.err == "next offset 1200; the archive has offsets 0 to 4860\n"
 
 
 def test_job_makes_one_fetch_without_a_number_of_records(
@@ -67,9 +67,9 @@ def test_job_makes_one_fetch_without_a_number_of_records(
 ) -> None:
     place = ("--topic", "payments", "--partition", "1", "--isolation-level", "read_committed")
     assert run(settings, *place, "--offset", "20", "--max-bytes", "1") == 0
-    told = capsys.readouterr()
-    offsets = [json.loads(line)["offset"] for line in told.out.splitlines()]
-    following = int(told.err.split()[2].rstrip(";"))
+    printed = capsys.readouterr()
+    offsets = [json.loads(line)["offset"] for line in printed.out.splitlines()]
+    following = int(printed.err.split()[2].rstrip(";"))
     assert offsets == [each["o"] for each in true_records("payments", 1) if each["rc"] and 20 <= each["o"] < following]
     assert run(settings, *place, "--offset", str(following), "--max-records", "100000") == 0
     rest = [json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()]
@@ -77,7 +77,7 @@ def test_job_makes_one_fetch_without_a_number_of_records(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told", "code"),
+    ("arguments", "printed", "code"),
     [
         (
             ("--topic", "orders", "--partition", "0", "--offset", "4000"),
@@ -97,12 +97,12 @@ def test_job_makes_one_fetch_without_a_number_of_records(
     ],
 )
 def test_failed_fetch_is_reported_in_one_line(
-    settings: list[str], capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], told: str, code: int
+    settings: list[str], capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], printed: str, code: int
 ) -> None:
     assert run(settings, *arguments) == code
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith(f"spark-submit.sh fetch_records: {told}")
+    assert shown.err.startswith(f"spark-submit.sh fetch_records: {printed}")
     assert shown.err.count("\n") == 1
 
 

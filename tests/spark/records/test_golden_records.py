@@ -126,13 +126,13 @@ def test_offset_by_timestamp_equals_the_brokers(golden: Warehouse, golden_archiv
     chosen = random.Random(3).sample([each for each in queries if int(str(each["ts"])) >= 0], 12)
     for query in chosen:
         topic, partition, timestamp_ms = str(query["topic"]), query["partition"], query["ts"]
-        told = query["ru"]["offset"]  # type: ignore[index]
+        expected = query["ru"]["offset"]  # type: ignore[index]
         options = {"assign": f'{{"{topic}":[{partition}]}}', "columns": "offset"}
         at = f'{{"{topic}":{{"{partition}":{timestamp_ms}}}}}'
         start = read(golden, golden_archive, **options, startingOffsetsByTimestamp=at)
-        assert start.offsets()[0] == told
+        assert start.offsets()[0] == expected
         end = read(golden, golden_archive, **options, endingTimestamp=timestamp_ms)
-        assert end.offsets() == list(range(told)), "the end is exclusive"
+        assert end.offsets() == list(range(expected)), "the end is exclusive"
         # Later records may be older again: the option is not a filter.
         exact = read(
             golden, golden_archive, ds.GreaterThanOrEqual(("timestamp",), moment(int(str(timestamp_ms)))), **options
@@ -208,7 +208,7 @@ def test_timestamp_that_does_not_fit_spark_is_reported_and_its_column_can_be_omi
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"subscribe": "orders,nowhere"}, "the archive has no topic nowhere"),
         ({"assign": '{"orders":[0,7]}'}, "the archive has no partition orders-7"),
@@ -227,14 +227,14 @@ def test_timestamp_that_does_not_fit_spark_is_reported_and_its_column_can_be_omi
     ],
 )
 def test_missing_data_is_an_error_unless_data_loss_is_accepted(
-    golden: Warehouse, golden_archive: Path, options: dict[str, str], told: str
+    golden: Warehouse, golden_archive: Path, options: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         read(golden, golden_archive, **options)
-    if "every partition" not in told:
+    if "every partition" not in message:
         accepted = read(golden, golden_archive, **options, failOnDataLoss=False, columns="offset")
-        first = 1_225 if "records-deleted" in told else 0
-        last = 3_474 if "records-deleted" in told else 3_952
+        first = 1_225 if "records-deleted" in message else 0
+        last = 3_474 if "records-deleted" in message else 3_952
         assert accepted.offsets() == list(range(first, last + 1))
 
 
@@ -250,8 +250,10 @@ def test_offsets_after_an_open_transaction_are_lost_for_readers_of_committed_rec
         read(golden, golden_archive, **committed)
     assert read(golden, golden_archive, **committed, failOnDataLoss=False).offsets()[-1] < stop
     started = {**committed, "endingOffsets": "latest", "startingOffsets": '{"payments":{"1":900}}'}
-    told = f"starting offset 900 of payments-1 is after the ending offset {stop}; offsets 0 to {stop - 1} can be read"
-    with pytest.raises(UsageError, match=f"{told}, then a transaction is open"):
+    message = (
+        f"starting offset 900 of payments-1 is after the ending offset {stop}; offsets 0 to {stop - 1} can be read"
+    )
+    with pytest.raises(UsageError, match=f"{message}, then a transaction is open"):
         read(golden, golden_archive, **started)
 
 

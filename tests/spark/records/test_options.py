@@ -59,7 +59,7 @@ def test_options_for_brokers_and_consumers_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({}, "one of the options assign, subscribe and subscribePattern must be given"),
         ({"subscribe": "a", "subscribepattern": "b"}, "only one of the options assign, subscribe"),
@@ -102,8 +102,8 @@ def test_options_for_brokers_and_consumers_are_ignored() -> None:
         ({"subscribe": "a", "archive.layout": "x"}, "archive.layout = 'x' .option.: expected"),
     ],
 )
-def test_invalid_options_are_refused(given: dict[str, str], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_invalid_options_are_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         read_options({**PLACES, **given})
 
 

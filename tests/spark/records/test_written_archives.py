@@ -213,10 +213,10 @@ def test_records_of_a_transaction_whose_end_is_lost_do_not_count_as_committed(
 ) -> None:
     committed = {"subscribe": "undecided", "kafka_isolation_level": "read_committed"}
     assert read(indexed, archive, **committed, endingOffsets='{"undecided":{"0":5}}').offsets() == [*range(5)]
-    told = "5 to 12 may belong to a transaction that was aborted in offsets which are in no served segment"
-    with pytest.raises(UsageError, match=f"undecided-0 are missing: {told}"):
+    message = "5 to 12 may belong to a transaction that was aborted in offsets which are in no served segment"
+    with pytest.raises(UsageError, match=f"undecided-0 are missing: {message}"):
         read(indexed, archive, **committed, endingOffsets='{"undecided":{"0":13}}')
-    with pytest.raises(UsageError, match=f"{told}; 13 to 18 are in no served segment"):
+    with pytest.raises(UsageError, match=f"{message}; 13 to 18 are in no served segment"):
         read(indexed, archive, **committed)
     for task_bytes in (1, 1 << 20):
         tolerant = read(indexed, archive, **committed, failOnDataLoss=False, maxPartitionBytes=task_bytes)

@@ -149,8 +149,11 @@ class Replayed:
         given: dict[str, str] | None = None,
         **own: Any,
     ) -> ReplaySummary:
-        told = {"warehouse.uri": str(self.folder / "now/warehouse"), "archive.uri": str(self.folder / "now/archive")}
-        source = read_options({**told, "subscribepattern": f"^{self.topics}", **(given or {})})
+        settings = {
+            "warehouse.uri": str(self.folder / "now/warehouse"),
+            "archive.uri": str(self.folder / "now/archive"),
+        }
+        source = read_options({**settings, "subscribepattern": f"^{self.topics}", **(given or {})})
         options = ReplayOptions(source=source, name=name, **own)
         return replay(self.spark, options, sink or self.sink, self.states(), self.clock)
 
@@ -214,8 +217,8 @@ def test_topics_of_a_broker_are_replayed_in_the_order_of_the_heap(
     assigned: dict[str, list[int]] = {}
     for topic, partition in places:
         assigned.setdefault(topic, []).append(partition)
-    told = {"warehouse.uri": golden_uri, "archive.uri": str(golden_archive), "assign": json.dumps(assigned)}
-    source = read_options({**told, "kafka.isolation.level": isolation_level})
+    settings = {"warehouse.uri": golden_uri, "archive.uri": str(golden_archive), "assign": json.dumps(assigned)}
+    source = read_options({**settings, "kafka.isolation.level": isolation_level})
     sink = DeltaSink(spark=spark, uri=str(tmp_path / "sink"))
     states = ReplayStates.of_warehouse(golden_uri)
     summary = replay(spark, ReplayOptions(source=source), sink, states, VirtualClock())

@@ -56,9 +56,9 @@ def test_run_reports_what_it_copied_and_the_next_one_finds_nothing(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments) == 0
-    told = capsys.readouterr()
-    assert "2 segments copied" in told.err
-    assert told.out.splitlines()[2].split()[:3] == ["orders", "0", "2"]
+    printed = capsys.readouterr()
+    assert "2 segments copied" in printed.err
+    assert printed.out.splitlines()[2].split()[:3] == ["orders", "0", "2"]
     assert len(list((tmp_path / "archive" / "kafka-tiered-storage").glob("orders-0-*/*.log"))) == 2
     assert len(list((tmp_path / "metadata").glob("__remote_log_metadata-*"))) == 2
     assert run(arguments) == 0
@@ -74,9 +74,9 @@ def test_partition_that_failed_fails_the_run_and_one_that_is_held_back_does_not(
     log = tmp_path / "logs" / "orders-0" / f"{10:020d}.log"
     log.write_bytes(log.read_bytes()[:-1] + b"x")
     assert run(arguments) == 1
-    told = capsys.readouterr()
-    assert "damaged" in told.out
-    assert "1 partition failed" in told.err
+    printed = capsys.readouterr()
+    assert "damaged" in printed.out
+    assert "1 partition failed" in printed.err
 
 
 def test_unmounted_log_directory_is_reported_and_others_are_copied(
@@ -85,9 +85,9 @@ def test_unmounted_log_directory_is_reported_and_others_are_copied(
     away = tmp_path / "away"
     two = ["--set", f"copy.log_directories={tmp_path / 'logs'},{away}"]
     assert run([*arguments, *two]) == 1
-    told = capsys.readouterr()
-    assert "2 segments copied" in told.err
-    assert f"log directory {away} cannot be listed" in told.err
+    printed = capsys.readouterr()
+    assert "2 segments copied" in printed.err
+    assert f"log directory {away} cannot be listed" in printed.err
     assert run([*arguments, "--set", f"copy.log_directories={away}"]) == 2
     assert f"log directory {away} cannot be listed" in capsys.readouterr().err
 
@@ -100,7 +100,7 @@ def test_run_that_finds_no_partition_says_where_it_looked(
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "printed"),
     [
         ("broker.id=-1", "broker.id is not set"),
         ("copy.log_directories=s3://bucket/logs", "must be local directories"),
@@ -113,10 +113,10 @@ def test_run_that_finds_no_partition_says_where_it_looked(
     ],
 )
 def test_invalid_settings_are_refused_and_nothing_is_copied(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, told: str
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, printed: str
 ) -> None:
     assert run([*arguments, "--set", setting]) == 2
-    assert told in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
     assert not list(tmp_path.glob("archive/*/*"))
 
 
@@ -135,10 +135,11 @@ def test_existing_schedule_is_followed_unless_times_are_ignored(
     assert run([*arguments, "--set", "tier.scheduled=true"]) == 0
     assert "2 segments copied" in capsys.readouterr().err
     assert run(arguments) == 0
-    told = capsys.readouterr()
-    assert "1 partition not due" in told.err
+    printed = capsys.readouterr()
+    assert "1 partition not due" in printed.err
     assert (
-        told.out == "no partition is due, or other runs hold those that are; use --all to ignore the schedule's times\n"
+        printed.out
+        == "no partition is due, or other runs hold those that are; use --all to ignore the schedule's times\n"
     )
     assert run([*arguments, "--all"]) == 0
     assert "not due" not in capsys.readouterr().err
@@ -165,8 +166,8 @@ def test_runs_with_schedules_of_two_warehouses_cannot_share_an_event_log(
 
     assert run(arguments, Meeting()) == 0
     assert met == [2, 0]
-    told = capsys.readouterr().err
-    assert f"use the schedule in {tmp_path / 'warehouse'}" in told
+    printed = capsys.readouterr().err
+    assert f"use the schedule in {tmp_path / 'warehouse'}" in printed
     assert run(elsewhere) == 0
 
 
@@ -189,7 +190,7 @@ def test_only_partitions_that_this_host_leads_are_copied(arguments: list[str], t
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "printed"),
     [
         ("topic,partition\norders,0\n", "the first line must name topic,partition,role"),
         (
@@ -204,11 +205,11 @@ def test_only_partitions_that_this_host_leads_are_copied(arguments: list[str], t
     ],
 )
 def test_invalid_assignments_are_refused(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, told: str
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, printed: str
 ) -> None:
     (tmp_path / "roles.csv").write_text(content)
     assert run([*arguments, "--set", f"tier.assignments={tmp_path / 'roles.csv'}"]) == 2
-    assert told in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
     assert run([*arguments, "--set", f"tier.assignments={tmp_path / 'none.csv'}"]) == 2
     assert "tier.assignments cannot be read" in capsys.readouterr().err
 
@@ -224,9 +225,9 @@ def test_unmounted_archive_is_not_created_and_is_copied_to_when_it_is_back(
     if is_mount_point_there:
         archive.mkdir()
     assert run(arguments) == 1
-    told = capsys.readouterr()
-    assert "retriable" in told.out
-    assert "mount its disk" in told.out
+    printed = capsys.readouterr()
+    assert "retriable" in printed.out
+    assert "mount its disk" in printed.out
     assert not archive.exists() or not list(archive.iterdir())
     if is_mount_point_there:
         archive.rmdir()
@@ -313,10 +314,10 @@ def test_throttling_is_reported(arguments: list[str], tmp_path: Path, capsys: py
     size_bytes = (tmp_path / "logs" / "orders-0" / f"{0:020d}.log").stat().st_size
     clock, quota = VirtualClock(), f"remote.log.manager.copy.max.bytes.per.second={-(-size_bytes // 90)}"
     assert run([*arguments, "--set", quota], clock) == 0
-    told = capsys.readouterr().err
-    assert "2 segments copied" in told
+    printed = capsys.readouterr().err
+    assert "2 segments copied" in printed
     waited_ms = sum(clock.waits)
     assert 85_000 < waited_ms < 95_000
-    assert f"throttled {human_duration(waited_ms / 1000)} in 1 waits" in told
+    assert f"throttled {human_duration(waited_ms / 1000)} in 1 waits" in printed
     assert run([*arguments, "--set", quota], clock) == 0
     assert "throttled" not in capsys.readouterr().err

@@ -72,15 +72,15 @@ def test_plan_is_printed_and_executed_and_the_next_run_finds_nothing(
     capsys.readouterr()
     arguments += ["--set", f"retention.ms={3 * DAY}", "--all"]
     assert run([*arguments, "--dry-run"]) == 0
-    told = capsys.readouterr()
-    assert "2 segments would be deleted" in told.err
-    row = told.out.splitlines()[2].split()
+    printed = capsys.readouterr()
+    assert "2 segments would be deleted" in printed.err
+    row = printed.out.splitlines()[2].split()
     assert (row[:3], row[4:]) == (["orders", "0", "2"], ["time", "20", "planned"])
     assert logs_of(tmp_path) == [0, 10, 20]
     assert run(arguments) == 0
-    told = capsys.readouterr()
-    assert "2 segments deleted" in told.err
-    assert told.out.splitlines()[2].split()[-1] == "done"
+    printed = capsys.readouterr()
+    assert "2 segments deleted" in printed.err
+    assert printed.out.splitlines()[2].split()[-1] == "done"
     assert logs_of(tmp_path) == [20]
     assert run(arguments) == 0
     assert capsys.readouterr().out == "nothing has expired\n"
@@ -114,9 +114,9 @@ def test_topic_of_the_retention_file_that_the_tier_does_not_have_is_reported(
     retentions.write_text("topic,retention_ms,retention_bytes\nordesr,-1,-1\n")
     own = ["--set", f"expire.retentions={retentions}", "--set", f"retention.ms={3 * DAY}"]
     assert run([*arguments, *own, "--dry-run"]) == 0
-    told = capsys.readouterr().err
-    assert "2 segments would be deleted" in told
-    assert "expire.retentions names topics that have no segment in the tier: ordesr" in told
+    printed = capsys.readouterr().err
+    assert "2 segments would be deleted" in printed
+    assert "expire.retentions names topics that have no segment in the tier: ordesr" in printed
 
 
 def test_retention_of_a_topic_is_taken_from_the_file(arguments: list[str], tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_partition_that_failed_fails_the_run(
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "printed"),
     [
         ("broker.id=-1", "broker.id is not set"),
         ("archive.layout=aiven", "expires what it has tiered"),
@@ -170,10 +170,10 @@ def test_partition_that_failed_fails_the_run(
     ],
 )
 def test_invalid_settings_are_refused_and_nothing_is_deleted(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, told: str
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, printed: str
 ) -> None:
     assert run([*arguments, "--set", "retention.ms=1", "--set", setting]) == 2
-    assert told in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
     assert logs_of(tmp_path) == [0, 10, 20]
 
 

@@ -89,9 +89,9 @@ class Replay:
         """Run it to its end; return what it prints."""
         with start_job("replay_topics", self.arguments(sink or str(self.sink)), folder=self.folder) as run:
             code = run.wait(timeout=PATIENCE_S)
-        told = (self.folder / "stderr").read_text(encoding="utf-8")
-        assert code == 0, told
-        return told + (self.folder / "stdout").read_text(encoding="utf-8")
+        printed = (self.folder / "stderr").read_text(encoding="utf-8")
+        assert code == 0, printed
+        return printed + (self.folder / "stdout").read_text(encoding="utf-8")
 
     def kill_when(self, is_time: Callable[[], bool]) -> None:
         """Start it, and kill driver, JVM and workers at that moment."""
@@ -145,16 +145,16 @@ def test_replay_that_was_killed_repeatedly_has_each_record_once_and_in_order(
         assert "run 1 repeated, because it had not ended" in replay.run()
     expected = _expected()
     assert replay.rows() == expected
-    told = replay.run()
-    assert "enforced_processing: waited in vain for 1 partitions (trades-1)" in told
-    assert "2 late, by at most 96,500 ms" in told
-    assert f"2 records in table {replay.sink}" in told
+    printed = replay.run()
+    assert "enforced_processing: waited in vain for 1 partitions (trades-1)" in printed
+    assert "2 late, by at most 96,500 ms" in printed
+    assert f"2 records in table {replay.sink}" in printed
     assert replay.rows() == [*expected, *((len(expected) + at, "trades", 0, 200 + at) for at in range(2))]
     assert len(list((replay.sink / "_delta_log").glob("*.json"))) == 2, "a commit a run"
 
 
 def test_table_in_a_bucket_is_written_with_a_warehouse_in_a_folder(replay: Replay, bucket: Bucket) -> None:
     sink = bucket.uri("lake/replayed")
-    told = replay.run(sink)
-    assert f"351 records in table {spark_uri(sink)}" in told
+    printed = replay.run(sink)
+    assert f"351 records in table {spark_uri(sink)}" in printed
     assert replay.rows(sink) == _expected()

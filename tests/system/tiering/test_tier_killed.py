@@ -60,8 +60,8 @@ def kill_when(tier: Tier, job: str, is_time: Callable[[], bool], **settings: obj
     while process.poll() is None and not is_time():
         time.sleep(0.002)
     process.kill()
-    told = process.communicate()
-    assert process.returncode == -9, told
+    printed = process.communicate()
+    assert process.returncode == -9, printed
 
 
 def count(tier: Tier, pattern: str) -> int:

@@ -119,11 +119,11 @@ def test_state_agrees_with_the_model(tmp_path_factory: pytest.TempPathFactory, d
     base = segments[first].start_offset
     lineage = extend_lineage([], [batch for segment in segments for batch in segment.batches])
     ends = [batch.last_offset + 1 for segment in segments[first:] for batch in segment.batches]
-    told = data.draw(st.sampled_from((None, base, *ends, ends[-1] + 9)))
-    if told is not None:
-        write_offset_checkpoint(directory / HIGH_WATERMARKS, {(TOPIC, 7): told, ("other", 7): 1})
+    checkpointed = data.draw(st.sampled_from((None, base, *ends, ends[-1] + 9)))
+    if checkpointed is not None:
+        write_offset_checkpoint(directory / HIGH_WATERMARKS, {(TOPIC, 7): checkpointed, ("other", 7): 1})
     log_start, log_end = lineage[0][1], ends[-1]
-    high_watermark = max(log_end if told is None else min(told, log_end), base, log_start)
+    high_watermark = max(log_end if checkpointed is None else min(checkpointed, log_end), base, log_start)
     first_open = _expected_open(segments, high_watermark)
     assert _tier(directory).read_state(TOPIC, 7) == LocalLogState(
         log_start_offset=log_start,

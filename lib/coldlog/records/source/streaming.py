@@ -49,11 +49,11 @@ def latest_position(
         ends = {place: (first, min(end, wanted[place])) for place, (first, end) in ends.items() if place in wanted}
     until = {place: end for place, (_, end) in ends.items()}
     begun = {place: begun.get(place, first) for place, (first, _) in ends.items()} | begun
-    behind = sorted(place for place, offset in begun.items() if until.get(place, offset) < offset)
-    if behind and options.fails_on_data_loss:
+    ended_early = sorted(place for place, offset in begun.items() if until.get(place, offset) < offset)
+    if ended_early and options.fails_on_data_loss:
         names = ", ".join(
             f"{topic}-{partition} ends at {until[topic, partition]}, the stream continues at {begun[topic, partition]}"
-            for topic, partition in behind[:_SHOWN]
+            for topic, partition in ended_early[:_SHOWN]
         )
         raise UsageError(
             f"the archive ends before the stream's position, maybe because a topic was created again: {names}. Use "

@@ -255,7 +255,7 @@ class PartitionExpirer:
             known = {each.segment_id.segment_id for each in self.events.segments_of(partition) if not each.is_deleted}
             foreign = replace(foreign, orphans=tuple(each for each in foreign.orphans if not _belongs(each, known)))
         retention, now_ms = rules.retention_of(partition.topic), self.clock.now_ms()
-        explains_orphans = self.events.is_complete and not foreign.lacks_finished
+        explains_orphans = self.events.is_complete and not foreign.is_finished_log_missing
         due = tuple(
             each
             for each in foreign.orphans

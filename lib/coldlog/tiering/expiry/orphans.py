@@ -10,8 +10,8 @@ touched.
 
 These objects are deleted `min_age_ms` after they were modified, and not before the retention. An orphan is kept if
 there is no retention, if events of its partition may have been lost (`is_complete` of the log), or if the log of a
-finished segment of its partition is missing (`lacks_finished`): the archive may belong to another event log that still
-uses it.
+finished segment of its partition is missing (`is_finished_log_missing`): the archive may belong to another event log
+that still uses it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ForeignObjects:
 
     orphans: tuple[Orphan, ...]
     unexplained: tuple[str, ...]
-    lacks_finished: bool
+    is_finished_log_missing: bool
 
 
 def find_orphans(store: ObjectStore, partition: TopicIdPartition, known: Iterable[RemoteSegment]) -> ForeignObjects:
@@ -102,7 +102,7 @@ def find_orphans(store: ObjectStore, partition: TopicIdPartition, known: Iterabl
     names = {each.name for each in temporary}
     unexplained = tuple(each.name for each in listing.unrecognized if each.name not in names)
     return ForeignObjects(
-        orphans=(*orphans, *temporary), unexplained=unexplained, lacks_finished=bool(finished_without_log)
+        orphans=(*orphans, *temporary), unexplained=unexplained, is_finished_log_missing=bool(finished_without_log)
     )
 
 
