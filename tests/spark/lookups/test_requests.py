@@ -55,12 +55,12 @@ def test_csv_of_a_spreadsheet_with_a_byte_order_mark_is_read(tmp_path: Path) -> 
     ("content", "complaint"),
     [
         ("topic,partition\norders,0\n", "missing: timestamp_ms"),
-        ("topic,partition,timestamp_ms\norders,0,5\norders,zero,5\n", "line 3: partition: an integer"),
+        ("topic,partition,timestamp_ms\norders,0,5\norders,zero,5\n", "line 3: partition: expected an integer"),
         (
             "topic,partition,timestamp_ms\norders,0,9223372036854775808\n",
-            "timestamp_ms: an integer below [0-9]+, or a special",
+            "timestamp_ms: expected an integer below [0-9]+, or a special",
         ),
-        ("topic,partition,timestamp_ms\norders,2147483648,5\n", "line 2: partition: an integer below"),
+        ("topic,partition,timestamp_ms\norders,2147483648,5\n", "line 2: partition: expected an integer below"),
         ("topic,partition,timestamp_ms\n,0,5\n", "line 2: topic: expected a name"),
         ("topic,partition,timestamp_ms\norders,0\n", "line 2: timestamp_ms"),
         ("topic,partition,timestamp_ms\norders,,5\n", "line 2: partition"),
@@ -150,7 +150,7 @@ def test_large_cells_of_other_columns_are_ignored(tmp_path: Path) -> None:
             "isolation_level",
         ),
         (b'{"topic": "a\\ud800", "partition": 0, "timestamp_ms": 5}', "topic: expected a name"),
-        (b'{"topic": "a", "partition": 0, "timestamp_ms": 5, "request_id": {"a": 1}}', "request_id: a text"),
+        (b'{"topic": "a", "partition": 0, "timestamp_ms": 5, "request_id": {"a": 1}}', "request_id: expected text"),
         (b"[" * 100_000, "not JSON"),
     ],
 )
@@ -166,7 +166,7 @@ def test_error_of_an_invalid_json_value_names_the_line(tmp_path: Path, line: byt
     [
         ("requests.csv", b"topic,partition,timestamp_ms\n\xff\xfe,0,5\n", "not UTF-8 .* at byte"),
         ("requests.jsonl", b'{"topic": "\xe9", "partition": 0, "timestamp_ms": 5}', "not UTF-8 .* at byte"),
-        ("requests.csv", b"topic,partition,timestamp_ms\no,0," + b"9" * 5_000, "line 2: timestamp_ms: an integer"),
+        ("requests.csv", b"topic,partition,timestamp_ms\no,0," + b"9" * 5_000, "line 2: timestamp_ms: expected an integer"),
         (
             "requests.jsonl",
             b'{"topic": "o", "partition": 0, "timestamp_ms": ' + b"9" * 5_000 + b"}",
