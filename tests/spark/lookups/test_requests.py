@@ -166,7 +166,11 @@ def test_error_of_an_invalid_json_value_names_the_line(tmp_path: Path, line: byt
     [
         ("requests.csv", b"topic,partition,timestamp_ms\n\xff\xfe,0,5\n", "not UTF-8 .* at byte"),
         ("requests.jsonl", b'{"topic": "\xe9", "partition": 0, "timestamp_ms": 5}', "not UTF-8 .* at byte"),
-        ("requests.csv", b"topic,partition,timestamp_ms\no,0," + b"9" * 5_000, "line 2: timestamp_ms: expected an integer"),
+        (
+            "requests.csv",
+            b"topic,partition,timestamp_ms\no,0," + b"9" * 5_000,
+            "line 2: timestamp_ms: expected an integer",
+        ),
         (
             "requests.jsonl",
             b'{"topic": "o", "partition": 0, "timestamp_ms": ' + b"9" * 5_000 + b"}",
