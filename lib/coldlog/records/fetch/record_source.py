@@ -115,7 +115,8 @@ def _gone(log_slice: LogSlice, gone: ArchiveError, tables: ArchiveTables) -> Fet
     return FetchFailure(
         error=FetchErrorCode.OFFSET_OUT_OF_RANGE,
         message=f"{request}: segment {served.segment.segment_id} with offsets {served.from_offset} to "
-        f"{served.to_offset} is missing: {gone}; {range_text(ends)}, the next archived is {served.to_offset + 1}",
+        f"{served.to_offset} is missing: {gone}; {range_text(ends)}, "
+        f"the next archived offset is {served.to_offset + 1}",
         ends=ends,
         resume_offset=served.to_offset + 1,
     )
