@@ -48,7 +48,7 @@ def test_a_walk_is_read_ahead_and_ends_with_the_object(bucket: Bucket) -> None:
     assert store.size_bytes("log") == len(content)
 
 
-def test_an_object_that_is_replaced_under_a_walk_is_refused(bucket: Bucket) -> None:
+def test_object_replaced_during_a_sequential_read_is_refused(bucket: Bucket) -> None:
     bucket.put({"p/log": bytes(6 * MIB)})
     store = _store(bucket)
     store.read_range("log", 0, MIB)

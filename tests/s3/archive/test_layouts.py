@@ -79,7 +79,7 @@ def strays(layout: ArchiveLayout) -> Iterator[str]:
         yield from (stray.name for stray in layout.list_segments(directory).unrecognized)
 
 
-def test_partitions_and_segments_are_listed_in_order_and_nothing_else(layout: ArchiveLayout, example: Example) -> None:
+def test_only_partitions_and_segments_are_listed_in_order(layout: ArchiveLayout, example: Example) -> None:
     directories = layout.list_partition_directories().directories
     assert [(directory.topic, directory.partition) for directory in directories] == list(PLACES)
     assert list(listed(layout)) == list(example.files)
@@ -90,7 +90,7 @@ def test_partitions_and_segments_are_listed_in_order_and_nothing_else(layout: Ar
     assert len({segment.segment_id for segment in listed(layout).values()}) == len(example.files)
 
 
-def test_every_byte_of_every_file_comes_back(layout: ArchiveLayout, example: Example) -> None:
+def test_every_byte_of_every_file_is_read(layout: ArchiveLayout, example: Example) -> None:
     segments = listed(layout)
     assert segments
     for place, segment in segments.items():
@@ -104,7 +104,7 @@ def test_every_byte_of_every_file_comes_back(layout: ArchiveLayout, example: Exa
                 assert layout.read_small_file(segment, kind) == files[kind]
 
 
-def test_a_range_of_the_log_is_a_slice_that_ends_with_it(layout: ArchiveLayout, example: Example) -> None:
+def test_range_of_a_log_is_a_slice_that_ends_with_the_log(layout: ArchiveLayout, example: Example) -> None:
     chance = random.Random(7)
     place, segment = chance.choice(list(listed(layout).items()))
     log = example.files[place][SegmentFileKind.LOG]
@@ -132,7 +132,7 @@ def test_a_file_that_was_not_stored_is_missing(layout: ArchiveLayout, example: E
         assert refused.value.object_name
 
 
-def test_a_log_is_no_small_file(layout: ArchiveLayout) -> None:
+def test_log_is_not_a_small_file(layout: ArchiveLayout) -> None:
     segment = next(iter(listed(layout).values()))
     with pytest.raises(UsageError, match="ranges"):
         layout.read_small_file(segment, SegmentFileKind.LOG)
@@ -149,17 +149,17 @@ def test_layout_and_listing_can_be_sent_to_another_process(layout: ArchiveLayout
     assert sent.read_log_range(segment, 0, 1 << 30) == example.files[place][SegmentFileKind.LOG]
 
 
-def test_listed_twice_it_is_the_same(layout: ArchiveLayout) -> None:
+def test_second_listing_is_the_same(layout: ArchiveLayout) -> None:
     assert listed(layout) == listed(layout)
 
 
-def test_what_is_part_of_no_segment_is_told_by_name(example: Example, open_store: OpenStore) -> None:
+def test_objects_outside_of_segments_are_reported_by_name(example: Example, open_store: OpenStore) -> None:
     layout = example.open_layout(open_store({**example.objects, **dict.fromkeys(example.strays, b"stray")}))
     assert sorted(strays(layout)) == sorted(example.strays)
     assert list(listed(layout)) == list(example.files)
 
 
-def test_segments_deleted_since_they_were_listed_are_missing_by_name(example: Example, open_store: OpenStore) -> None:
+def test_segments_deleted_after_the_listing_are_missing_by_name(example: Example, open_store: OpenStore) -> None:
     """Listed in an archive, read in the same one without its objects."""
     segments = listed(example.open_layout(MemoryStore(example.objects)))
     kept = {name: content for name, content in example.objects.items() if "payments" not in name}
@@ -171,14 +171,14 @@ def test_segments_deleted_since_they_were_listed_are_missing_by_name(example: Ex
         assert "payments" in refused.value.object_name
 
 
-def test_a_directory_deleted_since_it_was_listed_holds_no_segments(example: Example, open_store: OpenStore) -> None:
+def test_directory_deleted_after_the_listing_has_no_segments(example: Example, open_store: OpenStore) -> None:
     directories = example.open_layout(MemoryStore(example.objects)).list_partition_directories().directories
     emptied = example.open_layout(open_store({"other/file": b""}))
     for directory in directories:
         assert emptied.list_segments(directory) == SegmentListing(segments=(), unrecognized=())
 
 
-def test_a_link_to_a_disk_that_is_away_is_no_directory_that_has_gone(example: Example, tmp_path: Path) -> None:
+def test_dangling_link_is_not_a_deleted_directory(example: Example, tmp_path: Path) -> None:
     """Of each directory down to the partitions', in turn: the archive, or the partition, cannot be listed."""
     store = _local_store(tmp_path / "archive", {**example.objects, **dict.fromkeys(example.strays, b"stray")})
     layout = example.open_layout(store)

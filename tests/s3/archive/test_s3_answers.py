@@ -191,7 +191,7 @@ def in_listing(pattern: str, changed: str) -> Bend:
     return bend
 
 
-def test_straight_answers_are_believed(store: S3Store, server: BentServer) -> None:
+def test_correct_answers_are_accepted(store: S3Store, server: BentServer) -> None:
     assert list_all(store) == ["d", ("log", SIZE)]
     assert ask_size(store) == SIZE
     for position, length in ((0, 100), (0, SIZE), (5, 5), (1000, 2 * SIZE)):
@@ -222,7 +222,7 @@ NO_LISTINGS: dict[str, Bend] = {
 
 
 @pytest.mark.parametrize("damage", NO_LISTINGS)
-def test_what_is_no_listing_is_no_empty_directory(store: S3Store, server: BentServer, damage: str) -> None:
+def test_damaged_listing_is_not_an_empty_directory(store: S3Store, server: BentServer, damage: str) -> None:
     server.bends = {"list": NO_LISTINGS[damage]}
     for ask in (list_all, lambda each: each.has_any_object()):
         server.asked.clear()
@@ -236,7 +236,7 @@ def test_what_is_no_listing_is_no_empty_directory(store: S3Store, server: BentSe
 @pytest.mark.parametrize(
     "body", [b"<html><p>SECRET-OF-A-PAGE", LISTING[:300].encode(), b"<Error><Code>InternalError</Code></Error>"]
 )
-def test_a_listing_that_ends_early_or_tells_an_error_is_a_failure_of_the_server(
+def test_cut_listing_and_listing_with_an_error_are_failures_of_the_server(
     store: S3Store, server: BentServer, body: bytes
 ) -> None:
     server.bends = {"list": lambda answer: answer.with_body(body)}
@@ -245,7 +245,7 @@ def test_a_listing_that_ends_early_or_tells_an_error_is_a_failure_of_the_server(
     assert "was answered HTTP 500" in str(error)
 
 
-def test_a_listing_that_goes_on_where_it_was_is_not_followed_for_ever(store: S3Store, server: BentServer) -> None:
+def test_listing_with_a_repeated_token_ends_with_an_error(store: S3Store, server: BentServer) -> None:
     server.bends = {
         "list": in_listing(
             "<IsTruncated>false</IsTruncated>",
@@ -293,7 +293,7 @@ NO_RANGES: dict[str, Bend] = {
 
 @pytest.mark.parametrize(("position", "length"), [(0, 100), (0, SIZE), (1000, 100), (1000, 9000)])
 @pytest.mark.parametrize("damage", NO_RANGES)
-def test_what_is_not_the_range_that_was_asked_for_may_be_asked_for_again(
+def test_wrong_answer_to_a_range_request_is_retriable(
     store: S3Store, server: BentServer, damage: str, position: int, length: int
 ) -> None:
     server.bends = {"get": NO_RANGES[damage]}
@@ -306,7 +306,7 @@ def test_what_is_not_the_range_that_was_asked_for_may_be_asked_for_again(
 
 
 @pytest.mark.parametrize("damage", NO_RANGES)
-def test_a_further_part_is_believed_no_more_than_the_first(store: S3Store, server: BentServer, damage: str) -> None:
+def test_every_part_of_a_range_is_checked(store: S3Store, server: BentServer, damage: str) -> None:
     first = f"bytes 0-{TWICE.part_bytes - 1}/"
 
     def bend(answer: Answer) -> Answer:
@@ -316,7 +316,7 @@ def test_a_further_part_is_believed_no_more_than_the_first(store: S3Store, serve
     assert isinstance(refusal(read(0, SIZE), store), RetriableError)
 
 
-def test_a_body_without_a_length_is_read_up_to_its_end(store: S3Store, server: BentServer) -> None:
+def test_body_without_a_length_is_read_to_its_end(store: S3Store, server: BentServer) -> None:
     server.bends = {"get": without_length(b"")}
     assert store.read_range("log", 1000, 9000) == CONTENT[1000:10_000]
 
@@ -328,9 +328,7 @@ def whole(accepts: str) -> Bend:
     )
 
 
-def test_a_whole_object_is_believed_at_its_beginning_where_head_says_the_same(
-    store: S3Store, server: BentServer
-) -> None:
+def test_whole_object_is_accepted_for_its_beginning_if_head_agrees(store: S3Store, server: BentServer) -> None:
     server.bends = {"get": whole("bytes")}
     assert store.read_range("log", 0, 100) == CONTENT[:100]
     assert server.asked == ["get", "head"]
@@ -338,9 +336,7 @@ def test_a_whole_object_is_believed_at_its_beginning_where_head_says_the_same(
     assert isinstance(refusal(read(0, 100), store), RetriableError)
 
 
-def test_only_a_server_that_does_not_claim_to_know_ranges_is_refused_for_good(
-    store: S3Store, server: BentServer
-) -> None:
+def test_only_a_server_without_accept_ranges_is_a_usage_error(store: S3Store, server: BentServer) -> None:
     server.bends = {"get": whole("bytes")}
     error = refusal(read(1000, 100), store)
     assert isinstance(error, RetriableError)
@@ -363,7 +359,7 @@ NO_SIZES: dict[str, Bend] = {
 
 
 @pytest.mark.parametrize("damage", NO_SIZES)
-def test_what_tells_of_no_object_is_no_size(store: S3Store, server: BentServer, damage: str) -> None:
+def test_damaged_answer_to_head_is_not_a_size(store: S3Store, server: BentServer, damage: str) -> None:
     server.bends = {"head": NO_SIZES[damage]}
     assert isinstance(refusal(ask_size, store), RetriableError)
     server.bends = {}
@@ -375,7 +371,7 @@ def test_what_tells_of_no_object_is_no_size(store: S3Store, server: BentServer, 
 
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
 @pytest.mark.parametrize("ask", [list_all, ask_size, read(0, 9)])
-def test_an_endpoint_that_does_not_answer_is_named_and_what_names_it(
+def test_endpoint_without_answer_is_named_with_its_variable(
     store: S3Store, monkeypatch: pytest.MonkeyPatch, variable: str, ask: Ask
 ) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
@@ -389,7 +385,7 @@ def test_an_endpoint_that_does_not_answer_is_named_and_what_names_it(
 
 
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
-def test_who_knows_no_such_bucket_is_named_by_the_variable_that_counts(
+def test_missing_bucket_is_reported_with_the_endpoint_variable(
     store: S3Store, server: BentServer, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
@@ -402,7 +398,7 @@ def test_who_knows_no_such_bucket_is_named_by_the_variable_that_counts(
     "url", ["127.0.0.1:5999", "localhost:5999", "http://", "ftp://host", "http://h:port", "AKIA:SECRET-OF-A-PAGE@host"]
 )
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
-def test_an_endpoint_that_is_no_address_is_named_as_such(
+def test_endpoint_that_is_not_an_address_is_refused(
     store: S3Store, monkeypatch: pytest.MonkeyPatch, variable: str, url: str
 ) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
@@ -412,7 +408,7 @@ def test_an_endpoint_that_is_no_address_is_named_as_such(
     assert str(error) == f"{variable} is not the address of an S3 server; use http://host:port or https://host"
 
 
-def test_an_endpoint_of_a_profile_that_is_no_address_is_named_as_such(
+def test_endpoint_of_a_profile_that_is_not_an_address_is_refused(
     store: S3Store, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     config = tmp_path_factory.mktemp("aws") / "config"
@@ -439,5 +435,5 @@ def test_an_endpoint_of_a_profile_that_is_no_address_is_named_as_such(
         ("", ""),
     ],
 )
-def test_of_an_endpoint_only_host_and_port_are_shown(url: str, address: str) -> None:
+def test_only_host_and_port_of_an_endpoint_are_shown(url: str, address: str) -> None:
     assert shown_address(url) == address

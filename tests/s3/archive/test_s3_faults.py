@@ -70,7 +70,7 @@ BROKEN_BODIES = {
 
 @pytest.mark.parametrize("ask", [read_all, list_all, ask_size])
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_what_may_pass_is_asked_again_until_it_has_passed(
+def test_temporary_failures_are_retried_until_the_request_succeeds(
     store: S3Store, s3_proxy: S3Proxy, trouble: str, ask: Ask
 ) -> None:
     s3_proxy.faults = [TROUBLES[trouble]] * 3
@@ -80,7 +80,7 @@ def test_what_may_pass_is_asked_again_until_it_has_passed(
 
 @pytest.mark.parametrize("ask", [read_all, list_all])
 @pytest.mark.parametrize("trouble", BROKEN_BODIES)
-def test_a_body_that_breaks_is_asked_for_again(store: S3Store, s3_proxy: S3Proxy, trouble: str, ask: Ask) -> None:
+def test_cut_body_is_requested_again(store: S3Store, s3_proxy: S3Proxy, trouble: str, ask: Ask) -> None:
     s3_proxy.faults = [BROKEN_BODIES[trouble]] * 3
     assert ask(store)
     assert len(s3_proxy.requests) == 4
@@ -88,7 +88,7 @@ def test_a_body_that_breaks_is_asked_for_again(store: S3Store, s3_proxy: S3Proxy
 
 @pytest.mark.parametrize("ask", [read_all, list_all, ask_size])
 @pytest.mark.parametrize(("trouble", "sent_each_time"), [("throttled", 1), ("internal", 1), ("reset at once", 2)])
-def test_what_does_not_pass_is_retriable_after_a_bounded_number_of_requests(
+def test_permanent_failures_are_retriable_after_a_bounded_number_of_attempts(
     store: S3Store, s3_proxy: S3Proxy, trouble: str, sent_each_time: int, ask: Ask
 ) -> None:
     """aiohttp sends a request again at once whose connection ends without an answer: it may have been an old one."""
@@ -102,7 +102,7 @@ def test_what_does_not_pass_is_retriable_after_a_bounded_number_of_requests(
         assert "HTTP 503" in str(error)
 
 
-def test_a_server_that_hangs_is_left_at_the_time_out(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+def test_request_to_a_hanging_server_ends_at_the_time_out(bucket: Bucket, s3_proxy: S3Proxy) -> None:
     bucket.put({"p/log": CONTENT})
     store = open_s3_store(bucket.uri("p"), IMPATIENT)
     s3_proxy.faults = [Fault(hangs=True)]
@@ -115,14 +115,14 @@ def test_a_server_that_hangs_is_left_at_the_time_out(bucket: Bucket, s3_proxy: S
         assert len(s3_proxy.requests) == IMPATIENT.max_attempts
 
 
-def test_a_server_that_is_not_there_is_retriable(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_server_is_retriable(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     error = refusal(list_all, open_s3_store(bucket.uri("p"), FAST))
     assert isinstance(error, RetriableError)
     assert "got no answer (EndpointConnectionError)" in str(error)
 
 
-def test_pauses_double_up_to_a_bound_and_are_shortened_at_random(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+def test_pauses_double_up_to_a_limit_and_are_randomly_shortened(bucket: Bucket, s3_proxy: S3Proxy) -> None:
     bucket.put({"p/log": CONTENT})
     pauses: list[float] = []
 
@@ -163,7 +163,7 @@ def refused_with(status: int, code: str = "", **headers: str) -> Fault:
         (refused_with(400, "InvalidRequest"), Reason.OBJECT_UNREADABLE, ["S3 answers HTTP 400 InvalidRequest"]),
     ],
 )
-def test_an_object_that_is_refused_is_an_archive_error_asked_for_once(
+def test_refused_object_is_an_archive_error_after_one_request(
     store: S3Store, s3_proxy: S3Proxy, fault: Fault, reason: Reason, words: list[str], ask: Ask
 ) -> None:
     s3_proxy.faults = [fault] * 99
@@ -186,7 +186,7 @@ def test_an_object_that_is_refused_is_an_archive_error_asked_for_once(
         (refused_with(501, "NotImplemented"), ["cannot be listed", "HTTP 501 NotImplemented"]),
     ],
 )
-def test_a_listing_that_is_refused_is_a_usage_error_asked_for_once(
+def test_refused_listing_is_a_usage_error_after_one_request(
     store: S3Store, s3_proxy: S3Proxy, fault: Fault, words: list[str]
 ) -> None:
     s3_proxy.faults = [fault] * 99
@@ -215,7 +215,7 @@ def test_a_listing_that_is_refused_is_a_usage_error_asked_for_once(
         (refused_with(400, "AuthorizationHeaderMalformed"), ["in another region;", "AWS_REGION"]),
     ],
 )
-def test_what_is_wrong_with_the_caller_is_a_usage_error(
+def test_mistakes_of_the_caller_are_usage_errors(
     store: S3Store, s3_proxy: S3Proxy, fault: Fault, words: list[str], ask: Ask
 ) -> None:
     s3_proxy.faults = [fault] * 99
@@ -226,7 +226,7 @@ def test_what_is_wrong_with_the_caller_is_a_usage_error(
     assert len(s3_proxy.requests) < FAST.max_attempts
 
 
-def test_credentials_that_were_renewed_are_taken_up(
+def test_renewed_credentials_are_used(
     store: S3Store, s3_proxy: S3Proxy, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that was written anew is read by the request behind the one that was refused."""
@@ -242,7 +242,7 @@ def test_credentials_that_were_renewed_are_taken_up(
     assert ["Credential=AKIANEW/" in each.authorization for each in s3_proxy.requests] == [False, True]
 
 
-def test_a_walk_goes_on_after_trouble_with_what_was_fetched_ahead(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+def test_sequential_read_continues_after_failures_of_fetches_ahead(bucket: Bucket, s3_proxy: S3Proxy) -> None:
     content = CONTENT * 16
     bucket.put({"p/log": content})
     mib = 1 << 20

@@ -46,7 +46,7 @@ def _ranges(requests: list[Request]) -> list[tuple[int, int]]:
 # Listing
 
 
-def test_a_listing_of_partition_directories_does_not_walk_their_objects(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+def test_listing_of_partition_directories_does_not_list_their_objects(bucket: Bucket, s3_proxy: S3Proxy) -> None:
     directories, objects = PAGE_KEYS + 1, PAGE_KEYS + 2
     bucket.put({f"p/d{d:02}/{o:02}": b"" for d in range(directories) for o in range(objects)})
     store = _store(bucket)
@@ -59,7 +59,7 @@ def test_a_listing_of_partition_directories_does_not_walk_their_objects(bucket: 
     assert all(each.query["prefix"] == ["p/d07/"] for each in s3_proxy.requests)
 
 
-def test_objects_are_listed_a_page_at_a_time(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+def test_objects_are_listed_page_by_page(bucket: Bucket, s3_proxy: S3Proxy) -> None:
     bucket.put({f"p/{o:02}": b"" for o in range(2 * PAGE_KEYS)})
     s3_proxy.forget()
     listed = _store(bucket).iter_objects("")
@@ -79,7 +79,7 @@ def test_the_whole_bucket_may_be_the_root(bucket: Bucket) -> None:
 @pytest.mark.parametrize(
     "name", ["per%20cent %", "a b+c&d=e?f#g", "ü/日本/\U0001f600", "'\"<>&;", "back\\slash", "t\tab"]
 )
-def test_odd_names_are_listed_and_read_as_they_are(bucket: Bucket, name: str) -> None:
+def test_unusual_names_are_listed_and_read(bucket: Bucket, name: str) -> None:
     bucket.put({f"pre fix%2B/{name}": b"content"})
     store = _store(bucket, "pre fix%2B")
     directory = name.rpartition("/")[0]
@@ -87,7 +87,7 @@ def test_odd_names_are_listed_and_read_as_they_are(bucket: Bucket, name: str) ->
     assert (store.read_range(name, 3, 9).tobytes(), store.size_bytes(name)) == (b"tent", 7)
 
 
-def test_markers_of_directories_are_directories_and_no_objects(bucket: Bucket) -> None:
+def test_directory_markers_are_directories_not_objects(bucket: Bucket) -> None:
     bucket.put({"p/": b"", "p/empty/": b"", "p/full/": b"", "p/full/one": b"1", "p/odd/": b"content", "p/none": b""})
     store = _store(bucket)
     assert store.list_directories("") == ["empty", "full", "odd"]
@@ -97,7 +97,7 @@ def test_markers_of_directories_are_directories_and_no_objects(bucket: Bucket) -
     assert [(each.name, each.size_bytes) for each in store.iter_objects("odd")] == [("odd/", 7)]
 
 
-def test_what_lies_below_parts_that_are_no_names_shows_once_and_is_not_entered(bucket: Bucket) -> None:
+def test_keys_with_invalid_parts_are_listed_as_one_object(bucket: Bucket) -> None:
     bucket.put({"p//a": b"", "p//b": b"", "p/../c": b"", "p/d//e": b"", "p/f": b""})
     store = _store(bucket)
     assert store.list_directories("") == ["d"]
@@ -105,7 +105,7 @@ def test_what_lies_below_parts_that_are_no_names_shows_once_and_is_not_entered(b
     assert [each.name for each in store.iter_objects("d")] == ["d//"]
 
 
-def test_a_layout_lists_strays_of_a_bucket_as_unrecognized(bucket: Bucket) -> None:
+def test_stray_objects_of_a_bucket_are_listed_as_unrecognized(bucket: Bucket) -> None:
     bucket.put(
         {"p/kafka-tiered-storage/photos/x": b"", "p/kafka-tiered-storage//x": b"", "p/kafka-tiered-storage/t%": b""}
     )
@@ -116,7 +116,7 @@ def test_a_layout_lists_strays_of_a_bucket_as_unrecognized(bucket: Bucket) -> No
 # Reading
 
 
-def test_a_long_range_is_fetched_in_parts_at_once_and_ends_with_the_object(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+def test_long_range_is_fetched_in_concurrent_parts_and_ends_with_the_object(bucket: Bucket, s3_proxy: S3Proxy) -> None:
     content = _content(5 * MIB + 77)
     bucket.put({"p/log": content})
     s3_proxy.delay_s = 0.05
@@ -148,7 +148,7 @@ def _walk(store: S3Store, name: str, size: int, window_bytes: int, left_over: in
 
 
 @pytest.mark.parametrize("left_over", [0, 1, 70_000])
-def test_a_walk_is_read_ahead_within_its_bound_and_asks_for_no_byte_twice(
+def test_sequential_read_fetches_ahead_within_its_limit_and_no_byte_twice(
     bucket: Bucket, s3_proxy: S3Proxy, left_over: int
 ) -> None:
     content = _content(9 * MIB + 5)
@@ -163,7 +163,7 @@ def test_a_walk_is_read_ahead_within_its_bound_and_asks_for_no_byte_twice(
     assert s3_proxy.most_under_way == 3, "three parts are the 3 MiB that may be read ahead"
 
 
-def test_walks_of_several_objects_and_threads_do_not_mix(bucket: Bucket) -> None:
+def test_sequential_reads_of_several_objects_and_threads_do_not_mix(bucket: Bucket) -> None:
     contents = {f"log{number}": _content(4 * MIB + number) for number in range(4)}
     bucket.put({f"p/{name}": content for name, content in contents.items()})
     store, found = _store(bucket), {}
@@ -182,7 +182,7 @@ def test_walks_of_several_objects_and_threads_do_not_mix(bucket: Bucket) -> None
     assert found == dict.fromkeys(contents, True)
 
 
-def test_a_walk_that_is_left_and_begun_again_sees_the_object_as_it_is_then(bucket: Bucket) -> None:
+def test_restarted_sequential_read_sees_the_current_object(bucket: Bucket) -> None:
     bucket.put({"p/log": _content(4 * MIB)})
     store = _store(bucket)
     store.read_range("log", 0, MIB)
@@ -192,7 +192,7 @@ def test_a_walk_that_is_left_and_begun_again_sees_the_object_as_it_is_then(bucke
 
 
 @pytest.mark.parametrize("size", [4 * MIB, 2 * MIB, 10])
-def test_an_object_that_is_replaced_under_a_walk_is_refused(bucket: Bucket, size: int) -> None:
+def test_object_replaced_during_a_sequential_read_is_refused(bucket: Bucket, size: int) -> None:
     bucket.put({"p/log": bytes(4 * MIB)})
     store = _store(bucket, options=S3Options(part_bytes=MIB, read_ahead_bytes=MIB))
     store.read_range("log", 0, MIB)
@@ -203,7 +203,7 @@ def test_an_object_that_is_replaced_under_a_walk_is_refused(bucket: Bucket, size
     assert refused.value.reason is Reason.OBJECT_UNREADABLE
 
 
-def test_an_object_that_became_shorter_gives_fewer_bytes_and_one_that_is_gone_none(bucket: Bucket) -> None:
+def test_truncated_object_gives_fewer_bytes_and_a_deleted_one_none(bucket: Bucket) -> None:
     bucket.put({"p/log": b"0123456789"})
     store = _store(bucket)
     bucket.put({"p/log": b"0123"})
@@ -229,7 +229,7 @@ def test_every_way_to_name_an_archive_in_a_bucket_opens_the_same_tree(bucket: Bu
     assert layout.uri == f"{scheme}://{bucket.name}/tier{below}"
 
 
-def test_an_archive_that_was_opened_once_is_opened_again_without_a_request(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+def test_opened_archive_is_opened_again_without_a_request(bucket: Bucket, s3_proxy: S3Proxy) -> None:
     bucket.put({"kafka-tiered-storage/orders-0-AAAAAAAAAAAAAAAAAAAAAA/x": b"content"})
     opener = layout_opener(load_settings("local", [f"archive.uri={bucket.uri()}"]))
     opener()
@@ -249,12 +249,12 @@ def test_prefixes_without_an_archive_are_refused(bucket: Bucket) -> None:
 
 
 @pytest.mark.parametrize("uri", ["s3://", "s3:///x", "s3://b/a//b", "s3://b/../c", "s3://b\0ucket/x", "s3://a b/c"])
-def test_uris_that_name_no_place_in_a_bucket_are_refused(uri: str) -> None:
+def test_invalid_s3_uris_are_refused(uri: str) -> None:
     with pytest.raises(UsageError):
         open_archive(uri, LAYOUT)
 
 
-def test_a_prefix_is_taken_as_it_is_written() -> None:
+def test_prefix_is_used_unchanged() -> None:
     location = parse_s3_uri("s3://my-bucket/a%20b/c+d #e/")
     assert (location.bucket, location.prefix) == ("my-bucket", "a%20b/c+d #e")
 
@@ -286,9 +286,7 @@ def test_uris_with_secrets_are_refused_and_not_repeated(uri: str) -> None:
         assert "RET" not in str(refused.value)
 
 
-def test_neither_pickles_nor_words_of_a_store_hold_what_it_was_read_with(
-    bucket: Bucket, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_pickles_texts_and_logs_of_a_store_have_no_credentials(bucket: Bucket, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     bucket.put({"p/kafka-tiered-storage/orders-0-AAAAAAAAAAAAAAAAAAAAAA/x": b"content"})
     layout = open_archive(bucket.uri("p"), LAYOUT)
@@ -301,7 +299,7 @@ def test_neither_pickles_nor_words_of_a_store_hold_what_it_was_read_with(
         assert not [each for each in told if secret in each]
 
 
-def test_a_changed_environment_counts_from_the_next_read_on(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_environment_is_used_by_the_next_read(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket.put({"p/one": b"1"})
     store = _store(bucket)
     assert store.read_range("one", 0, 1).tobytes() == b"1"
@@ -310,7 +308,7 @@ def test_a_changed_environment_counts_from_the_next_read_on(bucket: Bucket, monk
         store.read_range("one", 0, 1)
 
 
-def test_a_profile_names_credentials_endpoint_region_and_path_style(
+def test_profile_sets_credentials_endpoint_region_and_path_style(
     bucket: Bucket, s3_proxy: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket.put({"p/one": b"1"})

@@ -57,7 +57,7 @@ def store(open_store: OpenStore) -> ObjectStore:
 @pytest.mark.parametrize(
     ("prefix", "expected"), [("", ["a", "b-c"]), ("a", ["a/b"]), ("a/b", []), ("top", []), ("gone", [])]
 )
-def test_directories_right_below_a_prefix_are_listed_in_order(
+def test_directories_directly_below_a_prefix_are_listed_in_order(
     store: ObjectStore, prefix: str, expected: list[str]
 ) -> None:
     assert store.list_directories(prefix) == expected
@@ -67,7 +67,7 @@ def test_directories_right_below_a_prefix_are_listed_in_order(
     ("prefix", "expected"),
     [("", [("top", 11)]), ("a", [("a/one", len(CONTENT)), ("a/two", 0)]), ("a/b", [("a/b/deep", 1)]), ("gone", [])],
 )
-def test_objects_right_below_a_prefix_are_listed_in_order(
+def test_objects_directly_below_a_prefix_are_listed_in_order(
     store: ObjectStore, prefix: str, expected: list[tuple[str, int]]
 ) -> None:
     assert [(found.name, found.size_bytes) for found in store.iter_objects(prefix)] == expected
@@ -87,12 +87,12 @@ def test_a_range_is_a_read_only_slice_that_ends_with_the_object(store: ObjectSto
     assert window.readonly
 
 
-def test_an_empty_object_reads_as_nothing(store: ObjectStore) -> None:
+def test_empty_object_has_no_bytes(store: ObjectStore) -> None:
     assert store.size_bytes("a/two") == 0
     assert store.read_range("a/two", 0, 10).nbytes == 0
 
 
-def test_a_window_outlives_later_reads(store: ObjectStore) -> None:
+def test_window_stays_valid_after_later_reads(store: ObjectStore) -> None:
     first = store.read_range("a/one", 0, 100)
     store.read_range("a/one", 100, 100)
     assert first == CONTENT[:100]
@@ -131,7 +131,7 @@ def test_a_store_can_be_sent_to_another_process(store: ObjectStore) -> None:
     assert sent.read_range("b-c/three", 1, 5).tobytes() == b"23"
 
 
-def test_memory_store_remembers_what_was_read() -> None:
+def test_memory_store_records_its_reads() -> None:
     store = MemoryStore(OBJECTS)
     store.read_range("a/one", 5, 10)
     store.read_range("top", 0, 3)
@@ -144,7 +144,7 @@ def test_modification_times_are_epoch_milliseconds(tmp_path: Path) -> None:
     assert [found.modified_ms for found in store.iter_objects("")] == [1_700_000_000_123]
 
 
-def test_a_missing_root_is_a_usage_error_for_every_question(tmp_path: Path) -> None:
+def test_missing_root_is_a_usage_error_for_every_call(tmp_path: Path) -> None:
     store = LocalStore(root=str(tmp_path / "unmounted"), uri="the archive")
     questions: tuple[Callable[[], object], ...] = (
         lambda: store.list_directories(""),
@@ -158,7 +158,7 @@ def test_a_missing_root_is_a_usage_error_for_every_question(tmp_path: Path) -> N
             ask()
 
 
-def test_a_file_cut_short_gives_fewer_bytes_and_spares_those_already_read(tmp_path: Path) -> None:
+def test_truncated_file_gives_fewer_bytes_and_keeps_those_already_read(tmp_path: Path) -> None:
     store = local_store(tmp_path, {"x": CONTENT})
     before = store.read_range("x", 0, len(CONTENT))
     os.truncate(tmp_path / "x", 100)
@@ -184,14 +184,14 @@ def test_links_are_followed_and_loops_end(tmp_path: Path) -> None:
     assert refused.value.reason is Reason.OBJECT_UNREADABLE
 
 
-def test_object_that_cannot_be_read_is_told_with_the_systems_words_alone(tmp_path: Path) -> None:
+def test_unreadable_object_is_reported_with_the_systems_message(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("a")
     with pytest.raises(ArchiveError) as raised:
         LocalStore(root=str(tmp_path), uri="somewhere").read_range("a", 0, 1)
     assert str(raised.value) == "object cannot be read in a: found Too many levels of symbolic links"
 
 
-def test_a_link_to_nothing_is_listed_and_missing_when_read(tmp_path: Path) -> None:
+def test_dangling_link_is_listed_and_missing_when_read(tmp_path: Path) -> None:
     store = local_store(tmp_path, {"a/one": b"1"})
     (tmp_path / "a" / "lost").symlink_to(tmp_path / "nowhere")
     assert [found.name for found in store.iter_objects("a")] == ["a/lost", "a/one"]
@@ -200,7 +200,7 @@ def test_a_link_to_nothing_is_listed_and_missing_when_read(tmp_path: Path) -> No
     assert refused.value.reason is Reason.OBJECT_MISSING
 
 
-def test_pipes_and_directories_are_unreadable_and_block_nobody(tmp_path: Path) -> None:
+def test_pipes_and_directories_are_unreadable_without_blocking(tmp_path: Path) -> None:
     store = local_store(tmp_path, {"a/one": b"1"})
     os.mkfifo(tmp_path / "a" / "pipe")
     for name in ("a/pipe", "a"):
@@ -229,7 +229,7 @@ def test_names_that_are_not_utf8_are_listed_and_read(tmp_path: Path) -> None:
         (errno.EMFILE, None),
     ],
 )
-def test_failures_of_the_system_are_sorted_into_bad_bytes_and_bad_moments(number: int, expected: Reason | None) -> None:
+def test_system_errors_become_archive_errors_or_retriable_errors(number: int, expected: Reason | None) -> None:
     failure = error_for_object(OSError(number, os.strerror(number)), "a/\udcff")
     if expected is None:
         assert isinstance(failure, RetriableError)

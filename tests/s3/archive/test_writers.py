@@ -64,13 +64,13 @@ def names(store: WritableStore, prefix: str = "orders-0") -> list[str]:
 
 
 @pytest.mark.parametrize("content", [b"", b"x", LARGE], ids=["nothing", "small", "in parts"])
-def test_what_was_put_is_read_back(store: WritableStore, content: bytes) -> None:
+def test_written_object_is_read(store: WritableStore, content: bytes) -> None:
     store.put("orders-0/a.log", BytesContent(content))
     assert store.read_range("orders-0/a.log", 0, len(content) + 1) == content
     assert names(store) == ["orders-0/a.log"]
 
 
-def test_object_of_the_name_is_replaced(store: WritableStore) -> None:
+def test_existing_object_is_replaced(store: WritableStore) -> None:
     for content in (b"long before", b"now"):
         store.put("orders-0/a", BytesContent(content))
     assert bytes(store.read_range("orders-0/a", 0, 100)) == b"now"
@@ -78,7 +78,7 @@ def test_object_of_the_name_is_replaced(store: WritableStore) -> None:
 
 @pytest.mark.parametrize("size_bytes", [10, len(LARGE)])
 @pytest.mark.parametrize("failure", [KilledError(), ArchiveError(Reason.OBJECT_MISSING, "the source is gone")])
-def test_content_that_ends_early_leaves_nothing(store: WritableStore, size_bytes: int, failure: BaseException) -> None:
+def test_failed_put_leaves_no_object_and_keeps_an_existing_one(store: WritableStore, size_bytes: int, failure: BaseException) -> None:
     store.put("orders-0/b", BytesContent(b"before"))
     with pytest.raises(type(failure)):
         store.put("orders-0/a", FailingContent(LARGE[:size_bytes], failure))
@@ -88,7 +88,7 @@ def test_content_that_ends_early_leaves_nothing(store: WritableStore, size_bytes
     assert bytes(store.read_range("orders-0/b", 0, 100)) == b"before"
 
 
-def test_deleting_needs_nothing_to_be_there(store: WritableStore) -> None:
+def test_deleting_a_missing_object_is_not_an_error(store: WritableStore) -> None:
     store.put("orders-0/a", BytesContent(b"x"))
     store.delete("orders-0/a")
     store.delete("orders-0/a")
@@ -97,14 +97,14 @@ def test_deleting_needs_nothing_to_be_there(store: WritableStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["../a", "", "a//b", "a/../b"])
-def test_names_lead_nowhere_else(store: WritableStore, name: str) -> None:
+def test_names_that_lead_out_of_the_archive_are_refused(store: WritableStore, name: str) -> None:
     with pytest.raises(UsageError, match="not a name inside an archive"):
         store.put(name, BytesContent(b""))
     with pytest.raises(UsageError, match="not a name inside an archive"):
         store.delete(name)
 
 
-def test_file_that_became_shorter_is_not_put() -> None:
+def test_source_truncated_during_the_copy_is_not_written() -> None:
     source = MemoryStore({"log": b"0123456789"})
     content = StoredContent(store=source, name="log", size_bytes=11, piece_bytes=4)
     target = MemoryStore({})
@@ -115,9 +115,7 @@ def test_file_that_became_shorter_is_not_put() -> None:
     assert target.objects == {"log": b"0123456789"}
 
 
-def test_killed_writer_of_files_leaves_a_temporary_file_at_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_writer_leaves_at_most_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed for good, no clean-up runs; here it is what could not be unlinked."""
     store = LocalWriter(root=str(tmp_path), uri="archive")
 
@@ -132,7 +130,7 @@ def test_killed_writer_of_files_leaves_a_temporary_file_at_most(
     assert left.endswith(".tmp")
 
 
-def test_files_are_synchronized_before_they_get_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_synchronized_before_they_are_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     fsync, rename = os.fsync, os.rename
 
@@ -155,7 +153,7 @@ def test_files_are_synchronized_before_they_get_their_name(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("code", "expected"), [(errno.ENOSPC, RetriableError), (errno.EIO, RetriableError), (errno.EROFS, UsageError)]
 )
-def test_disk_that_fails_is_told_by_what_may_help(
+def test_disk_errors_are_reported_with_the_systems_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, expected: type[ColdlogError]
 ) -> None:
     def fail(*_: object) -> int:
@@ -168,7 +166,7 @@ def test_disk_that_fails_is_told_by_what_may_help(
     assert names(store) == []
 
 
-def test_directory_that_is_gone_amid_the_work_is_not_made_again(tmp_path: Path) -> None:
+def test_directory_removed_during_the_work_is_not_created_again(tmp_path: Path) -> None:
     """A disk that is unmounted while a copy runs."""
     store = open_archive_for_writing(str(tmp_path / "mount"))
     store.put("orders-0/a", BytesContent(b"x"))
@@ -204,9 +202,7 @@ def is_completion(request: Request) -> bool:
 
 @pytest.mark.parametrize("fault", [Fault(status=503, code="SlowDown"), Fault(is_reset=True), Fault(status=500)])
 @pytest.mark.parametrize("strikes", [is_put, is_completion])
-def test_requests_that_fail_are_repeated(
-    s3_store: S3Writer, s3_proxy: S3Proxy, fault: Fault, strikes: S3Strike
-) -> None:
+def test_failed_requests_are_repeated(s3_store: S3Writer, s3_proxy: S3Proxy, fault: Fault, strikes: S3Strike) -> None:
     s3_proxy.strikes, s3_proxy.faults = strikes, [fault, fault]
     s3_store.put("orders-0/a.log", BytesContent(LARGE))
     assert s3_proxy.faults == []
@@ -219,7 +215,7 @@ def is_begin(request: Request) -> bool:
 
 @pytest.mark.parametrize("strikes", [is_begin, is_put, is_completion])
 @pytest.mark.parametrize("size_bytes", [len(LARGE), 1])
-def test_an_answer_that_is_not_of_s3_has_written_nothing(
+def test_answer_that_is_not_from_s3_is_not_a_successful_write(
     s3_store: S3Writer, s3_proxy: S3Proxy, strikes: S3Strike, size_bytes: int
 ) -> None:
     s3_proxy.strikes, s3_proxy.faults = strikes, [Fault(status=200)]
@@ -228,13 +224,13 @@ def test_an_answer_that_is_not_of_s3_has_written_nothing(
     assert (s3_proxy.faults == []) == (size_bytes > 1 or strikes is is_put)
 
 
-def test_completion_whose_answer_was_lost_has_succeeded(s3_store: S3Writer, s3_proxy: S3Proxy) -> None:
+def test_completion_with_a_lost_answer_succeeds(s3_store: S3Writer, s3_proxy: S3Proxy) -> None:
     s3_proxy.strikes, s3_proxy.faults = is_completion, [Fault(status=500, is_done=True)]
     s3_store.put("orders-0/a.log", BytesContent(LARGE))
     assert s3_store.size_bytes("orders-0/a.log") == len(LARGE)
 
 
-def test_store_that_stays_down_is_given_up_and_nothing_is_visible(
+def test_write_to_an_unavailable_store_fails_and_leaves_no_object(
     s3_store: S3Writer, s3_proxy: S3Proxy, bucket: Bucket
 ) -> None:
     s3_proxy.strikes, s3_proxy.faults = is_completion, [Fault(status=503, code="SlowDown")] * 4
@@ -245,20 +241,20 @@ def test_store_that_stays_down_is_given_up_and_nothing_is_visible(
     assert uploads.get("Uploads", []) == []
 
 
-def test_writing_that_is_not_allowed_is_told_with_the_permission(s3_store: S3Writer, s3_proxy: S3Proxy) -> None:
+def test_refused_write_names_the_missing_permission(s3_store: S3Writer, s3_proxy: S3Proxy) -> None:
     s3_proxy.strikes, s3_proxy.faults = is_put, [Fault(status=403, code="AccessDenied")]
     with pytest.raises(UsageError, match="allow s3:PutObject"):
         s3_store.put("orders-0/a.log", BytesContent(b"x"))
 
 
 @pytest.mark.parametrize("given", ["tier", "tier/kafka-tiered-storage"])
-def test_archive_to_be_written_need_not_be_there(tmp_path: Path, given: str) -> None:
+def test_archive_opened_for_writing_may_be_missing(tmp_path: Path, given: str) -> None:
     store = open_archive_for_writing(str(tmp_path / given))
     store.put("a", BytesContent(b"x"))
     assert (tmp_path / "tier" / "kafka-tiered-storage" / "a").read_bytes() == b"x"
 
 
-def test_copy_of_the_tree_under_another_name_is_written_to_where_it_is(tmp_path: Path) -> None:
+def test_copy_of_the_tree_under_another_name_is_written_in_place(tmp_path: Path) -> None:
     (tmp_path / "orders-0-AAAAAAAAAAAAAAAAAAAAAA").mkdir()
     open_archive_for_writing(str(tmp_path)).put("a", BytesContent(b"x"))
     assert (tmp_path / "a").exists()

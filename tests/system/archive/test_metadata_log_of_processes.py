@@ -14,7 +14,7 @@ from coldlog.runtime.settings_sources import REPOSITORY
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 
 
-def test_processes_that_append_at_once_lose_nothing_and_keep_their_own_order(tmp_path: Path) -> None:
+def test_concurrent_processes_append_without_loss_and_in_their_own_order(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from coldlog.archive.metadata_log_writer import writing_metadata_log\n"

@@ -23,7 +23,7 @@ def silent() -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_silent_broker_is_given_up_in_time_by_every_question(silent: str) -> None:
+def test_every_request_to_a_silent_broker_ends_in_time(silent: str) -> None:
     tier = LiveBrokerTier(open_cluster(silent, 500, None))
     questions = (
         lambda: tier.read_state("orders", 3),
@@ -39,7 +39,7 @@ def test_silent_broker_is_given_up_in_time_by_every_question(silent: str) -> Non
     tier.close()
 
 
-def test_tier_is_pickled_before_it_asks_and_needs_no_broker_until_it_does(silent: str) -> None:
+def test_tier_can_be_pickled_and_connects_at_its_first_request(silent: str) -> None:
     tier = LiveBrokerTier(open_cluster(silent, 500, None))
     assert pickle.loads(pickle.dumps(tier)) == tier
     assert tier.covers_archive

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = ROOT / "tests" / "support" / "damage_program.py"
 
 
-def test_both_ways_to_compute_a_checksum_tell_the_same_damage() -> None:
+def test_both_checksum_functions_find_the_same_damage() -> None:
     environment = {**os.environ, "CRC32C_SW_MODE": "force", "PYTHONPATH": str(ROOT / "lib")}
     ended = subprocess.run([sys.executable, str(PROGRAM)], env=environment, capture_output=True, check=True)
     other = json.loads(ended.stdout)

@@ -206,23 +206,23 @@ def test_events_are_written_byte_for_byte_as_kafka_writes_them(compared: Compare
         assert encode_event(_without_false(event)).hex() == written
 
 
-def test_what_kafka_wrote_is_read_as_what_it_was(compared: Compared) -> None:
+def test_events_written_by_kafka_are_decoded(compared: Compared) -> None:
     for event, written in zip(compared.plain, compared.written, strict=True):
         assert decode_event(bytes.fromhex(written)) == _without_false(event)
 
 
-def test_kafka_reads_what_was_written_here(compared: Compared) -> None:
+def test_kafka_reads_events_written_by_coldlog(compared: Compared) -> None:
     for event, read in zip(compared.plain, compared.read, strict=True):
         assert read == _line(event)
 
 
-def test_kafka_reads_events_with_tags_of_a_later_version_and_writes_them_alike(compared: Compared) -> None:
+def test_kafka_keeps_unknown_tags_of_events(compared: Compared) -> None:
     for event, read, again in zip(compared.tagged, compared.tagged_read, compared.tagged_written_again, strict=True):
         assert read == _line(event)
         assert again == encode_event(_without_false(event)).hex()
 
 
-def test_damaged_events_are_read_alike_or_refused_by_both(compared: Compared) -> None:
+def test_damaged_events_are_read_or_refused_as_by_kafka(compared: Compared) -> None:
     outcomes = Counter(
         _compare_damaged(value, read) for value, read in zip(compared.damaged, compared.damaged_read, strict=True)
     )
@@ -230,14 +230,14 @@ def test_damaged_events_are_read_alike_or_refused_by_both(compared: Compared) ->
     assert outcomes["refused"] > 1000
 
 
-def test_what_kafka_reads_and_never_writes_is_refused(compared: Compared) -> None:
+def test_events_that_kafka_reads_but_never_writes_are_refused(compared: Compared) -> None:
     for (reason, value), read in zip(STRICTER_THAN_KAFKA.items(), compared.damaged_read, strict=False):
         assert read.startswith(("delete\t", "segment\t"))
         with pytest.raises(ArchiveError, match=reason):
             decode_event(value)
 
 
-def test_numbers_in_more_bytes_than_they_need_are_read_by_both(compared: Compared) -> None:
+def test_numbers_with_more_bytes_than_necessary_are_read_by_both(compared: Compared) -> None:
     assert compared.damaged_read[compared.damaged.index(LONG_NUMBERS)] == _line(SEGMENT)
     assert decode_event(LONG_NUMBERS) == SEGMENT
 

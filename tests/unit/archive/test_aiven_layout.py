@@ -80,7 +80,7 @@ def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return name
 
 
-def test_every_byte_of_every_original_file_comes_back(variant: str) -> None:
+def test_every_byte_of_every_original_file_is_read(variant: str) -> None:
     layout = open_archive(str(archive_of(variant)), "aiven")
     assert isinstance(layout, AivenLayout)
     listing = layout.list_partition_directories()
@@ -112,7 +112,7 @@ def test_every_byte_of_every_original_file_comes_back(variant: str) -> None:
     assert seen == set(finished)
 
 
-def test_ranges_are_slices_of_the_whole(variant: str) -> None:
+def test_ranges_are_slices_of_the_log(variant: str) -> None:
     chance = random.Random(variant)
     layout = AivenLayout(store=MemoryStore(sample_objects(variant)))
     finished = finished_segments(variant)
@@ -128,7 +128,7 @@ def test_ranges_are_slices_of_the_whole(variant: str) -> None:
         assert found.readonly
 
 
-def test_threads_of_one_layout_read_what_each_would_read_alone(variant: str) -> None:
+def test_threads_that_share_a_layout_read_correct_bytes(variant: str) -> None:
     layout = AivenLayout(store=MemoryStore(sample_objects(variant)))
     finished = finished_segments(variant)
     segments = [segment for segment in list_all(layout) if segment.segment_id in finished]
@@ -151,7 +151,7 @@ def test_threads_of_one_layout_read_what_each_would_read_alone(variant: str) -> 
         sys.setswitchinterval(before)
 
 
-def test_a_walk_over_a_log_fetches_each_chunk_once_and_no_other(variant: str) -> None:
+def test_sequential_read_of_a_log_fetches_each_chunk_once(variant: str) -> None:
     layout = AivenLayout(store=MemoryStore(sample_objects(variant)))
     for segment in list_all(layout):
         if segment.segment_id not in finished_segments(variant):
@@ -174,9 +174,7 @@ def test_a_walk_over_a_log_fetches_each_chunk_once_and_no_other(variant: str) ->
 
 @pytest.mark.parametrize("is_compressed", [False, True])
 @pytest.mark.parametrize("keys", [None, KEYS], ids=["clear", "encrypted"])
-def test_a_range_reads_the_chunks_that_hold_it_by_one_read(
-    own_key: Keys, is_compressed: bool, keys: Keys | None
-) -> None:
+def test_range_is_read_by_one_read_of_its_chunks(own_key: Keys, is_compressed: bool, keys: Keys | None) -> None:
     objects = write_aiven_segment(AivenSegment(log=LOG), chunk_bytes=100, is_compressed=is_compressed, keys=keys)
     layout, segment = list_one(objects)
     opened = layout._open(segment)
@@ -202,7 +200,7 @@ def test_a_range_reads_the_chunks_that_hold_it_by_one_read(
         layout.read_log_range(segment, -1, 5)
 
 
-def test_the_chunk_read_last_is_not_fetched_again_and_not_kept_for_another_segment(own_key: Keys) -> None:
+def test_last_chunk_is_kept_for_one_segment_only(own_key: Keys) -> None:
     one = AivenSegment(log=LOG)
     other = AivenSegment(log=LOG[::-1], start_offset=7, segment_id="CCCCCCCCCCCCCCCCCCCCCA")
     objects: dict[str, bytes] = {}
@@ -221,7 +219,7 @@ def test_the_chunk_read_last_is_not_fetched_again_and_not_kept_for_another_segme
     assert [name for name, _, _ in reads_of(layout)] == ["log"]
 
 
-def test_manifests_are_kept_for_a_bounded_number_of_segments() -> None:
+def test_manifests_of_a_bounded_number_of_segments_are_kept() -> None:
     objects: dict[str, bytes] = {}
     for offset in range(40):
         objects |= write_aiven_segment(
@@ -239,7 +237,7 @@ def test_manifests_are_kept_for_a_bounded_number_of_segments() -> None:
     assert len(reads_of(layout)) == 1
 
 
-def test_a_pickled_layout_carries_neither_manifests_nor_keys(own_key: Keys) -> None:
+def test_pickled_layout_has_neither_manifests_nor_keys(own_key: Keys) -> None:
     layout, segment = list_one(write_aiven_segment(AivenSegment(log=LOG), keys=KEYS), "")
     before = len(pickle.dumps(layout))
     assert layout.read_log_range(segment, 0, 10) == LOG[:10]
@@ -257,7 +255,7 @@ def refused(layout: AivenLayout, segment: ListedSegment) -> ArchiveError:
     return raised.value
 
 
-def test_a_segment_without_its_key_names_the_key(no_keys: None) -> None:
+def test_missing_key_is_named_in_the_error(no_keys: None) -> None:
     layout, segment = list_one(write_aiven_segment(AivenSegment(log=LOG), keys=KEYS))
     wrong = refused(layout, segment)
     assert (wrong.reason, wrong.expected) == (Reason.DECRYPTION_KEY_MISSING, "key1")
@@ -266,7 +264,7 @@ def test_a_segment_without_its_key_names_the_key(no_keys: None) -> None:
         layout.read_small_file(segment, SegmentFileKind.TIME_INDEX)
 
 
-def test_a_wrong_key_is_told_from_a_missing_one(own_key: Keys) -> None:
+def test_wrong_key_and_missing_key_are_different_errors(own_key: Keys) -> None:
     layout, segment = list_one(write_aiven_segment(AivenSegment(log=LOG), keys=make_keys()))
     wrong = refused(layout, segment)
     assert wrong.reason is Reason.DECRYPTION_FAILED
@@ -307,7 +305,7 @@ def read_file(layout: AivenLayout, segment: ListedSegment, name: str) -> bytes:
     return bytes(layout.read_small_file(segment, kind))
 
 
-def test_a_damaged_chunk_says_where_it_lies_and_leaves_the_others_readable(own_key: Keys) -> None:
+def test_damaged_chunk_is_reported_with_its_position_and_other_chunks_stay_readable(own_key: Keys) -> None:
     objects = write_aiven_segment(AivenSegment(log=LOG), chunk_bytes=100, keys=KEYS)
     name = next(name for name in objects if name.endswith(".log"))
     content = bytearray(objects[name])
@@ -320,7 +318,7 @@ def test_a_damaged_chunk_says_where_it_lies_and_leaves_the_others_readable(own_k
 
 
 @pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
-def test_a_cut_object_is_told_before_a_byte_of_it_counts(no_keys: None, suffix: str) -> None:
+def test_cut_object_is_reported_before_any_byte_is_returned(no_keys: None, suffix: str) -> None:
     objects = write_aiven_segment(AivenSegment(log=LOG))
     name = next(name for name in objects if name.endswith(suffix))
     for kept in (0, len(objects[name]) // 2, len(objects[name]) - 1):
@@ -340,7 +338,7 @@ def read_all(layout: AivenLayout, segment: ListedSegment) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
-def test_an_object_that_goes_or_shrinks_behind_the_listing_is_told(own_key: Keys, suffix: str) -> None:
+def test_object_removed_or_cut_after_the_listing_is_reported(own_key: Keys, suffix: str) -> None:
     objects = write_aiven_segment(AivenSegment(log=LOG), keys=KEYS)
     layout, segment = list_one(objects)
     name = next(name for name in objects if name.endswith(suffix))
@@ -360,7 +358,7 @@ def test_an_object_that_goes_or_shrinks_behind_the_listing_is_told(own_key: Keys
     ("suffix", "kind"),
     [("log", SegmentFileKind.LOG), ("indexes", BundleKind.INDEXES), ("rsm-manifest", BundleKind.MANIFEST)],
 )
-def test_a_copy_without_one_of_its_objects_is_incomplete(suffix: str, kind: SegmentFileKind | BundleKind) -> None:
+def test_copy_with_a_missing_object_is_incomplete(suffix: str, kind: SegmentFileKind | BundleKind) -> None:
     objects = write_aiven_segment(AivenSegment(log=LOG))
     layout, segment = list_one({name: each for name, each in objects.items() if not name.endswith(suffix)})
     assert segment.missing_kinds == (kind,)
@@ -370,7 +368,7 @@ def test_a_copy_without_one_of_its_objects_is_incomplete(suffix: str, kind: Segm
     assert wrong.object_name.endswith(f".{suffix}")
 
 
-def test_a_manifest_of_another_segment_is_refused() -> None:
+def test_manifest_of_another_segment_is_refused() -> None:
     objects = write_aiven_segment(AivenSegment(log=LOG))
     stranger = write_aiven_segment(AivenSegment(log=LOG, start_offset=9))
     (name,) = (name for name in objects if name.endswith("manifest"))
@@ -380,7 +378,7 @@ def test_a_manifest_of_another_segment_is_refused() -> None:
     assert (wrong.reason, wrong.message) == (Reason.MANIFEST_INVALID, "manifest belongs to another segment")
 
 
-def test_what_a_crash_left_in_a_real_archive_is_incomplete_damaged_or_a_second_whole_copy(no_keys: None) -> None:
+def test_remains_of_a_crash_in_a_real_archive_are_incomplete_damaged_or_a_second_copy(no_keys: None) -> None:
     layout = AivenLayout(store=MemoryStore(sample_objects("faults")))
     unfinished = {
         segment.segment_id: segment
@@ -405,7 +403,7 @@ PREFIXES = ("tier/", "tier/a-", "a-", "deep/er/", "")
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_prefix_is_put_in_front_as_it_is(prefix: str) -> None:
+def test_key_prefix_is_prepended_unchanged(prefix: str) -> None:
     objects = write_aiven_segment(AivenSegment(log=LOG), prefix=prefix)
     layout, segment = list_one(objects, prefix)
     assert layout.list_partition_directories().unrecognized == ()
@@ -413,7 +411,7 @@ def test_a_prefix_is_put_in_front_as_it_is(prefix: str) -> None:
     assert {each.name for each in segment.objects} == set(objects)
 
 
-def test_a_prefix_that_begins_names_passes_over_what_begins_otherwise() -> None:
+def test_names_without_the_key_prefix_are_ignored() -> None:
     objects = write_aiven_segment(AivenSegment(log=LOG), prefix="tier/a-")
     others = {"tier/b-orders-x/0/y": b"", "tier/b": b"", "c": b"", "tier/a-stray": b"", "tier/a-d/0/x": b""}
     layout, _ = list_one(objects | others, "tier/a-")
@@ -422,7 +420,7 @@ def test_a_prefix_that_begins_names_passes_over_what_begins_otherwise() -> None:
 
 
 @given(st.sets(st.sampled_from(PREFIXES), min_size=1), st.permutations(PREFIXES))
-def test_segments_of_several_prefixes_are_found_each_once(used: set[str], asked: list[str]) -> None:
+def test_segments_of_several_key_prefixes_are_each_found_once(used: set[str], asked: list[str]) -> None:
     objects: dict[str, bytes] = {}
     for number, prefix in enumerate(sorted(used)):
         own = AivenSegment(log=LOG, start_offset=number, segment_id=f"{'D' * 20}{number}A")
@@ -436,7 +434,7 @@ def test_segments_of_several_prefixes_are_found_each_once(used: set[str], asked:
     assert all(layout.read_log_range(segment, 0, 2000) == LOG for segment in segments)
 
 
-def test_of_a_segment_below_two_prefixes_the_whole_one_counts_then_the_first() -> None:
+def test_complete_copy_then_the_first_prefix_wins_for_a_segment_below_two_prefixes() -> None:
     old, new = (write_aiven_segment(AivenSegment(log=LOG), prefix=prefix) for prefix in ("old/", "new/"))
     _, segment = list_one(old | new, "new/", "old/")
     assert {each.name for each in segment.objects} == set(new)
@@ -447,7 +445,7 @@ def test_of_a_segment_below_two_prefixes_the_whole_one_counts_then_the_first() -
     assert {each.name for each in layout.list_segments(directory).unrecognized} == set(half)
 
 
-def test_what_the_plugin_would_not_write_is_listed_as_unrecognized() -> None:
+def test_names_that_the_plugin_does_not_write_are_listed_as_unrecognized() -> None:
     objects = write_aiven_segment(AivenSegment(log=LOG))
     topic, stem = f"orders-{TOPIC_ID}", "00000000000000000009-EEEEEEEEEEEEEEEEEEEEEA"
     strays = {
@@ -474,7 +472,7 @@ def test_what_the_plugin_would_not_write_is_listed_as_unrecognized() -> None:
     assert {each.name: each.why for each in found} == expected
 
 
-def test_a_segment_id_under_a_second_start_offset_is_no_second_segment() -> None:
+def test_segment_id_with_a_second_start_offset_is_not_a_second_segment() -> None:
     one, two = (write_aiven_segment(AivenSegment(log=LOG, start_offset=offset)) for offset in (3, 4))
     layout, segment = list_one(one | two)
     assert segment.start_offset == 3
@@ -482,7 +480,7 @@ def test_a_segment_id_under_a_second_start_offset_is_no_second_segment() -> None
     assert {each.name for each in layout.list_segments(directory).unrecognized} == set(two)
 
 
-def test_a_listing_looks_once_at_each_directory() -> None:
+def test_listing_lists_each_directory_once() -> None:
     objects: dict[str, bytes] = {}
     for topic in range(30):
         objects |= write_aiven_segment(AivenSegment(topic=f"t{topic}", log=LOG))
@@ -501,7 +499,7 @@ def write_tree(root: Path, objects: Mapping[str, bytes]) -> None:
         path.write_bytes(content)
 
 
-def test_an_archive_under_another_prefix_is_refused_and_an_empty_one_is_not(no_keys: None, tmp_path: Path) -> None:
+def test_archive_with_another_key_prefix_is_refused_but_an_empty_one_is_opened(no_keys: None, tmp_path: Path) -> None:
     assert open_archive(str(tmp_path), "aiven").list_partition_directories().directories == ()
     write_tree(tmp_path, write_aiven_segment(AivenSegment(log=LOG), prefix="tier/a-"))
     with pytest.raises(UsageError, match="archive.key_prefix"):
@@ -513,7 +511,7 @@ def test_an_archive_under_another_prefix_is_refused_and_an_empty_one_is_not(no_k
 
 
 @pytest.mark.parametrize("prefix", ["/tier", "tier//a", "../", "./a", "a\0"])
-def test_a_prefix_that_no_object_begins_with_is_refused(prefix: str) -> None:
+def test_impossible_key_prefix_is_refused(prefix: str) -> None:
     with pytest.raises(UsageError, match="archive.key_prefix"):
         read_key_prefixes(prefix)
 
@@ -531,7 +529,7 @@ def bad_settings(tmp_path: Path) -> Iterator[tuple[str, str]]:
     yield f"key1={good},key2=-----BEGIN PRIVATE KEY-----MIIsecret", "entry 2"
 
 
-def test_keys_that_cannot_be_read_stop_a_run_before_it_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unreadable_keys_stop_a_run_before_it_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for value, told in bad_settings(tmp_path):
         monkeypatch.setenv(ENVIRONMENT_VARIABLE, value)
         with pytest.raises(UsageError, match=told) as raised:
@@ -539,7 +537,7 @@ def test_keys_that_cannot_be_read_stop_a_run_before_it_begins(monkeypatch: pytes
         assert "secret" not in str(raised.value)
 
 
-def test_a_key_file_that_is_replaced_counts_at_once(own_key: Keys, tmp_path: Path) -> None:
+def test_replaced_key_file_is_used_immediately(own_key: Keys, tmp_path: Path) -> None:
     assert list_key_ids() == {"key1"}
     objects = write_aiven_segment(AivenSegment(log=LOG), keys=make_keys())
     layout, segment = list_one(objects)

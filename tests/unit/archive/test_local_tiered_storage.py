@@ -61,7 +61,7 @@ def list_one(*file_names: str) -> SegmentListing:
     return layout.list_segments(directory)
 
 
-def test_finished_segments_of_a_real_archive_are_listed_with_what_the_broker_announced(sample: ArchiveLayout) -> None:
+def test_finished_segments_of_a_real_archive_are_listed_as_announced(sample: ArchiveLayout) -> None:
     complete = {
         (
             found.topic,
@@ -82,7 +82,7 @@ def test_finished_segments_of_a_real_archive_are_listed_with_what_the_broker_ann
     assert complete == announced
 
 
-def test_half_copy_of_a_crash_is_listed_with_its_missing_kinds(sample: ArchiveLayout) -> None:
+def test_copy_cut_by_a_crash_is_listed_with_its_missing_kinds(sample: ArchiveLayout) -> None:
     (half,) = (found for found in listed_segments(sample) if found.missing_kinds)
     (announced,) = true_segments("COPY_SEGMENT_STARTED")
     assert (half.topic, half.segment_id) == ("crashy-upload", announced["segment_id"])
@@ -96,7 +96,7 @@ def test_txn_indexes_are_found_where_the_broker_wrote_them(sample: ArchiveLayout
         assert sample.has_file(found, SegmentFileKind.TXN_INDEX) == truth.get(found.segment_id, False)
 
 
-def test_files_of_a_real_segment_read_as_they_lie_on_disk(sample: ArchiveLayout) -> None:
+def test_files_of_a_real_segment_are_read_byte_for_byte(sample: ArchiveLayout) -> None:
     announced = next(true for true in true_segments("COPY_SEGMENT_FINISHED") if true["txnindex_present"])
     (segment,) = (found for found in listed_segments(sample) if found.segment_id == announced["segment_id"])
     for kind, suffix in SUFFIXES.items():
@@ -135,7 +135,7 @@ def test_a_layout_and_its_listing_can_be_sent_to_another_process(sample: Archive
         "\udcff\udcfe.log",
     ],
 )
-def test_file_names_that_kafka_does_not_write_are_reported_not_dropped(file_name: str) -> None:
+def test_file_names_that_kafka_does_not_write_are_reported(file_name: str) -> None:
     listing = list_one(f"{STEM}.log", file_name)
     assert [segment.start_offset for segment in listing.segments] == [42]
     (odd,) = listing.unrecognized
@@ -162,7 +162,7 @@ def test_every_file_is_part_of_a_segment_or_reported(names: list[str]) -> None:
     assert len(listing.unrecognized) == len(kept)
 
 
-def test_copies_of_one_offset_are_two_segments() -> None:
+def test_two_copies_of_one_offset_are_two_segments() -> None:
     listing = list_one(f"{STEM}.log", f"00000000000000000042-{OTHER_ID}.log", f"{STEM}.index")
     assert [(segment.start_offset, segment.segment_id) for segment in listing.segments] == [
         (42, SEGMENT_ID),
@@ -170,7 +170,7 @@ def test_copies_of_one_offset_are_two_segments() -> None:
     ]
 
 
-def test_an_id_met_again_under_a_higher_offset_is_reported_file_by_file() -> None:
+def test_files_of_a_repeated_segment_id_are_reported() -> None:
     listing = list_one(
         f"00000000000000000050-{SEGMENT_ID}.log", f"00000000000000000050-{SEGMENT_ID}.index", f"{STEM}.log"
     )
@@ -178,14 +178,14 @@ def test_an_id_met_again_under_a_higher_offset_is_reported_file_by_file() -> Non
     assert [odd.name[-6:] for odd in listing.unrecognized] == [".index", "BA.log"]
 
 
-def test_objects_come_in_the_order_of_their_kinds() -> None:
+def test_objects_are_in_the_order_of_their_kinds() -> None:
     listing = list_one(*(f"{STEM}{suffix}" for suffix in reversed(SUFFIXES.values())))
     (segment,) = listing.segments
     assert [listed.kind for listed in segment.objects] == list(SegmentFileKind)
     assert segment.missing_kinds == ()
 
 
-def test_what_lies_beside_and_below_partitions_is_reported(tmp_path: Path) -> None:
+def test_entries_beside_and_below_partition_directories_are_reported(tmp_path: Path) -> None:
     root = tmp_path / "kafka-tiered-storage"
     (root / DIRECTORY / f"{STEM}.log").mkdir(parents=True)
     (root / "lost+found").mkdir()
@@ -201,7 +201,7 @@ def test_what_lies_beside_and_below_partitions_is_reported(tmp_path: Path) -> No
     assert [odd.name for odd in below.unrecognized] == [f"{DIRECTORY}/{STEM}.log", f"{DIRECTORY}/loop"]
 
 
-def test_empty_and_vanished_directories_hold_no_segments(tmp_path: Path) -> None:
+def test_empty_and_removed_directories_have_no_segments(tmp_path: Path) -> None:
     (tmp_path / "kafka-tiered-storage" / DIRECTORY).mkdir(parents=True)
     layout = open_archive(str(tmp_path), "local_tiered_storage")
     (directory,) = layout.list_partition_directories().directories
@@ -218,7 +218,7 @@ def test_listing_reads_no_object() -> None:
     assert (layout.log_size_bytes(segment), store.reads) == (1, [])
 
 
-def test_a_file_that_was_not_listed_is_missing_by_its_name() -> None:
+def test_file_that_was_not_listed_is_missing_with_its_name() -> None:
     layout = layout_of(f"{DIRECTORY}/{STEM}.log")
     (segment,) = layout.list_segments(layout.list_partition_directories().directories[0]).segments
     with pytest.raises(ArchiveError) as refused:
@@ -228,7 +228,7 @@ def test_a_file_that_was_not_listed_is_missing_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"shorter", b"much longer than before"])
-def test_a_small_file_that_changed_since_it_was_listed_is_refused(content: bytes) -> None:
+def test_small_file_whose_size_changed_after_the_listing_is_refused(content: bytes) -> None:
     store = MemoryStore({f"{DIRECTORY}/{STEM}.index": b"eight ch"})
     layout = LocalTieredStorageLayout(store=store)
     (segment,) = layout.list_segments(layout.list_partition_directories().directories[0]).segments
@@ -239,7 +239,7 @@ def test_a_small_file_that_changed_since_it_was_listed_is_refused(content: bytes
     assert refused.value.found == f"{len(content)} bytes"
 
 
-def test_a_small_file_beyond_the_limit_is_refused_unread() -> None:
+def test_small_file_above_the_limit_is_refused_without_a_read() -> None:
     store = MemoryStore({f"{DIRECTORY}/{STEM}.index": b""})
     huge = SegmentObject(
         kind=SegmentFileKind.OFFSET_INDEX, name="huge", size_bytes=SMALL_FILE_LIMIT_BYTES + 1, modified_ms=0
@@ -258,13 +258,13 @@ def test_a_small_file_beyond_the_limit_is_refused_unread() -> None:
     assert store.reads == []
 
 
-def test_a_log_is_no_small_file() -> None:
+def test_log_is_not_a_small_file() -> None:
     layout = layout_of(f"{DIRECTORY}/{STEM}.log")
     (segment,) = layout.list_segments(layout.list_partition_directories().directories[0]).segments
     with pytest.raises(UsageError, match="ranges"):
         layout.read_small_file(segment, SegmentFileKind.LOG)
 
 
-def test_a_listed_segment_has_the_id_that_kafka_knows_it_by() -> None:
+def test_listed_segment_has_kafkas_segment_id() -> None:
     segment = list_one(f"{STEM}.log").segments[0].remote_log_segment_id
     assert (segment.segment_id, segment.topic_id_partition.topic_id) == (SEGMENT_ID, TOPIC_ID)

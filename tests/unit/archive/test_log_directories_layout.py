@@ -23,7 +23,7 @@ def segments_of(objects: dict[str, bytes], above_partitions: str = "") -> list[L
     return [segment for directory in directories for segment in layout.list_segments(directory).segments]
 
 
-def test_id_stands_for_the_place_whatever_lies_there() -> None:
+def test_segment_id_depends_on_the_place_not_on_the_content() -> None:
     one, grown = ({f"a-b-0/{STEM}.log": content} for content in (b"x", b"xyz"))
     (first,), (second,) = segments_of(one), segments_of(grown)
     assert first.segment_id == second.segment_id
@@ -32,20 +32,20 @@ def test_id_stands_for_the_place_whatever_lies_there() -> None:
     assert (first.topic, first.partition, first.topic_id, first.start_offset) == ("a-b", 0, "", 42)
 
 
-def test_id_is_the_one_that_the_documents_promise() -> None:
+def test_segment_id_is_the_documented_one() -> None:
     """Ids are in tables: another rule would make every warehouse index its mirror anew."""
     (segment,) = segments_of({f"a-b-0/{STEM}.log": b"x", "a-b-0/partition.metadata": METADATA})
     assert (segment.topic_id, segment.segment_id) == ("AAAAAAAAAAAAAAAAAAAAAQ", "3TpwK0Sslhp4lXTulauLYA")
 
 
-def test_place_offset_and_topic_id_make_other_segments() -> None:
+def test_another_directory_offset_or_topic_id_is_another_segment() -> None:
     objects = {f"{broker}/a-0/{offset:020d}.log": b"x" for broker in (1, 2) for offset in (0, 7)}
     with_id = {**objects, "1/a-0/partition.metadata": METADATA}
     ids = {segment.segment_id for each in (objects, with_id) for segment in segments_of(each, "*")}
     assert len(ids) == 4 + 2
 
 
-def test_partitions_are_looked_for_where_the_pattern_leads() -> None:
+def test_partitions_are_found_in_directories_that_match_the_pattern() -> None:
     names = ("00/prod/a-0", "01/prod/b-1", "01/test/c-0", "prod/d-0", "e-0")
     objects = {f"{name}/{STEM}.log": b"x" for name in names} | {"00/stray": b""}
     layout = LogDirectoriesLayout(store=MemoryStore(objects), above_partitions="0?/prod")
@@ -56,12 +56,12 @@ def test_partitions_are_looked_for_where_the_pattern_leads() -> None:
 
 
 @pytest.mark.parametrize("above", ["/", "*/", "/a", "../a", "a//b"])
-def test_pattern_that_leads_nowhere_is_refused(above: str) -> None:
+def test_pattern_that_is_not_a_path_is_refused(above: str) -> None:
     with pytest.raises(UsageError, match="archive.above_partitions is not a path of directories"):
         LogDirectoriesLayout(store=MemoryStore({}), above_partitions=above)
 
 
-def test_what_a_broker_or_an_uploader_keeps_beside_segments_is_known() -> None:
+def test_files_of_brokers_and_uploaders_beside_segments_are_known() -> None:
     known = [
         "meta.properties", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint",
         "replication-offset-checkpoint", "cleaner-offset-checkpoint", ".lock", ".kafka_cleanshutdown",
@@ -82,7 +82,7 @@ def test_what_a_broker_or_an_uploader_keeps_beside_segments_is_known() -> None:
     assert [stray.name for stray in below.unrecognized] == left[:3]
 
 
-def test_snapshot_belongs_to_the_segment_that_ends_where_it_stands() -> None:
+def test_snapshot_belongs_to_the_segment_that_ends_at_its_offset() -> None:
     names = ("00000000000000000000.log", f"{STEM}.snapshot", f"{STEM}.log", "00000000000000000099.snapshot")
     first, last = segments_of(dict.fromkeys((f"a-0/{name}" for name in names), b"x"))
     found = first.find_object(SegmentFileKind.PRODUCER_SNAPSHOT)
@@ -91,7 +91,7 @@ def test_snapshot_belongs_to_the_segment_that_ends_where_it_stands() -> None:
     assert last.find_object(SegmentFileKind.PRODUCER_SNAPSHOT) is None
 
 
-def test_last_log_without_a_byte_waits_and_an_earlier_one_does_not() -> None:
+def test_empty_last_log_is_listed_as_missing_but_an_earlier_one_is_not() -> None:
     objects = {"a-0/00000000000000000000.log": b"", f"a-0/{STEM}.log": b""}
     first, last = segments_of(objects)
     assert (first.missing_kinds, last.missing_kinds) == ((), (SegmentFileKind.LOG,))
@@ -103,7 +103,7 @@ def test_new_leader_does_not_make_segments_look_changed() -> None:
     assert segments_of(before) == segments_of(after)
 
 
-def test_mirror_is_opened_by_its_settings_and_refused_where_it_is_none(tmp_path: Path) -> None:
+def test_mirror_is_opened_with_its_settings_and_refused_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "07" / "prod" / "a-0").mkdir(parents=True)
     options = LayoutOptions(above_partitions="*/prod")
     layout = open_archive(str(tmp_path), "log_directories", options)

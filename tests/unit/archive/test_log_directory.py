@@ -72,11 +72,11 @@ def _read_offsets(directory: Path, content: bytes, *, is_active: bool, window_by
         ("-0", None),
     ],
 )
-def test_partition_stands_behind_the_last_dash(name: str, expected: tuple[str, int] | None) -> None:
+def test_partition_number_is_after_the_last_dash(name: str, expected: tuple[str, int] | None) -> None:
     assert read_directory_name(name) == expected
 
 
-def test_partitions_are_listed_without_what_is_being_deleted_or_moved(tmp_path: Path) -> None:
+def test_partitions_that_are_being_deleted_or_moved_are_not_listed(tmp_path: Path) -> None:
     names = ["b-10", "b-9", "a-b-0", "b-9.3c0e9a6fd8ce4dd6b2a7b2f3d8b8b0a1-delete", "plain"]
     for name in names:
         (tmp_path / name).mkdir()
@@ -84,7 +84,7 @@ def test_partitions_are_listed_without_what_is_being_deleted_or_moved(tmp_path: 
     assert list_partitions(_store(tmp_path)) == [("a-b", 0), ("b", 9), ("b", 10)]
 
 
-def test_segment_ends_where_the_next_begins_and_takes_the_snapshot_that_stands_there(tmp_path: Path) -> None:
+def test_segment_ends_at_the_next_base_offset_and_has_the_snapshot_of_that_offset(tmp_path: Path) -> None:
     folder = write_partition(tmp_path, "a-b", 3, _segments())
     for leftover in (
         "00000000000000000000.log.deleted",
@@ -107,14 +107,14 @@ def test_segment_ends_where_the_next_begins_and_takes_the_snapshot_that_stands_t
     assert [offset for offset, _ in found.snapshots] == [8, 16]
 
 
-def test_partition_that_is_not_there_is_none_and_a_name_that_is_no_topic_too(tmp_path: Path) -> None:
+def test_missing_partition_and_invalid_topic_name_are_none(tmp_path: Path) -> None:
     write_partition(tmp_path, "orders", 0, _segments())
     assert find_partition(_store(tmp_path), "orders", 1) is None
     assert find_partition(_store(tmp_path), "../orders", 0) is None
     assert find_partition(_store(tmp_path), "", 0) is None
 
 
-def test_preallocated_indexes_are_read_without_their_zeros(tmp_path: Path) -> None:
+def test_preallocated_zeros_of_indexes_are_not_read(tmp_path: Path) -> None:
     folder = write_partition(tmp_path, "orders", 0, _segments())
     found = find_partition(_store(tmp_path), "orders", 0)
     assert found is not None
@@ -146,7 +146,7 @@ def test_damaged_or_missing_index_is_none(tmp_path: Path) -> None:
     assert find_offset_index(_store(tmp_path), found.segments[1]) is None
 
 
-def test_checkpoint_that_lacks_is_empty_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+def test_missing_checkpoint_is_empty_and_a_damaged_one_is_named(tmp_path: Path) -> None:
     write_offset_checkpoint(tmp_path / HIGH_WATERMARKS, {("a-b", 1): 5})
     assert read_checkpoint(_store(tmp_path), HIGH_WATERMARK_CHECKPOINT) == {("a-b", 1): 5}
     assert read_checkpoint(_store(tmp_path), LOG_START_OFFSET_CHECKPOINT) == {}
@@ -156,7 +156,7 @@ def test_checkpoint_that_lacks_is_empty_and_a_damaged_one_is_named(tmp_path: Pat
     assert refused.value.object_name == "replication-offset-checkpoint"
 
 
-def test_damaged_lineage_and_snapshot_name_their_file(tmp_path: Path) -> None:
+def test_errors_of_checkpoint_and_snapshot_name_the_file(tmp_path: Path) -> None:
     folder = write_partition(tmp_path, "orders", 0, _segments())
     (folder / "leader-epoch-checkpoint").write_bytes(b"0\n9\n")
     (folder / "00000000000000000008.snapshot").write_bytes(b"torn")
@@ -169,7 +169,7 @@ def test_damaged_lineage_and_snapshot_name_their_file(tmp_path: Path) -> None:
 
 
 @given(cut=st.integers(0, len(LOG)), zeros=st.sampled_from((0, 0, 1, 5, 61, 300)))
-def test_log_that_is_written_to_ends_with_its_last_whole_batch(
+def test_log_that_is_still_written_ends_with_its_last_whole_batch(
     tmp_path_factory: pytest.TempPathFactory, cut: int, zeros: int
 ) -> None:
     whole = [4 * at for at, end in enumerate([*POSITIONS[1:], len(LOG)]) if end <= cut]
@@ -185,7 +185,7 @@ def test_log_that_is_written_to_ends_with_its_last_whole_batch(
 
 @pytest.mark.parametrize("is_active", [True, False])
 @pytest.mark.parametrize("place", [8, 16, 17, 40, 80])
-def test_bad_batch_before_good_ones_is_damage_behind_the_batches_before_it(
+def test_bad_batch_before_good_ones_is_raised_after_the_batches_before_it(
     tmp_path: Path, place: int, is_active: bool
 ) -> None:
     content = bytearray(LOG)
@@ -200,7 +200,7 @@ def test_bad_batch_before_good_ones_is_damage_behind_the_batches_before_it(
     assert (refused.value.object_name, refused.value.position) == ("log", POSITIONS[2])
 
 
-def test_complete_log_that_has_become_shorter_is_told(tmp_path: Path) -> None:
+def test_complete_log_that_is_shorter_than_listed_is_reported(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(LOG[: POSITIONS[3]])
     log = LogFile(name="log", size_bytes=len(LOG), base_offset=0, is_active=False)
     with pytest.raises(ArchiveError, match="shorter than when it was listed") as refused:

@@ -67,7 +67,9 @@ def _plain(*first_offsets: int) -> list[Segment]:
 
 
 @given(segments=partitions(), choice=st.data())
-def test_reading_from_any_offset_gives_the_tail_of_the_whole(segments: list[Segment], choice: st.DataObject) -> None:
+def test_reading_from_any_offset_gives_the_records_from_there_on(
+    segments: list[Segment], choice: st.DataObject
+) -> None:
     expected = _records(segments)
     window_bytes = choice.draw(st.sampled_from(WINDOW_BYTES))
     assert _read(_store(segments), 0, window_bytes) == (expected, "", None)
@@ -76,14 +78,14 @@ def test_reading_from_any_offset_gives_the_tail_of_the_whole(segments: list[Segm
     assert _read(_store(segments), from_offset, window_bytes) == (tail, "", None)
 
 
-def test_files_before_the_wanted_offset_are_not_read() -> None:
+def test_files_before_the_requested_offset_are_not_read() -> None:
     store = _store(_plain(0, 6, 12))
     assert [record[0] for record in _read(store, 13)[0]] == [13, 14, 15, 16, 17]
     assert {read.name for read in store.reads} == {_name(_plain(12)[0])}
 
 
 @given(segments=partitions(max_segments=3), choice=st.data())
-def test_cut_is_the_end_of_the_last_segment_and_damage_in_an_earlier_one(
+def test_cut_batch_is_the_end_of_the_last_segment_and_damage_in_an_earlier_one(
     segments: list[Segment], choice: st.DataObject
 ) -> None:
     which = choice.draw(st.integers(0, len(segments) - 1))
@@ -127,7 +129,7 @@ def test_zeros_are_the_end_of_the_last_segment_and_damage_in_an_earlier_one(zero
 
 
 @pytest.mark.parametrize("window_bytes", WINDOW_BYTES)
-def test_zeros_with_something_behind_them_are_damage(window_bytes: int) -> None:
+def test_zeros_followed_by_other_bytes_are_damage(window_bytes: int) -> None:
     segments = _plain(0, 6)
     store = _store(segments)
     size = len(store.objects[_name(segments[1])])
@@ -136,7 +138,7 @@ def test_zeros_with_something_behind_them_are_damage(window_bytes: int) -> None:
 
 
 @given(segments=partitions(max_segments=3), choice=st.data())
-def test_flipped_byte_is_told_with_its_place_and_takes_no_record_before_it(
+def test_flipped_byte_is_reported_with_its_position_after_the_records_before_it(
     segments: list[Segment], choice: st.DataObject
 ) -> None:
     which = choice.draw(st.integers(0, len(segments) - 1))
@@ -160,7 +162,7 @@ def test_flipped_byte_is_told_with_its_place_and_takes_no_record_before_it(
         assert object_name in {_name(segment) for segment in segments[which:]}
 
 
-def test_flipped_base_offset_that_runs_into_the_next_batch_is_damage() -> None:
+def test_flipped_base_offset_that_overlaps_the_next_batch_is_damage() -> None:
     segments = _plain(0, 6)
     store = _store(segments)
     content = bytearray(store.objects[_name(segments[0])])
@@ -171,7 +173,7 @@ def test_flipped_base_offset_that_runs_into_the_next_batch_is_damage() -> None:
     assert (object_name, position) == (_name(segments[0]), batch_positions(segments[0].batches)[1])
 
 
-def test_offsets_of_a_file_that_reach_into_the_next_are_damage() -> None:
+def test_offsets_of_a_file_that_overlap_the_next_file_are_damage() -> None:
     """Else an event would be given twice."""
     segments = [*_plain(0), *_plain(4)]
     found, object_name, position = _read(_store(segments))
@@ -180,7 +182,7 @@ def test_offsets_of_a_file_that_reach_into_the_next_are_damage() -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_records_before_a_batch_that_cannot_be_read_are_given_once(codec: Codec) -> None:
+def test_records_before_an_unreadable_batch_are_returned_once(codec: Codec) -> None:
     """The batch has a true checksum around records, or a compressed block, that are none."""
     good = _plain(0)[0]
     lie = Batch(base_offset=6, records=(Record(timestamp_ms=0),), codec=codec)
@@ -191,7 +193,7 @@ def test_records_before_a_batch_that_cannot_be_read_are_given_once(codec: Codec)
         assert _read(store, 0, window_bytes) == (_records([good]), _name(good), len(before))
 
 
-def test_stray_names_are_passed_over() -> None:
+def test_stray_names_are_ignored() -> None:
     segment = _plain(0)[0]
     content = build_segment(segment.batches)
     strays = (
@@ -213,7 +215,7 @@ def test_stray_names_are_passed_over() -> None:
     assert _read(store) == (_records([segment]), "", None)
 
 
-def test_partitions_are_listed_by_number_and_empty_ones_hold_nothing() -> None:
+def test_partitions_are_listed_by_number_and_empty_ones_have_no_records() -> None:
     segment = _plain(0)[0]
     content = build_segment(segment.batches)
     names = [_name(segment, 10), _name(segment, 9)]
@@ -224,7 +226,7 @@ def test_partitions_are_listed_by_number_and_empty_ones_hold_nothing() -> None:
 
 
 @pytest.mark.parametrize("is_last", [True, False])
-def test_file_that_shrinks_or_goes_while_it_is_read_ends_there(is_last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_cut_or_removed_while_it_is_read_ends_there(is_last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_log, "_WINDOW_BYTES", 61)
     segments = _plain(0) if is_last else _plain(0, 6)
     store = _store(segments)
@@ -246,7 +248,7 @@ def test_file_that_shrinks_or_goes_while_it_is_read_ends_there(is_last: bool, mo
 
 
 @pytest.mark.parametrize("batch", [0, 1, 2])
-def test_length_that_lies_in_the_last_segment_is_damage_where_whole_batches_lie_behind_it(batch: int) -> None:
+def test_wrong_length_in_the_last_segment_is_damage_if_whole_batches_follow(batch: int) -> None:
     (segment,) = _plain(0)
     log = bytearray(build_segment(segment.batches))
     at = sum(_size(each) for each in segment.batches[:batch])

@@ -41,7 +41,7 @@ def append(directory: Path, *values: bytes, partition: int = 0, segment_bytes: i
         return [writer.append(partition, [value], 1_000 + number) for number, value in enumerate(values)]
 
 
-def test_what_was_appended_is_read_in_order_and_gone_on_with(tmp_path: Path) -> None:
+def test_appended_records_are_read_in_order_and_more_can_be_appended(tmp_path: Path) -> None:
     assert append(tmp_path / "log", b"a", b"b") == [0, 1]
     assert append(tmp_path / "log", b"c", partition=2) == [0]
     assert append(tmp_path / "log", b"d") == [2]
@@ -52,13 +52,13 @@ def test_what_was_appended_is_read_in_order_and_gone_on_with(tmp_path: Path) -> 
     }
 
 
-def test_several_records_at_once_have_offsets_of_their_own(tmp_path: Path) -> None:
+def test_records_appended_together_have_consecutive_offsets(tmp_path: Path) -> None:
     with writing_metadata_log(str(tmp_path), partition_count=1) as writer:
         assert [writer.append(0, [b"a", b"b"], 5), writer.append(0, [b"c"], 6)] == [0, 2]
     assert read(tmp_path)[0] == [(0, 5, b"a"), (1, 5, b"b"), (2, 6, b"c")]
 
 
-def test_full_log_file_is_followed_by_another(tmp_path: Path) -> None:
+def test_new_log_file_is_created_when_one_is_full(tmp_path: Path) -> None:
     values = [b"%03d" % number * 20 for number in range(20)]
     append(tmp_path, *values[:11], segment_bytes=500)
     append(tmp_path, *values[11:], segment_bytes=500)
@@ -73,7 +73,7 @@ def test_full_log_file_is_followed_by_another(tmp_path: Path) -> None:
 @example(cut=400, tail=bytes(16), zeros=200)
 @example(cut=267, tail=bytes(1), zeros=0)
 @example(cut=400, tail=bytes(50), zeros=100)
-def test_tail_that_a_kill_left_is_never_read_and_gone_behind_the_next_append(
+def test_incomplete_tail_is_never_read_and_is_truncated_by_the_next_append(
     tmp_path_factory: pytest.TempPathFactory, cut: int, tail: bytes, zeros: int
 ) -> None:
     """The file is cut at any byte, or ends in a part of a batch, or in blocks that were never written."""
@@ -95,7 +95,7 @@ def test_tail_that_a_kill_left_is_never_read_and_gone_behind_the_next_append(
 
 
 @given(at=st.integers(0, 10_000), flipped=st.integers(1, 255))
-def test_damage_before_good_batches_is_refused_and_nothing_is_cut(
+def test_damage_before_good_batches_is_refused_and_nothing_is_truncated(
     tmp_path_factory: pytest.TempPathFactory, at: int, flipped: int
 ) -> None:
     directory = tmp_path_factory.mktemp("damaged")
@@ -111,7 +111,7 @@ def test_damage_before_good_batches_is_refused_and_nothing_is_cut(
     assert log.read_bytes() == content
 
 
-def test_append_that_fails_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_append_leaves_the_log_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     with writing_metadata_log(str(tmp_path), partition_count=1) as writer:
         writer.append(0, [b"before"], 1)
@@ -125,7 +125,9 @@ def test_append_that_fails_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.M
     assert [value for _, _, value in read(tmp_path)[0]] == [b"before", b"behind"]
 
 
-def test_log_that_could_not_be_cut_takes_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_appended_to_a_log_that_could_not_be_truncated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with writing_metadata_log(str(tmp_path), partition_count=1) as writer:
         writer.append(0, [b"before"], 1)
         with monkeypatch.context() as broken:
@@ -141,7 +143,7 @@ def _full() -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_two_that_append_in_turn_go_on_behind_each_other_and_behind_full_files(tmp_path: Path) -> None:
+def test_two_writers_append_after_each_other_and_after_full_files(tmp_path: Path) -> None:
     values = [b"%03d" % number * 20 for number in range(40)]
     with (
         writing_metadata_log(str(tmp_path), partition_count=1, segment_bytes=500) as one,
@@ -154,7 +156,7 @@ def test_two_that_append_in_turn_go_on_behind_each_other_and_behind_full_files(t
 
 
 @given(cut=st.integers(1, 60))
-def test_tail_that_another_process_left_when_it_was_killed_is_cut_off_before_the_next_append(
+def test_tail_of_another_killed_process_is_truncated_before_the_next_append(
     tmp_path_factory: pytest.TempPathFactory, cut: int
 ) -> None:
     directory = tmp_path_factory.mktemp("killed")
@@ -167,7 +169,7 @@ def test_tail_that_another_process_left_when_it_was_killed_is_cut_off_before_the
     assert [value for _, _, value in read(directory)[0]] == [b"before", b"by another", b"behind"]
 
 
-def test_damage_that_came_behind_what_was_appended_here_is_refused_and_not_cut(tmp_path: Path) -> None:
+def test_damage_after_own_appends_is_refused_and_not_truncated(tmp_path: Path) -> None:
     with writing_metadata_log(str(tmp_path), partition_count=1) as writer:
         writer.append(0, [b"before"], 1)
         end = log_of(tmp_path).stat().st_size
@@ -183,7 +185,7 @@ def test_damage_that_came_behind_what_was_appended_here_is_refused_and_not_cut(t
             writer.append(0, [b"behind"], 2)
 
 
-def test_lock_that_another_process_keeps_is_waited_for_no_longer_than_told(tmp_path: Path) -> None:
+def test_wait_for_the_lock_of_another_process_is_limited(tmp_path: Path) -> None:
     with writing_metadata_log(str(tmp_path), partition_count=1, lock_wait_s=0) as writer:
         with (tmp_path / MARKER).open("rb") as other:
             fcntl.flock(other, fcntl.LOCK_EX)
@@ -192,7 +194,7 @@ def test_lock_that_another_process_keeps_is_waited_for_no_longer_than_told(tmp_p
         assert writer.append(0, [b"a"], 1) == 0
 
 
-def test_job_that_must_run_alone_meets_no_other_and_those_that_need_not_meet_each_other(tmp_path: Path) -> None:
+def test_exclusive_job_runs_alone_and_shared_jobs_run_together(tmp_path: Path) -> None:
     log = str(tmp_path)
     with holding_jobs_lock(log, is_shared=False), pytest.raises(UsageError, match="run one job at a time"):
         holding_jobs_lock(log, is_shared=True).__enter__()
@@ -201,7 +203,7 @@ def test_job_that_must_run_alone_meets_no_other_and_those_that_need_not_meet_eac
         holding_jobs_lock(log, is_shared=False).__enter__()
 
 
-def test_number_of_partitions_stays_what_it_was(tmp_path: Path) -> None:
+def test_number_of_partitions_never_changes(tmp_path: Path) -> None:
     append(tmp_path, b"a")
     with writing_metadata_log(str(tmp_path), partition_count=50) as writer:
         assert writer.partition_count == 3
@@ -209,14 +211,14 @@ def test_number_of_partitions_stays_what_it_was(tmp_path: Path) -> None:
             writer.append(3, [b"b"], 1)
 
 
-def test_log_of_a_broker_is_not_written_to(tmp_path: Path) -> None:
+def test_log_of_a_broker_is_never_written(tmp_path: Path) -> None:
     (tmp_path / "__remote_log_metadata-7").mkdir()
     with pytest.raises(UsageError, match="coldlog did not write"):
         append(tmp_path, b"a")
     assert list(tmp_path.rglob("*")) == [tmp_path / "__remote_log_metadata-7"]
 
 
-def test_marker_that_says_nothing_is_refused_where_partitions_are(tmp_path: Path) -> None:
+def test_empty_marker_is_refused_if_partitions_exist(tmp_path: Path) -> None:
     (tmp_path / MARKER).write_bytes(b"")
     append(tmp_path, b"a")
     (tmp_path / MARKER).write_bytes(b"")

@@ -25,7 +25,7 @@ def test_every_way_to_name_a_real_archive_opens_the_same_tree(scheme: str, below
     assert len(layout.list_partition_directories().directories) == 30
 
 
-def test_a_relative_path_is_fixed_to_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_is_resolved_when_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tier" / "kafka-tiered-storage" / PARTITION).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     layout = open_archive("tier", LAYOUT)
@@ -33,7 +33,7 @@ def test_a_relative_path_is_fixed_to_where_it_was_opened(tmp_path: Path, monkeyp
     assert [directory.name for directory in layout.list_partition_directories().directories] == [PARTITION]
 
 
-def test_escapes_in_a_file_uri_are_undone_but_not_in_a_path() -> None:
+def test_escapes_are_decoded_in_a_file_uri_but_not_in_a_path() -> None:
     assert directory_of("file:///an%20archive") == "/an archive"
     assert directory_of("/an%20archive") == "/an%20archive"
     assert directory_of("/a#b?c") == "/a#b?c"
@@ -50,7 +50,7 @@ def test_an_archive_that_is_still_empty_opens(tmp_path: Path) -> None:
     assert open_archive(str(tmp_path), LAYOUT).list_partition_directories().directories == ()
 
 
-def test_an_unknown_layout_is_told_the_known_ones(tmp_path: Path) -> None:
+def test_unknown_layout_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"unknown archive layout 'local'; use one of: local_tiered_storage"):
         open_archive(str(tmp_path), "local")
 
@@ -62,7 +62,7 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
             open_archive(str(tmp_path / missing), LAYOUT)
 
 
-def test_a_directory_that_holds_no_tree_is_refused(tmp_path: Path) -> None:
+def test_directory_without_an_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     with pytest.raises(UsageError, match="has neither kafka-tiered-storage nor"):
         open_archive(str(tmp_path), LAYOUT)

@@ -38,7 +38,7 @@ TOPIC_ID = "-_AAAAAAAAAAAAAAAAAAAA"
         ("o" * 250 + "-1", "", None),
     ],
 )
-def test_directory_names_are_read_from_the_right(name: str, topic: str, partition: int | None) -> None:
+def test_directory_names_are_parsed_from_the_right(name: str, topic: str, partition: int | None) -> None:
     found = find_partition_directory(f"{name}-{TOPIC_ID}")
     if partition is None:
         assert found is None
@@ -48,7 +48,7 @@ def test_directory_names_are_read_from_the_right(name: str, topic: str, partitio
 
 
 @pytest.mark.parametrize("topic_id", ["", TOPIC_ID[:-1], TOPIC_ID + "A", TOPIC_ID[:-1] + "B", TOPIC_ID[:-1] + "\n"])
-def test_ids_that_no_uuid_has_are_not_recognized(topic_id: str) -> None:
+def test_impossible_uuids_are_not_recognized(topic_id: str) -> None:
     assert find_partition_directory(f"orders-0-{topic_id}") is None
 
 
@@ -57,7 +57,7 @@ def test_ids_that_no_uuid_has_are_not_recognized(topic_id: str) -> None:
     st.integers(0, 2**31 - 1),
     st.binary(min_size=16, max_size=16),
 )
-def test_every_name_that_kafka_may_write_is_read_back(topic: str, partition: int, raw_id: bytes) -> None:
+def test_every_directory_name_of_kafka_is_parsed(topic: str, partition: int, raw_id: bytes) -> None:
     found = find_partition_directory(f"{topic}-{partition}-{uuid_text(raw_id)}")
     if topic in (".", ".."):
         assert found is None

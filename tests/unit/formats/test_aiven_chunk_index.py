@@ -40,7 +40,7 @@ def test_differences_of_every_width_are_read(spread: int) -> None:
     assert read_chunk_sizes(packed(content)).tolist() == sizes
 
 
-def test_the_lists_of_real_archives_end_where_their_objects_end() -> None:
+def test_sizes_in_real_archives_add_up_to_their_objects() -> None:
     widths = set()
     for variant in VARIANTS:
         for path in archive_of(variant).glob("*/*/*.rsm-manifest"):
@@ -61,7 +61,7 @@ def test_the_lists_of_real_archives_end_where_their_objects_end() -> None:
 
 
 @given(st.integers(1, 50), st.integers(0, 500), st.integers(0, 600), st.integers(0, 600))
-def test_chunks_of_a_range_are_those_that_hold_its_bytes(chunk: int, size: int, start: int, length: int) -> None:
+def test_chunks_of_a_range_contain_its_bytes(chunk: int, size: int, start: int, length: int) -> None:
     last = size - (-(-size // chunk) - 1) * chunk
     index = FixedChunkIndex(
         original_chunk_bytes=chunk,
@@ -78,7 +78,7 @@ def test_chunks_of_a_range_are_those_that_hold_its_bytes(chunk: int, size: int, 
     assert index.stored_bytes == sum(stored)
 
 
-def test_an_index_of_two_gibibytes_in_chunks_of_a_byte_costs_nothing() -> None:
+def test_index_of_two_gibibytes_in_chunks_of_a_byte_needs_no_memory() -> None:
     index = FixedChunkIndex(
         original_chunk_bytes=1, original_bytes=INT32_MAX, stored_chunk_bytes=1, last_stored_chunk_bytes=1
     )
@@ -105,13 +105,13 @@ BENT = {
 
 
 @pytest.mark.parametrize("text", BENT.values(), ids=BENT.keys())
-def test_a_bent_list_is_refused(text: str) -> None:
+def test_damaged_list_of_chunks_is_refused(text: str) -> None:
     with pytest.raises(ArchiveError) as refused:
         read_chunk_sizes(text)
     assert refused.value.reason is Reason.MANIFEST_INVALID
 
 
-def test_a_list_that_does_not_fit_the_log_is_refused() -> None:
+def test_list_of_chunks_that_does_not_match_the_log_is_refused() -> None:
     with pytest.raises(ArchiveError, match="the list of chunks does not match the log's size"):
         read_variable_chunk_index(packed(pack_sizes([5, 5])), original_chunk_bytes=10, original_bytes=21)
     index = read_variable_chunk_index(packed(pack_sizes([40, 28])), original_chunk_bytes=10, original_bytes=11)
@@ -122,7 +122,7 @@ def test_a_list_that_does_not_fit_the_log_is_refused() -> None:
         index.require_sizes(is_compressed=True, overhead_bytes=0)
 
 
-def test_a_chunk_that_zstd_could_not_make_smaller_is_as_large_as_zstd_makes_it() -> None:
+def test_incompressible_chunk_may_be_larger_than_its_original() -> None:
     noise = struct.pack("<625Q", *(pow(3, n, 2**64 - 59) for n in range(1, 626)))
     stored = len(zstandard.ZstdCompressor().compress(noise))
     assert stored > len(noise)

@@ -35,7 +35,7 @@ def test_every_field_is_read(size: int, prefix: str, key: str) -> None:
     )
 
 
-def test_fields_that_were_not_chosen_are_none() -> None:
+def test_missing_fields_are_none() -> None:
     assert read_aiven_custom_metadata(b"") == AivenCustomMetadata()
     assert read_aiven_custom_metadata(b"\x00") == AivenCustomMetadata()
     assert read_aiven_custom_metadata(tagged((1, text("tier/")))) == AivenCustomMetadata(object_prefix="tier/")
@@ -56,7 +56,7 @@ def test_fields_that_were_not_chosen_are_none() -> None:
         tagged((2, text("b")), (1, text("a"))),
     ],
 )
-def test_bent_fields_are_refused(content: bytes) -> None:
+def test_damaged_fields_are_refused(content: bytes) -> None:
     with pytest.raises(ArchiveError) as refused:
         read_aiven_custom_metadata(content)
     assert refused.value.reason is Reason.METADATA_EVENT_INVALID

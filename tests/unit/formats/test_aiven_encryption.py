@@ -33,7 +33,7 @@ def encrypted(content: bytes) -> bytes:
 
 
 @given(st.binary(max_size=300))
-def test_what_was_encrypted_for_a_key_is_decrypted_with_it(content: bytes) -> None:
+def test_data_encrypted_for_a_key_is_decrypted_with_it(content: bytes) -> None:
     cipher = PRIVATE.unwrap(encryption(wrap_data_key(DATA_KEY, KEYS.private)))
     assert cipher.decrypt(memoryview(encrypted(content))) == content
 
@@ -84,7 +84,7 @@ def test_every_changed_byte_of_a_chunk_is_noticed() -> None:
 
 
 @given(st.binary(max_size=200), st.booleans(), st.integers(0, 400))
-def test_any_bytes_are_a_chunk_of_the_size_asked_for_or_an_archive_error(
+def test_any_bytes_are_a_chunk_of_the_requested_size_or_an_archive_error(
     stored: bytes, is_compressed: bool, size: int
 ) -> None:
     output = memoryview(bytearray(size))
@@ -99,7 +99,7 @@ def test_any_bytes_are_a_chunk_of_the_size_asked_for_or_an_archive_error(
             assert wrong.reason in (Reason.DECOMPRESSION_FAILED, Reason.DECOMPRESSION_LIMIT)  # noqa: PT017
 
 
-def test_a_chunk_that_decompresses_to_more_or_less_than_its_index_says_is_refused() -> None:
+def test_chunk_that_decompresses_to_another_size_is_refused() -> None:
     frame = memoryview(zstandard.ZstdCompressor().compress(bytes(100_000_000)))
     with pytest.raises(ArchiveError) as raised:
         restore_chunk(frame, memoryview(bytearray(1000)), None, is_compressed=True)
@@ -110,7 +110,7 @@ def test_a_chunk_that_decompresses_to_more_or_less_than_its_index_says_is_refuse
     assert (raised.value.reason, raised.value.found) == (Reason.DECOMPRESSION_FAILED, "999 bytes")
 
 
-def test_secrets_neither_show_nor_travel() -> None:
+def test_secrets_are_neither_shown_nor_pickled() -> None:
     numbers = KEYS.private.private_numbers()
     cipher = PRIVATE.unwrap(encryption(wrap_data_key(DATA_KEY, KEYS.private)))
     for secret in (PRIVATE, cipher):
@@ -127,14 +127,14 @@ def test_secrets_neither_show_nor_travel() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no key", KEYS.pem[:500], os.urandom(300)])
-def test_a_file_that_holds_no_private_key_is_told_without_its_content(content: bytes) -> None:
+def test_file_without_a_private_key_is_refused_without_its_content(content: bytes) -> None:
     with pytest.raises(UsageError) as raised:
         read_private_key(content)
     assert str(raised.value) == "it has no RSA private key in PEM without a passphrase"
     assert raised.value.__cause__ is None
 
 
-def test_a_public_key_is_told_from_a_private_one() -> None:
+def test_public_key_is_refused_as_a_public_key() -> None:
     path = key_files("encrypted")["key1"]
     public = path.with_name(path.name.replace("private", "public")).read_bytes()
     with pytest.raises(UsageError, match="it has a public key"):

@@ -35,7 +35,7 @@ def read(content: bytes | str) -> SegmentManifest:
     return read_aiven_manifest(memoryview(content.encode() if isinstance(content, str) else content))
 
 
-def test_real_manifests_say_what_the_metadata_topic_announced() -> None:
+def test_real_manifests_match_the_metadata_topic() -> None:
     for variant in VARIANTS:
         for segment_id, true in finished_segments(variant).items():
             (path,) = archive_of(variant).glob(f"*/*/*-{segment_id}.rsm-manifest")
@@ -56,7 +56,7 @@ def test_real_manifests_say_what_the_metadata_topic_announced() -> None:
             assert (manifest.encryption is not None) == variant.endswith("encrypted")
 
 
-def test_half_a_manifest_says_where_it_ends() -> None:
+def test_cut_manifest_is_reported_with_its_end() -> None:
     (path,) = archive_of("faults").glob("*/*/*-4GxIC0z6RzCqAok96EEb1g.rsm-manifest")
     content = path.read_bytes()
     assert len(content) == 361
@@ -67,7 +67,7 @@ def test_half_a_manifest_says_where_it_ends() -> None:
 
 
 @pytest.mark.parametrize("content", EXAMPLES, ids=["plain", "encrypted", "zstd", "zstd-encrypted"])
-def test_every_cut_of_a_manifest_is_refused(content: bytes) -> None:
+def test_manifest_cut_anywhere_is_refused(content: bytes) -> None:
     read(content)
     for end in range(len(content)):
         with pytest.raises(ArchiveError) as refused:
@@ -143,14 +143,14 @@ LIES: list[tuple[str, object]] = [
 
 
 @pytest.mark.parametrize(("path", "value"), LIES, ids=[f"{path}={value!s:.20}" for path, value in LIES])
-def test_a_lying_manifest_is_refused(path: str, value: object) -> None:
+def test_wrong_values_in_a_manifest_are_refused(path: str, value: object) -> None:
     with pytest.raises(ArchiveError) as refused:
         read(with_field(path, value))
     assert refused.value.reason is Reason.MANIFEST_INVALID
     str(refused.value).encode("utf-8")
 
 
-def test_what_the_plugin_need_not_write_may_lack() -> None:
+def test_optional_fields_of_a_manifest_may_be_missing() -> None:
     described = read(with_field("remoteLogSegmentMetadata.txnIdxEmpty", None)).described
     assert described is not None
     assert described.txn_index_empty is None
@@ -175,7 +175,7 @@ def test_what_the_plugin_need_not_write_may_lack() -> None:
     ],
     ids=["empty", "null", "list", "utf-16", "two", "deep", "digits", "nan", "surrogate", "large"],
 )
-def test_what_is_no_manifest_is_refused(content: bytes) -> None:
+def test_content_that_is_not_a_manifest_is_refused(content: bytes) -> None:
     with pytest.raises(ArchiveError) as refused:
         read(content)
     assert refused.value.reason is Reason.MANIFEST_INVALID
@@ -199,7 +199,7 @@ def places(value: object, at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 
 @given(st.data())
 @settings(max_examples=400)
-def test_whatever_a_manifest_says_it_is_a_manifest_or_an_archive_error(data: st.DataObject) -> None:
+def test_any_json_is_a_manifest_or_an_archive_error(data: st.DataObject) -> None:
     manifest = json.loads(data.draw(st.sampled_from(EXAMPLES)))
     for _ in range(data.draw(st.integers(1, 3))):
         *above, name = data.draw(st.sampled_from(sorted(places(manifest))))

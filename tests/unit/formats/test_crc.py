@@ -7,7 +7,7 @@ from coldlog.errors import Reason
 from damage_program import BATCHES, LOG, list_refusals
 
 
-def test_a_checksum_that_differs_is_told_with_its_batch_and_both_values() -> None:
+def test_wrong_checksum_is_reported_with_its_batch_and_both_values() -> None:
     border = len(build_batch(BATCHES[0]))
     refusals = list_refusals(LOG)
     assert len(refusals) == 4 * (len(LOG) + 1)

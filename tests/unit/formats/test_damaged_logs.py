@@ -57,7 +57,7 @@ for one in _segment():
 
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
-def test_every_flipped_byte_is_found_or_lies_outside_the_checksum(depth: IndexDepth) -> None:
+def test_every_flipped_byte_is_found_or_outside_the_checksum(depth: IndexDepth) -> None:
     whole = read(LOG, depth)
     found = 0
     for at in range(len(LOG)):
@@ -87,7 +87,7 @@ def test_every_truncation_is_refused_unless_it_ends_with_a_batch() -> None:
         assert caught.value.position == max(border for border in BORDERS if border < length)
 
 
-def test_log_of_no_bytes_is_refused() -> None:
+def test_empty_log_is_refused() -> None:
     with pytest.raises(ArchiveError) as caught:
         SegmentIndexer(
             start_offset=0, depth=IndexDepth.BATCH, counted_from_offset=0, sections=SectionReader(limits=LIMITS)
@@ -105,7 +105,7 @@ def test_any_bytes_parse_or_raise_archive_error(log: bytes) -> None:
 
 
 @given(codec=st.sampled_from(list(Codec)), payload=st.binary(max_size=300), count=st.integers(0, 2**31 - 1))
-def test_any_records_behind_a_true_checksum_parse_or_raise_archive_error(
+def test_any_records_with_a_correct_checksum_parse_or_raise_archive_error(
     codec: Codec, payload: bytes, count: int
 ) -> None:
     batch = Batch(base_offset=5, codec=codec, last_offset_delta=2**31 - 6)
@@ -113,7 +113,7 @@ def test_any_records_behind_a_true_checksum_parse_or_raise_archive_error(
 
 
 @given(codec=st.sampled_from(list(Codec)), seed=st.integers(0, 2**32), flips=st.integers(1, 4))
-def test_damaged_records_behind_a_true_checksum_parse_or_raise_archive_error(
+def test_damaged_records_with_a_correct_checksum_parse_or_raise_archive_error(
     codec: Codec, seed: int, flips: int
 ) -> None:
     chance = random.Random(seed)
@@ -177,7 +177,7 @@ def test_decompression_bomb_stops_at_the_limit(codec: Codec) -> None:
         (Codec.ZSTD, zstandard.compress(b"x") + b"rubbish"),
     ],
 )
-def test_broken_compression_is_refused_with_its_batch(codec: Codec, payload: bytes) -> None:
+def test_damaged_compression_is_refused_with_its_batch(codec: Codec, payload: bytes) -> None:
     good = build_batch(Batch(base_offset=0, records=(Record(timestamp_ms=1),)))
     bad = build_batch_around(Batch(base_offset=1, codec=codec, last_offset_delta=0), payload, records_count=1)
     with pytest.raises(ArchiveError) as caught:
@@ -186,7 +186,7 @@ def test_broken_compression_is_refused_with_its_batch(codec: Codec, payload: byt
     assert caught.value.position == len(good)
 
 
-def test_members_and_frames_that_follow_one_another_are_one() -> None:
+def test_consecutive_gzip_members_and_zstd_frames_are_joined() -> None:
     plain = build_batch(Batch(base_offset=0, records=(Record(timestamp_ms=1), Record(timestamp_ms=2))))[61:]
     half = len(plain) // 2
     for codec, compress in (
@@ -198,7 +198,7 @@ def test_members_and_frames_that_follow_one_another_are_one() -> None:
         assert read(log).record_count == 2
 
 
-def test_a_lz4_frame_ends_at_its_end_mark_whatever_follows() -> None:
+def test_lz4_frame_ends_at_its_end_mark() -> None:
     plain = build_batch(Batch(base_offset=0, records=(Record(timestamp_ms=1), Record(timestamp_ms=2))))[61:]
     batch = Batch(base_offset=0, codec=Codec.LZ4, last_offset_delta=1)
     whole, half = lz4.frame.compress(plain), len(plain) // 2
@@ -220,7 +220,7 @@ def test_message_sets_of_old_brokers_are_refused_by_name(magic: Magic) -> None:
 @pytest.mark.parametrize("depth", list(IndexDepth))
 @pytest.mark.parametrize("codec", [None, Codec.GZIP, Codec.SNAPPY_XERIAL, Codec.LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_message_sets_of_old_brokers_are_refused_where_they_begin(
+def test_message_sets_of_old_brokers_are_refused_at_their_position(
     magic: Magic, codec: Codec | None, depth: IndexDepth
 ) -> None:
     """Alone, and behind batches of a broker that was upgraded and went back; a wrapper as what it wraps."""
@@ -259,7 +259,7 @@ def test_message_sets_of_old_brokers_are_refused_where_they_begin(
     ],
 )
 @pytest.mark.parametrize("depth", list(IndexDepth))
-def test_fields_that_cannot_be_are_told_with_what_they_may_be(
+def test_impossible_fields_are_reported_with_their_bounds(
     batch: Batch, records_count: int, expected: str, found: str, depth: IndexDepth
 ) -> None:
     """The checksum is true: it does not cover all of them, and a broker may be wrong."""
@@ -273,7 +273,7 @@ def test_fields_that_cannot_be_are_told_with_what_they_may_be(
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
 @pytest.mark.parametrize("depth", list(IndexDepth))
-def test_codec_that_kafka_has_not_is_refused_at_both_depths(codec: int, depth: IndexDepth) -> None:
+def test_unknown_codec_is_refused_at_both_depths(codec: int, depth: IndexDepth) -> None:
     log = bytearray(build_batch(Batch(base_offset=0, records=(Record(timestamp_ms=1),))))
     log[22] |= codec
     log[17:21] = crc32c(log[21:]).to_bytes(4, "big")
@@ -282,7 +282,7 @@ def test_codec_that_kafka_has_not_is_refused_at_both_depths(codec: int, depth: I
     assert caught.value.position == 0
 
 
-def test_batch_may_have_as_many_bytes_as_the_limit_and_not_one_more() -> None:
+def test_batch_has_at_most_as_many_bytes_as_the_limit() -> None:
     def read_within(max_batch_bytes: int) -> SegmentSummary:
         limits = DecodeLimits(max_batch_bytes=max_batch_bytes, max_decompressed_bytes=1 << 22)
         indexer = SegmentIndexer(
@@ -299,7 +299,7 @@ def test_batch_may_have_as_many_bytes_as_the_limit_and_not_one_more() -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 0, 13, 48, 2**31 - 1])
-def test_lengths_that_lie_never_lead_outside(length: int) -> None:
+def test_wrong_lengths_never_lead_outside_the_buffer(length: int) -> None:
     log = bytearray(LOG)
     log[8:12] = length.to_bytes(4, "big", signed=True)
     with pytest.raises(ArchiveError) as caught:
@@ -308,7 +308,7 @@ def test_lengths_that_lie_never_lead_outside(length: int) -> None:
     assert caught.value.position == 0
 
 
-def test_claimed_counts_and_numbers_that_cannot_be_are_refused() -> None:
+def test_impossible_counts_and_numbers_are_refused() -> None:
     record = build_batch(Batch(base_offset=0, records=(Record(timestamp_ms=1),)))[61:]
     endless = b"\xff" * 11
     for payload, count in (
@@ -327,7 +327,7 @@ def test_claimed_counts_and_numbers_that_cannot_be_are_refused() -> None:
 
 
 @pytest.mark.parametrize("offsets", [(5, 5), (6, 5), (5, 7, 7), (5, 9)])
-def test_offsets_of_records_that_repeat_or_fall_or_leave_their_batch_are_refused(offsets: tuple[int, ...]) -> None:
+def test_record_offsets_that_do_not_ascend_or_are_outside_their_batch_are_refused(offsets: tuple[int, ...]) -> None:
     before = Batch(base_offset=0, records=(Record(timestamp_ms=1),))
     records = tuple(Record(timestamp_ms=2 + number, offset=offset) for number, offset in enumerate(offsets))
     with pytest.raises(ArchiveError, match="record offset does not ascend or is outside its batch") as caught:
@@ -335,7 +335,7 @@ def test_offsets_of_records_that_repeat_or_fall_or_leave_their_batch_are_refused
     assert (caught.value.reason, caught.value.position) == (Reason.RECORDS_INVALID, len(build_batch(before)))
 
 
-def test_offsets_that_fall_or_pass_the_largest_number_are_refused() -> None:
+def test_offsets_that_descend_or_overflow_are_refused() -> None:
     one = Batch(base_offset=5, records=(Record(timestamp_ms=1),))
     with pytest.raises(ArchiveError) as caught:
         read(build_segment([one, one]))

@@ -130,7 +130,7 @@ def _nested_tags_alike() -> bytes:
 
 
 @pytest.mark.parametrize("damage", list(_damages()), ids=lambda damage: damage[0])
-def test_damage_is_refused_at_its_place(damage: tuple[str, bytes, int, str, str]) -> None:
+def test_damage_is_refused_at_its_position(damage: tuple[str, bytes, int, str, str]) -> None:
     _, value, position, expected, found = damage
     with pytest.raises(ArchiveError) as refused:
         decode_event(value)
@@ -141,7 +141,7 @@ def test_damage_is_refused_at_its_place(damage: tuple[str, bytes, int, str, str]
 
 
 @pytest.mark.parametrize("at", [TOPIC, EPOCH_COUNT])
-def test_a_claimed_count_takes_no_memory(at: int) -> None:
+def test_wrong_count_needs_no_memory(at: int) -> None:
     value = encode_event(SEGMENT)
     lying = value[:at] + b"\xff\xff\xff\xff\x07" + value[at + 1 :]
     tracemalloc.start()

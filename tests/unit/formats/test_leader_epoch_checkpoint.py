@@ -41,7 +41,7 @@ def test_every_checkpoint_of_a_real_broker_round_trips_byte_for_byte() -> None:
         assert write_leader_epoch_checkpoint(read_leader_epoch_checkpoint(content)) == content
 
 
-def test_lineage_of_a_real_segment_reaches_into_it_and_begins_in_it_only_where_the_log_start_moved() -> None:
+def test_lineage_of_a_real_segment_begins_inside_it_only_if_records_were_deleted() -> None:
     cut = set()
     for segment in true_segments("COPY_SEGMENT_FINISHED"):
         content = (TIERED_STORAGE / f"{segment['path']}.leader_epoch_checkpoint").read_bytes()
@@ -53,7 +53,7 @@ def test_lineage_of_a_real_segment_reaches_into_it_and_begins_in_it_only_where_t
 
 
 @given(STEPS, st.sampled_from(["\n", "\r\n", "\r"]), st.sampled_from([" ", "\t", "  "]))
-def test_every_newline_and_white_space_reads_alike(steps: list[tuple[int, int]], newline: str, space: str) -> None:
+def test_every_newline_and_white_space_is_accepted(steps: list[tuple[int, int]], newline: str, space: str) -> None:
     entries = list(accumulate(steps, lambda low, step: (low[0] + step[0], low[1] + step[1])))
     lines = ["0", str(len(entries)), *(f"{epoch}{space}{offset}" for epoch, offset in entries)]
     text = "".join(line + newline for line in lines).encode()
@@ -70,11 +70,11 @@ def test_any_bytes_parse_or_raise_archive_error(content: bytes) -> None:
         assert read_or_refusal(write_leader_epoch_checkpoint(outcome)) == outcome
 
 
-def test_file_that_kafka_has_not_written_to_yet_has_no_entries() -> None:
+def test_empty_checkpoint_has_no_entries() -> None:
     assert read_leader_epoch_checkpoint(memoryview(b"")) == lineage()
 
 
-def test_every_cut_of_a_checkpoint_is_found() -> None:
+def test_checkpoint_cut_anywhere_is_refused() -> None:
     content = memoryview(write_leader_epoch_checkpoint(lineage((0, 0), (3, 120), (4, 1999))))
     for size in range(1, len(content)):
         with pytest.raises(ArchiveError):
@@ -109,6 +109,6 @@ def test_damage_is_refused_at_its_line(content: bytes, position: int) -> None:
 
 
 @pytest.mark.parametrize("entries", [((1, 5), (1, 6)), ((1, 5), (2, 5)), ((2**31, 0),), ((-1, 0),), ((0, -1),)])
-def test_entries_that_would_not_be_read_back_are_not_written(entries: tuple[tuple[int, int], ...]) -> None:
+def test_entries_that_could_not_be_read_are_not_written(entries: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(UsageError):
         write_leader_epoch_checkpoint(lineage(*entries))

@@ -12,7 +12,7 @@ from coldlog.tiering.rules.metadata_partition import find_metadata_partition
 from kafka_sample import KAFKA_SAMPLE
 
 
-def test_every_event_of_the_golden_topic_lies_where_it_is_looked_for() -> None:
+def test_every_event_of_the_golden_topic_is_in_its_partition() -> None:
     with (KAFKA_SAMPLE / "truth" / "rlmm-events.jsonl").open(encoding="utf-8") as lines:
         events = [json.loads(line) for line in lines]
     places = {(each["topic"], each["topic_id"], each["partition"], each["mp"]) for each in events}

@@ -25,7 +25,7 @@ def test_offsets_are_read_as_they_were_written(
     assert read_offset_checkpoint(memoryview(path.read_bytes())) == offsets
 
 
-def test_file_of_no_bytes_has_no_entries_and_every_newline_is_read() -> None:
+def test_empty_file_has_no_entries_and_every_newline_is_accepted() -> None:
     assert read_offset_checkpoint(memoryview(b"")) == {}
     assert read_offset_checkpoint(memoryview(b"0\r\n1\r\na 0 7\r\n")) == {("a", 0): 7}
 
@@ -45,7 +45,7 @@ def test_file_of_no_bytes_has_no_entries_and_every_newline_is_read() -> None:
         (b"0\n2\na 0 1\na 0 1\n", "names a partition again in line 4"),
     ],
 )
-def test_damage_is_refused_with_its_place(text: bytes, message: str) -> None:
+def test_damage_is_refused_with_its_line(text: bytes, message: str) -> None:
     with pytest.raises(ArchiveError, match=message) as refused:
         read_offset_checkpoint(memoryview(text))
     assert refused.value.reason is Reason.OFFSET_CHECKPOINT_INVALID

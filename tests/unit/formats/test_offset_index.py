@@ -63,7 +63,7 @@ def test_position_at_or_before_equals_a_scan(entries: list[tuple[int, int]], rel
         assert index.position_at_or_before(1000 + target) == expected
 
 
-def test_preallocated_tail_is_left_out_and_counted() -> None:
+def test_preallocated_tail_is_removed_and_counted() -> None:
     index = read_offset_index(packed((9, 500), (20, 900), (0, 0), (0, 0)), base_offset=100)
     assert index.offsets.tolist() == [109, 120]
     assert index.padding_bytes == 16

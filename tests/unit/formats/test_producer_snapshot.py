@@ -104,7 +104,7 @@ def test_any_bytes_parse_or_raise_archive_error(content: bytes) -> None:
 
 
 @given(st.binary(max_size=120))
-def test_any_bytes_with_a_right_checksum_parse_or_raise_archive_error(checked: bytes) -> None:
+def test_any_bytes_with_a_correct_checksum_parse_or_raise_archive_error(checked: bytes) -> None:
     outcome = read_or_refusal(packed(checked))
     if isinstance(outcome, ArchiveError):
         assert outcome.reason is Reason.PRODUCER_SNAPSHOT_INVALID
@@ -112,7 +112,7 @@ def test_any_bytes_with_a_right_checksum_parse_or_raise_archive_error(checked: b
         assert write_producer_snapshot(outcome) == packed(checked)
 
 
-def test_a_flip_of_any_bit_is_found() -> None:
+def test_every_flipped_bit_is_found() -> None:
     content = write_producer_snapshot(ProducerSnapshot(entries=(ENTRY,)))
     for bit in range(len(content) * 8):
         damaged = bytearray(content)
@@ -121,7 +121,7 @@ def test_a_flip_of_any_bit_is_found() -> None:
             read_producer_snapshot(memoryview(damaged))
 
 
-def test_every_cut_is_found() -> None:
+def test_snapshot_cut_anywhere_is_refused() -> None:
     content = memoryview(write_producer_snapshot(ProducerSnapshot(entries=(ENTRY, ENTRY))))
     for size in range(len(content)):
         with pytest.raises(ArchiveError):
@@ -139,6 +139,6 @@ def test_first_open_offset_is_the_lowest_of_the_open_transactions() -> None:
     assert ProducerSnapshot(entries=(ENTRY,)).find_first_open_offset() is None
 
 
-def test_value_beyond_its_field_is_not_written() -> None:
+def test_value_too_large_for_its_field_is_not_written() -> None:
     with pytest.raises(UsageError, match="does not fit"):
         write_producer_snapshot(ProducerSnapshot(entries=(replace(ENTRY, producer_epoch=2**15),)))

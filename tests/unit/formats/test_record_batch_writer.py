@@ -19,7 +19,7 @@ VALUES = st.lists(st.one_of(st.binary(max_size=5), st.binary(min_size=60, max_si
 
 
 @given(values=VALUES, base=st.integers(0, 1 << 62), timestamp_ms=st.integers(-1, 1 << 50), epoch=st.integers(0, 9))
-def test_batch_is_what_kafka_would_write(values: list[bytes], base: int, timestamp_ms: int, epoch: int) -> None:
+def test_batch_is_as_kafka_writes_it(values: list[bytes], base: int, timestamp_ms: int, epoch: int) -> None:
     written = write_record_batch(values, base_offset=base, timestamp_ms=timestamp_ms, leader_epoch=epoch)
     records = tuple(Record(timestamp_ms=timestamp_ms, value=value) for value in values)
     assert written == build_batch(Batch(base_offset=base, records=records, leader_epoch=epoch))
@@ -37,6 +37,6 @@ def test_batch_is_read_back() -> None:
 
 
 @pytest.mark.parametrize(("values", "base"), [([], 0), ([b""], -1)])
-def test_batch_that_cannot_be_is_refused(values: list[bytes], base: int) -> None:
+def test_impossible_batch_is_not_written(values: list[bytes], base: int) -> None:
     with pytest.raises(UsageError, match="cannot be written"):
         write_record_batch(values, base_offset=base, timestamp_ms=0)

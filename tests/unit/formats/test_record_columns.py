@@ -82,9 +82,7 @@ def test_logs_of_a_real_broker_are_decoded_alike() -> None:
 
 
 @given(segments=partitions(), data=st.data())
-def test_records_within_bounds_are_those_that_a_look_at_each_would_keep(
-    segments: list[Segment], data: st.DataObject
-) -> None:
+def test_records_within_bounds_equal_a_scan(segments: list[Segment], data: st.DataObject) -> None:
     log = build_segment(batch for segment in segments for batch in segment.batches)
     every = by_record(log)
     offsets = sorted({0, *(row[0] for row in every)})
@@ -102,9 +100,7 @@ def test_records_within_bounds_are_those_that_a_look_at_each_would_keep(
 
 
 @given(segments=partitions(max_segments=1, max_batches=2), data=st.data())
-def test_damaged_records_are_refused_where_decoding_one_by_one_refuses_them(
-    segments: list[Segment], data: st.DataObject
-) -> None:
+def test_damaged_records_are_refused_as_by_the_record_decoder(segments: list[Segment], data: st.DataObject) -> None:
     log = build_segment(segments[0].batches)
     headers = headers_of(log)
     # Compressed sections are decompressed first: what is damaged are the records themselves.
@@ -173,7 +169,7 @@ def _are_offsets_good(found: list[Row] | str, headers: BatchHeaders) -> bool:
     return ascend and inside
 
 
-def test_records_that_are_more_than_their_batch_says_are_refused_with_its_position() -> None:
+def test_more_records_than_in_the_header_are_refused_with_the_batch_position() -> None:
     log = (TIERED_STORAGE / f"{true_segments('COPY_SEGMENT_FINISHED')[0]['path']}.log").read_bytes()
     headers = headers_of(log)
     sections = next(iter(SectionReader(limits=LIMITS).iter_sections(memoryview(log), headers, 0)))

@@ -32,7 +32,7 @@ def read(log: bytes) -> list[Record]:
     return list(iter_records(window, found.headers, 0, SectionReader(limits=LIMITS)))
 
 
-def test_every_record_a_consumer_read_from_the_archive_is_decoded_alike() -> None:
+def test_every_record_is_decoded_as_a_consumer_read_it() -> None:
     decoded: dict[tuple[str, int], dict[int, Record]] = {}
     for segment in true_segments("COPY_SEGMENT_FINISHED"):
         log = (TIERED_STORAGE / f"{segment['path']}.log").read_bytes()
@@ -75,7 +75,7 @@ def _bytes_as_truth(value: bytes | None, *, is_text: bool) -> object:
 
 
 @given(partitions())
-def test_records_of_a_builder_come_back(segments: list[Segment]) -> None:
+def test_built_records_are_decoded(segments: list[Segment]) -> None:
     for segment in segments:
         found = [
             (each.offset, each.timestamp_ms, each.leader_epoch, each.key, each.value, each.headers)
@@ -91,7 +91,7 @@ def test_records_of_a_builder_come_back(segments: list[Segment]) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_threads_that_read_at_once_find_what_each_would_find_alone(codec: Codec) -> None:
+def test_concurrent_threads_decode_correct_records(codec: Codec) -> None:
     logs = [_log_of_large_batches(codec, seed) for seed in range(4)]
     alone = [read(log) for log in logs]
     with ThreadPoolExecutor(len(logs)) as threads:
@@ -125,7 +125,7 @@ def _log_of_large_batches(codec: Codec, seed: int) -> bytes:
         varint(-1) + varint(-1) + varint(2**31 - 1) + bytes(9),
     ],
 )
-def test_fields_that_leave_their_record_are_refused(fields: bytes) -> None:
+def test_fields_beyond_their_record_are_refused(fields: bytes) -> None:
     body = b"\x00" + varint(0) + varint(0) + fields
     log = build_batch_around(Batch(base_offset=0, last_offset_delta=0), varint(len(body)) + body, records_count=1)
     with pytest.raises(ArchiveError) as caught:

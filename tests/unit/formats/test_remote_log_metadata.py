@@ -53,7 +53,7 @@ def test_every_event_of_a_real_broker_is_read_as_kafka_reads_it() -> None:
     assert {line["type"] for line in truth.values()} == {"segment", "segment_update"}
 
 
-def test_every_event_of_a_real_broker_is_written_as_it_was() -> None:
+def test_every_event_of_a_real_broker_is_encoded_to_the_same_bytes() -> None:
     for _, _, value in announced():
         assert encode_event(decode_event(value)) == value
         assert decode_event(memoryview(value)) == decode_event(value)
@@ -87,14 +87,14 @@ def _as_truth(event: Event) -> dict[str, object]:
 
 
 @given(events())
-def test_what_was_written_is_read_and_written_again_alike(event: Event) -> None:
+def test_encoded_events_round_trip(event: Event) -> None:
     value = encode_event(event)
     assert decode_event(value) == event
     assert encode_event(decode_event(value)) == value
 
 
 @pytest.mark.parametrize("segment", [SEGMENT, SNAPSHOT])
-def test_an_absent_field_a_false_one_and_a_true_one_are_told_apart(
+def test_missing_false_and_true_fields_differ(
     segment: SegmentMetadataEvent | SegmentSnapshotEvent,
 ) -> None:
     absent, false, true = (encode_event(replace(segment, txn_index_empty=each)) for each in (None, False, True))
@@ -102,7 +102,7 @@ def test_an_absent_field_a_false_one_and_a_true_one_are_told_apart(
     assert [encode_event(decode_event(each)) for each in (absent, false, true)] == [absent, false, true]
 
 
-def test_numbers_longer_than_they_need_to_be_are_read() -> None:
+def test_numbers_with_more_bytes_than_necessary_are_read() -> None:
     value = encode_event(SEGMENT)
     longer = b"\x81\x00" + b"\x80\x80\x80\x80\x70" + b"\x80\x80\x00" + b"\x87\x80\x00" + value[4:]
     assert decode_event(longer) == SEGMENT
@@ -132,7 +132,7 @@ def test_any_byte_but_zero_is_true() -> None:
         replace(DELETE, topic_id_partition=replace(PARTITION, topic_id="short")),
     ],
 )
-def test_events_that_could_not_be_read_back_are_not_written(event: Event) -> None:
+def test_events_that_could_not_be_read_are_not_written(event: Event) -> None:
     with pytest.raises(UsageError):
         encode_event(event)
 

@@ -79,17 +79,17 @@ def test_offset_at_or_before_equals_a_scan(steps: list[tuple[int, int]], timesta
         assert index.offset_at_or_before(target) == 1000 + expected
 
 
-def test_preallocated_tail_is_left_out_and_counted() -> None:
+def test_preallocated_tail_is_removed_and_counted() -> None:
     index = read_time_index(packed((7, 3), (0, 0), (0, 0)), base_offset=0)
     assert (index.timestamps_ms.tolist(), index.padding_bytes) == ([7], 24)
 
 
 @pytest.mark.parametrize(("entries", "kept"), [([(0, 0)], 1), ([(0, 0), (1, 0)], 2), ([(0, 0), (0, 0)], 0)])
-def test_zero_entry_is_kept_where_it_can_be_told_from_the_tail(entries: list[tuple[int, int]], kept: int) -> None:
+def test_zero_entry_is_kept_if_it_differs_from_the_tail(entries: list[tuple[int, int]], kept: int) -> None:
     assert read_time_index(packed(*entries), base_offset=9).entry_count == kept
 
 
-def test_batches_that_share_an_offset_may_follow_each_other() -> None:
+def test_entries_with_the_same_offset_are_accepted() -> None:
     assert read_time_index(packed((5, 4), (6, 4)), base_offset=0).offsets.tolist() == [4, 4]
 
 

@@ -38,14 +38,14 @@ def lineage_of(epochs: dict[int, int]) -> LeaderEpochLineage:
         (OVERLAPPING, 210, 99, 150, {9: 99}, False),
     ],
 )
-def test_segments_are_within_or_outside_as_kafka_says(
+def test_segments_are_inside_or_outside_the_lineage_as_kafka_decides(
     lineage: dict[int, int], log_end_offset: int, start: int, end: int, epochs: dict[int, int], is_within: bool
 ) -> None:
     assert start <= end
     assert lineage_of(lineage).is_within(list(epochs.items()), end, log_end_offset) is is_within
 
 
-def test_epochs_without_records_are_left_out() -> None:
+def test_epochs_without_records_are_ignored() -> None:
     entries = {0: 0, 1: 0, 2: 0, 3: 30, 4: 40, 5: 60, 6: 60, 7: 70, 8: 70}
     assert dict(filter_epochs(entries.items())) == {2: 0, 3: 30, 4: 40, 6: 60, 8: 70}
     assert filter_epochs([]) == ()
@@ -64,13 +64,13 @@ def test_epochs_without_records_are_left_out() -> None:
         ({0: 0}, 25, 9),
     ],
 )
-def test_a_segment_is_good_up_to_where_it_leaves_the_lineage(
+def test_segment_counts_up_to_the_offset_where_it_leaves_the_lineage(
     epochs: dict[int, int], end: int, last_within: int | None
 ) -> None:
     assert lineage_of(LINEAGE).find_last_offset_within(list(epochs.items()), end) == last_within
 
 
-def test_a_lineage_begins_where_its_log_does() -> None:
+def test_lineage_begins_at_the_log_start_offset() -> None:
     cut = LeaderEpochLineage.of(LINEAGE.items(), log_start_offset=25)
     assert cut.entries == ((2, 25), (3, 30), (4, 40), (5, 50), (7, 70))
     assert cut.is_within([(1, 15), (2, 20), (3, 30)], 35, 90)
@@ -99,7 +99,7 @@ def epoch_starts(epochs: list[int], start: int, end: int) -> list[EpochStart]:
 
 
 @given(histories(), histories())
-def test_what_is_within_holds_the_epochs_of_the_log(
+def test_segment_within_the_lineage_has_the_epochs_of_the_log(
     log: tuple[list[int], list[EpochStart], int, int], other: tuple[list[int], list[EpochStart], int, int]
 ) -> None:
     epochs, own, _, own_end = log

@@ -16,7 +16,7 @@ def read_headers(log: bytes) -> BatchHeaders:
     return read_batch_headers(memoryview(log), position=0, next_offset=0, is_last=True, max_batch_bytes=1 << 30).headers
 
 
-def test_logs_one_after_another_leave_open_what_their_snapshots_say() -> None:
+def test_open_transactions_after_each_log_are_those_of_its_snapshot() -> None:
     segments = sorted(
         true_segments("COPY_SEGMENT_FINISHED"),
         key=lambda each: (each["topic"], each["partition"], each["start_offset"]),
@@ -41,7 +41,7 @@ Step = tuple[int, bool, bool]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.booleans())), st.integers(1, 9))
-def test_any_order_of_batches_and_markers_in_pieces_of_any_size(steps: list[Step], piece: int) -> None:
+def test_open_transactions_do_not_depend_on_the_size_of_the_pieces(steps: list[Step], piece: int) -> None:
     expected: dict[int, int] = {}
     log = b""
     for offset, (producer, is_transactional, ends) in enumerate(steps):

@@ -33,7 +33,7 @@ def plan(*segments: SegmentFacts, supplied: int | None = None, checkpoint: Epoch
     return planned
 
 
-def test_gaps_are_counted_between_what_is_served() -> None:
+def test_gaps_are_counted_between_served_segments() -> None:
     assert plan(segment("a", 0, 9), segment("b", 10, 19), segment("c", 20, 29)).gap_count == 0
     gaps = plan(segment("a", 0, 9), segment("b", 11, 19), segment("c", 25, 29))
     assert (gaps.gap_count, gaps.earliest_offset, gaps.latest_tiered_offset) == (2, 0, 29)
@@ -49,12 +49,14 @@ def test_gaps_are_counted_between_what_is_served() -> None:
         (15, ((1, 12),), LogStart(15, LogStartSource.SUPPLIED)),
     ],
 )
-def test_log_starts_where_the_highest_of_all_says(supplied: int | None, checkpoint: Epochs, expected: LogStart) -> None:
+def test_log_start_offset_is_the_highest_of_all_sources(
+    supplied: int | None, checkpoint: Epochs, expected: LogStart
+) -> None:
     deleted = replace(segment("gone", 0, 9), is_usable=False, is_deleted=True)
     assert plan(deleted, segment("a", 10, 19), supplied=supplied, checkpoint=checkpoint).log_start == expected
 
 
-def test_first_leader_epoch_says_nothing_where_records_before_it_have_none() -> None:
+def test_first_leader_epoch_does_not_set_the_log_start_if_earlier_records_have_no_epoch() -> None:
     checkpoint = ((4, 10),)
     with_epochs = plan(segment("a", 10, 19, epochs=((4, 10),)), checkpoint=checkpoint)
     assert with_epochs.log_start == LogStart(10, LogStartSource.LEADER_EPOCHS)
@@ -64,13 +66,13 @@ def test_first_leader_epoch_says_nothing_where_records_before_it_have_none() -> 
     assert (without.log_start, without.earliest_offset) == (None, 0)
 
 
-def test_segments_of_the_checkpoints_leaders_are_within_its_lineage_up_to_the_last_one() -> None:
+def test_segments_follow_the_checkpoint_up_to_its_last_leader() -> None:
     found = plan(segment("a", 0, 9), segment("b", 10, 19, epochs=((2, 10),)), checkpoint=((1, 0), (2, 10)))
     assert [each.is_within_lineage for each in found.segments] == [True, True]
     assert [(each.from_offset, each.to_offset) for each in found.segments] == [(0, 9), (10, 19)]
 
 
-def test_segment_that_a_later_leader_cuts_has_the_times_up_to_the_cut() -> None:
+def test_segment_cut_by_a_later_leader_has_the_largest_timestamp_before_the_cut() -> None:
     cut, later = segment("cut", 0, 99, max_ms=900), segment("later", 50, 99, epochs=((2, 50),), max_ms=60)
     found = plan(cut, later)
     first, second = found.segments
@@ -82,7 +84,7 @@ def test_segment_that_a_later_leader_cuts_has_the_times_up_to_the_cut() -> None:
     assert (unknown.max_timestamp_ms, unknown.max_timestamp_offset) == (60, 50)
 
 
-def test_running_maxima_go_from_segment_to_segment_and_a_brokers_by_what_metadata_promises() -> None:
+def test_running_maxima_ascend_over_segments_and_the_brokers_use_metadata_timestamps() -> None:
     found = plan(segment("a", 0, 9, max_ms=300), segment("b", 10, 19, max_ms=200), segment("c", 20, 29, max_ms=400))
     exact = [(each.previous_running_max_timestamp_ms, each.running_max_timestamp_ms) for each in found.segments]
     assert exact == [(None, 300), (300, 300), (300, 400)]
@@ -93,7 +95,7 @@ def test_running_maxima_go_from_segment_to_segment_and_a_brokers_by_what_metadat
     assert (found.max_timestamp_ms, found.max_timestamp_offset) == (400, 20)
 
 
-def test_without_a_checkpoint_the_lineage_is_that_of_the_batches_that_are_served() -> None:
+def test_lineage_without_a_checkpoint_is_that_of_the_served_batches() -> None:
     found = plan(segment("a", 0, 99, epochs=((1, 0), (2, 60))), segment("b", 50, 99, epochs=((3, 50), (4, 80))))
     assert [tuple(each) for each in found.lineage.entries] == [(1, 0), (3, 50), (4, 80)]
     assert [each.is_within_lineage for each in found.segments] == [None, None]
@@ -101,7 +103,7 @@ def test_without_a_checkpoint_the_lineage_is_that_of_the_batches_that_are_served
     assert [tuple(each) for each in same.lineage.entries] == [(1, 0), (2, 5)]
 
 
-def test_incarnation_that_was_written_to_last_is_the_current_one_and_has_the_supplied_log_start() -> None:
+def test_incarnation_written_last_is_current_and_gets_the_supplied_log_start() -> None:
     old = replace(segment("a", 0, 9), topic_id="OLD", written_ms=None)
     new = replace(segment("b", 0, 9), topic_id="NEW", written_ms=0)
     newest = replace(segment("c", 0, 9), topic_id="A", written_ms=7)

@@ -62,9 +62,7 @@ def told(copies: list[Candidate], log_start: int | None = None) -> dict[str, tup
         "greater id, as its characters are numbered",
     ],
 )
-def test_of_two_whole_copies_from_one_offset_one_wins_in_whatever_order_they_were_listed(
-    winner: Candidate, loser: Candidate
-) -> None:
+def test_same_copy_of_one_start_offset_wins_in_any_order_of_the_listing(winner: Candidate, loser: Candidate) -> None:
     expected = {winner.segment_id: (winner.start_offset, winner.end_offset), loser.segment_id: DUPLICATE}
     assert told([winner, loser]) == told([loser, winner]) == expected
 
@@ -94,13 +92,13 @@ def test_of_two_whole_copies_from_one_offset_one_wins_in_whatever_order_they_wer
         "follows, of no epoch",
     ],
 )
-def test_copy_that_begins_later_is_taken_where_its_leader_was_no_earlier_one(
+def test_copy_that_begins_later_is_taken_unless_its_leader_is_older(
     earlier: Candidate, later: Candidate, expected: dict[str, object]
 ) -> None:
     assert told([earlier, later]) == told([later, earlier]) == expected
 
 
-def test_partition_answers_from_the_copy_that_wins_and_with_its_times() -> None:
+def test_partition_serves_the_winning_copy_with_its_timestamps() -> None:
     """As the pipeline asks: the loser's offsets and timestamps count for nothing, the later they may be."""
     winner, longer, other = (facts("A", 9, 3, 500), facts("B", 99, 2, 9_000), facts("C", 9, 3, 8_000))
     (plan,) = plan_partition([longer, winner], None, {}, {})
@@ -149,7 +147,7 @@ def owners(ranges: list[ServedRange], offset: int) -> list[Candidate]:
 
 
 @given(drawn=copies(epochs=ANY), log_start=LOG_STARTS, chance=st.randoms(use_true_random=False))
-def test_every_offset_has_one_owner_at_the_most_and_the_owner_holds_it(
+def test_every_offset_is_served_by_at_most_one_segment_that_contains_it(
     drawn: list[Candidate], log_start: int | None, chance: random.Random
 ) -> None:
     ranges = plan_served_ranges(drawn, log_start)
@@ -163,7 +161,7 @@ def test_every_offset_has_one_owner_at_the_most_and_the_owner_holds_it(
 
 
 @given(drawn=copies(epochs=ANY), log_start=st.integers(0, LAST + 2))
-def test_log_start_takes_offsets_below_it_and_gives_none_to_another_copy(
+def test_log_start_removes_offsets_below_it_and_gives_none_to_another_copy(
     drawn: list[Candidate], log_start: int
 ) -> None:
     whole, cut = plan_served_ranges(drawn, None), plan_served_ranges(drawn, log_start)
@@ -175,7 +173,7 @@ def test_log_start_takes_offsets_below_it_and_gives_none_to_another_copy(
 
 
 @given(epoch=st.one_of(st.just(NO_LEADER_EPOCH), KNOWN), data=st.data())
-def test_copies_of_one_leader_answer_for_all_that_any_of_them_holds(epoch: int, data: st.DataObject) -> None:
+def test_copies_of_one_leader_serve_every_offset_that_any_of_them_contains(epoch: int, data: st.DataObject) -> None:
     drawn = data.draw(copies(epochs=st.just(epoch)))
     ranges = plan_served_ranges(drawn, None)
     for offset in range(LAST + 1):
@@ -185,7 +183,7 @@ def test_copies_of_one_leader_answer_for_all_that_any_of_them_holds(epoch: int, 
 
 @given(drawn=copies(epochs=KNOWN))
 @example([copy_of("long", 0, 50, 1), copy_of("shor", 20, 30, 2)])
-def test_offset_that_a_copy_holds_is_unanswered_only_behind_the_start_of_a_later_leader(drawn: list[Candidate]) -> None:
+def test_offset_in_a_copy_is_unserved_only_after_the_start_of_a_later_leader(drawn: list[Candidate]) -> None:
     """Such a leader's log replaced all from there on; what earlier ones wrote behind it was never part of the log."""
     ranges = plan_served_ranges(drawn, None)
     taken = [each.segment for each in ranges if each.reason is None]
@@ -198,6 +196,6 @@ def test_offset_that_a_copy_holds_is_unanswered_only_behind_the_start_of_a_later
 
 
 @given(drawn=copies(epochs=KNOWN))
-def test_leader_epochs_never_fall_along_what_is_served(drawn: list[Candidate]) -> None:
+def test_leader_epochs_never_decrease_along_served_ranges(drawn: list[Candidate]) -> None:
     served = [each.segment.last_leader_epoch for each in plan_served_ranges(drawn, None) if each.reason is None]
     assert served == sorted(served)

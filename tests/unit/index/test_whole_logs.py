@@ -69,7 +69,7 @@ def _batches(chunks: list[IndexChunk]) -> Iterator[dict[str, object]]:
             }
 
 
-def test_every_batch_of_the_broker_is_found_field_by_field() -> None:
+def test_every_field_of_every_batch_of_the_broker_is_read() -> None:
     truth: dict[str, list[dict[str, object]]] = {}
     for path in sorted((KAFKA_SAMPLE / "truth" / "batches").glob("*.jsonl.gz")):
         for line in gzip.decompress(path.read_bytes()).splitlines():
@@ -112,7 +112,7 @@ def _expected_stairs(segment: Segment, counted_from: int) -> list[tuple[int, int
 
 
 @given(segments=partitions(), window_bytes=st.integers(1, 5000), data=st.data())
-def test_stairs_and_running_maxima_are_those_of_a_scan_whatever_the_windows(
+def test_stairs_and_running_maxima_equal_a_scan_for_any_windows(
     segments: list[Segment], window_bytes: int, data: st.DataObject
 ) -> None:
     for segment in segments:
@@ -153,7 +153,7 @@ def _first_offset_of_the_largest(segment: Segment, from_offset: int) -> int | No
 
 
 @given(segments=partitions(), window_bytes=st.integers(1, 5000), data=st.data())
-def test_batch_depth_names_the_batch_that_holds_the_first_record_at_or_after_a_time(
+def test_depth_batch_finds_the_batch_with_the_first_record_at_or_after_a_time(
     segments: list[Segment], window_bytes: int, data: st.DataObject
 ) -> None:
     for segment in segments:
@@ -186,7 +186,7 @@ def test_batch_depth_names_the_batch_that_holds_the_first_record_at_or_after_a_t
 
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
-def test_windows_smaller_than_a_batch_ask_for_more_and_go_on(depth: IndexDepth) -> None:
+def test_window_smaller_than_a_batch_requests_more_bytes(depth: IndexDepth) -> None:
     segment = true_segments("COPY_SEGMENT_FINISHED")[0]
     log = (TIERED_STORAGE / f"{segment['path']}.log").read_bytes()
     whole, of_whole = walk(log, start_offset=segment["start_offset"], depth=depth)

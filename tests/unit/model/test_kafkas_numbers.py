@@ -9,7 +9,7 @@ from coldlog.model.fetch import FetchErrorCode
 from coldlog.model.ids import uuid_bytes, uuid_text
 
 
-def test_codes_of_fetches_are_kafkas() -> None:
+def test_error_codes_of_fetches_are_kafkas() -> None:
     assert {code.name: code.value for code in FetchErrorCode} == {
         "UNKNOWN_SERVER_ERROR": -1,
         "OFFSET_OUT_OF_RANGE": 1,

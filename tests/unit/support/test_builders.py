@@ -128,7 +128,7 @@ RECORDS = (
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_what_is_built_with_every_codec_is_what_another_library_reads(codec: Codec) -> None:
+def test_another_library_reads_built_segments_of_every_codec(codec: Codec) -> None:
     batch = Batch(base_offset=10, records=RECORDS, codec=codec, leader_epoch=3, last_offset_delta=9)
     raw = build_batch(batch)
     assert DefaultRecordBatch(raw).validate_crc()
@@ -140,7 +140,7 @@ def test_what_is_built_with_every_codec_is_what_another_library_reads(codec: Cod
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_what_is_compressed_comes_back_over_several_blocks(codec: Codec) -> None:
+def test_compressed_payload_of_several_blocks_round_trips(codec: Codec) -> None:
     payload = b"".join(struct.pack(">i", number * number) for number in range(40_000))
     assert decompress(codec, compress(codec, payload)) == payload
 
@@ -164,7 +164,7 @@ def test_varints_are_zig_zag_and_wrap_at_64_bits(value: int, expected: str) -> N
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_message_sets_of_both_old_magics_are_what_another_library_reads(magic: Literal[0, 1]) -> None:
+def test_another_library_reads_message_sets_of_both_old_magics(magic: Literal[0, 1]) -> None:
     records = [Record(timestamp_ms=5 + number, key=b"key", value=b"value %d" % number) for number in range(4)]
     plain = MemoryRecords(build_message_set(magic, 7, records))
     packed = MemoryRecords(build_compressed_message_set(magic, 7, records, Codec.GZIP))
@@ -180,7 +180,7 @@ def test_message_sets_of_both_old_magics_are_what_another_library_reads(magic: L
         assert found == expected
 
 
-def test_archive_is_written_as_the_tree_of_local_tiered_storage(tmp_path: Path) -> None:
+def test_archive_is_written_in_the_layout_of_local_tiered_storage(tmp_path: Path) -> None:
     aborted = Batch(
         base_offset=3, records=(Record(timestamp_ms=9),), is_transactional=True, producer_id=4, producer_epoch=0
     )
@@ -205,21 +205,21 @@ def segment_of(base_offset: int, timestamps_ms: Sequence[int], *, modified_ms: i
     return Segment(batches=(batch,), modified_ms=modified_ms)
 
 
-def test_first_offset_is_that_of_the_first_record_not_of_the_smallest_timestamp() -> None:
+def test_first_offset_belongs_to_the_first_record_not_to_the_smallest_timestamp() -> None:
     segments = [segment_of(0, [5, 30, 20]), segment_of(3, [10, 40])]
     assert find_first_offset(segments, 15) == FoundOffset(offset=1, timestamp_ms=30, leader_epoch=0)
     assert find_first_offset(segments, 15, log_start_offset=2) == FoundOffset(offset=2, timestamp_ms=20, leader_epoch=0)
     assert find_first_offset(segments, 41) is None
 
 
-def test_broker_stays_with_the_first_segment_that_promises_a_match() -> None:
+def test_broker_searches_only_the_first_segment_with_a_large_enough_maximum() -> None:
     segments = [segment_of(0, [5, 30, 20]), segment_of(3, [10, 40])]
     assert find_first_offset_as_broker(segments, 25) == find_first_offset(segments, 25)
     assert find_first_offset_as_broker(segments, 25, log_start_offset=2) is None
     assert find_first_offset(segments, 25, log_start_offset=2) == FoundOffset(offset=4, timestamp_ms=40, leader_epoch=0)
 
 
-def test_broker_takes_the_file_time_of_a_segment_without_timestamps_for_a_promise() -> None:
+def test_broker_uses_the_file_time_as_maximum_of_a_segment_without_timestamps() -> None:
     segments = [segment_of(0, [-1, -1], modified_ms=100), segment_of(2, [50])]
     assert find_first_offset_as_broker(segments, 50) is None
     assert find_first_offset(segments, 50) == FoundOffset(offset=2, timestamp_ms=50, leader_epoch=0)
@@ -232,14 +232,14 @@ def test_log_append_time_counts_for_every_record_of_its_batch() -> None:
     assert find_first_offset(segments, 8) is None
 
 
-def test_stairs_are_strict_prefix_maxima_from_an_offset_on() -> None:
+def test_stairs_are_strict_prefix_maxima_from_the_given_offset() -> None:
     records = segment_of(0, [4, 4, 7, 3, 7, 9]).placed_records
     assert [stair.offset for stair in list_stairs(records)] == [0, 2, 5]
     assert [stair.offset for stair in list_stairs(records, from_offset=3)] == [3, 4, 5]
 
 
 @given(partitions())
-def test_drawn_partitions_are_what_another_library_reads(segments: list[Segment]) -> None:
+def test_another_library_reads_drawn_partitions(segments: list[Segment]) -> None:
     next_offset = segments[0].start_offset
     for segment in segments:
         assert segment.start_offset >= next_offset
@@ -253,7 +253,7 @@ def test_drawn_partitions_are_what_another_library_reads(segments: list[Segment]
 
 
 @given(st.data())
-def test_broker_and_exact_rule_agree_where_every_promise_is_kept(data: st.DataObject) -> None:
+def test_broker_and_exact_rule_agree_if_every_maximum_is_correct(data: st.DataObject) -> None:
     segments = [each for each in data.draw(partitions()) if keeps_its_promise(each)]
     for timestamp_ms in {record.timestamp_ms for segment in segments for record in segment.placed_records}:
         found = find_first_offset(segments, timestamp_ms)

@@ -15,14 +15,14 @@ HAND_MUTANTS = read_hand_mutants()
 
 
 @pytest.mark.parametrize("mutant", HAND_MUTANTS, ids=lambda each: f"{each.function}: {each.mistake}")
-def test_mutant_made_by_hand_applies_and_names_a_test_that_there_is(mutant: HandMutant) -> None:
+def test_hand_made_mutant_applies_and_names_an_existing_test(mutant: HandMutant) -> None:
     located = mutant.locate()
     assert mutant.new != mutant.old
     assert located.path.startswith("lib/coldlog/")
     assert mutant.test_id().startswith("tests/")
 
 
-def test_hand_mutant_whose_text_is_gone_or_there_twice_is_refused() -> None:
+def test_hand_made_mutant_whose_text_does_not_occur_exactly_once_is_refused() -> None:
     entry = {"function": "by_hand.f", "new": "x", "test": "t", "mistake": "m"}
     for function, old in (("ids.uuid_text", "no such text"), ("ids.no_such_function", "return"), ("ids", "class ")):
         with pytest.raises(LookupError, match="not once"):
@@ -31,7 +31,7 @@ def test_hand_mutant_whose_text_is_gone_or_there_twice_is_refused() -> None:
         HandMutant(**entry, old="y").test_id()
 
 
-def test_there_are_enough_mutants_made_by_hand_and_none_twice() -> None:
+def test_there_are_enough_hand_made_mutants_without_duplicates() -> None:
     assert len({(each.function, each.old, each.new) for each in HAND_MUTANTS}) == len(HAND_MUTANTS) >= 60
 
 
@@ -58,11 +58,11 @@ def test_there_are_enough_mutants_made_by_hand_and_none_twice() -> None:
         ('"""a < 1"""', set()),
     ],
 )  # fmt: skip
-def test_mistakes_that_can_be_made_in_a_line(text: str, expected: set[str]) -> None:
+def test_mutants_of_a_line(text: str, expected: set[str]) -> None:
     assert {each.new_line for each in list_mutants("m.py", text)} == expected
 
 
-def test_mutant_changes_its_place_alone_and_keeps_its_rank_where_other_functions_change() -> None:
+def test_mutant_changes_only_its_position_and_keeps_its_rank_if_other_functions_change() -> None:
     text = "# ä\ndef f(a):\n    return a + 1\n"
     for each in list_mutants("m.py", text):
         changed = each.apply(text.encode()).decode()
@@ -76,7 +76,7 @@ def test_mutant_changes_its_place_alone_and_keeps_its_rank_where_other_functions
     assert not ranks & {each.rank(23) for each in moved}
 
 
-def test_compiled_functions_are_reached_through_the_python_functions_that_call_them() -> None:
+def test_compiled_functions_are_reached_through_their_python_callers() -> None:
     callers = callers_of_compiled(library_sources(("formats", "index")))
     assert callers["_find_stairs"] == {"find_stairs"}
     assert "find_stairs" in callers["read_signed"]
