@@ -1,4 +1,4 @@
-"""One suite over all layouts, each over each store: every segment, every file, every byte, and what is not there."""
+"""Test every layout over every store: every segment, every file, every byte, and missing ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OpenStore = Callable[[Mapping[str, bytes]], ObjectStore]
 
 @pytest.fixture(params=["local", "memory", "s3"])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
-    """Opens a store that holds the objects given, and others that lie beside it where there is a beside."""
+    """Open a store with the given objects; if the store has a root, other objects are beside it."""
     if request.param == "memory":
         return MemoryStore
     if request.param == "local":
@@ -51,7 +51,7 @@ def _local_store(root: Path, objects: Mapping[str, bytes]) -> LocalStore:
 
 @pytest.fixture(autouse=True)
 def decryption_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the examples that are encrypted."""
+    """The keys of the encrypted examples."""
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, keys_setting("encrypted"))
 
 
@@ -66,7 +66,7 @@ def layout(example: Example, open_store: OpenStore) -> ArchiveLayout:
 
 
 def listed(layout: ArchiveLayout) -> dict[Place, ListedSegment]:
-    """Every segment, by where it begins."""
+    """Every segment, by its start offset."""
     directories = layout.list_partition_directories().directories
     segments = [segment for directory in directories for segment in layout.list_segments(directory).segments]
     return {(segment.topic, segment.partition, segment.start_offset): segment for segment in segments}
@@ -179,7 +179,7 @@ def test_directory_deleted_after_the_listing_has_no_segments(example: Example, o
 
 
 def test_dangling_link_is_not_a_deleted_directory(example: Example, tmp_path: Path) -> None:
-    """Of each directory down to the partitions', in turn: the archive, or the partition, cannot be listed."""
+    """For each directory down to the partitions', in turn: the archive or the partition cannot be listed."""
     store = _local_store(tmp_path / "archive", {**example.objects, **dict.fromkeys(example.strays, b"stray")})
     layout = example.open_layout(store)
     before, known = layout.list_partition_directories(), listed(layout)

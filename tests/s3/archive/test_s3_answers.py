@@ -1,7 +1,7 @@
-"""What is believed of an answer that came whole, and who is named that gave none.
+"""Test which complete answers of S3 are accepted, and how an endpoint without an answer is reported.
 
-A server of its own tells what S3 tells of a bucket with one object and one directory, in the form of AWS's reference;
-each test bends those answers.
+A test server answers like S3 for a bucket with one object and one directory, in the form of AWS's reference. Each test
+changes these answers.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ PAGE = b"<html><body>log in with SECRET-OF-A-PAGE</body></html>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One answer; without a `Content-Length` its body ends with the connection."""
+    """One answer; without `Content-Length` its body ends with the connection."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
 
     def with_headers(self, **headers: str) -> Answer:
-        """With other headers; one that is empty is left out."""
+        """The answer with other headers; an empty header is removed."""
         changed = self.headers | {name.replace("_", "-"): value for name, value in headers.items()}
         return replace(self, headers={name: value for name, value in changed.items() if value})
 
     def with_body(self, body: bytes) -> Answer:
-        """With another body, of which the length is told."""
+        """The answer with another body and its length."""
         return replace(self.with_headers(Content_Length=str(len(body))), body=body)
 
 
@@ -63,14 +63,14 @@ Ask = Callable[[S3Store], object]
 
 @dataclass(slots=True)
 class BentServer:
-    """`bends`: what becomes of answers to listings (`list`), GET (`get`) and HEAD (`head`); `asked` counts them."""
+    """`bends`: changes of the answers to listings (`list`), GET (`get`) and HEAD (`head`); `asked` has the requests."""
 
     endpoint: str = ""
     bends: dict[str, Bend] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
     def answer(self, kind: str, wanted: str) -> Answer:
-        """What is said to a question for the bytes `wanted`."""
+        """The answer to a request for the bytes `wanted`."""
         self.asked.append(kind)
         answer, bend = _true_answer(kind, wanted), self.bends.get(kind)
         return bend(answer) if bend else answer
@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - the base class's name
 
     def log_message(self, *_: object) -> None:
-        """Silent."""
+        """Log nothing."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -117,7 +117,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that does not believe an answer hangs up."""
+        """Ignore errors: a client that rejects an answer closes the connection."""
 
 
 @contextmanager
@@ -137,14 +137,14 @@ def _running() -> Iterator[BentServer]:
 
 @pytest.fixture(scope="module")
 def module_server() -> Iterator[BentServer]:
-    """One for all tests: a client is made for each endpoint."""
+    """One server for all tests, because a client is created for each endpoint."""
     with _running() as bent:
         yield bent
 
 
 @pytest.fixture
 def server(module_server: BentServer, monkeypatch: pytest.MonkeyPatch) -> BentServer:
-    """Whose answers are straight yet."""
+    """The server with unchanged answers."""
     for name, value in S3Server(endpoint=module_server.endpoint).environment().items():
         monkeypatch.setenv(name, value)
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"):
@@ -159,7 +159,7 @@ def store(server: BentServer) -> S3Store:
 
 
 def refusal(ask: Ask, store: S3Store) -> ColdlogError:
-    """The error, in whose whole traceback there are neither secrets nor words of the answer."""
+    """The error; its traceback contains neither secrets nor words of the answer."""
     with pytest.raises(ColdlogError) as refused:
         ask(store)
     told = "".join(traceback.format_exception(refused.value)) + repr(refused.value.__dict__)
@@ -181,7 +181,7 @@ def ask_size(store: S3Store) -> object:
 
 
 def in_listing(pattern: str, changed: str) -> Bend:
-    """The listing with that pattern replaced."""
+    """The listing with this pattern replaced."""
 
     def bend(answer: Answer) -> Answer:
         text, count = re.subn(pattern, changed, answer.body.decode())
@@ -260,12 +260,12 @@ def test_listing_with_a_repeated_token_ends_with_an_error(store: S3Store, server
 
 
 def in_range(changed: str) -> Bend:
-    """The answer with another `Content-Range`; empty for none."""
+    """The answer with another `Content-Range`, or without it if empty."""
     return lambda answer: answer.with_headers(Content_Range=changed.format(size=SIZE, last=len(answer.body) - 1))
 
 
 def without_length(more: bytes) -> Bend:
-    """The answer with a body whose end is that of the connection, and that has more than was asked for."""
+    """The answer with a body that ends with the connection and is longer than requested."""
     return lambda answer: replace(answer.with_headers(Content_Length=""), body=answer.body + more)
 
 
@@ -322,7 +322,7 @@ def test_body_without_a_length_is_read_to_its_end(store: S3Store, server: BentSe
 
 
 def whole(accepts: str) -> Bend:
-    """The object in place of a range of it."""
+    """The whole object instead of a range."""
     return lambda answer: (
         replace(answer, status=200).with_headers(Content_Range="", Accept_Ranges=accepts).with_body(CONTENT)
     )

@@ -1,4 +1,4 @@
-"""What becomes of every way in which S3 may not do as asked: how often it is asked again, and what is told."""
+"""Test every failure of S3: how often the request is repeated, and which error is raised."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def store(bucket: Bucket, s3_proxy: S3Proxy) -> S3Store:
 
 
 def refusal(ask: Ask, store: S3Store) -> ColdlogError:
-    """The error, in whose whole traceback no word of S3's answer is found."""
+    """The error; its traceback contains no word of S3's answer."""
     with pytest.raises(ColdlogError) as refused:
         ask(store)
     told = "".join(traceback.format_exception(refused.value)) + repr(refused.value.__dict__)
@@ -91,7 +91,7 @@ def test_cut_body_is_requested_again(store: S3Store, s3_proxy: S3Proxy, trouble:
 def test_permanent_failures_are_retriable_after_a_bounded_number_of_attempts(
     store: S3Store, s3_proxy: S3Proxy, trouble: str, sent_each_time: int, ask: Ask
 ) -> None:
-    """aiohttp sends a request again at once whose connection ends without an answer: it may have been an old one."""
+    """aiohttp repeats a request at once if its connection ends without an answer: the connection may have been old."""
     s3_proxy.faults = [TROUBLES[trouble]] * 99
     error = refusal(ask, store)
     assert isinstance(error, RetriableError)
@@ -229,7 +229,7 @@ def test_mistakes_of_the_caller_are_usage_errors(
 def test_renewed_credentials_are_used(
     store: S3Store, s3_proxy: S3Proxy, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that was written anew is read by the request behind the one that was refused."""
+    """The request after the refused one reads the new credentials file."""
     credentials = tmp_path_factory.mktemp("aws") / "credentials"
     credentials.write_text("[default]\naws_access_key_id = AKIAOLD\naws_secret_access_key = x\n")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

@@ -1,4 +1,4 @@
-"""What only a store in a bucket has to do: pages, odd keys, parts, reading ahead, secrets, processes."""
+"""Test what only a store in a bucket does: pages, unusual keys, parts, fetching ahead, secrets, processes."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_one_batch_is_one_request(bucket: Bucket, s3_proxy: S3Proxy) -> None:
 
 
 def _walk(store: S3Store, name: str, size: int, window_bytes: int, left_over: int) -> bytes:
-    """As a log is walked: each window begins a little before the end of the last one."""
+    """Read as a log is read: each window begins shortly before the end of the previous one."""
     read, position = bytearray(), 0
     while position < size:
         window = store.read_range(name, position, min(window_bytes, size - position))
@@ -286,7 +286,9 @@ def test_uris_with_secrets_are_refused_and_not_repeated(uri: str) -> None:
         assert "RET" not in str(refused.value)
 
 
-def test_pickles_texts_and_logs_of_a_store_have_no_credentials(bucket: Bucket, caplog: pytest.LogCaptureFixture) -> None:
+def test_pickles_texts_and_logs_of_a_store_have_no_credentials(
+    bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     bucket.put({"p/kafka-tiered-storage/orders-0-AAAAAAAAAAAAAAAAAAAAAA/x": b"content"})
     layout = open_archive(bucket.uri("p"), LAYOUT)
@@ -337,7 +339,7 @@ def test_profile_sets_credentials_endpoint_region_and_path_style(
 
 
 def test_forked_children_read_while_their_parent_does(bucket: Bucket) -> None:
-    """The parent's client, its loop and its walk are left alone, whatever it has under way."""
+    """The children do not touch the parent's client, its loop and its pending reads."""
     content = _content(6 * MIB)
     bucket.put({"p/log": content, "p/one": b"1"})
     store = _store(bucket)

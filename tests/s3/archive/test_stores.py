@@ -1,4 +1,4 @@
-"""One suite over all object stores, then what only a file system can do."""
+"""Test all object stores with one suite, then what only a file system can do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every store that is written to: an object is whole or not there, whatever happens to its writer."""
+"""Test that every writable store writes objects atomically, whatever happens to the writer."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from s3_server import Bucket
 
 FAST = S3Options(first_delay_ms=1, max_delay_ms=2, max_attempts=4)
 PART_BYTES = 5 << 20
-"""The smallest that S3 takes."""
+"""The smallest part that S3 accepts."""
 LARGE = bytes(range(256)) * 43_008
 STORES = ("memory", "local", "s3")
 
 
 class KilledError(BaseException):
-    """As a signal would come."""
+    """An exception like that of a signal."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailingContent:
-    """Gives all of its pieces but the last, and raises."""
+    """Return all pieces except the last, then raise an error."""
 
     content: bytes
     failure: BaseException
@@ -78,7 +78,9 @@ def test_existing_object_is_replaced(store: WritableStore) -> None:
 
 @pytest.mark.parametrize("size_bytes", [10, len(LARGE)])
 @pytest.mark.parametrize("failure", [KilledError(), ArchiveError(Reason.OBJECT_MISSING, "the source is gone")])
-def test_failed_put_leaves_no_object_and_keeps_an_existing_one(store: WritableStore, size_bytes: int, failure: BaseException) -> None:
+def test_failed_put_leaves_no_object_and_keeps_an_existing_one(
+    store: WritableStore, size_bytes: int, failure: BaseException
+) -> None:
     store.put("orders-0/b", BytesContent(b"before"))
     with pytest.raises(type(failure)):
         store.put("orders-0/a", FailingContent(LARGE[:size_bytes], failure))
@@ -116,7 +118,7 @@ def test_source_truncated_during_the_copy_is_not_written() -> None:
 
 
 def test_killed_writer_leaves_at_most_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed for good, no clean-up runs; here it is what could not be unlinked."""
+    """After a kill no clean-up runs; the test simulates this with an unlink that fails."""
     store = LocalWriter(root=str(tmp_path), uri="archive")
 
     def refuse(path: str) -> None:

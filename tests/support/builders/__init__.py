@@ -1,1 +1,1 @@
-"""builders: segments, archives and answers made from a model, without a line of coldlog's own readers."""
+"""Build segments, archives and answers from a model, without code of coldlog's readers."""

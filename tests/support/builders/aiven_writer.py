@@ -1,7 +1,7 @@
-"""aiven_writer: what does the Aiven plugin make of the six files of a segment?
+"""Write the objects that the Aiven plugin makes of a segment's six files.
 
-Written from the plugin's description of its formats, apart from the parsers it is to test: the chunk list is packed by
-struct, the data key wrapped by hand-written OAEP over a raw RSA power.
+Written from the plugin's description of its formats, independently of the parsers that it tests: the chunk list is
+packed by struct, the data key is wrapped by hand-written OAEP over a raw RSA power.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INDEX_NAMES = ("offset", "timestamp", "producerSnapshot", "leaderEpoch", "transa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AivenSegment:
-    """Where a segment belongs and its files; `transaction` is None where nothing was aborted."""
+    """The ids of a segment and its files; `transaction` is None if no transaction was aborted."""
 
     topic: str = "orders"
     topic_id: str = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -43,14 +43,14 @@ class AivenSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys:
-    """A pair of keys and its id."""
+    """A key pair and its id."""
 
     key_id: str
     private: rsa.RSAPrivateKey
 
     @property
     def pem(self) -> bytes:
-        """The private key as the plugin wants it."""
+        """The private key in the plugin's format."""
         return self.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -62,7 +62,7 @@ def read_keys(key_id: str, pem: bytes) -> Keys:
 
 
 def make_keys(key_id: str = "key1", bits: int = 2048) -> Keys:
-    """A new pair."""
+    """A new key pair."""
     return Keys(key_id=key_id, private=rsa.generate_private_key(65537, bits))
 
 

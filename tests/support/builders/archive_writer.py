@@ -1,4 +1,4 @@
-"""archive_writer: how do segments lie in the tree that LocalTieredStorage writes?
+"""Write segments to the directory tree of LocalTieredStorage.
 
     <directory>/kafka-tiered-storage/<topic>-<partition>-<topic id>/<start offset, 20 digits>-<segment id><suffix>
 
@@ -27,7 +27,7 @@ ARCHIVE_FOLDER = "kafka-tiered-storage"
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class TopicPartition:
-    """A partition and the id of its topic; "" takes an id made from the name."""
+    """A partition and the id of its topic; "" means an id made from the name."""
 
     topic: str
     partition: int
@@ -41,7 +41,7 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSegment:
-    """Where one segment was written; `stem` is the path of its files without the suffix."""
+    """A written segment; `stem` is the path of its files without the suffix."""
 
     topic_partition: TopicPartition
     segment: Segment
@@ -55,7 +55,7 @@ class WrittenSegment:
 
 
 def write_archive(directory: Path, archive: Mapping[TopicPartition, Sequence[Segment]]) -> list[WrittenSegment]:
-    """Writes every partition's segments, which come in offset order, with all their files."""
+    """Write the segments of every partition, in offset order, with all their files."""
     written: list[WrittenSegment] = []
     for topic_partition, segments in archive.items():
         folder = directory / ARCHIVE_FOLDER / topic_partition.folder

@@ -1,7 +1,7 @@
-"""broker_directory: how would a broker's log directory look from which the golden segments were tiered?
+"""Write a broker's log directory from which the golden segments could have been tiered.
 
-The golden segments under a log directory's names, behind each partition's last one an active segment that ends the
-transactions that are open there, and the checkpoints beside the partitions: everything is committed.
+It has the golden segments with the names of a log directory, after the last one of each partition an active segment
+that ends all open transactions, and the checkpoints beside the partitions. Everything is committed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafka_sample import TrueSegment
 
 
 def write_broker_directory(directory: Path, topics: Collection[str]) -> list[TrueSegment]:
-    """Writes it; returns the segments that are closed in it, by topic, partition and offset."""
+    """Write the directory; return its closed segments by topic, partition and offset."""
     segments = write_mirror(directory, topics=topics)
     last = {(each["topic"], each["partition"]): each for each in segments}
     high_watermarks = {place: _write_active(directory, segment) for place, segment in last.items()}
@@ -28,7 +28,7 @@ def write_broker_directory(directory: Path, topics: Collection[str]) -> list[Tru
 
 
 def _write_active(directory: Path, last: TrueSegment) -> int:
-    """The segment behind the last closed one; returns where it ends."""
+    """Write the segment after the last closed one; return its end."""
     folder, end = directory / f"{last['topic']}-{last['partition']}", last["end_offset"] + 1
     snapshot = read_producer_snapshot(memoryview((folder / f"{end:020d}.snapshot").read_bytes()))
     markers = [

@@ -1,13 +1,13 @@
-"""brute_force: which offset is the first at or after a timestamp, found by looking at every record?
+"""Find the first offset at or after a timestamp by checking every record.
 
-Works on the builder's model and never on bytes. Two rules:
+Uses the builder's model, never bytes. There are two rules:
 
-- exact: the lowest offset at or behind the log start whose record has a timestamp >= T, over all segments;
-- broker compatible, as Kafka 4.2.1 answers: of the segments by start offset, the first whose metadata promises a
-  maximum >= T and whose end offset is not below the log start is searched, and no other, whatever comes of it. In it,
-  batches whose header has a lower maximum are passed over.
+- exact: the lowest offset at or after the log start offset with a timestamp >= T, over all segments;
+- broker compatible, as Kafka 4.2.1 answers: in the order of start offsets, only the first segment is searched whose
+  maximum in the metadata is >= T and whose end offset is not below the log start offset, even if it has no match.
+  Batches with a lower maximum in their header are skipped.
 
-Records of control batches and of aborted transactions count in both.
+Both rules count records of control batches and of aborted transactions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def find_first_offset_as_broker(
 
 
 def list_stairs(records: Iterable[PlacedRecord], *, from_offset: int = 0) -> list[PlacedRecord]:
-    """The records from an offset on whose timestamp is higher than every earlier one's: strict prefix maxima."""
+    """The records from an offset on with a higher timestamp than every earlier record: strict prefix maxima."""
     stairs: list[PlacedRecord] = []
     for record in records:
         if record.offset >= from_offset and (not stairs or record.timestamp_ms > stairs[-1].timestamp_ms):

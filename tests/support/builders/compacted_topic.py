@@ -1,8 +1,9 @@
-"""compacted_topic: a metadata topic with keys, as KIP-1266 would have it, and what Kafka's cleaner leaves of it.
+"""Build a metadata topic with keys, as proposed by KIP-1266, and compact it as Kafka's cleaner does.
 
-No broker writes such a topic yet. `KeyedLog` is the log of one metadata partition: the cleaner compacts all but the
-active segment, retention removes the oldest segments. `Draft` has the keys, message versions and tombstones of either
-draft (see `remote_log_keys`). `write_lives` writes the lives of many segments in a random order that brokers may write.
+No broker writes such a topic yet. `KeyedLog` is the log of one metadata partition: the cleaner compacts all segments
+except the active one, retention removes the oldest segments. `Draft` has the keys, message versions and tombstones of
+both drafts (see `remote_log_keys`). `write_lives` writes the events of many segments in a random order that is possible
+for brokers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 
 
 class Draft(Enum):
-    """Which keys records have."""
+    """The draft that defines the keys of the records."""
 
     KEY_A_STATE = "apache/kafka pull request 22774"
     KEY_FOR_UPDATES = "apache/kafka pull request 22459"
@@ -51,17 +52,17 @@ class KeyedLog:
     _seen_tombstones: set[int] = field(default_factory=set)
 
     def append(self, key: bytes | None, value: bytes | None) -> None:
-        """A record at the end."""
+        """Append a record."""
         self.records.append(KeyedRecord(offset=self.next_offset, key=key, value=value))
         self.next_offset += 1
 
     def roll(self) -> None:
-        """Begins a new active segment; Kafka does with a record that finds the old one full."""
+        """Begin a new active segment; Kafka does so before a record for which the old one is too full."""
         if self.next_offset > self.segment_starts[-1]:
             self.segment_starts.append(self.next_offset)
 
     def compact(self, *, is_long_after: bool = False) -> None:
-        """A pass of the cleaner; long after the one that first met a tombstone the tombstone goes."""
+        """Run the cleaner once; a tombstone is removed long after the first run that found it."""
         active = self.segment_starts[-1]
         newest = {record.key: record.offset for record in self.records if record.offset < active}
         expired = self._seen_tombstones if is_long_after else set()
@@ -74,13 +75,13 @@ class KeyedLog:
         self._seen_tombstones = {each.offset for each in self.records if each.value is None and each.offset < active}
 
     def remove_oldest_segment(self) -> None:
-        """What retention does."""
+        """Remove the oldest segments, as retention does."""
         if len(self.segment_starts) > 1:
             del self.segment_starts[0]
             self.records = [record for record in self.records if record.offset >= self.segment_starts[0]]
 
     def write(self, directory: Path, partition: int = 0) -> Path:
-        """The files of the log; a record a batch."""
+        """The files of the log, with one record per batch."""
         folder = directory / f"__remote_log_metadata-{partition}"
         folder.mkdir(parents=True)
         for start, end in itertools.pairwise((*self.segment_starts, self.next_offset)):
@@ -105,11 +106,11 @@ class Upload:
 
     @property
     def segment_id(self) -> str:
-        """Its id."""
+        """The id of the copied segment."""
         return self.first.remote_log_segment_id.segment_id
 
     def event(self, state: RemoteLogSegmentState, draft: Draft) -> SegmentMetadataEvent | SegmentUpdateEvent:
-        """The event of a state as the draft has it."""
+        """The event of a state in this draft."""
         epoch, end_offset = struct.pack(">i", self.leader_epoch), struct.pack(">q", self.first.end_offset)
         is_new = draft is Draft.KEY_FOR_UPDATES
         if state is STARTED:
@@ -120,7 +121,7 @@ class Upload:
         return replace(update, version=1, unknown_tags=tags) if is_new else update
 
     def key(self, state: RemoteLogSegmentState, draft: Draft) -> bytes:
-        """The key of that event's record."""
+        """The key of this event's record."""
         segment_id = self.first.remote_log_segment_id
         of_partition = segment_id.topic_id_partition
         if draft is Draft.KEY_A_STATE:
@@ -131,7 +132,7 @@ class Upload:
         return f"{place}:{self.first.end_offset}:{self.leader_epoch}{suffix}".encode()
 
     def tombstone_keys(self, draft: Draft) -> list[bytes]:
-        """The keys that get tombstones once its deletion is finished, in the order of the draft."""
+        """The keys for which tombstones are written after the deletion has finished, in the order of the draft."""
         if draft is Draft.KEY_A_STATE:
             return [self.key(state, draft) for state in RemoteLogSegmentState]
         return [self.key(FINISHED, draft), self.key(STARTED, draft)]
@@ -142,7 +143,7 @@ Step = tuple[Upload, RemoteLogSegmentState | bytes]
 
 
 def write_lives(random: Random, draft: Draft, partition_count: int = 3) -> tuple[list[Event], KeyedLog]:
-    """All events that brokers wrote, and what is left of their topic after rolls and passes of the cleaner."""
+    """All events that brokers wrote, and their topic after rolls and runs of the cleaner."""
     waiting = [list(_partition_steps(random, draft, number)) for number in range(partition_count)]
     events: list[Event] = []
     log = KeyedLog()
@@ -164,7 +165,7 @@ def write_lives(random: Random, draft: Draft, partition_count: int = 3) -> tuple
 
 
 def _partition_steps(random: Random, draft: Draft, number: int) -> Iterator[Step]:
-    """Copies one after another; now and then the oldest segment is deleted."""
+    """Copies one after another; sometimes the oldest segment is deleted."""
     partition = TopicIdPartition(topic=f"topic-{number}", topic_id=uuid_text(bytes(15) + bytes((number,))), partition=0)
     kept: list[Upload] = []
     late: list[Step] = []
@@ -187,7 +188,7 @@ def _partition_steps(random: Random, draft: Draft, number: int) -> Iterator[Step
 
 
 def _deletion_steps(random: Random, draft: Draft, upload: Upload) -> Generator[Step, None, list[Step]]:
-    """Nobody waits for tombstones: the last one may be written late, which is returned, or never."""
+    """Write the tombstones; the last one may be late, and then it is returned, or missing."""
     yield upload, DELETING
     if random.random() < 0.2:
         return []

@@ -1,7 +1,7 @@
-"""discordant_archive: an archive that differs in every way from what was announced of it.
+"""Write an archive that differs from its events in every possible way.
 
-`write_discordant` writes an archive and its events in which every kind of discrepancy occurs, a topic a case, beside
-topics named `healthy` in which what looks odd is right; `DISCREPANCIES` is what has to be told of it.
+`write_discordant` writes an archive and its events with every kind of discrepancy, one topic per case, and also topics
+named `healthy`, which look unusual and are correct. `DISCREPANCIES` are the discrepancies that must be reported.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _aborted(start: int) -> Segment:
 
 @dataclass(slots=True, kw_only=True)
 class Cluster:
-    """An archive and what was announced of it; a topic a case, all in partition 0.
+    """An archive and its events; one topic per case, all in partition 0.
 
     `late_events` are to be read behind the build, which puts into quarantine what it knows to be longer than announced.
     `events_after_lost_ones` are those of a metadata partition of which retention has removed the first.
@@ -72,19 +72,19 @@ class Cluster:
     written: dict[str, list[WrittenSegment]] = field(default_factory=dict)
 
     def write(self, topic: str, *segments: Segment) -> list[WrittenSegment]:
-        """Writes the segments of a topic's one partition."""
+        """Write the segments of a topic's only partition."""
         self.written[topic] = write_archive(self.archive, {TopicPartition(topic=topic, partition=0): segments})
         return self.written[topic]
 
     def announce(
         self, written: WrittenSegment, *states: RemoteLogSegmentState, at_ms: int = EVENT_MS, **changes: object
     ) -> None:
-        """What a broker announces of it, except for `changes`; COPY_SEGMENT_FINISHED unless states are given."""
+        """Write a broker's events for the segment, with `changes`; COPY_SEGMENT_FINISHED unless states are given."""
         self.events.append(replace(_first_event(written, at_ms), **changes))  # type: ignore[arg-type]  # its fields
         self.update(written, *(states or (COPIED,)), at_ms=at_ms)
 
     def update(self, written: WrittenSegment, *states: RemoteLogSegmentState, at_ms: int = EVENT_MS) -> None:
-        """Announces its next states."""
+        """Write events for the segment's next states."""
         for state in states:
             if state is not COPYING:
                 self.events.append(
@@ -126,13 +126,13 @@ def _path(written: WrittenSegment, suffix: str) -> Path:
 
 
 def remove_objects(written: WrittenSegment) -> None:
-    """All files of it."""
+    """All files of the segment."""
     for path in written.stem.parent.glob(f"{written.stem.name}.*"):
         path.unlink()
 
 
 def _write_healthy(cluster: Cluster) -> None:
-    """What looks odd and is right."""
+    """Cases that look unusual and are correct."""
     ends_early, untimed, aborted = cluster.write(
         "healthy", _segment(0, stored_end_offset=9), _segment(10, timestamp_ms=-1), _aborted(18)
     )
@@ -143,11 +143,11 @@ def _write_healthy(cluster: Cluster) -> None:
     cluster.announce(gone, COPIED, DELETING, DELETED)
     cluster.announce(kept)
     remove_objects(gone)
-    # Before brokers knew the field they were silent about every segment.
+    # Brokers without the field omit it for every segment.
     [old, new] = cluster.write("healthy.upgraded", _segment(0), _segment(8))
     cluster.announce(old, txn_index_empty=None)
     cluster.announce(new)
-    # The log start has moved behind the first one, which the broker has yet to delete.
+    # The log start offset is after the first segment, which the broker has not deleted yet.
     below, above = cluster.write("healthy.below", _segment(0), _segment(8, epochs=(1, 1)))
     _path(above, ".leader_epoch_checkpoint").write_bytes(build_leader_epoch_checkpoint([(1, 8)]))
     cluster.announce(below)
@@ -199,7 +199,7 @@ def _write_other_content(cluster: Cluster) -> None:
     cluster.late_events += cluster.events[known:]
     del cluster.events[known:]
     cluster.announce(newest, max_timestamp_ms=6)
-    # Its batches say epoch 0, its checkpoint and what was announced epoch 1.
+    # Its batches have epoch 0, its checkpoint and its event have epoch 1.
     _path(epochs, ".leader_epoch_checkpoint").write_bytes(build_leader_epoch_checkpoint([(1, 0)]))
     cluster.announce(epochs, segment_leader_epochs=((1, 0),))
     deposed = cluster.write("deposed", _segment(0), _segment(8, epochs=(1, 1)), _segment(8, epochs=(2, 2)))
@@ -220,7 +220,7 @@ def _write_txn_indexes(cluster: Cluster) -> None:
 
 
 def _write_lost_announcements(cluster: Cluster) -> None:
-    """Of the first segment no event is left, of the second and third the last; a copy of the fourth failed."""
+    """The first segment has no event any more, the second and third only the last; a copy of the fourth failed."""
     known = len(cluster.events)
     failed = replace(_segment(24), segment_id=uuid_text_of("failed"))
     written = cluster.write("forgotten", *map(_segment, (0, 8, 16, 24)), failed)
@@ -233,7 +233,7 @@ def _write_lost_announcements(cluster: Cluster) -> None:
 
 
 def _write_other_problems(cluster: Cluster) -> None:
-    """What other tables hold."""
+    """Discrepancies with the content of other tables."""
     [broken] = cluster.write("broken", _segment(0))
     os.truncate(broken.log, 30)
     cluster.write("gap", _segment(0), _segment(16))
@@ -279,4 +279,4 @@ DISCREPANCIES = [
     ("time", 0, KIND.MAX_TIMESTAMP_DIFFERS, "6 ms", "5 ms"),
     ("unfinished", 0, KIND.COPY_UNFINISHED, "COPY_SEGMENT_FINISHED", "COPY_SEGMENT_STARTED, 4 objects"),
 ]
-"""Topic, start offset, kind, what was expected, what was found; by topic."""
+"""Topic, start offset, kind, expected, found; by topic."""

@@ -1,7 +1,4 @@
-"""golden_batches: what is in the batches of a golden segment, as the builders' model?
-
-kafka-python decodes; nothing of coldlog does.
-"""
+"""Decode the batches of a golden segment into the builders' model, with kafka-python and without coldlog."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ CODECS_BY_BITS = {0: Codec.NONE, 1: Codec.GZIP, 2: Codec.SNAPPY_RAW, 3: Codec.LZ
 
 
 def split_batches(log: bytes) -> Iterator[bytes]:
-    """The bytes of each whole batch; a copy cut by a crash ends inside one."""
+    """The bytes of each complete batch; a copy cut by a crash ends inside a batch."""
     position = 0
     while position + BATCH_HEADER_BYTES <= len(log):
         end = position + 12 + int(struct.unpack_from(">i", log, position + 8)[0])
@@ -36,7 +33,7 @@ def split_batches(log: bytes) -> Iterator[bytes]:
 
 
 def decompress(codec: Codec, payload: bytes) -> bytes:
-    """The inverse of `compress`, by way of other calls."""
+    """The inverse of `compress`, with other functions."""
     if payload.startswith(XERIAL_HEAD):
         return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in split_xerial(payload))
     match codec:
@@ -61,7 +58,7 @@ def split_xerial(payload: bytes) -> Iterator[bytes]:
 
 
 def model_of(raw: bytes) -> tuple[Batch, bytes]:
-    """What kafka-python makes of a golden batch, as the builders' model, and its records before compression.
+    """A golden batch, decoded by kafka-python, in the builders' model, and its records before compression.
 
     It reads a copy without the codec and LogAppendTime bits, or it would hide the timestamps that clients sent.
     """

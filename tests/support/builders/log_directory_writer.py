@@ -1,7 +1,8 @@
-"""log_directory_writer: how do segments lie in a broker's log directory?
+"""Write segments to a broker's log directory.
 
-As `archive_writer`, but as the broker keeps them: a snapshot stands at the base offset of the segment behind it, the
-lineage is one file, the active segment's indexes are preallocated, and checkpoints lie beside the partitions.
+As `archive_writer`, but with the files of a broker: a snapshot is named by the base offset of the next segment, the
+leader epoch checkpoint is one file, the active segment's indexes are preallocated, and checkpoints are beside the
+partitions.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def write_partition(
     first: int = 0,
     topic_id: str = "AAAAAAAAAAAAAAAAAAAAAA",
 ) -> Path:
-    """Writes the segments from number `first` on, which come in offset order; the last is the active one. Returns the
-    partition's directory."""
+    """Write the segments from number `first` on, in offset order; the last one is active. Return the partition's
+    directory."""
     folder = directory / f"{topic}-{partition}"
     folder.mkdir(parents=True)
     states, lineage = ProducerStates(), list[tuple[int, int]]()
@@ -58,7 +59,7 @@ def write_partition(
 
 
 def write_offset_checkpoint(path: Path, offsets: Mapping[tuple[str, int], int]) -> None:
-    """One of the files of offsets by partition."""
+    """Write a checkpoint of offsets by partition."""
     lines = [
         "0",
         f"{len(offsets)}",

@@ -1,13 +1,13 @@
-"""message_sets: which bytes did Kafka write before record batches, magic 0 (to 0.9) and magic 1 (to 0.10)?
+"""Write message sets, Kafka's format before record batches: magic 0 (to 0.9) and magic 1 (to 0.10).
 
-A message, big endian; compressed ones hold a whole message set in the value of a wrapper:
+A message, big endian; compressed messages are a message set in the value of a wrapper:
 
     int64  offset
-    int32  message_size   bytes behind this field
-    uint32 crc            crc32, not crc32c, of everything behind it
+    int32  message_size   bytes after this field
+    uint32 crc            crc32, not crc32c, of everything after it
     int8   magic          0 or 1
     int8   attributes     0-2 codec, 3 LogAppendTime
-    int64  timestamp      magic 1 alone
+    int64  timestamp      only in magic 1
     int32  key_length     -1: null
     key
     int32  value_length
@@ -30,7 +30,7 @@ Magic = Literal[0, 1]
 
 
 def build_message_set(magic: Magic, base_offset: int, records: Sequence[Record]) -> bytes:
-    """Messages one after another, without compression; their headers are dropped, which had no place yet."""
+    """Messages one after another, without compression; headers are dropped, because this format has none."""
     return b"".join(
         _build_message(magic, base_offset + number, 0, record.timestamp_ms, record.key, record.value)
         for number, record in enumerate(records)

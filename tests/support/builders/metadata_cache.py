@@ -1,7 +1,7 @@
-"""metadata_cache: the fold of events that is wanted, one event at a time.
+"""Compute the expected state of segments by applying one event at a time.
 
-`MetadataCache` of complete events is Kafka's RemoteLogMetadataCache of one partition and its place in
-RemotePartitionMetadataStore. Of incomplete ones it has the rules of `announced_segments` besides.
+For complete events, `MetadataCache` is Kafka's RemoteLogMetadataCache of one partition, with its part of
+RemotePartitionMetadataStore. For incomplete events it also has the rules of `announced_segments`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _OVER_A_HOLE = {
 
 @dataclass
 class Known:
-    """A segment as a broker's cache holds it, and what coldlog keeps besides. `first` is an update where the first
-    event is missing."""
+    """A segment in a broker's cache, and what coldlog keeps in addition. `first` is an update if the first event is
+    missing."""
 
     first: SegmentMetadataEvent | SegmentUpdateEvent | None = None
     last: SegmentMetadataEvent | SegmentUpdateEvent | None = None
@@ -41,14 +41,14 @@ class Known:
 
     @property
     def is_placed(self) -> bool:
-        """Its offsets are known."""
+        """The segment's offsets are known."""
         return isinstance(self.first, SegmentMetadataEvent)
 
 
 @dataclass
 class MetadataCache:
-    """`in_cache` is Kafka's idToSegmentMetadata: what reached DELETE_SEGMENT_FINISHED is removed from it, and all of it
-    when the partition's deletion has finished. `remembered` is kept for ever."""
+    """`in_cache` is Kafka's idToSegmentMetadata: segments in DELETE_SEGMENT_FINISHED are removed from it, and all
+    segments when the partition's deletion has finished. `remembered` is never removed."""
 
     is_complete: bool = True
     in_cache: dict[str, Known] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class MetadataCache:
     is_deletion_named: bool = False
 
     def take(self, event: Event) -> None:
-        """Applies the next event."""
+        """Apply the next event."""
         if isinstance(event, PartitionDeleteEvent):
             self._take_delete(event.state)
             return
@@ -69,7 +69,7 @@ class MetadataCache:
         known.dropped += not is_taken
 
     def take_tombstone(self, segment_id: str) -> None:
-        """Applies a tombstone that names a segment."""
+        """Apply a tombstone that names a segment."""
         known = self.in_cache.pop(segment_id, None)
         if known is not None:
             known.state = DELETED
@@ -87,7 +87,7 @@ class MetadataCache:
 
     def _update(self, known: Known, event: SegmentUpdateEvent) -> bool:
         """updateRemoteLogSegmentMetadata."""
-        # Not in the cache: RemoteResourceNotFoundException. STARTED again: IllegalArgumentException.
+        # Kafka raises RemoteResourceNotFoundException outside the cache, IllegalArgumentException for STARTED again.
         is_cached = event.remote_log_segment_id.segment_id in self.in_cache
         if not is_cached or (known.state, event.state) not in _KAFKAS:
             return self._bridge(known, event)
@@ -95,7 +95,7 @@ class MetadataCache:
         return True
 
     def _bridge(self, known: Known, event: SegmentMetadataEvent | SegmentUpdateEvent) -> bool:
-        """What the events between may have been."""
+        """The possible states between two events."""
         if self.is_complete or (known.state, event.state) not in _OVER_A_HOLE:
             return False
         if known.state is None or isinstance(event, SegmentMetadataEvent):

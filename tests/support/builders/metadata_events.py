@@ -1,8 +1,9 @@
-"""metadata_events: which events may the metadata topic ever hold?
+"""Draw every event that the metadata topic may contain.
 
 Hypothesis strategies over coldlog's classes: every kind and state, names in every script, ids that begin with `-` or
-`_`, numbers at the ends of their types, custom metadata that is null, empty or there. `untagged` are those that Kafka
-4.2 can write; `events` may hold what a later Kafka may add. `EVENTS` is one of each kind, for tests that count bytes.
+`_`, numbers at the limits of their types, custom metadata that is null, empty or present. `untagged` draws events that
+Kafka 4.2 can write; `events` may have additions of a later Kafka. `EVENTS` has one of each kind, for tests that count
+bytes.
 """
 
 from __future__ import annotations
@@ -85,12 +86,12 @@ _EPOCH_COUNTS = st.sampled_from((1, 1, 1, 2, 3, 8, 127, 128, 300))
 
 
 def untagged(*, txn_index_empty: st.SearchStrategy[bool | None] | None = None) -> st.SearchStrategy[Event]:
-    """Events without a tagged field that is not known; epochs ascend as in Kafka's map."""
+    """Events without unknown tagged fields; epochs ascend as in Kafka's map."""
     return _events(txn_index_empty or st.sampled_from((None, False, True)), st.just(NO_UNKNOWN_TAGS))
 
 
 def events() -> st.SearchStrategy[Event]:
-    """Events as a later Kafka may write them too: with tagged fields at the end of any struct."""
+    """Events that also a later Kafka may write: with tagged fields at the end of any struct."""
     return _events(st.sampled_from((None, False, True)), _unknown_tags())
 
 
@@ -192,7 +193,7 @@ def _draw_epochs(draw: st.DrawFn) -> tuple[tuple[int, int], ...]:
 
 
 def _tagged_fields() -> st.SearchStrategy[TaggedFields]:
-    # The largest int32 is none that Kafka can write: it stands for "no tag is left" there.
+    # Kafka cannot write the largest int32 as a tag: it uses it for "no more tags".
     tags = st.one_of(st.integers(0, 3), st.integers(0, (1 << 31) - 2))
     contents = st.one_of(st.binary(max_size=4), st.just(b"t" * 130))
     return st.dictionaries(tags, contents, max_size=3).map(lambda fields: tuple(sorted(fields.items())))

@@ -1,6 +1,6 @@
-"""metadata_topic: what would a broker have announced of the archives that `archive_writer` writes?
+"""Write the events that a broker would have written for the archives of `archive_writer`.
 
-Events of written segments, and the topic's log with a batch an event.
+Events of written segments, and the topic's log with one event per batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 
 def partition_of(written: WrittenSegment) -> TopicIdPartition:
-    """The partition in Kafka's words."""
+    """The partition as a TopicIdPartition."""
     where = written.topic_partition
     topic_id = where.topic_id or uuid_text_of(where.topic)
     return TopicIdPartition(topic=where.topic, partition=where.partition, topic_id=topic_id)
@@ -40,7 +40,7 @@ def started(
     leader_epochs: Sequence[tuple[int, int]] = (),
     txn_index_empty: bool | None = True,
 ) -> SegmentMetadataEvent:
-    """The first event of a segment; epochs and size are the segment's own unless they are given."""
+    """The first event of a segment; epochs and size are the segment's unless they are given."""
     segment = written.segment
     epochs = leader_epochs or extend_lineage([], segment.batches)
     return SegmentMetadataEvent(
@@ -59,7 +59,7 @@ def started(
 
 
 def became(written: WrittenSegment, *states: RemoteLogSegmentState) -> list[Event]:
-    """Its updates."""
+    """The updates of a segment."""
     return [
         SegmentUpdateEvent(
             remote_log_segment_id=_id_of(written), broker_id=1, event_timestamp_ms=0, custom_metadata=None, state=state
@@ -86,12 +86,12 @@ def _id_of(written: WrittenSegment) -> RemoteLogSegmentId:
 
 
 def values_of(events: Sequence[Event]) -> list[bytes | None]:
-    """Their records' values."""
+    """The values of the events' records."""
     return [encode_event(event) for event in events]
 
 
 def write_topic(directory: Path, values: Mapping[int, Sequence[bytes | None]]) -> Path:
-    """The topic's log: a directory a partition, offsets from 0 on, one segment; replaces what is there."""
+    """Write the topic's log: one directory per partition, offsets from 0 on, one segment; replaces an existing log."""
     for partition, in_order in values.items():
         folder = directory / f"__remote_log_metadata-{partition}"
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
-"""mirror_writer: how would the golden segments lie in a mirror of their broker's log directories?
+"""Write a mirror of the golden segments' log directories.
 
-The broker's own bytes under the names of a log directory. Finished copies of a partition never overlap there, so a
-mirror holds each once. `SIDE_FILES` are what a mirror of everything has beside the logs; an uploader may leave any out.
+It has the broker's own bytes with the names of a log directory. Finished copies of a partition never overlap there, so
+a mirror has each once. `SIDE_FILES` are the files beside the logs in a complete mirror; an uploader may omit any of
+them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ SIDE_FILES = frozenset(kind for kind in SegmentFileKind if kind is not SegmentFi
 
 
 def golden_topics() -> set[str]:
-    """Topics that have a finished segment."""
+    """Topics with a finished segment."""
     return {segment["topic"] for segment in true_segments("COPY_SEGMENT_FINISHED")}
 
 
@@ -29,7 +30,7 @@ def write_mirror(
     kinds: Collection[SegmentFileKind] = SIDE_FILES,
     with_topic_ids: bool = True,
 ) -> list[TrueSegment]:
-    """Writes the partitions of `topics` below `directory`; returns their segments, by topic, partition and offset."""
+    """Write the partitions of `topics` below `directory`; return their segments by topic, partition and offset."""
     segments = sorted(
         (each for each in true_segments("COPY_SEGMENT_FINISHED") if each["topic"] in topics),
         key=lambda each: (each["topic"], each["partition"], each["start_offset"]),
@@ -47,14 +48,14 @@ def write_mirror(
 
 
 def _files_of(segment: TrueSegment, kinds: Collection[SegmentFileKind]) -> Iterable[tuple[Path, str]]:
-    """The files of a segment; a later one's checkpoint takes the place of an earlier one's."""
+    """Write the files of a segment; the checkpoint of a later segment replaces that of an earlier one."""
     for kind in (SegmentFileKind.LOG, *kinds):
         source = TIERED_STORAGE / f"{segment['path']}{SUFFIXES[kind]}"
         yield source, mirrored_name(segment, kind)
 
 
 def mirrored_name(segment: TrueSegment, kind: SegmentFileKind) -> str:
-    """What a file of the segment is called in its partition's directory."""
+    """The name of a segment's file in its partition's directory."""
     if kind is SegmentFileKind.LEADER_EPOCH_CHECKPOINT:
         return "leader-epoch-checkpoint"
     is_at_end = kind is SegmentFileKind.PRODUCER_SNAPSHOT

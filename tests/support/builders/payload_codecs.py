@@ -1,4 +1,4 @@
-"""payload_codecs: how does a Kafka client compress the records of one batch?
+"""Compress the records of a batch as Kafka clients do.
 
 | codec | id | framing |
 |---|---|---|
@@ -45,7 +45,7 @@ class Codec(Enum):
 
 
 def compress(codec: Codec, payload: bytes) -> bytes:
-    """The payload as it lies behind a batch header."""
+    """The payload as it is after a batch header."""
     match codec:
         case Codec.NONE:
             return payload

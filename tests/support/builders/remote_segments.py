@@ -1,4 +1,4 @@
-"""remote_segments: segments as a metadata topic would know them, said briefly."""
+"""Make segments of a metadata topic from a few arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 
 def segment_id(number: int) -> RemoteLogSegmentId:
-    """An id that stands for the number; ids ascend with it."""
+    """The id of a number; ids ascend with the numbers."""
     return RemoteLogSegmentId(topic_id_partition=PARTITION, segment_id=uuid_text(b"\x04" + number.to_bytes(15, "big")))
 
 
@@ -26,7 +26,7 @@ def remote(
     number: int | None = None,
     was_copied: bool | None = None,
 ) -> RemoteSegment:
-    """A segment from `start` to `end`, inclusive; of epoch 0 unless others are given."""
+    """A segment from `start` to `end`, inclusive; its epoch is 0 unless others are given."""
     return RemoteSegment(
         segment_id=segment_id(start if number is None else number),
         start_offset=start,

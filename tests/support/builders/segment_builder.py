@@ -1,13 +1,13 @@
-"""segment_builder: which bytes does Kafka write for these records?
+"""Write the bytes that Kafka writes for given records.
 
-A model (Record, Batch, Segment) and a plain writer of it; it shares no code with coldlog.formats, so that a round trip
-through both proves something. A batch, big endian:
+A model (Record, Batch, Segment) and a simple writer. It shares no code with coldlog.formats, so that a round trip
+through both is a real test. A batch, big endian:
 
     int64  base_offset
-    int32  batch_length            bytes behind this field
+    int32  batch_length            bytes after this field
     int32  partition_leader_epoch  not covered by the checksum
     int8   magic                   2
-    uint32 crc                     crc32c of everything behind it
+    uint32 crc                     crc32c of everything after it
     int16  attributes              0-2 codec, 3 LogAppendTime, 4 transactional, 5 control, 6 delete horizon
     int32  last_offset_delta
     int64  base_timestamp          the first record's, or the delete horizon
@@ -20,7 +20,7 @@ through both proves something. A batch, big endian:
         varint length, int8 attributes 0, varlong timestamp_delta, varint offset_delta,
         varint key_length, key, varint value_length, value, varint header_count, headers
 
-Nothing is refused: every field that can lie has an override, because tests need lies.
+Nothing is refused: every field that may be wrong can be overridden, because tests need wrong values.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Headers = tuple[tuple[bytes, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record; `offset` None means the one behind the record before."""
+    """One record; `offset` None means the offset after the previous record."""
 
     timestamp_ms: int
     key: bytes | None = None
@@ -92,21 +92,21 @@ class Batch:
 
     @property
     def last_offset(self) -> int:
-        """The last offset, inclusive, gaps at the end included."""
+        """The last offset, inclusive, with gaps at the end."""
         if self.last_offset_delta is not None:
             return self.base_offset + self.last_offset_delta
         return max(self._offsets, default=self.base_offset)
 
     @property
     def base_timestamp_ms(self) -> int:
-        """What the header says."""
+        """The value in the header."""
         if self.delete_horizon_ms is not None:
             return self.delete_horizon_ms
         return self.records[0].timestamp_ms if self.records else NO_TIMESTAMP_MS
 
     @property
     def max_timestamp_ms(self) -> int:
-        """What the header says."""
+        """The value in the header."""
         if self.stored_max_timestamp_ms is not None:
             return self.stored_max_timestamp_ms
         if self.log_append_time_ms is not None:
@@ -150,7 +150,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One segment: its batches, and what its metadata says beyond them.
+    """One segment: its batches, and further fields of its metadata.
 
     `segment_id` "" takes an id made from the batches; `modified_ms` is the file's time, which Kafka's metadata gives as
     the maximum where every timestamp is negative. `batches_per_append` is 1 for a leader; a follower appends what it
@@ -167,12 +167,13 @@ class Segment:
 
     @property
     def start_offset(self) -> int:
-        """The offset in the name: the first batch's, or a lower one if compaction took the first batches."""
+        """The offset in the name: that of the first batch, or a lower one if compaction removed the first batches."""
         return self.batches[0].base_offset if self.stored_start_offset is None else self.stored_start_offset
 
     @property
     def end_offset(self) -> int:
-        """Inclusive; in Kafka's metadata one below the next segment's start, so it may lie behind the last batch."""
+        """Inclusive; in Kafka's metadata the offset before the next segment's start, so it may be after the last
+        batch."""
         return self.batches[-1].last_offset if self.stored_end_offset is None else self.stored_end_offset
 
     @property
@@ -183,22 +184,22 @@ class Segment:
 
     @property
     def placed_records(self) -> tuple[PlacedRecord, ...]:
-        """All records in the order of the bytes, control records included."""
+        """All records, with control records, in the order of the bytes."""
         return tuple(record for batch in self.batches for record in batch.placed_records)
 
 
 def uuid_text_of(seed: str) -> str:
-    """A Kafka uuid text that follows from the seed alone."""
+    """A Kafka uuid text that depends only on the seed."""
     return base64.urlsafe_b64encode(hashlib.md5(seed.encode()).digest()).decode().rstrip("=")
 
 
 def commit_marker(*, offset: int, timestamp_ms: int, producer_id: int, producer_epoch: int, leader_epoch: int) -> Batch:
-    """The control batch that ends a transaction well."""
+    """The control batch that commits a transaction."""
     return _marker(1, offset, timestamp_ms, producer_id, producer_epoch, leader_epoch)
 
 
 def abort_marker(*, offset: int, timestamp_ms: int, producer_id: int, producer_epoch: int, leader_epoch: int) -> Batch:
-    """The control batch that ends a transaction without effect."""
+    """The control batch that aborts a transaction."""
     return _marker(0, offset, timestamp_ms, producer_id, producer_epoch, leader_epoch)
 
 
@@ -227,7 +228,7 @@ def build_batch(batch: Batch) -> bytes:
 
 
 def build_batch_around(batch: Batch, payload: bytes, *, records_count: int | None = None) -> bytes:
-    """The batch's header, with a true checksum, around a payload of the caller's: for damage a checksum hides."""
+    """The batch's header, with a correct checksum, and a payload of the caller: for damage that no checksum shows."""
     behind_crc = _BEHIND_CRC.pack(
         batch.attributes,
         batch.last_offset - batch.base_offset,
@@ -259,7 +260,7 @@ def build_segment(batches: Iterable[Batch]) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Zig-zag, seven bits a byte, lowest first; a value out of 64 bits wraps as Java's does."""
+    """Zig-zag, seven bits per byte, the lowest first; a value beyond 64 bits overflows as in Java."""
     signed = (value + (1 << 63)) % (1 << 64) - (1 << 63)
     rest = (signed << 1 ^ signed >> 63) & _UNSIGNED_64
     out = bytearray()
@@ -281,7 +282,7 @@ def _sized(value: bytes | None) -> bytes:
 
 
 def batch_positions(batches: Sequence[Batch]) -> list[int]:
-    """Where each batch begins in the segment's bytes."""
+    """The position of each batch in the segment's bytes."""
     positions = [0]
     for batch in batches:
         positions.append(positions[-1] + len(build_batch(batch)))

@@ -1,11 +1,11 @@
-"""side_files: which small files does a broker leave beside a segment?
+"""Write the small files that a broker writes beside a segment.
 
 | file | entry, big endian | an entry for |
 |---|---|---|
 | .index | int32 last offset - start, int32 position | the first batch after each `index_interval_bytes` |
-| .timeindex | int64 timestamp, int32 offset - start | the same moments, and the end, if the maximum has risen since |
+| .timeindex | int64 timestamp, int32 offset - start | the same batches, and the end, if the maximum has increased |
 | .txnindex | int16 0, int64 producer id, first offset, last offset, last stable offset | an abort marker |
-| .snapshot | int16 1, uint32 crc32c of the rest, int32 count; 46 bytes each | a producer known behind the segment |
+| .snapshot | int16 1, uint32 crc32c of the rest, int32 count; 46 bytes each | a producer known after the segment |
 | .leader_epoch_checkpoint | lines "0", count, "epoch start" | a leader epoch of the log up to the segment's end |
 
 The time index holds the running maximum of the batch headers and the last offset of the batch that reached it.
@@ -35,7 +35,7 @@ class AbortedTransaction:
 
 @dataclass(slots=True, kw_only=True)
 class Producer:
-    """What a broker remembers of one producer."""
+    """A broker's state of one producer."""
 
     producer_epoch: int
     last_sequence: int = -1
@@ -48,12 +48,12 @@ class Producer:
 
 @dataclass(slots=True, kw_only=True)
 class ProducerStates:
-    """The producers of a partition, carried from batch to batch."""
+    """The producers of a partition, updated batch by batch."""
 
     producers: dict[int, Producer] = field(default_factory=dict)
 
     def add(self, batch: Batch) -> AbortedTransaction | None:
-        """Takes the batch in; an abort marker that ends an open transaction gives that transaction."""
+        """Apply the batch; return the transaction if an abort marker ends an open one."""
         if batch.producer_id < 0:
             return None
         producer = self.producers.setdefault(batch.producer_id, Producer(producer_epoch=batch.producer_epoch))
@@ -94,7 +94,7 @@ def _extend(batch: Batch, producer: Producer) -> None:
 
 
 def build_indexes(segment: Segment, batch_sizes: Sequence[int]) -> tuple[bytes, bytes]:
-    """The `.index` and the `.timeindex` of a segment whose batches, as written, have these sizes."""
+    """The `.index` and the `.timeindex` of a segment with batches of these sizes."""
     offset_entries: list[bytes] = []
     time_entries: list[tuple[int, int]] = []
     largest, largest_at, since_entry, position = NO_TIMESTAMP_MS, 0, 0, 0
@@ -149,7 +149,7 @@ def build_snapshot(states: ProducerStates) -> bytes:
 
 
 def extend_lineage(lineage: Sequence[tuple[int, int]], batches: Iterable[Batch]) -> list[tuple[int, int]]:
-    """The (leader epoch, start offset) pairs after some more batches."""
+    """The (leader epoch, start offset) pairs after further batches."""
     longer = list(lineage)
     for batch in batches:
         if not longer or batch.leader_epoch > longer[-1][0]:

@@ -1,9 +1,9 @@
-"""strategies: which archives may a lookup ever meet?
+"""Draw every archive that a lookup may have to answer from.
 
-Hypothesis strategies over the builders' model. A partition is a list of segments in offset order; in it come shuffled,
+Hypothesis strategies over the builders' model. A partition is a list of segments in offset order. It may have shuffled,
 equal, negative and far-future timestamps, gaps between and inside batches, batches that compaction has emptied, every
-codec, LogAppendTime, delete horizons, transactions with their markers, several leader epochs. Whatever is drawn is
-something Kafka may have written: headers do not lie. Lies are for the tests of damage.
+codec, LogAppendTime, delete horizons, transactions with their markers, several leader epochs. Kafka may write
+everything that is drawn: headers are correct. The tests of damage use wrong headers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _PRODUCER_IDS = (1, 2, 4_000_000_000)
 
 
 def timestamps_ms() -> st.SearchStrategy[int]:
-    """Mostly few enough to be equal and out of order; now and then none (-1), lower, or far in the future."""
+    """Mostly a few values, so that some are equal and out of order; sometimes none (-1), lower, or far in the
+    future."""
     return st.one_of(
         st.integers(-3, 8),
         st.integers(EPOCH_MS, EPOCH_MS + 12),
@@ -35,7 +36,7 @@ def timestamps_ms() -> st.SearchStrategy[int]:
 
 
 def records() -> st.SearchStrategy[Record]:
-    """Records without an offset of their own."""
+    """Records without explicit offsets."""
     texts = st.one_of(st.none(), st.binary(max_size=12), st.just(b"x" * 700))
     headers: st.SearchStrategy[Headers] = st.lists(
         st.tuples(st.binary(max_size=3), st.one_of(st.none(), st.binary(max_size=3))), max_size=2
@@ -45,7 +46,7 @@ def records() -> st.SearchStrategy[Record]:
 
 @st.composite
 def partitions(draw: st.DrawFn, *, max_segments: int = 4, max_batches: int = 5, max_records: int = 6) -> list[Segment]:
-    """The segments of one partition, each ending where the next begins."""
+    """The segments of one partition; each ends where the next begins."""
     course = _Course(next_offset=draw(st.sampled_from((0, 0, 7, 1 << 40))), max_records=max_records)
     segments: list[Segment] = []
     for _ in range(draw(st.integers(1, max_segments))):
@@ -64,14 +65,14 @@ def partitions(draw: st.DrawFn, *, max_segments: int = 4, max_batches: int = 5, 
 
 
 def archives(*, max_partitions: int = 3) -> st.SearchStrategy[Mapping[TopicPartition, Sequence[Segment]]]:
-    """Several partitions of topics whose names are hard to split."""
+    """Several partitions of topics with names that are hard to parse."""
     names = st.sampled_from(("orders", "a-b", "a.b_c-1", "_0-0"))
     keys = st.builds(TopicPartition, topic=names, partition=st.integers(0, 11))
     return st.dictionaries(keys, partitions(), min_size=1, max_size=max_partitions)
 
 
 def timestamps_to_ask(segments: Sequence[Segment]) -> st.SearchStrategy[int]:
-    """Timestamps of the records and of the metadata, their neighbours, and the ends of int64."""
+    """Timestamps of the records and of the metadata, their neighbours, and the limits of int64."""
     known = {record.timestamp_ms for segment in segments for record in segment.placed_records}
     known |= {segment.metadata_max_timestamp_ms for segment in segments}
     near = {each + shift for each in known for shift in (-1, 0, 1)} | {MIN_TIMESTAMP_MS, -1, 0, MAX_TIMESTAMP_MS}
@@ -79,7 +80,7 @@ def timestamps_to_ask(segments: Sequence[Segment]) -> st.SearchStrategy[int]:
 
 
 def log_start_offsets(segments: Sequence[Segment]) -> st.SearchStrategy[int]:
-    """The partition's start, or any offset up to one behind its end."""
+    """The partition's start, or any offset up to one after its end."""
     first, behind = segments[0].start_offset, segments[-1].end_offset + 1
     offsets = {record.offset for segment in segments for record in segment.placed_records}
     return st.one_of(st.just(first), st.sampled_from(sorted({first, behind, *offsets})), st.integers(first, behind))
@@ -87,7 +88,7 @@ def log_start_offsets(segments: Sequence[Segment]) -> st.SearchStrategy[int]:
 
 @dataclass(slots=True, kw_only=True)
 class _Course:
-    """How far the partition has been written."""
+    """The end of the partition so far."""
 
     next_offset: int
     max_records: int
@@ -131,7 +132,7 @@ def _data_batches(draw: st.DrawFn, course: _Course) -> Batch:
 
 @st.composite
 def _empty_batches(draw: st.DrawFn, course: _Course) -> Batch:
-    """Compaction took the records and left the header, with the offsets and the maximum it had."""
+    """A batch whose records compaction removed; the header keeps its offsets and maximum."""
     return Batch(
         base_offset=course.next_offset,
         leader_epoch=course.leader_epoch,

@@ -1,4 +1,4 @@
-"""Processes that append to one metadata log at once."""
+"""Test concurrent processes that append to one metadata log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live tier where no broker answers; what brokers do answer is in tests/broker."""
+"""Test the live tier without an answering broker; tests/broker tests it with brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("kafka_leftovers")
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """A server that takes connections and says nothing."""
+    """A server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 

@@ -1,4 +1,4 @@
-"""Where the processor has no instruction for CRC-32C, checksums are computed outside the compiled loop."""
+"""Test checksums on processors without an instruction for CRC-32C: they are computed outside the compiled loop."""
 
 from __future__ import annotations
 

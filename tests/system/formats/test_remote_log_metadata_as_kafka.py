@@ -1,7 +1,7 @@
-"""The metadata topic is read and written as Kafka's own classes do: byte for byte, and field for field.
+"""Test that metadata events are read and written as by Kafka's own classes, byte for byte and field for field.
 
-Kafka 4.2.1's jars come from Maven into build/kafka-serde, once; a small program asks its RemoteLogMetadataSerde
-everything in one start; tests/support/kafka_serde/MetadataEvents.java has the format of questions and answers.
+Maven copies the jars of Kafka 4.2.1 to build/kafka-serde once. One start of a small program passes all events to
+Kafka's RemoteLogMetadataSerde; tests/support/kafka_serde/MetadataEvents.java has the format of its input and output.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ STRICTER_THAN_KAFKA = {
     "is not a boolean": encode_event(SEGMENT)[:-2] + b"\x00\x01",
     "ends inside tag 0 of event": encode_event(SEGMENT)[:-2] + b"\x02\x01",
 }
-"""What Kafka reads and never writes, by words of the refusal: it replaces what is no UTF-8, lets tags come in any order
-and twice, takes numbers above int32 for negative ones, and a boolean for one byte whatever its size."""
+"""Events that Kafka reads but never writes, by words of coldlog's error: Kafka replaces bytes that are not UTF-8,
+accepts tags in any order and twice, reads numbers above int32 as negative, and reads one byte of a boolean of any
+size."""
 
 LONG_NUMBERS = b"\x81\x00" + b"\x80\x80\x80\x80\x70" + b"\x80\x80\x00" + encode_event(SEGMENT)[3:]
-"""Frame version, api key and version in more bytes than they need; one has bits that no int32 has."""
+"""Frame version, api key and version with more bytes than necessary; one has more bits than an int32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What was asked, and Kafka's answers to it in the same order."""
+    """The events, and Kafka's answers in the same order."""
 
     plain: Sequence[Event]
     written: Sequence[str]
@@ -64,7 +65,7 @@ class Compared:
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
-    """Everything that Kafka was asked, in one start of its JVM."""
+    """All comparisons, in one start of the JVM."""
     plain, tagged = _drawn(untagged(), 3500), _drawn(events(), 1500)
     damaged = [*STRICTER_THAN_KAFKA.values(), LONG_NUMBERS, *_damaged([*plain[:200], *tagged[:300]])]
     questions = [
@@ -105,7 +106,7 @@ def _drawn(strategy: st.SearchStrategy[Event], count: int) -> list[Event]:
 
 
 def _damaged(sound: Sequence[Event]) -> list[bytes]:
-    """Each of the shorter events thirty times, with a byte or two changed, taken out or put in."""
+    """Each of the shorter events thirty times, with one or two bytes changed, removed or inserted."""
     chance = random.Random(20260405)
     found = []
     for value in filter(lambda value: len(value) < 300, map(encode_event, sound)):
@@ -146,7 +147,7 @@ def _line(event: Event) -> str:
 
 
 def _segment_fields(event: SegmentMetadataEvent | SegmentSnapshotEvent) -> tuple[object, ...]:
-    # Kafka keeps a map: the last of equal epochs counts.
+    # Kafka stores epochs in a map: of equal epochs the last one counts.
     epochs = ",".join(f"{epoch}:{offset}" for epoch, offset in sorted(dict(event.segment_leader_epochs).items()))
     return (
         event.start_offset,
@@ -179,7 +180,7 @@ def _joined(*fields: object) -> str:
 
 
 def _without_false(event: Event) -> Event:
-    """As Kafka writes it: false is the default and is left out."""
+    """The event as Kafka writes it: false is the default and is omitted."""
     if isinstance(event, SegmentMetadataEvent | SegmentSnapshotEvent) and event.txn_index_empty is False:
         return replace(event, txn_index_empty=None)
     return event

@@ -1,4 +1,4 @@
-"""The Aiven plugin's archives: every byte comes back, from the chunks that hold it, or the segment says why not."""
+"""Test archives of the Aiven plugin: every byte is read from its chunks, and damage is reported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def list_one(objects: Mapping[str, bytes], *prefixes: str) -> tuple[AivenLayout,
 
 
 def reads_of(layout: AivenLayout) -> list[tuple[str, int, int]]:
-    """What was read of the store since it was asked last: suffix, position, length."""
+    """The reads of the store since the last call: suffix, position, length."""
     assert isinstance(layout.store, MemoryStore)
     reads = [(read.name.rpartition(".")[2], read.position, read.length) for read in layout.store.reads]
     layout.store.reads.clear()
@@ -280,7 +280,7 @@ def test_every_changed_byte_of_an_encrypted_segment_gives_the_right_bytes_or_an_
     true = {"log": LOG[:150]} | files
     reasons = set()
     for name, content in objects.items():
-        # What is wrong with a manifest is wrong with every file.
+        # Damage of a manifest is an error of every file.
         asked = ("log", "timestamp") if name.endswith("manifest") else tuple(true)
         for at in range(len(content)):
             changed = content[:at] + bytes([content[at] ^ 0x04]) + content[at + 1 :]

@@ -1,4 +1,4 @@
-"""LocalTieredStorage: the listing of a real broker's tree, and odd names."""
+"""Test the LocalTieredStorage layout with a real broker's tree and with unusual names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mirrors of log directories: ids made of places, directories above the partitions, what a broker leaves behind."""
+"""Test mirrors of log directories: segment ids, directories above the partitions, other files of a broker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_segment_id_depends_on_the_place_not_on_the_content() -> None:
 
 
 def test_segment_id_is_the_documented_one() -> None:
-    """Ids are in tables: another rule would make every warehouse index its mirror anew."""
+    """The tables store these ids: with another rule, every warehouse would index its mirror again."""
     (segment,) = segments_of({f"a-b-0/{STEM}.log": b"x", "a-b-0/partition.metadata": METADATA})
     assert (segment.topic_id, segment.segment_id) == ("AAAAAAAAAAAAAAAAAAAAAQ", "3TpwK0Sslhp4lXTulauLYA")
 

@@ -1,4 +1,4 @@
-"""A broker's log directory: which files are a partition's, and where a log that is written to ends."""
+"""Test a broker's log directory: the files of a partition, and the end of a log that is still written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from coldlog.formats.limits import DecodeLimits
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 BATCHES = tuple(
-    # No batch ends in a zero, which could as well be one of the zeros behind it.
+    # No batch ends in a zero, because it could not be distinguished from the zeros after it.
     Batch(base_offset=4 * number, records=(Record(timestamp_ms=number, value=b"v" * 40, headers=((b"h", b"x"),)),) * 4)
     for number in range(6)
 )
@@ -48,7 +48,7 @@ def _segments() -> list[Segment]:
 
 
 def _read_offsets(directory: Path, content: bytes, *, is_active: bool, window_bytes: int = 4 << 20) -> list[int]:
-    """The base offsets of the batches that are read."""
+    """The base offsets of the batches that were read."""
     (directory / "log").write_bytes(content)
     log = LogFile(name="log", size_bytes=len(content), base_offset=0, is_active=is_active)
     windows = iter_log_windows(_store(directory), log, from_position=0, limits=LIMITS, window_bytes=window_bytes)

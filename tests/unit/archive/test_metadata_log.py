@@ -1,4 +1,4 @@
-"""Records of a copy of the metadata topic: whole, resumed anywhere, cut, zero-filled and damaged."""
+"""Test reading a copy of the metadata topic: complete, resumed at any offset, cut, filled with zeros, damaged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _records(segments: Sequence[Segment]) -> list[Read]:
 
 
 def _read(store: MemoryStore, from_offset: int = 0, window_bytes: int = 4 << 20) -> tuple[list[Read], str, int | None]:
-    """What was read of the only partition, then the object and the position of the damage, if any."""
+    """The records of the only partition, then the object and the position of the damage, if any."""
     (partition,) = list_metadata_partitions(store)
     found: list[Read] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -174,7 +174,7 @@ def test_flipped_base_offset_that_overlaps_the_next_batch_is_damage() -> None:
 
 
 def test_offsets_of_a_file_that_overlap_the_next_file_are_damage() -> None:
-    """Else an event would be given twice."""
+    """Otherwise an event would be returned twice."""
     segments = [*_plain(0), *_plain(4)]
     found, object_name, position = _read(_store(segments))
     assert [offset for offset, _, _ in found] == [0, 1, 2, 3, 4, 5]
@@ -183,7 +183,7 @@ def test_offsets_of_a_file_that_overlap_the_next_file_are_damage() -> None:
 
 @pytest.mark.parametrize("codec", Codec)
 def test_records_before_an_unreadable_batch_are_returned_once(codec: Codec) -> None:
-    """The batch has a true checksum around records, or a compressed block, that are none."""
+    """The batch has a correct checksum, but its records or its compressed block are damaged."""
     good = _plain(0)[0]
     lie = Batch(base_offset=6, records=(Record(timestamp_ms=0),), codec=codec)
     content = build_batch_around(lie, b"\xff" * 40)

@@ -1,4 +1,4 @@
-"""Events appended to a log of our own: read back in order, cut anywhere, never misread, by many processes at once."""
+"""Test appending to coldlog's own metadata log: order, cuts at any byte, several processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Read = dict[int, list[tuple[int, int, bytes | None]]]
 
 
 def read(directory: Path) -> Read:
-    """As the jobs read a metadata topic."""
+    """The records, read as the jobs read a metadata topic."""
     store = LocalStore(root=str(directory), uri=str(directory))
     return {
         each.partition: [(r.offset, r.timestamp_ms, r.value) for r in iter_metadata_records(store, each, 0, LIMITS)]
@@ -76,7 +76,7 @@ def test_new_log_file_is_created_when_one_is_full(tmp_path: Path) -> None:
 def test_incomplete_tail_is_never_read_and_is_truncated_by_the_next_append(
     tmp_path_factory: pytest.TempPathFactory, cut: int, tail: bytes, zeros: int
 ) -> None:
-    """The file is cut at any byte, or ends in a part of a batch, or in blocks that were never written."""
+    """The file is cut at any byte, or ends in a part of a batch or in blocks that were never written."""
     directory = tmp_path_factory.mktemp("cut")
     values = [b"first", b"second" * 9, b"third"]
     append(directory, *values)
@@ -88,7 +88,7 @@ def test_incomplete_tail_is_never_read_and_is_truncated_by_the_next_append(
     assert kept == whole[: len(kept)]
     torn = log.read_bytes() + content[: min(len(content) - 1, len(tail))] + bytes(zeros)
     log.write_bytes(torn)
-    # What follows a cut may be what was cut off.
+    # The bytes after a cut may be the removed ones.
     seen = whole if torn.startswith(content) else kept
     assert append(directory, b"behind") == [len(seen)]
     assert [(offset, value) for offset, _, value in read(directory)[0]] == list(enumerate([*seen, b"behind"]))
@@ -103,7 +103,7 @@ def test_damage_before_good_batches_is_refused_and_nothing_is_truncated(
     log = log_of(directory)
     content = bytearray(log.read_bytes())
     first_bytes = int.from_bytes(content[8:12], "big") + 12
-    # Behind the leader epoch, which no checksum covers.
+    # After the leader epoch, which no checksum covers.
     content[16 + at % (first_bytes - 16)] ^= flipped
     log.write_bytes(content)
     with pytest.raises(ArchiveError):

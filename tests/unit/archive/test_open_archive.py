@@ -1,4 +1,4 @@
-"""Which archive a uri and a layout name mean, and how wrong ones are told."""
+"""Test which archive a uri and a layout name open, and the errors for wrong ones."""
 
 from __future__ import annotations
 

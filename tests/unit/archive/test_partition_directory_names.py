@@ -1,4 +1,4 @@
-"""Which directory names stand for a topic-partition, and what they say."""
+"""Test which directory names are those of a topic-partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chunk lists of the Aiven plugin: what is packed is read, what is bent is refused."""
+"""Test the chunk lists of the Aiven plugin: packed lists are read, damaged ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Aiven plugin notes of a segment in the metadata topic."""
+"""Test the custom metadata that the Aiven plugin writes to the metadata topic."""
 
 from __future__ import annotations
 

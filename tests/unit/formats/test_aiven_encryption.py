@@ -1,4 +1,4 @@
-"""Data keys and chunks of the Aiven plugin: unwrapped and decrypted, or refused without saying a secret."""
+"""Test the encryption of the Aiven plugin: data keys and chunks are decrypted, or refused without showing a secret."""
 
 from __future__ import annotations
 

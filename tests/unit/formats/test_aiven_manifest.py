@@ -1,4 +1,4 @@
-"""Manifests of the Aiven plugin: what real ones say, and that nothing but ArchiveError comes of others."""
+"""Test manifests of the Aiven plugin: real ones are read, any other content is an ArchiveError."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_manifest_cut_anywhere_is_refused(content: bytes) -> None:
 
 
 def with_field(path: str, value: object) -> bytes:
-    """The encrypted example with one field changed, or without it where the value is `...`."""
+    """The encrypted example with one field changed, or without the field if the value is `...`."""
     manifest = json.loads(EXAMPLES[1])
     *above, name = path.split(".")
     place = manifest
@@ -216,7 +216,7 @@ def test_any_json_is_a_manifest_or_an_archive_error(data: st.DataObject) -> None
     tracemalloc.start()
     try:
         found = read(content)
-        # What was accepted can be asked: every chunk lies in the object, and behind the one before it.
+        # An accepted manifest is consistent: every chunk is in the object, after the previous one.
         index = found.chunk_index
         assert index.stored_start(0) == 0
         assert all(index.stored_start(n) < index.stored_start(n + 1) for n in range(min(index.chunk_count, 50)))

@@ -1,4 +1,4 @@
-"""A checksum that differs is found at each depth and in windows of each size."""
+"""Test that a wrong checksum is found at each depth and in windows of each size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the bytes of a log are, they parse or raise ArchiveError, in bounded time and memory."""
+"""Test that any bytes of a log parse or raise ArchiveError, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(log: bytes, depth: IndexDepth = IndexDepth.RECORD) -> SegmentSummary:
 
 
 def read_or_refusal(log: bytes, depth: IndexDepth = IndexDepth.RECORD) -> SegmentSummary | ArchiveError:
-    """The summary, or why there is none; anything but an ArchiveError fails the test."""
+    """The summary, or the ArchiveError; any other error fails the test."""
     try:
         return read(log, depth)
     except ArchiveError as refused:
@@ -66,7 +66,7 @@ def test_every_flipped_byte_is_found_or_outside_the_checksum(depth: IndexDepth) 
         begin = max(border for border in BORDERS if border <= at)
         outcome = read_or_refusal(bytes(damaged), depth)
         if isinstance(outcome, ArchiveError):
-            # A base offset that was made smaller or larger shows at this batch or at the next.
+            # A wrong base offset is noticed at this batch or at the next one.
             assert outcome.position in (begin, min((b for b in BORDERS if b > at), default=begin)), at
             found += 1
         else:
@@ -223,7 +223,7 @@ def test_message_sets_of_old_brokers_are_refused_by_name(magic: Magic) -> None:
 def test_message_sets_of_old_brokers_are_refused_at_their_position(
     magic: Magic, codec: Codec | None, depth: IndexDepth
 ) -> None:
-    """Alone, and behind batches of a broker that was upgraded and went back; a wrapper as what it wraps."""
+    """Alone, and after batches of a broker that was upgraded and then downgraded; a wrapper like its messages."""
     records = [Record(timestamp_ms=time, key=b"k", value=b"x" * 30) for time in range(3)]
     for before in ([], _segment()):
         good = build_segment(before)
@@ -262,7 +262,7 @@ def test_message_sets_of_old_brokers_are_refused_at_their_position(
 def test_impossible_fields_are_reported_with_their_bounds(
     batch: Batch, records_count: int, expected: str, found: str, depth: IndexDepth
 ) -> None:
-    """The checksum is true: it does not cover all of them, and a broker may be wrong."""
+    """The checksum is correct: it does not cover all fields, and a broker may write wrong ones."""
     good = build_batch(Batch(base_offset=0, last_offset_delta=4, leader_epoch=-1))
     own = b"" if batch.leader_epoch < -1 else good
     with pytest.raises(ArchiveError) as caught:
@@ -347,7 +347,7 @@ def test_offsets_that_descend_or_overflow_are_refused() -> None:
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
 def test_largest_number_as_an_offset_is_refused_wherever_the_windows_end(depth: IndexDepth) -> None:
-    """No checksum covers a base offset, and what follows the largest offset would begin anew at the smallest."""
+    """No checksum covers a base offset, and the offset after the largest one would overflow to the smallest."""
     begin, end = BORDERS[1:3]
     damaged = LOG[:begin] + (2**63 - 1 - 2).to_bytes(8, "big") + LOG[begin + 8 :]
     for windows in ([damaged], [damaged[:end], damaged[end:]], [damaged[:begin], damaged[begin:]]):
@@ -365,7 +365,7 @@ def _read_windows(windows: list[bytes], depth: IndexDepth) -> None:
 
 @pytest.mark.timeout(60)
 def test_hundreds_of_thousands_of_empty_gzip_members_take_no_longer_than_their_bytes() -> None:
-    """A second or two; were all that is left copied for each of them, a minute and a half."""
+    """It takes 1 to 2 s; if the rest of the input were copied for each member, it would take 90 s."""
     payload = gzip.compress(b"", mtime=0) * 700_000
     batch = Batch(base_offset=0, codec=Codec.GZIP, last_offset_delta=0)
     limits = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 20)

@@ -1,4 +1,4 @@
-"""Any bytes are either an event or an `ArchiveError` that tells the place and both sides, and nothing else."""
+"""Test that any bytes are either an event or an `ArchiveError` with position, expected and found."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from builders.metadata_events import DELETE, EVENTS, SEGMENT, UPDATE
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.kafka.remote_log_metadata import Event, UnknownTags, decode_event, encode_event
 
-# Where fields lie: of SEGMENT the first three, of DELETE the last.
+# Positions of fields: the first three of SEGMENT, the last of DELETE.
 TOPIC, START_OFFSET, EPOCH_COUNT, PARTITION_TAGS = 3, 48, 84, 30
 VERSION_1 = encode_event(replace(UPDATE, version=1, unknown_tags=UnknownTags(event=((0, b"\x00\x00\x00\x07"),))))
 
@@ -45,7 +45,7 @@ def test_random_bytes_are_read_or_refused(start: bytes, rest: bytes) -> None:
 
 
 def _outcome(value: bytes) -> bool:
-    """Whether the bytes were read; what was read can be written and read again."""
+    """Whether the bytes were read; an event that was read can be written and read again."""
     try:
         event = decode_event(value)
     except ArchiveError as refused:

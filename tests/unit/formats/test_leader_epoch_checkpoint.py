@@ -1,4 +1,4 @@
-"""The leader epoch checkpoint: a real broker's files, newlines of every platform, round trips and damage."""
+"""Test leader epoch checkpoints: a real broker's files, newlines of every platform, round trips and damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partition of the metadata topic for each topic-partition: where a real broker put its events."""
+"""Test which partition of the metadata topic has the events of a topic-partition, against a real broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offset checkpoints: what is written is read, damage is refused with its place, nothing else is raised."""
+"""Test offset checkpoints: written files are read, damage is refused with its line, no other error is raised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The producer snapshot: a real broker's files, round trips and damage."""
+"""Test the producer snapshot: a real broker's files, round trips and damage."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ENTRY = ProducerStateEntry(
 
 
 def crc32c_bit_by_bit(content: bytes) -> int:
-    """Castagnoli's checksum from its definition, so that the parser's library is not its own witness."""
+    """CRC-32C computed from its definition, so that the test does not depend on the parser's library."""
     crc = 0xFFFFFFFF
     for byte in content:
         crc ^= byte

@@ -1,4 +1,4 @@
-"""Batches written here are those that the independent builder writes, and are read back."""
+"""Test that written batches equal those of the independent builder and can be read."""
 
 from __future__ import annotations
 

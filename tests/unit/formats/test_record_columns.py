@@ -1,4 +1,4 @@
-"""Records by the column are the records one by one: of a real broker's logs, of what a builder writes, and damaged."""
+"""Test that column decoding equals decoding one by one: logs of a real broker, built logs, damaged logs."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_records_within_bounds_equal_a_scan(segments: list[Segment], data: st.Da
 def test_damaged_records_are_refused_as_by_the_record_decoder(segments: list[Segment], data: st.DataObject) -> None:
     log = build_segment(segments[0].batches)
     headers = headers_of(log)
-    # Compressed sections are decompressed first: what is damaged are the records themselves.
+    # Compressed sections are decompressed first, so that the records themselves are damaged.
     whole = [
         (each.first, each.buffer.copy(), each.starts.copy(), each.ends.copy())
         for each in SectionReader(limits=LIMITS).iter_sections(memoryview(log), headers, 0)
@@ -140,7 +140,7 @@ def _by_column(sections: RecordSections, headers: BatchHeaders) -> list[Row]:
 
 
 class _Given(SectionReader):
-    """Hands out sections that are there already."""
+    """Return prepared sections."""
 
     given: RecordSections
 

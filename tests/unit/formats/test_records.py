@@ -1,4 +1,4 @@
-"""Records come out as they went in: those that a real consumer read, and those that a builder wrote."""
+"""Test that records are decoded as a real consumer read them and as a builder wrote them."""
 
 from __future__ import annotations
 

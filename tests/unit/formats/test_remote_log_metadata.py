@@ -1,4 +1,4 @@
-"""What a real broker announced is read as Kafka reads it and written as Kafka wrote it."""
+"""Test that events of a real broker are read as Kafka reads them and written as Kafka wrote them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from kafka_sample import KAFKA_SAMPLE
 
 @cache
 def announced() -> list[tuple[int, int, bytes]]:
-    """Metadata partition, offset and value of every record of the sample's metadata topic."""
+    """Metadata partition, offset and value of every record in the sample's metadata topic."""
     limits = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
     found = []
     for path in sorted((KAFKA_SAMPLE / "rlmm").glob("__remote_log_metadata-*/*.log")):

@@ -1,4 +1,4 @@
-"""The time index file: a real broker's files, round trips, damage, and lookups against a scan."""
+"""Test the time index file: a real broker's files, round trips, damage, and lookups against a scan."""
 
 from __future__ import annotations
 

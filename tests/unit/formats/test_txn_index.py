@@ -1,4 +1,4 @@
-"""The txn index: what a real broker wrote, what Kafka's own class read in it, round trips and damage."""
+"""Test the transaction index: a real broker's files, what Kafka's own class read in them, round trips and damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's own vectors for its lineage rule, and what a reader sees of a deposed leader's segment."""
+"""Test the lineage of leader epochs with Kafka's own vectors, and segments of deposed leaders."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_lineage_begins_at_the_log_start_offset() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[int], list[EpochStart], int, int]:
-    """The epoch of each offset of a log, and a piece of it, with its own epochs."""
+    """The epoch of each offset of a log, and a part of the log with its epochs."""
     lengths = draw(st.lists(st.integers(1, 6), min_size=1, max_size=6))
     steps = draw(st.lists(st.integers(1, 3), min_size=len(lengths), max_size=len(lengths)))
     epochs: list[int] = []

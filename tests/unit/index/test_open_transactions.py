@@ -1,4 +1,4 @@
-"""Transactions that a log leaves open: the producer snapshots that a real broker wrote know the very same."""
+"""Test open transactions at the end of a log against the producer snapshots of a real broker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_open_transactions_after_each_log_are_those_of_its_snapshot() -> None:
 
 
 Step = tuple[int, bool, bool]
-"""A batch: its producer, whether it is transactional, whether it is a marker."""
+"""A batch: producer, whether it is transactional, whether it is a marker."""
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.booleans())), st.integers(1, 9))

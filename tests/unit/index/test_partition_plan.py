@@ -1,4 +1,4 @@
-"""What the segments of one partition answer together, shown without tables: log start, gaps, cuts, running maxima."""
+"""Test the plan of a partition without tables: log start offset, gaps, cuts, running maxima."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ Epochs = tuple[tuple[int, int], ...]
 
 
 def segment(segment_id: str, start: int, end: int, *, epochs: Epochs | None = None, max_ms: int = 100) -> SegmentFacts:
-    """A usable segment; of leader epoch 1 if nothing else is said. Its metadata promises 5 ms more than it holds."""
+    """A usable segment, by default of leader epoch 1. The maximum in its metadata is 5 ms larger than in its
+    records."""
     return SegmentFacts(
         topic_id="T",
         segment_id=segment_id,

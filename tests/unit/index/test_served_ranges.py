@@ -1,4 +1,4 @@
-"""Of overlapping uploads one answers for each offset, and it is the one that the rule names."""
+"""Test which of several overlapping uploads serves an offset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DUPLICATE, OLDER, BELOW = (
 
 
 def copy_of(name: str, start: int, end: int, *epochs: int) -> Candidate:
-    """A whole copy of the offsets `start` to `end`; of no epoch, of one, or of a first and a last one."""
+    """A complete copy of the offsets `start` to `end`, with no epoch, one epoch, or a first and a last epoch."""
     known = epochs or (NO_LEADER_EPOCH,)
     return Candidate(
         segment_id=name,
@@ -32,7 +32,7 @@ def copy_of(name: str, start: int, end: int, *epochs: int) -> Candidate:
 
 
 def told(copies: list[Candidate], log_start: int | None = None) -> dict[str, tuple[int, int] | NotServedReason]:
-    """What each copy answers for, or why it answers nothing."""
+    """The offsets that each copy serves, or the reason why it serves none."""
     return {
         each.segment.segment_id: each.reason or (each.from_offset, each.to_offset)
         for each in plan_served_ranges(copies, log_start)
@@ -99,7 +99,7 @@ def test_copy_that_begins_later_is_taken_unless_its_leader_is_older(
 
 
 def test_partition_serves_the_winning_copy_with_its_timestamps() -> None:
-    """As the pipeline asks: the loser's offsets and timestamps count for nothing, the later they may be."""
+    """As in the pipeline: offsets and timestamps of the other copies do not count, even if they are higher."""
     winner, longer, other = (facts("A", 9, 3, 500), facts("B", 99, 2, 9_000), facts("C", 9, 3, 8_000))
     (plan,) = plan_partition([longer, winner], None, {}, {})
     assert [(each.segment.segment_id, each.reason) for each in plan.segments] == [("A", None), ("B", DUPLICATE)]
@@ -127,7 +127,7 @@ def facts(segment_id: str, end_offset: int, leader_epoch: int, max_timestamp_ms:
 
 @st.composite
 def copies(draw: st.DrawFn, *, epochs: st.SearchStrategy[int]) -> list[Candidate]:
-    """Copies of any ranges, in any order, of whatever epochs, with ids of their own."""
+    """Copies with any ranges and epochs, in any order, each with its own id."""
     ids = draw(st.lists(st.text("ABab01_-", min_size=4, max_size=4), unique=True, max_size=7))
     drawn = []
     for segment_id in ids:
@@ -184,7 +184,8 @@ def test_copies_of_one_leader_serve_every_offset_that_any_of_them_contains(epoch
 @given(drawn=copies(epochs=KNOWN))
 @example([copy_of("long", 0, 50, 1), copy_of("shor", 20, 30, 2)])
 def test_offset_in_a_copy_is_unserved_only_after_the_start_of_a_later_leader(drawn: list[Candidate]) -> None:
-    """Such a leader's log replaced all from there on; what earlier ones wrote behind it was never part of the log."""
+    """The log of the later leader replaced everything from its start on; later records of earlier leaders do not
+    belong to the log."""
     ranges = plan_served_ranges(drawn, None)
     taken = [each.segment for each in ranges if each.reason is None]
     for copy in drawn:

@@ -1,5 +1,4 @@
-"""A log, walked from end to end in windows of any size, gives what a real broker and an independent builder say it
-holds."""
+"""Test that a log read in windows of any size has the content that a real broker and an independent builder report."""
 
 from __future__ import annotations
 

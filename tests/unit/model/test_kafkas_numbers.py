@@ -1,4 +1,4 @@
-"""Numbers and texts that Kafka defines: error codes (org.apache.kafka.common.protocol.Errors) and uuids."""
+"""Test numbers and texts that Kafka defines: error codes (org.apache.kafka.common.protocol.Errors) and uuids."""
 
 from __future__ import annotations
 

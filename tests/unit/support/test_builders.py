@@ -1,7 +1,7 @@
-"""test_builders: do the builders write what a real broker wrote, byte for byte?
+"""Test that the builders write what a real broker wrote, byte for byte.
 
-The golden segments are decoded with kafka-python, put into the model, and written again. Of a batch that was
-compressed, the records are compared before compression and the header around the golden payload: compressors differ.
+The golden segments are decoded with kafka-python, put into the model, and written again. For compressed batches, the
+records before compression and the header around the golden payload are compared, because compressors differ.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ def test_batches_of_a_real_broker_are_rebuilt_byte_for_byte(topic: str) -> None:
 
 
 def index_interval_bytes(topic: str) -> int:
-    """The topic's setting; the broker's default where it has none."""
+    """The topic's setting, or the broker's default if it has none."""
     lines = (GOLDEN.parent.parent / "truth" / "topics.jsonl").read_text().splitlines()
     settings = {each["topic"]: each["config"] for each in map(json.loads, lines)}
     return int(settings[topic].get("index.interval.bytes", 4096))
 
 
 def golden_segments(topic: str) -> Iterator[tuple[Path, Segment, list[int]]]:
-    """Each whole log of a topic, its model, and the sizes of its batches."""
+    """Each complete log of a topic, its model, and the sizes of its batches."""
     interval_bytes = index_interval_bytes(topic)
     for log in GOLDEN_LOGS:
         if log.parent.name[:-25] == topic and log.with_suffix(".index").exists():
@@ -264,6 +264,6 @@ def test_broker_and_exact_rule_agree_if_every_maximum_is_correct(data: st.DataOb
 
 
 def keeps_its_promise(segment: Segment) -> bool:
-    """The maximum in the metadata is that of a record, and no batch that was emptied promises more."""
+    """The maximum in the metadata is that of a record, and no emptied batch has a larger one."""
     largest = max((record.timestamp_ms for record in segment.placed_records), default=None)
     return segment.metadata_max_timestamp_ms == largest

@@ -1,4 +1,4 @@
-"""The mutants of tests/mutants still apply, and what makes them makes what it says."""
+"""Test that the mutants of tests/mutants still apply, and test the functions that make mutants."""
 
 from __future__ import annotations
 
