@@ -7,7 +7,7 @@ The chunks of a log are added in order. The rules, by the code that writes each 
   the first form (LogSegment.append, LogSegment.recover). A follower appends a whole fetched set at once. Before Kafka
   3.9.1, and in 4.0.0, it writes at most one entry for the set: the last offset of the set, with the position of the
   set's first batch (KAFKA-806, apache/kafka pull request 18012).
-- Time index. The offset of an entry lies in a batch. Followers, and leaders from Kafka 3.8 on, write the last offset
+- Time index. The offset of an entry is in a batch. Followers, and leaders from Kafka 3.8 on, write the last offset
   of the batch that raised the largest timestamp; leaders up to 3.7 may write the offset of the record itself
   (LogValidator; KAFKA-16310).
 - Transaction index. It lists exactly the aborts that the log shows. The log does not show where a transaction began
@@ -114,7 +114,7 @@ class TimeIndexCheck:
     _next_entry: int = field(default=0, init=False)
 
     def add(self, chunk: IndexChunk) -> None:
-        """Check every entry up to the last offset of the chunk: its offset lies in a batch."""
+        """Check every entry up to the last offset of the chunk: its offset is in a batch."""
         headers = chunk.headers
         if not len(headers):
             return

@@ -162,9 +162,9 @@ def refusal(ask: Ask, store: S3Store) -> ColdlogError:
     """The error; its traceback contains neither secrets nor words of the answer."""
     with pytest.raises(ColdlogError) as refused:
         ask(store)
-    told = "".join(traceback.format_exception(refused.value)) + repr(refused.value.__dict__)
+    shown = "".join(traceback.format_exception(refused.value)) + repr(refused.value.__dict__)
     for secret in (ACCESS_KEY, SECRET_KEY, "SECRET-OF-A-PAGE", "://127.0.0.1", "botocore.exceptions"):
-        assert secret not in told
+        assert secret not in shown
     return refused.value
 
 
@@ -211,12 +211,12 @@ NO_LISTINGS: dict[str, Bend] = {
     "no name": in_listing("<Key>p/log</Key>", ""),
     "no size": in_listing(f"<Size>{SIZE}</Size>", ""),
     "no date": in_listing("<LastModified>.*</LastModified>", ""),
-    "a size below 0": in_listing(f"<Size>{SIZE}", "<Size>-5"),
+    "a negative size": in_listing(f"<Size>{SIZE}", "<Size>-5"),
     "a size that is no number": in_listing(f"<Size>{SIZE}", "<Size>much"),
     "two sizes": in_listing("<Size>", "<Size>1</Size><Size>"),
     "a date that is none": in_listing("<LastModified>[^<]*", "<LastModified>never"),
-    "a key of elsewhere": in_listing("<Key>p/", "<Key>q/"),
-    "a directory of elsewhere": in_listing("<Prefix>p/d/", "<Prefix>q/d/"),
+    "a key outside the prefix": in_listing("<Key>p/", "<Key>q/"),
+    "a directory outside the prefix": in_listing("<Prefix>p/d/", "<Prefix>q/d/"),
     "a directory without a name": in_listing("<Prefix>p/d/</Prefix>", ""),
 }
 
@@ -270,7 +270,7 @@ def without_length(more: bytes) -> Bend:
 
 
 NO_RANGES: dict[str, Bend] = {
-    "not told which": in_range(""),
+    "no range": in_range(""),
     "of an unknown size": lambda answer: answer.with_headers(
         Content_Range=answer.headers["Content-Range"].replace(f"/{SIZE}", "/*")
     ),
@@ -278,13 +278,13 @@ NO_RANGES: dict[str, Bend] = {
         Content_Range=re.sub(r"\d+", lambda found: str(int(found[0]) + 1), answer.headers["Content-Range"])
     ),
     "of a huge object": in_range("bytes 0-{last}/99999999999999999999999"),
-    "behind the end": in_range("bytes 0-1/1"),
+    "after the end": in_range("bytes 0-1/1"),
     "with a longer body": lambda answer: answer.with_body(answer.body + b"more"),
     "with a shorter body": lambda answer: answer.with_body(answer.body[:-1]),
     "with more bytes than it says": without_length(b"more"),
     "a page": lambda _: Answer().with_body(PAGE),
     "a page that is tagged": lambda _: Answer(headers={"ETag": '"page"'}).with_body(PAGE),
-    "a page of a told range": lambda answer: replace(answer, status=200).with_body(PAGE),
+    "a page with a range": lambda answer: replace(answer, status=200).with_body(PAGE),
     "no content": lambda _: Answer(status=204),
     "an empty body": lambda _: Answer().with_body(b""),
     "a date that is none": lambda answer: answer.with_headers(Last_Modified="never"),

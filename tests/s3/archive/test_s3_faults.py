@@ -43,10 +43,10 @@ def refusal(ask: Ask, store: S3Store) -> ColdlogError:
     """The error; its traceback contains no word of S3's answer."""
     with pytest.raises(ColdlogError) as refused:
         ask(store)
-    told = "".join(traceback.format_exception(refused.value)) + repr(refused.value.__dict__)
+    shown = "".join(traceback.format_exception(refused.value)) + repr(refused.value.__dict__)
     for secret in (ACCESS_KEY, SECRET_KEY, "Signature=", "AWSAccessKeyId", "://127.0.0.1"):
-        assert secret not in told
-    assert "botocore.exceptions" not in told
+        assert secret not in shown
+    assert "botocore.exceptions" not in shown
     return refused.value
 
 

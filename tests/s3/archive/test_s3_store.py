@@ -295,10 +295,10 @@ def test_pickles_texts_and_logs_of_a_store_have_no_credentials(
     assert isinstance(layout, LocalTieredStorageLayout)
     store = layout.store
     store.read_range("orders-0-AAAAAAAAAAAAAAAAAAAAAA/x", 0, 9)
-    told = [repr(layout), str(store), caplog.text, *(repr(each) for each in (store.uri, S3Options()))]
+    shown = [repr(layout), str(store), caplog.text, *(repr(each) for each in (store.uri, S3Options()))]
     for secret in (SECRET_KEY, ACCESS_KEY, "127.0.0.1"):
         assert secret.encode() not in pickle.dumps((layout, store))
-        assert not [each for each in told if secret in each]
+        assert not [each for each in shown if secret in each]
 
 
 def test_changed_environment_is_used_by_the_next_read(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,9 +362,9 @@ def test_forked_children_read_while_their_parent_does(bucket: Bucket) -> None:
     for child in children:
         child.start()
     assert store.read_range("log", MIB // 2, 5 * MIB) == content[MIB // 2 : MIB // 2 + 5 * MIB]
-    told = [ours.recv() if ours.poll(60) else None for _ in children]
+    received = [ours.recv() if ours.poll(60) else None for _ in children]
     for child in children:
         child.join(60)
         child.kill()
-    assert told == [(True, False)] * len(children)
+    assert received == [(True, False)] * len(children)
     assert store.read_range("one", 0, 1).tobytes() == b"1"

@@ -61,8 +61,8 @@ def _aborted(start: int) -> Segment:
 class Cluster:
     """An archive and its events; one topic per case, all in partition 0.
 
-    `late_events` are to be read behind the build, which puts into quarantine what it knows to be longer than announced.
-    `events_after_lost_ones` are those of a metadata partition of which retention has removed the first.
+    `late_events` must be read after the build, because the build quarantines a segment that is longer than announced.
+    `events_after_lost_ones` are events of a metadata partition whose first events retention has removed.
     """
 
     archive: Path

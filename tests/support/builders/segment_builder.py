@@ -38,7 +38,7 @@ from builders.payload_codecs import Codec, compress
 NO_TIMESTAMP_MS = -1
 BATCH_HEADER_BYTES = 61
 _BEFORE_CRC = struct.Struct(">qiib")
-_BEHIND_CRC = struct.Struct(">hiqqqhii")
+_AFTER_CRC = struct.Struct(">hiqqqhii")
 _UNSIGNED_64 = (1 << 64) - 1
 
 Headers = tuple[tuple[bytes, bytes | None], ...]
@@ -229,7 +229,7 @@ def build_batch(batch: Batch) -> bytes:
 
 def build_batch_around(batch: Batch, payload: bytes, *, records_count: int | None = None) -> bytes:
     """The batch's header, with a correct checksum, and a payload of the caller: for damage that no checksum shows."""
-    behind_crc = _BEHIND_CRC.pack(
+    after_crc = _AFTER_CRC.pack(
         batch.attributes,
         batch.last_offset - batch.base_offset,
         batch.base_timestamp_ms,
@@ -239,7 +239,7 @@ def build_batch_around(batch: Batch, payload: bytes, *, records_count: int | Non
         batch.base_sequence,
         len(batch.records) if records_count is None else records_count,
     )
-    checked = behind_crc + payload
+    checked = after_crc + payload
     batch_length = BATCH_HEADER_BYTES - 12 + len(payload)
     before_crc = _BEFORE_CRC.pack(batch.base_offset, batch_length, batch.leader_epoch, 2)
     return before_crc + struct.pack(">I", crc32c(checked)) + checked

@@ -530,9 +530,9 @@ def bad_settings(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_unreadable_keys_stop_a_run_before_it_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for value, told in bad_settings(tmp_path):
+    for value, message in bad_settings(tmp_path):
         monkeypatch.setenv(ENVIRONMENT_VARIABLE, value)
-        with pytest.raises(UsageError, match=told) as raised:
+        with pytest.raises(UsageError, match=message) as raised:
             open_archive(str(archive_of("encrypted")), "aiven")
         assert "secret" not in str(raised.value)
 

@@ -153,7 +153,7 @@ def test_flipped_byte_is_reported_with_its_position_after_the_records_before_it(
     before = _records([*segments[:which], *_if_any(segments[which].batches[:hit])])
     assert found[: len(before)] == before
     in_batch = at - positions[hit]
-    if in_batch >= 16:  # behind base offset, length and leader epoch, which no checksum covers
+    if in_batch >= 16:  # after base offset, length and leader epoch, which no checksum covers
         assert (found, object_name, position) == (before, _name(segments[which]), positions[hit])
     elif 8 <= in_batch < 12:  # the length: a longer one looks like a cut tail at the end of the last file
         assert found == before
@@ -252,7 +252,7 @@ def test_wrong_length_in_the_last_segment_is_damage_if_whole_batches_follow(batc
     (segment,) = _plain(0)
     log = bytearray(build_segment(segment.batches))
     at = sum(_size(each) for each in segment.batches[:batch])
-    log[at + 9] = 0x03  # some 200 KB, within the limit and behind the end of the file
+    log[at + 9] = 0x03  # about 200 KB, within the limit and beyond the end of the file
     found, name, position = _read(MemoryStore({_name(segment): bytes(log)}))
     assert found == _records([segment])[: 2 * batch]
     assert (name, position) == (("", None) if batch == 2 else (_name(segment), at))

@@ -90,8 +90,8 @@ def test_incomplete_tail_is_never_read_and_is_truncated_by_the_next_append(
     log.write_bytes(torn)
     # The bytes after a cut may be the removed ones.
     seen = whole if torn.startswith(content) else kept
-    assert append(directory, b"behind") == [len(seen)]
-    assert [(offset, value) for offset, _, value in read(directory)[0]] == list(enumerate([*seen, b"behind"]))
+    assert append(directory, b"after") == [len(seen)]
+    assert [(offset, value) for offset, _, value in read(directory)[0]] == list(enumerate([*seen, b"after"]))
 
 
 @given(at=st.integers(0, 10_000), flipped=st.integers(1, 255))
@@ -107,7 +107,7 @@ def test_damage_before_good_batches_is_refused_and_nothing_is_truncated(
     content[16 + at % (first_bytes - 16)] ^= flipped
     log.write_bytes(content)
     with pytest.raises(ArchiveError):
-        append(directory, b"behind")
+        append(directory, b"after")
     assert log.read_bytes() == content
 
 
@@ -121,8 +121,8 @@ def test_failed_append_leaves_the_log_unchanged(tmp_path: Path, monkeypatch: pyt
             writer.append(0, [b"lost"], 2)
         monkeypatch.setattr(os, "write", write)
         assert log_of(tmp_path).stat().st_size == size_bytes
-        assert writer.append(0, [b"behind"], 3) == 1
-    assert [value for _, _, value in read(tmp_path)[0]] == [b"before", b"behind"]
+        assert writer.append(0, [b"after"], 3) == 1
+    assert [value for _, _, value in read(tmp_path)[0]] == [b"before", b"after"]
 
 
 def test_nothing_is_appended_to_a_log_that_could_not_be_truncated(
@@ -136,7 +136,7 @@ def test_nothing_is_appended_to_a_log_that_could_not_be_truncated(
             with pytest.raises(RetriableError):
                 writer.append(0, [b"lost"], 2)
         with pytest.raises(RetriableError, match="could not be undone"):
-            writer.append(0, [b"behind"], 3)
+            writer.append(0, [b"after"], 3)
 
 
 def _full() -> int:
@@ -165,8 +165,8 @@ def test_tail_of_another_killed_process_is_truncated_before_the_next_append(
         append(directory, b"by another", b"killed in this")
         log = log_of(directory)
         log.write_bytes(log.read_bytes()[:-cut])
-        assert writer.append(0, [b"behind"], 2) == 2
-    assert [value for _, _, value in read(directory)[0]] == [b"before", b"by another", b"behind"]
+        assert writer.append(0, [b"after"], 2) == 2
+    assert [value for _, _, value in read(directory)[0]] == [b"before", b"by another", b"after"]
 
 
 def test_damage_after_own_appends_is_refused_and_not_truncated(tmp_path: Path) -> None:
@@ -178,11 +178,11 @@ def test_damage_after_own_appends_is_refused_and_not_truncated(tmp_path: Path) -
         content[end + 30] ^= 1
         log_of(tmp_path).write_bytes(content)
         with pytest.raises(ArchiveError):
-            writer.append(0, [b"behind"], 2)
+            writer.append(0, [b"after"], 2)
         assert log_of(tmp_path).read_bytes() == content
         log_of(tmp_path).write_bytes(content[:10])
         with pytest.raises(ArchiveError, match="is shorter than"):
-            writer.append(0, [b"behind"], 2)
+            writer.append(0, [b"after"], 2)
 
 
 def test_wait_for_the_lock_of_another_process_is_limited(tmp_path: Path) -> None:

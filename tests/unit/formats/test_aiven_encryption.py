@@ -122,8 +122,8 @@ def test_secrets_are_neither_shown_nor_pickled() -> None:
         OTHER.unwrap(encryption(wrap_data_key(DATA_KEY, KEYS.private)))
     except ArchiveError as wrong:
         text = "".join(traceback.format_exception(wrong)) + repr(pickle.dumps(wrong))
-    for told in (str(numbers.d), str(numbers.p), DATA_KEY.hex(), repr(DATA_KEY)):
-        assert told not in text
+    for shown in (str(numbers.d), str(numbers.p), DATA_KEY.hex(), repr(DATA_KEY)):
+        assert shown not in text
 
 
 @pytest.mark.parametrize("content", [b"", b"no key", KEYS.pem[:500], os.urandom(300)])

@@ -42,8 +42,8 @@ def test_real_manifests_match_the_metadata_topic() -> None:
             manifest = read(path.read_bytes())
             described = manifest.described
             assert described is not None
-            told = described.topic, described.topic_id, described.partition, described.segment_id
-            assert told == (true["topic"], true["topic_id"], true["partition"], segment_id)
+            described_ids = described.topic, described.topic_id, described.partition, described.segment_id
+            assert described_ids == (true["topic"], true["topic_id"], true["partition"], segment_id)
             assert (described.start_offset, described.end_offset) == (true["start_offset"], true["end_offset"])
             assert (described.max_timestamp_ms, described.txn_index_empty) == (true["max_ts"], true["txn_idx_empty"])
             assert manifest.chunk_index.original_bytes == true["size"]

@@ -12,9 +12,9 @@ def test_wrong_checksum_is_reported_with_its_batch_and_both_values() -> None:
     refusals = list_refusals(LOG)
     assert len(refusals) == 4 * (len(LOG) + 1)
     for at in (border + 17, border + 21, border + 60, border + 70):
-        told = refusals[4 * (at + 1) : 4 * (at + 2)]
-        assert told == told[:1] * 4, "whatever the depth and the windows"
-        assert told[0] is not None
-        reason, message, position, expected, found = told[0]
+        refusal_facts = refusals[4 * (at + 1) : 4 * (at + 2)]
+        assert refusal_facts == refusal_facts[:1] * 4, "the same at every depth and window size"
+        assert refusal_facts[0] is not None
+        reason, message, position, expected, found = refusal_facts[0]
         assert (reason, message, position) == (Reason.CRC_MISMATCH, "batch does not match its checksum", border)
         assert expected != found

@@ -232,9 +232,9 @@ def test_message_sets_of_old_brokers_are_refused_at_their_position(
             old = build_message_set(magic, offset, records)
         else:
             old = build_compressed_message_set(magic, offset, records, codec)
-        for behind in (b"", LOG):
+        for after in (b"", LOG):
             with pytest.raises(ArchiveError) as caught:
-                read(good + old + behind, depth)
+                read(good + old + after, depth)
             assert caught.value.reason is Reason.UNSUPPORTED_MAGIC
             assert caught.value.message == "message set of a broker before 0.11 is not supported"
             assert caught.value.position == len(good)

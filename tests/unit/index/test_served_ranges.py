@@ -31,7 +31,7 @@ def copy_of(name: str, start: int, end: int, *epochs: int) -> Candidate:
     )
 
 
-def told(copies: list[Candidate], log_start: int | None = None) -> dict[str, tuple[int, int] | NotServedReason]:
+def served(copies: list[Candidate], log_start: int | None = None) -> dict[str, tuple[int, int] | NotServedReason]:
     """The offsets that each copy serves, or the reason why it serves none."""
     return {
         each.segment.segment_id: each.reason or (each.from_offset, each.to_offset)
@@ -64,7 +64,7 @@ def told(copies: list[Candidate], log_start: int | None = None) -> dict[str, tup
 )
 def test_same_copy_of_one_start_offset_wins_in_any_order_of_the_listing(winner: Candidate, loser: Candidate) -> None:
     expected = {winner.segment_id: (winner.start_offset, winner.end_offset), loser.segment_id: DUPLICATE}
-    assert told([winner, loser]) == told([loser, winner]) == expected
+    assert served([winner, loser]) == served([loser, winner]) == expected
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_same_copy_of_one_start_offset_wins_in_any_order_of_the_listing(winner: 
 def test_copy_that_begins_later_is_taken_unless_its_leader_is_older(
     earlier: Candidate, later: Candidate, expected: dict[str, object]
 ) -> None:
-    assert told([earlier, later]) == told([later, earlier]) == expected
+    assert served([earlier, later]) == served([later, earlier]) == expected
 
 
 def test_partition_serves_the_winning_copy_with_its_timestamps() -> None:

@@ -50,7 +50,7 @@ class ObjectStore(Protocol):
     def read_range(self, name: str, position: int, length: int, until: int | None = None) -> memoryview:
         """At most `length` bytes from `position` on (fewer only at the object's end). The view is read-only and stays
         valid if the object changes. A caller that reads a part of the object in sequence gives its end as `until`, so
-        that a store does not read ahead of it."""
+        that a store does not read ahead beyond it."""
 
 
 class RootedStore(ObjectStore, Protocol):

@@ -75,7 +75,7 @@ class Walk:
         """The window reaches the end of the walk."""
         return self.window_stop >= self._bound
 
-    def goes_on(self, position: int) -> bool:
+    def continues(self, position: int) -> bool:
         """A read at `position` continues the walk."""
         return self.window_start < position <= self.window_stop
 

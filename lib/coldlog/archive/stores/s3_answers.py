@@ -3,9 +3,9 @@
 A good status is not enough: a proxy or a login page may have sent the answer. A listing must have the fields that every
 listing has, keys below the requested prefix, and a continuation token if it is truncated. An answer with a range must
 say that it is the requested range, and the object's size. A server that does not support ranges sends the whole object:
-it is accepted if HEAD reports the same size and ETag. If such a server does not announce `Accept-Ranges` either, a
-range after the beginning is a permanent error (`UsageError`). Every other answer is damaged, and the request is
-repeated.
+it is accepted for a range at the beginning if HEAD reports the same size and ETag. For a later range it is a permanent
+error (`UsageError`), but only if the server does not announce `Accept-Ranges` either. Every other answer is damaged,
+and the request is repeated.
 """
 
 from __future__ import annotations

@@ -143,11 +143,11 @@ class _LastRead:
     stop: int
     walk: Walk | None
 
-    def goes_on(self, place: tuple[str, str], position: int) -> bool:
+    def continues(self, place: tuple[str, str], position: int) -> bool:
         """A read at `position` begins inside this read or directly after it."""
         if self.place != place:
             return False
-        return self.walk.goes_on(position) if self.walk is not None else self.start < position <= self.stop
+        return self.walk.continues(position) if self.walk is not None else self.start < position <= self.stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ class _ObjectReader:
     def read(self, position: int, length: int, until: int | None) -> memoryview:
         """Read from the walk that continues at `position`, or by new requests. A read with `until` begins a walk."""
         last: _LastRead | None = getattr(self.client.per_thread, "last", None)
-        if last is None or not last.goes_on(self._place, position):
+        if last is None or not last.continues(self._place, position):
             return self._read_anew(position, length, until, is_walk=position == 0 or until is not None)
         if last.walk is None:
             return self._read_anew(position, length, until, is_walk=True)

@@ -6,9 +6,9 @@ transformed chunks except the last. The `variable` index of compressed logs list
 with integers in big endian:
 
     count           int32
-    base            int32, the smallest size without the last one    } missing
-    width           int8, bytes of a difference, 1 to 4              } if count
-    differences     (count - 1) * width bytes, unsigned              } is 1
+    base            int32, the smallest size of all but the last chunk    } missing
+    width           int8, bytes of a difference, 1 to 4                   } if count
+    differences     (count - 1) * width bytes, unsigned                   } is 1
     last size       int32
 
 (io.aiven.kafka.tieredstorage.manifest.index: FixedSizeChunkIndex, VariableSizeChunkIndex, ChunkSizesBinaryCodec.)
