@@ -105,11 +105,16 @@ def _jobs_page() -> Iterator[str]:
     for name in list_jobs(REPOSITORY / "jobs"):
         parser = _parser_of(name)
         yield from ("", f"## {name}", "")
-        yield from (parser.description or "").splitlines()
+        yield from _linked(parser.description or "").splitlines()
         rows = [row for row in _option_rows(parser) if row not in _option_rows(common)]
         if rows:
             yield ""
             yield from _table(("option", "meaning"), rows)
+
+
+def _linked(description: str) -> str:
+    """Pages that a job names are links here."""
+    return re.sub(r"docs/([\w/-]+\.md)", r"[\1](../\1)", description)
 
 
 class _ParsingError(Exception):
