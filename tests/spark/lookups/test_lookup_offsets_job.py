@@ -223,7 +223,7 @@ def test_starting_offsets_are_accepted_by_sparks_kafka_source(ask: Ask, tmp_path
     (end,) = [each["archive_end"] for each in golden_partitions() if (each["topic"], each["partition"]) == (CLOCK, 0)]
     expected = {CLOCK: {"0": int(str(end)) + 1, "1": 4694}}
     printed = ask(*asked, "--starting-offsets", "-")
-    assert printed.results == json.dumps(expected) + "\n", "nothing but the JSON, which goes into a pipe"
+    assert printed.results == json.dumps(expected) + "\n", "only the JSON is printed, because it may go into a pipe"
     path = tmp_path / "made for it" / "offsets.json"
     written = ask(*asked, "--starting-offsets", path, "--output", tmp_path / "lines")
     assert path.read_text(encoding="utf-8") == printed.results

@@ -113,7 +113,7 @@ def test_reads_over_the_quota_are_throttled_at_once_and_not_made(source: RecordS
     third = pool.submit(ask("payments", 0))
     work_all(pool)
     assert fetched(third).records
-    assert clock.waits == [], "nobody waited"
+    assert clock.waits == [], "no fetch waited"
 
 
 def test_waiting_reads_occupy_no_worker_and_answers_without_a_read_are_immediate(

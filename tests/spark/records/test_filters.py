@@ -52,7 +52,7 @@ def test_microseconds_are_exact() -> None:
     found, _ = pushed(
         ds.GreaterThan(("timestamp",), NOON), ds.LessThan(("timestamp",), NOON + timedelta(microseconds=1))
     )
-    assert found.bounds.from_timestamp_ms > found.bounds.to_timestamp_ms, "no whole millisecond lies between"
+    assert found.bounds.from_timestamp_ms > found.bounds.to_timestamp_ms, "no whole millisecond is in between"
 
 
 def test_times_before_1970_are_rounded_correctly() -> None:

@@ -83,7 +83,7 @@ def test_fetches_continue_when_a_stopped_server_is_started_again(
         clock.waits.clear()
         clock.then = start
         walk = fetch_all(fetcher, "orders", 0, 0, 100_000)
-        assert len(clock.waits) == 3, "it goes on by itself"
+        assert len(clock.waits) == 3, "it continues by itself"
         truths = true_records("orders", 0)
         assert as_truth(walk.records, truths) == of_truth(truths)
 

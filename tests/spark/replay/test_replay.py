@@ -353,7 +353,7 @@ def test_only_one_of_two_runs_at_the_same_time_counts(replayed: Replayed) -> Non
 def test_run_waits_max_task_idle_ms_for_partitions_that_are_caught_up(replayed: Replayed) -> None:
     replayed.topics = "wait"
     replayed.run(max_task_idle_ms=60_000)
-    assert replayed.clock.waits == [], "nobody waits where all have records"
+    assert replayed.clock.waits == [], "no wait if all partitions have records"
     replayed.come_to(1)
     replayed.clock.grows = replayed.clock.monotonic_ms() + 3_000, 2
     waited = replayed.run(max_task_idle_ms=60_000)

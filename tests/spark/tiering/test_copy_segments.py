@@ -76,7 +76,7 @@ def only(summary: CopySummary) -> PartitionCopy:
 # Comparison with a real broker.
 
 HOLDS_LOG_START = {("records-deleted", 972), ("records-deleted", 833)}
-"""DeleteRecords moved the log start into them behind the broker's copy; epochs before it are not known any more."""
+"""DeleteRecords moved the log start into them after the broker's copy; earlier epochs are no longer known."""
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_every_event_equals_the_brokers_event(
 
 
 def test_copied_archive_answers_as_the_broker_did(spark: SparkSession, tmp_path: Path) -> None:
-    """Through scan, build and lookup, told by the events; of a few topics, since a run of all takes a minute."""
+    """Through scan with events, build and lookup; only a few topics, because a run of all takes a minute."""
     tier, topics = Tier(root=tmp_path / "tier"), {"payments", "late.events", "crashy-upload", "trimmed-by-time"}
     segments = write_broker_directory(tier.logs, topics)
     tier.copy()
@@ -261,7 +261,7 @@ def test_segment_that_kafka_would_not_tier_holds_its_partition_back_and_no_other
 def test_topic_with_too_long_a_directory_name_is_held_back_and_not_announced(
     tier: Tier,
 ) -> None:
-    """Kafka's names may be 249 long; the archive's have partition and topic id behind them."""
+    """Kafka's names may have 249 characters; the archive appends partition and topic id."""
     topic = "x" * 249
     write_partition(tier.logs, topic, 0, [segment(0), segment(10)])
     write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 30, (topic, 0): 20})
@@ -467,7 +467,7 @@ def steps_of(tier: Tier) -> list[str]:
 
 
 WHOLE_RUN_STEPS = 2 * (2 * 2 + 6 + 5)
-"""Before and behind each: two events a segment, six objects of the first, five of the second."""
+"""Before and after each: two events per segment, six objects of the first, five of the second."""
 
 
 def test_copy_has_the_expected_number_of_steps(tier: Tier) -> None:
@@ -571,7 +571,7 @@ def test_partition_whose_copy_fails_affects_no_other(tier: Tier) -> None:
 
 
 def write_firehose(tier: Tier) -> int:
-    """A partition of twenty closed segments, and behind it one of a single one; the bytes of a segment."""
+    """Write a partition of twenty closed segments and one of a single segment; return the bytes of a segment."""
     write_partition(tier.logs, "firehose", 0, [segment(10 * number) for number in range(21)])
     write_partition(tier.logs, "trickle", 0, [segment(0), segment(10)])
     write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("firehose", 0): 210, ("trickle", 0): 20})

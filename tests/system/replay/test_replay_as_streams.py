@@ -282,7 +282,7 @@ def as_java_would(logs: Logs) -> list[tuple[TopicPartition, Head]]:
 
 
 def by_reached(order: Sequence[tuple[TopicPartition, Head]]) -> list[tuple[int, list[tuple[TopicPartition, Head]]]]:
-    """The running maximum of each partition as it goes up along the order, and the records at each step of it."""
+    """Return each partition's running maximum along the order, with the records at each of its steps."""
     reached: dict[TopicPartition, int] = {}
     steps: list[tuple[int, list[tuple[TopicPartition, Head]]]] = []
     for place, head in order:

@@ -92,7 +92,7 @@ def test_events_of_another_process_are_known_after_a_refresh_and_counted_once(op
 
 
 def test_events_appended_by_others_before_an_own_event_are_applied_before_it(opened: Opened) -> None:
-    """A copy that another process began to delete is not finished any more, and whoever says so is told by the log."""
+    """A copy that another process has begun to delete can no longer become finished."""
     one, other = opened(), opened()
     segment_id = announce(one)
     other.refresh()

@@ -349,7 +349,7 @@ def test_archive_that_has_only_other_partitions_is_neither_copied_to_nor_expired
 def test_store_that_fails_while_its_archive_is_checked_is_not_used(
     tier: Tier, monkeypatch: pytest.MonkeyPatch, task: str, failing: set[int]
 ) -> None:
-    """It answers again behind that, as after a moment of too many requests."""
+    """It answers again after the check, as after a short overload."""
     grow(tier)
     tree = tier.root / "other" / ROOT_DIRECTORY
     (tree / f"payments-0-{'C' * 21}A").mkdir(parents=True)
@@ -414,7 +414,7 @@ def test_copy_in_progress_is_left_alone_while_its_lease_is_valid(tier: Tier) -> 
 
 
 def test_copy_without_the_schedule_is_not_taken_for_one_that_an_old_lease_abandoned(tier: Tier) -> None:
-    """A run with another warehouse, or none: what the schedule tells is of other runs."""
+    """The run uses another warehouse, or none, so the schedule knows only other runs."""
     assert [each.outcome.value for each in tier.copy(tier.schedule("copier")).partitions] == ["done"]
     grow(tier)
     tier.clock.time_ms += HOUR

@@ -43,7 +43,7 @@ FROM (
              THEN 'name the file of this key in COLDLOG_DECRYPTION_KEYS; the next run reads the segment again'
            WHEN q.reason = 'decryption_failed'
              THEN 'name the right key, or restore the object; then run with build.retry_quarantined=true'
-           ELSE 'restore the object; a log that was written anew is read again by the next run, anything with build.retry_quarantined=true'
+           ELSE 'restore the object; the next run reads a rewritten log again; for other objects run with build.retry_quarantined=true'
          END,
          q.first_seen_ms
   FROM coldlog.quarantine q
