@@ -34,7 +34,7 @@ def test_a_bucket_that_may_not_be_written_keeps_its_pages_and_says_what_to_do(
     before = {"pages/results/old.json": b"{}", "pages/index.html": b"<html>old</html>"}
     bucket.put(before)
     s3_proxy.strikes, s3_proxy.faults = _is_write, [Fault(status=403, code="AccessDenied")] * 20
-    with pytest.raises(UsageError, match=f"s3://{bucket.name}/pages.* may not be written.*s3:PutObject") as refused:
+    with pytest.raises(UsageError, match=f"no permission to write .*s3://{bucket.name}/pages.*s3:PutObject") as refused:
         _write_pages(bucket)
     assert SECRET_KEY not in "".join(traceback.format_exception(refused.value))
     assert bucket.keys() == set(before)
@@ -47,6 +47,6 @@ def test_a_bucket_that_may_not_be_written_keeps_its_pages_and_says_what_to_do(
 def test_results_that_may_not_be_read_are_told_before_anything_is_validated(bucket: Bucket, s3_proxy: S3Proxy) -> None:
     bucket.put({"pages/results/old.json": b"{}"})
     s3_proxy.faults = [Fault(status=403, code="AccessDenied")] * 20
-    with pytest.raises(UsageError, match=f"s3://{bucket.name}.* may not be (read|listed)"):
+    with pytest.raises(UsageError, match=f"no permission to list s3://{bucket.name}"):
         _write_pages(bucket)
     assert bucket.keys() == {"pages/results/old.json"}
