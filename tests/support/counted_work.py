@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -37,8 +37,12 @@ def counting(name: str, function: Callable[_Arguments, _Result]) -> Callable[_Ar
     return counted
 
 
+class _Now:
+    is_in_test = False
+
+
 def _count_program(event: str, arguments: tuple[object, ...]) -> None:
-    if event != "subprocess.Popen":
+    if event != "subprocess.Popen" or not _Now.is_in_test:
         return
     command = arguments[1] if isinstance(arguments[1], Sequence) else [arguments[1]]
     is_session = any(str(argument).endswith("bin/spark-submit") for argument in command[:1])
@@ -46,6 +50,16 @@ def _count_program(event: str, arguments: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(_count_program)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Count what a test starts with its fixtures, not what pytest itself does."""
+    _Now.is_in_test = True
+    try:
+        return (yield)
+    finally:
+        _Now.is_in_test = False
 
 
 @pytest.hookimpl(optionalhook=True)
