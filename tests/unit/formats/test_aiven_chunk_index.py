@@ -130,3 +130,28 @@ def test_incompressible_chunk_may_be_larger_than_its_original() -> None:
         packed(pack_sizes([stored])), original_chunk_bytes=len(noise), original_bytes=len(noise)
     )
     index.require_sizes(is_compressed=True, overhead_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("original", "most"), [(1, 64), (129_024, 129_529), (131_072, 131_584), (4_194_304, 4_210_688)]
+)
+def test_compressed_chunk_has_at_least_a_byte_and_at_most_what_zstd_allows(original: int, most: int) -> None:
+    """The largest sizes are those that ZSTD_compressBound gives."""
+    for last in (1, most):
+        index = read_variable_chunk_index(
+            packed(pack_sizes([5_000_000, last])), original_chunk_bytes=5_000_000, original_bytes=5_000_000 + original
+        )
+        index.require_sizes(is_compressed=True, overhead_bytes=0)
+    index = read_variable_chunk_index(
+        packed(pack_sizes([5_000_000, most + 1])), original_chunk_bytes=5_000_000, original_bytes=5_000_000 + original
+    )
+    with pytest.raises(ArchiveError, match="transformed chunk 1 has an impossible size"):
+        index.require_sizes(is_compressed=True, overhead_bytes=0)
+
+
+def test_an_empty_log_has_no_chunks_and_an_empty_object() -> None:
+    fixed = FixedChunkIndex(original_chunk_bytes=10, original_bytes=0, stored_chunk_bytes=38, last_stored_chunk_bytes=0)
+    variable = read_variable_chunk_index(packed(pack_sizes([])), original_chunk_bytes=10, original_bytes=0)
+    fixed.require_sizes(is_compressed=False, overhead_bytes=28)
+    variable.require_sizes(is_compressed=True, overhead_bytes=28)
+    assert (fixed.stored_bytes, variable.stored_bytes) == (0, 0)

@@ -113,6 +113,20 @@ def _log_of_large_batches(codec: Codec, seed: int) -> bytes:
     )
 
 
+def test_record_that_is_longer_than_its_batch_is_refused() -> None:
+    body = b"\x00" + varint(0) + varint(0) + varint(-1) + varint(-1) + varint(0)
+    log = build_batch_around(Batch(base_offset=0, last_offset_delta=0), varint(len(body) + 1) + body, records_count=1)
+    with pytest.raises(ArchiveError, match="record extends beyond its batch"):
+        read(log)
+
+
+def test_key_that_is_longer_than_its_record_is_refused_as_such() -> None:
+    body = b"\x00" + varint(0) + varint(0) + varint(9) + b"abc" + varint(-1) + varint(0)
+    log = build_batch_around(Batch(base_offset=0, last_offset_delta=0), varint(len(body)) + body, records_count=1)
+    with pytest.raises(ArchiveError, match="key, value or header extends beyond its record"):
+        read(log)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
