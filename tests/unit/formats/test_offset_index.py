@@ -114,3 +114,8 @@ def test_offset_too_far_from_the_base_is_not_written() -> None:
     far = read_offset_index(packed((2**31 - 1, 5)), base_offset=100)
     with pytest.raises(UsageError, match="entry 0"):
         write_offset_index(OffsetIndex(base_offset=99, offsets=far.offsets, positions=far.positions))
+
+
+def test_entry_of_the_first_batch_is_written() -> None:
+    content = packed((0, 0), (3, 90))
+    assert write_offset_index(read_offset_index(content, base_offset=7)) == bytes(content)
