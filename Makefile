@@ -16,7 +16,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install packages and jars where they are missing
-	@$(or $(SETUP_PYTHON),$(error Python 3.11 or newer is needed and none was found; set PYTHON or PATH)) environment.py development
+	@$(or $(SETUP_PYTHON),$(error Python 3.11 or newer is needed, but was not found; set PYTHON or PATH)) environment.py development
 
 PYTEST := $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 

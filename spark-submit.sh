@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs a job of coldlog: ./spark-submit.sh JOB [--env NAME] [--set key=value]... [arguments]
-# The first start installs what is missing. MASTER (default local[*]) names the cluster, SPARK_DRIVER_MEMORY the
-# driver's memory, PYTHON the interpreter to install with. Without JOB: lists the jobs.
+# Run a job of coldlog: ./spark-submit.sh JOB [--env NAME] [--set key=value]... [arguments]
+# The first start installs missing packages and jars. MASTER (default local[*]) names the cluster, SPARK_DRIVER_MEMORY the
+# driver's memory, PYTHON the interpreter to install with. Without JOB, the script lists the jobs.
 set -euo pipefail
 
 script=${BASH_SOURCE[0]}
@@ -20,13 +20,13 @@ find_python() {
       return
     fi
   done
-  echo "coldlog: Python 3.11 or newer is needed and none was found; set PYTHON or PATH" >&2
+  echo "coldlog: Python 3.11 or newer is needed, but was not found; set PYTHON or PATH" >&2
   return 1
 }
 
 python=$(find_python)
 "$python" "$repository/environment.py" runtime
-# Set before Python starts: Spark wants one hash of a text everywhere, numba reads its directory when it is imported.
+# Set before Python starts: Spark needs the same hash of a text in every process; numba reads its directory on import.
 export PYTHONHASHSEED="${PYTHONHASHSEED:-0}" NUMBA_CACHE_DIR="${NUMBA_CACHE_DIR:-$repository/.venv/numba-cache}"
-# -P: modules that lie in the user's directory are not imported instead of the installed ones.
+# -P: do not import modules from the user's directory instead of the installed ones.
 exec "$repository/.venv/bin/python" -P -m coldlog.launch.submit "$@"

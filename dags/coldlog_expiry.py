@@ -1,12 +1,13 @@
-"""coldlog_expiry: what has outlived its retention deleted from the tier, once a day.
+"""Delete segments that have outlived their retention from the tier, once a day.
 
-`expire_segments` deletes what `copy_segments` has tiered and what is older, or more, than the retention
-allows; its log says which and why. Nothing expires unless `retention.ms`, `retention.bytes` or `expire.retentions` is
-in `coldlog_settings`, which must name `broker.id`, `archive.uri` and `metadata.uri` too. Tables follow with the next
-run of `coldlog_pipeline`.
+`expire_segments` deletes segments that `copy_segments` has copied and that exceed the retention; its log names each
+segment and the reason. Nothing expires unless `coldlog_settings` has `retention.ms`, `retention.bytes` or
+`expire.retentions`. It must also have `broker.id`, `archive.uri` and `metadata.uri`. The next run of `coldlog_pipeline`
+updates the tables.
 
-It waits neither for the pipeline nor for the maintenance, and writes none of their tables: partitions are kept apart by
-leases, so that it may meet copies, and itself. A run that was ended is gone on with by the next one.
+This DAG does not wait for the pipeline or the maintenance, and writes none of their tables. Leases keep runs on
+different partitions, so it can run at the same time as copies and as another run of itself. If a run is killed, the
+next run continues its work.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""coldlog_jobs: how does a task of Airflow become a job of coldlog?
+"""Run a job of coldlog as a task of Airflow.
 
-Airflow and coldlog live in Python environments of their own. When a task runs, it asks the coldlog of the machine it
-runs on (`python -m coldlog.launch_options`) what plain `spark-submit` has to be given, and submits `jobs/<job>.py` with
-it, at the master of the Spark connection. So there is one place that knows jars, memory and variables, and a DAG file
-that was parsed elsewhere holds none of them.
+Airflow and coldlog have separate Python environments. When a task runs, it asks the coldlog on its machine
+(`python -m coldlog.launch_options`) for the options of plain `spark-submit`, and submits `jobs/<job>.py` with them to
+the master of the Spark connection. So only coldlog knows jars, memory and variables, and a DAG file that was parsed on
+another machine holds none of them.
 
-What differs between deployments is in no DAG file:
+The differences between deployments are not in DAG files:
 
-- when a task runs, Airflow Variables (`coldlog_home`, `coldlog_env`, `coldlog_settings`), or else environment variables
-  of the same names in capitals, or else the checkout in which this file lies and its conf/local.toml;
-- when a DAG file is parsed, environment variables alone (`Deployment`).
+- When a task runs, they are Airflow Variables (`coldlog_home`, `coldlog_env`, `coldlog_settings`), else environment
+  variables with the same names in capitals, else the checkout of this file and its conf/local.toml.
+- When a DAG file is parsed, they are environment variables only (`Deployment`).
 
-Refused when a DAG file is parsed, with `ValueError`: an environment variable that is empty, no number where one is
-meant, or out of range, and a warehouse whose address holds a secret, which would be that of assets; it is not shown.
-Refused without a retry: settings that coldlog refuses. Everything else is tried again.
+Refused with `ValueError` when a DAG file is parsed: an environment variable that is empty, not a number, or out of
+range, and a warehouse address that holds a secret, because assets would show it. The message does not show it. Refused
+without a retry: settings that coldlog refuses. Any other failure is tried again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from airflow.sdk import Asset, Context, Variable
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 START_DATE = datetime(2026, 1, 1, tzinfo=UTC)
-"""Runs of the past are not made up for (catchup is off): any day before the first run will do."""
+"""Any day before the first run: missed runs are not repeated (catchup is off)."""
 
 _EXIT_USAGE = 2
 _A_YEAR = timedelta(days=365)
@@ -44,7 +44,7 @@ _FILE = re.compile(r"file:(?://(?:localhost)?)?(?P<path>/(?!/).*)", re.IGNORECAS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """What a DAG file has to know when it is parsed. `warehouse` is None where conf says it."""
+    """What a DAG file must know when it is parsed. `warehouse` is None if only conf names it."""
 
     conn_id: str
     warehouse: str | None
@@ -73,7 +73,7 @@ class Deployment:
 
     @property
     def default_args(self) -> dict[str, object]:
-        """Of every task: the delay doubles from try to try, up to an hour."""
+        """Arguments of every task; the retry delay doubles each time, up to an hour."""
         return {
             "retries": self.retries,
             "retry_delay": self.retry_delay,
@@ -84,20 +84,20 @@ class Deployment:
         }
 
     def table(self, name: str) -> Asset:
-        """A table as an asset: consumers name it `coldlog.<table>`; its uri is where it lies, as far as it is told."""
+        """A table as an asset. Consumers name it `coldlog.<table>`; its uri is the table's place, if that is known."""
         warehouse = self.warehouse or "coldlog://warehouse"
         root = warehouse if "://" in warehouse else f"file://{warehouse}"
         return Asset(name=f"coldlog.{name}", uri=f"{root}/{name}", group="coldlog")
 
     def tables(self, *names: str) -> list[Asset]:
-        """Several tables."""
+        """Several tables as assets."""
         return [self.table(name) for name in names]
 
 
 def _text(environment: Mapping[str, str], name: str, default: str) -> str:
     value = environment.get(name, default).strip()
     if not value:
-        raise ValueError(f"{name} is empty: name something, or drop the variable ({default} is the default)")
+        raise ValueError(f"{name} is empty: set a value, or remove the variable ({default} is the default)")
     return value
 
 
@@ -114,13 +114,13 @@ def _duration(environment: Mapping[str, str], name: str, default: int, unit: tim
         number = float(text)
     except ValueError:
         number = math.nan
-    if not at_least <= number <= at_most:  # so that nan is outside
+    if not at_least <= number <= at_most:  # written so that nan is out of range
         raise ValueError(f"{name} = {text!r}: expected a number from {at_least} to {at_most}")
     return number * unit
 
 
 def _warehouse(text: str) -> str | None:
-    """None where nothing was said; of a file uri the path. What is refused is not shown: it may hold a secret."""
+    """Return None for an empty text, and the path of a file URI. A refused text is not shown: it may hold a secret."""
     text = text.strip()
     if not text:
         return None
@@ -128,8 +128,8 @@ def _warehouse(text: str) -> str | None:
     file = _FILE.fullmatch(text)
     if file is None and uri is not None and _holds_a_secret(text, uri):
         raise ValueError(
-            "COLDLOG_WAREHOUSE holds a user, a password or a signature (it is not shown): take them out, and what "
-            "stands behind a ? or #; credentials come from the environment of the jobs"
+            "COLDLOG_WAREHOUSE holds a user, a password or a signature (it is not shown): remove them and everything "
+            "after ? or #; give credentials in the environment of the jobs"
         )
     place = (unquote(file["path"]) if file is not None else text).rstrip("/")
     is_elsewhere = uri is not None and not text.lower().startswith("file:") and not place.endswith(":")
@@ -142,11 +142,11 @@ def _warehouse(text: str) -> str | None:
 
 
 def _holds_a_secret(text: str, uri: re.Match[str]) -> bool:
-    """As `coldlog.runtime.settings_sources` has it, which refuses it too: too late for what assets are named by."""
+    """The same rule as in `coldlog.runtime.setting_uris`, which runs too late: assets would already show the secret."""
     authority = uri["authority"]
     while (decoded := unquote(authority)) != authority:
         authority = decoded
-    # A secret key may hold a "/": then only the ":" before it tells, which no bucket has.
+    # A secret key may hold a "/", which ends the authority. The ":" before it still shows a user: no bucket has one.
     is_user = "@" in authority or (text.lower().startswith("s3") and ":" in authority)
     return is_user or any(sign in text for sign in ("?", "#", "X-Amz-"))
 
@@ -156,7 +156,7 @@ DEPLOYMENT = Deployment.of(os.environ)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfiguration:
-    """Which coldlog a task starts, and with which settings."""
+    """The checkout of coldlog that a task starts, and its settings."""
 
     home: Path
     env: str
@@ -164,24 +164,24 @@ class JobConfiguration:
 
     @classmethod
     def read(cls) -> JobConfiguration:
-        """That of the running task."""
+        """Read the configuration of the running task."""
         return cls(
-            home=Path(_told("coldlog_home") or Path(__file__).resolve().parent.parent),
-            env=_told("coldlog_env") or "local",
-            settings=_settings(_told("coldlog_settings") or "{}", DEPLOYMENT.warehouse),
+            home=Path(_variable("coldlog_home") or Path(__file__).resolve().parent.parent),
+            env=_variable("coldlog_env") or "local",
+            settings=_settings(_variable("coldlog_settings") or "{}", DEPLOYMENT.warehouse),
         )
 
     @property
     def arguments(self) -> list[str]:
-        """The options that every job and `coldlog.launch_options` take."""
+        """The options that every job and `coldlog.launch_options` accept."""
         return ["--env", self.env, *(f"--set={key}={value}" for key, value in self.settings.items())]
 
 
 class ColdlogJob(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not installed where types are checked
-    """Runs one job of coldlog by spark-submit.
+    """Run one job of coldlog with spark-submit.
 
-    `job` is the name of a file in jobs/. `job_arguments` makes its arguments from the run's params; without it there
-    are none beyond the settings.
+    `job` is the name of a file in jobs/. `job_arguments` makes the job's arguments from the params of the run; without
+    it, the job only gets the settings.
     """
 
     def __init__(
@@ -196,23 +196,23 @@ class ColdlogJob(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not i
         self.job_arguments = job_arguments
 
     def execute(self, context: Context) -> None:
-        """Ask coldlog, then submit."""
-        own_arguments = self.job_arguments(context["params"]) if self.job_arguments else []
+        """Ask coldlog for the options, then submit the job."""
+        job_arguments = self.job_arguments(context["params"]) if self.job_arguments else []
         configuration = JobConfiguration.read()
         launch = _ask_coldlog(configuration, self._get_hook()._connection["master"])
         self.application = str(configuration.home / "jobs" / f"{self.job}.py")
         self.conf = launch["options"]
         self.env_vars = launch["environment"]
-        self.application_args = [*configuration.arguments, *own_arguments]
+        self.application_args = [*configuration.arguments, *job_arguments]
         super().execute(context)
 
 
 def lookup_arguments(params: Mapping[str, object]) -> list[str]:
-    """The command line of lookup_offsets; what is None or empty was not given."""
+    """The command line of lookup_offsets; None and empty params are left out."""
     given = {name: value for name, value in params.items() if value not in (None, "")}
     if ("requests" in given) == ("topic" in given and "timestamp" in given):
-        raise AirflowFailException("give either topic and timestamp (and a partition, or all are meant), or requests")
-    # One word each: a value that begins with a dash stays a value.
+        raise AirflowFailException("give either topic and timestamp (and a partition, if not all), or requests")
+    # Name and value are one word, so that a value that begins with a dash stays a value.
     return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
 
 
@@ -226,12 +226,12 @@ def _ask_coldlog(configuration: JobConfiguration, master: str) -> dict[str, dict
     if answer.returncode == _EXIT_USAGE:
         raise AirflowFailException(answer.stderr.strip())
     if answer.returncode != 0:
-        raise AirflowException(f"coldlog did not say how to start a job:\n{answer.stderr.strip()}")
+        raise AirflowException(f"coldlog.launch_options failed:\n{answer.stderr.strip()}")
     launch: dict[str, dict[str, str]] = json.loads(answer.stdout)
     return launch
 
 
-def _told(name: str) -> str | None:
+def _variable(name: str) -> str | None:
     value: str | None = Variable.get(name, default=None)
     return value or os.environ.get(name.upper())
 
@@ -240,19 +240,19 @@ def _settings(text: str, warehouse: str | None) -> dict[str, str]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise AirflowFailException(f"coldlog_settings is not JSON that can be read: {error}") from error
+        raise AirflowFailException(f"coldlog_settings is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise AirflowFailException('coldlog_settings is not a JSON object such as {"archive.uri": "/mnt/tiered"}')
     settings = {key: _setting(key, value) for key, value in content.items()}
     if warehouse is None:
         return settings
     if "warehouse.uri" in settings:
-        raise AirflowFailException("warehouse.uri is in coldlog_settings, and COLDLOG_WAREHOUSE is set too: drop one")
+        raise AirflowFailException("warehouse.uri is in coldlog_settings and in COLDLOG_WAREHOUSE: remove one of them")
     return {**settings, "warehouse.uri": warehouse}
 
 
 def _setting(key: str, value: object) -> str:
-    """As it is written after `--set`."""
+    """Write a value as after `--set`."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):

@@ -1,9 +1,9 @@
-"""coldlog_lookup: which offset is the first at or after a time?
+"""Find the first offset at or after a timestamp.
 
-Runs when it is triggered, and reads the tables alone. Give **either** `topic` and `timestamp` (epoch milliseconds, or
-ISO 8601 such as `2026-01-05T10:00:00Z`; without `partition` every partition of the topic is asked) **or** `requests`, a
-CSV or JSON lines file or a Delta table with the columns `topic, partition, timestamp_ms`. Answers go to the task's log,
-or as JSON lines to the file `output`, on the machine where the task runs.
+Runs when it is triggered, and reads only the tables. Give **either** `topic` and `timestamp` (epoch milliseconds, or
+ISO 8601 such as `2026-01-05T10:00:00Z`; without `partition`, every partition of the topic is answered) **or**
+`requests`, a CSV or JSON lines file or a Delta table with the columns `topic, partition, timestamp_ms`. Answers are
+written to the task's log, or as JSON lines to the file `output` on the machine where the task runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ with DAG(
     default_args=DEPLOYMENT.default_args,
     params={
         "topic": Param(None, type=["null", "string"], description="Name of the topic"),
-        "partition": Param(None, type=["null", "integer"], minimum=0, description="Partition; empty: every one"),
+        "partition": Param(None, type=["null", "integer"], minimum=0, description="Partition; empty: all partitions"),
         "timestamp": Param(
             None,
             type=["null", "string", "integer"],

@@ -1,11 +1,11 @@
-"""coldlog_maintenance: the tables kept small and fast to read, once a day.
+"""Keep the tables small and fast to read, once a day.
 
 `maintain_tables` compacts the tables, removes files that no version within the retention needs, and drops index rows
-of segments that were deleted long ago; its log says what it saved. What lookups answer does not change, so it tells
-Airflow of no table.
+of segments that were deleted long ago. Its log shows what it saved. Answers of lookups do not change, so the task
+updates no asset.
 
-It writes to the warehouse as the pipeline does, and only one job at a time may. A task that meets the other's lock
-fails and is tried again later; give both DAGs a pool with one slot (COLDLOG_POOL) and they wait for each other instead.
+Only one job at a time can write to the warehouse. If the pipeline holds the lock, this task fails and is tried again
+later. Give both DAGs a pool with one slot (COLDLOG_POOL), and they wait for each other instead.
 """
 
 from __future__ import annotations

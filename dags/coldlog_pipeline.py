@@ -1,17 +1,18 @@
-"""coldlog_pipeline: what is new in the archive, read, published and checked every hour.
+"""Index, publish and check new segments of the archive, every hour.
 
 | task | what it does |
 |---|---|
-| `scan_segments` | lists the archive, and reads Kafka's metadata topic where it is configured |
+| `scan_segments` | lists the archive, and reads Kafka's metadata topic if it is configured |
 | `build_indexes` | reads the new segments and indexes them |
-| `materialize_metadata` | lets lookups see them |
-| `validate_tables` | checks what was written; fails on what is critical |
+| `materialize_metadata` | publishes them to lookups |
+| `validate_tables` | checks what was written; fails if a critical expectation is not met |
 
-A run costs what is new, and one that finds nothing writes nothing. Every task may be started again whatever became of
-the one before. Runs never overlap; a run that takes longer than an hour is followed by one run, not by those it missed.
+The cost of a run depends on what is new; a run that finds nothing new writes nothing. Every task can be started again,
+also after a failure. Runs never overlap. After a run that takes longer than an hour, one run follows; missed runs are
+not repeated.
 
-Each task tells Airflow of the tables that it writes (assets `coldlog.<table>`). To go on from what was published,
-schedule on `coldlog.partition_metadata`; to go on from what was checked, on `coldlog.validation_results`.
+Each task updates an asset `coldlog.<table>` for every table that it writes. Schedule on `coldlog.partition_metadata` to
+use published data, and on `coldlog.validation_results` to use checked data.
 """
 
 from __future__ import annotations

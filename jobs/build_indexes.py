@@ -1,8 +1,8 @@
-"""build_indexes: what do the pending segments hold?
+"""Read the pending segments and fill the index tables.
 
-Reads every segment that scan_segments listed and no build has indexed yet, and fills the index tables. Segments whose
-bytes are wrong go to the table quarantine; the job fails when there is more than one
-and their share is above build.max_quarantined_share.
+Pending segments are those that scan_segments listed and no build has indexed yet. A segment whose bytes are wrong goes
+to table quarantine. The job fails if more than one segment is quarantined and their share is above
+build.max_quarantined_share.
 """
 
 from __future__ import annotations
@@ -13,4 +13,4 @@ from coldlog.indexing.pipeline import build
 from coldlog.launch.entry_point import job_argument_parser, run_job
 
 if __name__ == "__main__":
-    sys.exit(run_job(build, job_argument_parser(__doc__)))
+    sys.exit(run_job(build, job_argument_parser(__file__, __doc__)))

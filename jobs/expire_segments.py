@@ -1,7 +1,7 @@
-"""expire_segments: which segments of the tier have outlived their retention? Deletes them.
+"""Delete archived segments that have outlived their retention.
 
-Of what copy_segments has tiered: by retention.ms, retention.bytes, log start offsets and leader epochs, as Kafka does;
-and what killed runs have left. Without Spark, beside copies that go on; see docs/how-to/expire-segments.md.
+Deletes from what copy_segments has copied, by retention.ms, retention.bytes, log start offsets and leader epochs, as
+Kafka does; also objects that killed runs left. Copies can go on at the same time. Runs without Spark; see docs/tier.md.
 """
 
 from __future__ import annotations
@@ -12,4 +12,4 @@ from coldlog.launch.entry_point import job_argument_parser, run_plain_job
 from coldlog.tiering.expiry.expire_job import add_expire_options, expire
 
 if __name__ == "__main__":
-    sys.exit(run_plain_job(expire, add_expire_options(job_argument_parser(__doc__))))
+    sys.exit(run_plain_job(expire, add_expire_options(job_argument_parser(__file__, __doc__))))

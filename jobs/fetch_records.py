@@ -1,8 +1,9 @@
-"""fetch_records: which records does a partition have from an offset on?
+"""Print the archived records of a partition from an offset on.
 
-One fetch of the archive, as a consumer makes it, or as many as --max-records takes: a JSON object a record, in order of
-offsets. Keys, values and header values that are not UTF-8 are {"base64": ...}. Where there is nothing to be had, one
-line says why (OFFSET_OUT_OF_RANGE, ...), with exit code 1. Without Spark; see docs/how-to/fetch-records.md.
+Makes one fetch of the archive, as a consumer does, or as many as --max-records needs. Prints one JSON object per
+record, in order of offsets. Keys, values and header values that are not UTF-8 are {"base64": ...}. If there is no
+record to return, one line gives the reason (OFFSET_OUT_OF_RANGE, ...) and the exit code is 1. Runs without Spark; see
+docs/records.md.
 """
 
 from __future__ import annotations
@@ -13,6 +14,6 @@ from coldlog.launch.entry_point import job_argument_parser, run_plain_job
 from coldlog.records.fetch_job import add_fetch_options, fetch
 
 if __name__ == "__main__":
-    parser = job_argument_parser(__doc__)
+    parser = job_argument_parser(__file__, __doc__)
     add_fetch_options(parser)
     sys.exit(run_plain_job(fetch, parser))

@@ -1,8 +1,9 @@
-"""lookup_offsets: which offset is the first at or after a time?
+"""Find the first offset at or after a timestamp.
 
-Asks the tables, not a broker and not the archive. Requests come from the command line (--topic, --timestamp, and
---partition unless all partitions are meant) or from a file or Delta table (--requests). Answers go to the screen, to a
-JSON lines file (--output), to a Delta table (--output-table), or become the startingOffsets of Spark's Kafka source.
+Reads the tables; asks no broker and reads no archive. Requests are given on the command line (--topic, --timestamp, and
+--partition for one partition instead of all) or in a file or Delta table (--requests). Answers are printed, or written
+to a JSON lines file (--output), to a Delta table (--output-table), or as startingOffsets for Spark's Kafka source
+(--starting-offsets).
 """
 
 from __future__ import annotations
@@ -13,6 +14,6 @@ from coldlog.launch.entry_point import job_argument_parser, run_prepared_job
 from coldlog.lookups.lookup_jobs import add_lookup_options, prepare_lookup_offsets
 
 if __name__ == "__main__":
-    parser = job_argument_parser(__doc__)
+    parser = job_argument_parser(__file__, __doc__)
     add_lookup_options(parser)
     sys.exit(run_prepared_job(prepare_lookup_offsets, parser))

@@ -1,6 +1,6 @@
-"""materialize_metadata: what may lookups see from now on?
+"""Publish which offsets of which builds lookups answer from.
 
-Publishes which offsets each indexed segment serves, and a row a partition in the table partition_metadata.
+Writes which offsets each indexed segment serves, and one row per partition in table partition_metadata.
 """
 
 from __future__ import annotations
@@ -11,4 +11,4 @@ from coldlog.indexing.pipeline import materialize
 from coldlog.launch.entry_point import job_argument_parser, run_job
 
 if __name__ == "__main__":
-    sys.exit(run_job(materialize, job_argument_parser(__doc__)))
+    sys.exit(run_job(materialize, job_argument_parser(__file__, __doc__)))

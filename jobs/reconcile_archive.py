@@ -1,8 +1,8 @@
-"""reconcile_archive: is everything in the archive as it was announced?
+"""Compare the archive with what Kafka's metadata topic announced.
 
-Compares, for every segment, what Kafka's metadata topic announced with what scan_segments listed and build_indexes
-read, notes what differs in the table discrepancies, and shows the worst of coldlog.archive_problems: discrepancies,
-segments in quarantine, gaps between the offsets that are served.
+For every segment, compares the events of the topic with what scan_segments listed and build_indexes read, and writes
+the differences to table discrepancies. Prints the worst rows of coldlog.archive_problems: discrepancies, segments in
+quarantine, gaps between served offsets.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from coldlog.indexing.pipeline import reconcile_archive
 from coldlog.launch.entry_point import job_argument_parser, run_job
 
 if __name__ == "__main__":
-    parser = job_argument_parser(__doc__)
+    parser = job_argument_parser(__file__, __doc__)
     parser.add_argument(
-        "--fail-on", choices=("error", "warning"), help="exit 1 if a problem is of this severity, or of a worse one"
+        "--fail-on",
+        choices=("error", "warning"),
+        help="exit with 1 if there is a problem of this severity or a worse one",
     )
     sys.exit(run_job(reconcile_archive, parser))

@@ -1,7 +1,7 @@
-"""run_pipeline: index the archive, end to end, and show what is in it.
+"""Index the archive, end to end, and show what is in it.
 
-scan_segments, build_indexes, materialize_metadata and reconcile_archive in one session, then a table of the partitions
-and a few lookups.
+Runs scan_segments, build_indexes, materialize_metadata and reconcile_archive in one session, then prints a table of the
+partitions and a few lookups.
 """
 
 from __future__ import annotations
@@ -12,4 +12,4 @@ from coldlog.indexing.pipeline import run_pipeline
 from coldlog.launch.entry_point import job_argument_parser, run_job
 
 if __name__ == "__main__":
-    sys.exit(run_job(run_pipeline, job_argument_parser(__doc__)))
+    sys.exit(run_job(run_pipeline, job_argument_parser(__file__, __doc__)))

@@ -1,7 +1,7 @@
-"""scan_segments: which segments does the archive hold now?
+"""List the archive into table segments.
 
-Lists the archive into the table segments. With --set log_start_offsets.uri=FILE.csv it takes over log start offsets
-too.
+Also reads Kafka's metadata topic if it is configured. With --set log_start_offsets.uri=FILE.csv it also takes log start
+offsets.
 """
 
 from __future__ import annotations
@@ -12,4 +12,4 @@ from coldlog.indexing.pipeline import scan
 from coldlog.launch.entry_point import job_argument_parser, run_job
 
 if __name__ == "__main__":
-    sys.exit(run_job(scan, job_argument_parser(__doc__)))
+    sys.exit(run_job(scan, job_argument_parser(__file__, __doc__)))

@@ -1,7 +1,7 @@
-"""show_settings: which settings are in force, and where does each come from?
+"""Show every setting, its value and its origin.
 
-Starts Spark as every job does and writes and reads a small Delta table, so that it also shows whether the machine is
-fit; the table is temporary.
+Starts Spark like every job, and writes and reads a small temporary Delta table. So it also checks that this machine can
+run jobs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from coldlog.runtime.job import Job
 
 
 def show_settings(job: Job) -> None:
-    """Print a row a setting."""
+    """Print one row per setting."""
     with job.console.stage("delta") as stage, tempfile.TemporaryDirectory() as directory:
         job.spark.range(3).write.format("delta").save(f"{directory}/table")
         stage.add(
@@ -28,4 +28,4 @@ def show_settings(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(show_settings, job_argument_parser(__doc__)))
+    sys.exit(run_job(show_settings, job_argument_parser(__file__, __doc__)))

@@ -1,8 +1,8 @@
-"""validate_tables: are the tables what they must be?
+"""Check the tables against their expectations.
 
-Checks every table against its suite in conf/expectations: what has changed since it was last validated, or everything
-with --full. Results go to the table validation_results and, as pages, to validation.data_docs_uri. A critical
-expectation that is not met fails the job; a warning is shown. To be run behind materialize_metadata.
+Checks every table against its suite in conf/expectations: the rows that changed since the last validation, or with
+--full all rows. Writes the results to table validation_results and, as pages, to validation.data_docs_uri. The job
+fails if a critical expectation is not met; a warning is only shown. Run it after materialize_metadata.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ from coldlog.indexing.pipeline import validate
 from coldlog.launch.entry_point import job_argument_parser, run_job
 
 if __name__ == "__main__":
-    parser = job_argument_parser(__doc__)
-    parser.add_argument("--full", action="store_true", help="validate everything, whatever was validated before")
+    parser = job_argument_parser(__file__, __doc__)
+    parser.add_argument("--full", action="store_true", help="validate all rows, also those validated before")
     sys.exit(run_job(validate, parser))

@@ -177,7 +177,7 @@ def test_maintenance_runs_through_and_what_the_warehouse_answers_stays(airflow: 
     ended = airflow.test_dag("coldlog_maintenance")
     assert ended.exit_code == 0, ended.log
     assert airflow.last_run("coldlog_maintenance") == ("success", successes("maintain_tables"))
-    assert re.search(r"[0-9]+ files became [0-9]+", ended.log.replace(",", "")), ended.log
+    assert re.search(r"[0-9]+ files compacted to [0-9]+", ended.log.replace(",", "")), ended.log
     changed = {table for table, version in versions(warehouse).items() if before.get(table) != version}
     assert "segments" in changed, "several files became one"
     assert [answer_of(OffsetReader(str(warehouse)), query) for query in asked] == answers

@@ -66,7 +66,7 @@ def test_topic_that_was_made_anew_is_left_out_and_told(played: Played, cluster: 
     assert (BRIEF, 0) in played.scenario.broker.log_starts_as_kafka_tells()
     assert ask_log_start_offsets(indexed.warehouse, cluster).left_out_topics == (BRIEF,)
     assert "2 log start offsets changed" in indexed.progress
-    assert f"1 topic no longer at the brokers ({BRIEF})" in indexed.progress
+    assert f"1 topic no longer on the brokers ({BRIEF})" in indexed.progress
 
 
 def test_of_file_and_broker_the_higher_log_start_counts(indexed: Indexed, cluster: Cluster, tmp_path: Path) -> None:

@@ -69,7 +69,9 @@ def test_a_cluster_and_a_bucket_give_the_tables_and_answers_of_one_machine(
         # As Airflow's operator does.
         told += submission.run_by_sparks_own("validate_tables", "--env", "cluster")
         maintained = submission.run("maintain_tables", "--env", "cluster")
-    assert re.search(r"[0-9]+ files became [0-9]+ +[0-9]+ old files? removed", maintained.replace(",", "")), maintained
+    assert re.search(r"[0-9]+ files compacted to [0-9]+ +[0-9]+ old files? removed", maintained.replace(",", "")), (
+        maintained
+    )
     keys = golden_bucket.keys()
     assert [key for key in keys if key.endswith(".checkpoint.parquet")]
     assert {"warehouse/data_docs/index.html"} <= keys

@@ -43,7 +43,7 @@ def _run(
     asked: Sequence[str],
     settings: Sequence[str],
 ) -> Told:
-    parser = job_argument_parser("lookup: which?")
+    parser = job_argument_parser("lookup", "")
     add_lookup_options(parser)
     loaded, arguments = load_settings("local", settings), parser.parse_args(asked)
     results, progress = io.StringIO(), io.StringIO()

@@ -1,7 +1,7 @@
-"""pipeline: how do the jobs follow one another, and what do they tell people?
+"""Run the steps of each indexing job and print what they did.
 
-Each function here is what one job calls: it joins settings, archive and warehouse, runs one operation as a stage of the
-console, and notes the run in `job_runs`.
+One job calls one function of this module. The function joins settings, archive and warehouse, runs each step as a stage
+of the console, and records the run in `job_runs`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from coldlog.indexing.events.live_topic import TopicSource
 from coldlog.indexing.events.read_events import read_events
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.publish.serving_plan import ServingPlan
-from coldlog.indexing.run_log import noted_run
+from coldlog.indexing.run_log import recorded_run
 from coldlog.indexing.scan.log_starts import (
     ask_log_start_offsets,
     merge_log_start_offsets,
@@ -67,49 +67,49 @@ def scan(job: Job) -> None:
 
 
 def build(job: Job) -> None:
-    """build_indexes: index what is pending."""
+    """build_indexes: index the pending segments."""
     with _writing(job, "build_indexes") as (warehouse, run), ServingPlan(warehouse) as plan:
         run.update(_build(job, warehouse, layout_opener(job.settings)(), plan))
 
 
 def materialize(job: Job) -> None:
-    """materialize_metadata: publish."""
+    """materialize_metadata: publish what was indexed."""
     with _writing(job, "materialize_metadata") as (warehouse, run), ServingPlan(warehouse) as plan:
         run.update(_materialize(job, warehouse, plan))
 
 
 def reconcile_archive(job: Job) -> int:
-    """reconcile_archive: compare what was announced, listed and read; 1 if a problem is as grave as `--fail-on`."""
+    """reconcile_archive: compare events, listing and bytes; return 1 if a problem is as grave as `--fail-on`."""
     with _writing(job, "reconcile_archive") as (warehouse, run):
         run["reconcile"] = dataclasses.asdict(_reconcile(job, warehouse))
         found = show_problems(job)
     fail_on = job.arguments.fail_on
-    return int(fail_on is not None and any(Severity(each).is_as_grave_as(Severity(fail_on)) for each in found))
+    return int(fail_on is not None and any(Severity(name).is_as_grave_as(Severity(fail_on)) for name in found))
 
 
 def validate(job: Job) -> None:
-    """validate_tables: hold what has changed to the suites of its tables, or everything with `--full`."""
+    """validate_tables: check changed rows against the suites of their tables; with `--full`, check every row."""
     with _writing(job, "validate_tables") as (warehouse, run):
         run["validate"] = validate_and_show(job, warehouse, is_full=job.arguments.full)
 
 
 def maintain(job: Job) -> None:
-    """maintain_tables: what is no longer needed goes, what is small is put together."""
+    """maintain_tables: remove old files and index rows, compact small files."""
     with _writing(job, "maintain_tables") as (warehouse, run), job.console.stage("maintain") as stage:
         summary = maintain_tables(warehouse, job.settings.maintenance)
         run["maintain"] = dataclasses.asdict(summary)
         before, after = (
-            sum(getattr(each, name) for each in summary.tables) for name in ("files_before", "files_after")
+            sum(getattr(table, name) for table in summary.tables) for name in ("files_before", "files_after")
         )
-        removed = sum(each.removed_files for each in summary.tables)
+        removed = sum(table.removed_files for table in summary.tables)
         stage.add(f"index rows of {counted(summary.dropped_segments, 'deleted segment')} dropped")
-        stage.add(f"{before} files became {after}", f"{counted(removed, 'old file')} removed")
-        stage.add(human_bytes(sum(each.removed_bytes for each in summary.tables)) + " saved")
+        stage.add(f"{before} files compacted to {after}", f"{counted(removed, 'old file')} removed")
+        stage.add(human_bytes(sum(table.removed_bytes for table in summary.tables)) + " saved")
     show_maintenance(job, summary)
 
 
 def run_pipeline(job: Job) -> None:
-    """All four, then what came of it and a few lookups; and validate, where that is wanted after a build."""
+    """Run all four jobs, then show the results and a few lookups; validate if `validation.after_build` is set."""
     layout = layout_opener(job.settings)()
     with _writing(job, "run_pipeline") as (warehouse, run):
         run["metadata"] = _read_metadata(job, warehouse)
@@ -118,7 +118,7 @@ def run_pipeline(job: Job) -> None:
         with ServingPlan(warehouse) as plan:
             try:
                 run["build"] = _build(job, warehouse, layout, plan)
-            except ColdlogError as failed:  # what was indexed before it failed is published all the same
+            except ColdlogError as failed:  # publish what was indexed before the failure
                 failure = failed
             run["materialize"] = _materialize(job, warehouse, plan)
         discrepancies = _reconcile(job, warehouse)
@@ -128,7 +128,7 @@ def run_pipeline(job: Job) -> None:
         if discrepancies.count_of(Severity.ERROR):
             show_errors(job, warehouse)
         elif discrepancies.count_of(Severity.WARNING):
-            job.console.note("what the warnings are, and what to do: ./spark-submit.sh reconcile_archive")
+            job.console.note("to see the warnings and what to do, run: ./spark-submit.sh reconcile_archive")
         show_lookups(job, warehouse)
         if failure is not None:
             raise failure
@@ -138,24 +138,24 @@ def run_pipeline(job: Job) -> None:
 
 @contextmanager
 def _writing(job: Job, name: str) -> Iterator[tuple[Warehouse, dict[str, object]]]:
-    """The warehouse, held for this job, and the summary that its row in `job_runs` ends with."""
+    """Hold the warehouse for this job; yield it and the summary that is written to the run's row in `job_runs`."""
     with writing(job.settings.warehouse_uri, lease_s=job.settings.warehouse.lease_seconds) as lease:
         warehouse = open_warehouse(job, lease)
-        with noted_run(warehouse, name) as run:
+        with recorded_run(warehouse, name) as run:
             yield warehouse, run
 
 
 def open_warehouse(job: Job, lease: WarehouseLease | None = None) -> Warehouse:
-    """The warehouse of the settings, with every table there and registered by name."""
-    own = job.settings.warehouse
-    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=own.as_of, lease=lease)
+    """Open the warehouse of the settings; create missing tables and register all by name."""
+    settings = job.settings.warehouse
+    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=settings.as_of, lease=lease)
     with job.console.stage("warehouse") as stage:
         is_new = warehouse.create_missing() == len(ALL_TABLES)
         if lease is not None and lease.was_abandoned and not is_new:
-            stage.add("its last writer was cut off, and is shut out")
+            stage.add("took over the lock: the previous writer died")
             warehouse.fence()
         warehouse.register()
-        register_functions(job.spark, persistent=own.persistent_functions)
+        register_functions(job.spark, persistent=settings.persistent_functions)
         stage.add(warehouse.uri)
     return warehouse
 
@@ -164,21 +164,21 @@ def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:
     source = open_event_source(job.settings)
     if source is None:
         if warehouse.read(SEGMENT_EVENTS).head(1):
-            job.console.note("the metadata topic is not read in this run: no metadata.uri; what it told before counts")
+            job.console.note("metadata topic not configured; using the events read by earlier runs")
         return None
     with job.console.stage("metadata") as stage:
         summary = read_events(warehouse, source)
         stage.add(counted(summary.new_event_count, "new event"))
-        for count, what in (
+        for count, label in (
             (summary.unreadable_count, "unreadable"),
-            (summary.missing_offset_count, "offsets lack"),
-            (summary.damaged_partition_count, "damaged of the topic's partitions, see quarantine"),
+            (summary.missing_offset_count, "offsets missing"),
+            (summary.damaged_partition_count, "partitions damaged (see table quarantine)"),
         ):
             if count:
-                stage.add(f"{count} {what}")
+                stage.add(f"{count} {label}")
     if summary.lost_partitions:
         lost = ", ".join(map(str, summary.lost_partitions))
-        job.console.note(f"metadata partitions that end before what was read of them, or are gone: {lost}")
+        job.console.note(f"metadata partitions that are missing or shorter than at the last read: {lost}")
     return dataclasses.asdict(summary)
 
 
@@ -192,39 +192,39 @@ def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, ob
         _merge_log_starts(job, warehouse, log_starts, stage)
         stage.add(counted(summary.partition_count, "partition"), counted(summary.segment_count, "segment") + " listed")
         stage.add(human_bytes(summary.log_bytes), f"{summary.new_count} new", f"{summary.changed_count} changed")
-        for count, what in (
+        for count, label in (
             (summary.gone_count, "gone"),
             (summary.incomplete_count, "incomplete"),
             (summary.unlisted_count, "directories not listed"),
             (summary.unrecognized_count, "unrecognized"),
         ):
             if count:
-                stage.add(f"{count} {what}")
+                stage.add(f"{count} {label}")
     for prefix, count in find_other_key_prefixes(warehouse, layout).items():
         lost = counted(count, "finished segment")
-        job.console.note(f"not listed: {lost} below the key prefix {prefix!r}, which archive.key_prefix lacks")
+        job.console.note(f"not listed: {lost} below the key prefix {prefix!r}; add it to archive.key_prefix")
     return dataclasses.asdict(summary)
 
 
 def _merge_log_starts(job: Job, warehouse: Warehouse, supplied: LogStarts, stage: Stage) -> None:
-    """Behind the scan, because brokers are asked for what it found."""
+    """Runs after the scan, because brokers are asked about the partitions that it found."""
     settings, expired = job.settings.log_start_offsets, read_tier_log_starts(warehouse)
     if settings.uri is None and settings.bootstrap_servers is None:
         if kept := warehouse.read(LOG_START_OFFSETS).count():
-            job.console.note(f"{kept} log start offsets that were supplied before still count; see log_start_offsets")
+            job.console.note(f"using {kept} log start offsets from earlier runs; see table log_start_offsets")
         if expired:
             changed = merge_log_start_offsets(warehouse, stored_log_starts(warehouse), expired)
-            stage.add(counted(changed, "log start offset") + " moved by expiry")
+            stage.add(counted(changed, "log start offset") + " advanced by expiry")
         return
-    told = LiveLogStarts(log_starts={}, left_out_topics=())
+    live = LiveLogStarts(log_starts={}, left_out_topics=())
     if settings.bootstrap_servers is not None:
-        told = ask_log_start_offsets(warehouse, _cluster(job.settings, settings.bootstrap_servers))
-    changed = merge_log_start_offsets(warehouse, supplied, told.log_starts, expired)
+        live = ask_log_start_offsets(warehouse, _cluster(job.settings, settings.bootstrap_servers))
+    changed = merge_log_start_offsets(warehouse, supplied, live.log_starts, expired)
     stage.add(counted(changed, "log start offset") + " changed")
-    if told.left_out_topics:
-        names = ", ".join(told.left_out_topics[:_NAMED_TOPICS])
-        more = "" if len(told.left_out_topics) <= _NAMED_TOPICS else ", ..."
-        stage.add(f"{counted(len(told.left_out_topics), 'topic')} no longer at the brokers ({names}{more})")
+    if live.left_out_topics:
+        names = ", ".join(live.left_out_topics[:_NAMED_TOPICS])
+        more = "" if len(live.left_out_topics) <= _NAMED_TOPICS else ", ..."
+        stage.add(f"{counted(len(live.left_out_topics), 'topic')} no longer on the brokers ({names}{more})")
 
 
 def _cluster(settings: Settings, bootstrap_servers: str) -> Cluster:
@@ -232,11 +232,11 @@ def _cluster(settings: Settings, bootstrap_servers: str) -> Cluster:
 
 
 def open_event_source(settings: Settings) -> EventSource | None:
-    """What `metadata.*` names; None where there is nothing to read, neither a `metadata.uri` nor a live topic."""
+    """Open the source that `metadata.*` names; None if neither `metadata.uri` nor a live topic is set."""
     metadata = settings.metadata
     if metadata.source is MetadataSource.TOPIC:
         if metadata.bootstrap_servers is None:
-            raise UsageError("metadata.source = topic needs metadata.bootstrap_servers: give --set with host:port")
+            raise UsageError("metadata.source = topic needs brokers: give --set metadata.bootstrap_servers=host:port")
         return TopicSource(cluster=_cluster(settings, metadata.bootstrap_servers), topic=metadata.topic)
     if metadata.uri is None:
         return None
@@ -247,14 +247,14 @@ def open_event_source(settings: Settings) -> EventSource | None:
 
 
 def build_settings(job: Job) -> BuildSettings:
-    """The part of a job's settings that a build needs."""
-    index, own = job.settings.index, job.settings.build
+    """The settings of a job that a build needs."""
+    index, build_group = job.settings.index, job.settings.build
     return BuildSettings(
         options=BuildOptions(depth=index.depth, limits=decode_limits(job.settings), window_bytes=index.window_bytes),
-        max_bytes_per_commit=own.max_bytes_per_commit,
-        tasks_per_core=own.tasks_per_core,
-        max_quarantined_share=own.max_quarantined_share,
-        retry_quarantined=own.retry_quarantined,
+        max_bytes_per_commit=build_group.max_bytes_per_commit,
+        tasks_per_core=build_group.tasks_per_core,
+        max_quarantined_share=build_group.max_quarantined_share,
+        retry_quarantined=build_group.retry_quarantined,
         decryption_key_ids=list_key_ids(),
         s3=s3_options(job.settings),
     )
@@ -276,7 +276,7 @@ def _build_facts(summary: BuildSummary) -> Iterator[str]:
         yield counted(summary.record_count, "record")
         yield counted(summary.stair_count, "stair")
     if summary.recounted_count:
-        yield f"{counted(summary.recounted_count, 'segment')} counted from a log start offset"
+        yield f"{counted(summary.recounted_count, 'segment')} recounted from a new log start offset"
     if summary.quarantined_count:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.reasons.items()))
         yield f"{summary.quarantined_count} quarantined ({reasons})"
@@ -299,11 +299,11 @@ def _reconcile(job: Job, warehouse: Warehouse) -> ReconcileSummary:
         summary = reconcile(warehouse)
         stage.add(counted(summary.count_of(Severity.ERROR), "error"))
         stage.add(counted(summary.count_of(Severity.WARNING), "warning"))
-        for count, what in (
+        for count, label in (
             (summary.count_of(Severity.INFO), "for information"),
             (summary.new_count, "new"),
-            (summary.mended_count, "mended"),
+            (summary.mended_count, "resolved"),
         ):
             if count:
-                stage.add(f"{count} {what}")
+                stage.add(f"{count} {label}")
     return summary

@@ -1,9 +1,9 @@
-"""run_log: how does a run leave its row in `job_runs`, however it ends?
+"""Record each run in `job_runs`, also when it fails or is killed.
 
-The row is there from the beginning, as `running`, and is replaced when the run ends. A run that was killed leaves it
-behind; the next one that holds the warehouse for writing finds it and makes it `killed`, since nothing else can be
-writing then. Where a warehouse is not locked (see `coldlog.tables.delta.warehouse_lock`) this may hit a run that lives;
-its own row replaces the mistake when it ends.
+The row is written as `running` when the run starts, and replaced when the run ends. The row of a killed run stays. The
+next run that holds the warehouse for writing changes it to `killed`, because no other run can be writing then. If the
+warehouse is not locked (see `coldlog.tables.delta.warehouse_lock`), this can hit a run that is still alive. That run
+corrects the row when it ends.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from coldlog.tables.delta.warehouse import Warehouse
 
 
 @contextmanager
-def noted_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]:
-    """Notes the run of the job `name`; yields the summary, to be filled while it runs.
+def recorded_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]:
+    """Record the run of the job `name`; yield the summary, which the job fills.
 
-    To be entered while the warehouse is held for writing.
+    The caller must hold the warehouse for writing.
     """
     mark_killed_runs(warehouse)
     summary: dict[str, object] = {}
@@ -50,15 +50,15 @@ def noted_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]:
 
 
 def mark_killed_runs(warehouse: Warehouse) -> int:
-    """Makes every row that says `running` say `killed`; returns how many there were.
+    """Change every row from `running` to `killed`; return the number of rows.
 
-    When a killed run ended is not known: `finished_ms` stays NULL.
+    Nobody knows when a killed run ended: `finished_ms` stays NULL.
     """
-    left = warehouse.read(JOB_RUNS).where(f"outcome = '{RunOutcome.RUNNING.value}'").toArrow().to_pylist()
-    if left:
-        told = {"outcome": RunOutcome.KILLED.value, "error": "its process ended without a word"}
-        warehouse.merge(JOB_RUNS, warehouse.local(JOB_RUNS, [row | told for row in left]))
-    return len(left)
+    unfinished = warehouse.read(JOB_RUNS).where(f"outcome = '{RunOutcome.RUNNING.value}'").toArrow().to_pylist()
+    if unfinished:
+        ended = {"outcome": RunOutcome.KILLED.value, "error": "the process was killed before it could record an end"}
+        warehouse.merge(JOB_RUNS, warehouse.local(JOB_RUNS, [row | ended for row in unfinished]))
+    return len(unfinished)
 
 
 def _now_ms() -> int:

@@ -1,4 +1,4 @@
-"""show: what does a person see of a warehouse when the pipeline is done?"""
+"""Print the tables that a person sees at the end of a job: partitions, problems, maintenance, sample lookups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN_ERRORS = 10
 
 
 def show_partitions(job: Job, warehouse: Warehouse) -> None:
-    """A row a partition."""
+    """Print one row per partition."""
     metadata = warehouse.read(PARTITION_METADATA).orderBy("topic", "partition", "topic_id")
     rows = metadata.limit(_SHOWN_ROWS + 1).collect()
     job.console.result()
@@ -46,13 +46,13 @@ def show_partitions(job: Job, warehouse: Warehouse) -> None:
 
 
 def show_quarantine(job: Job, warehouse: Warehouse) -> None:
-    """A row a segment that could not be used."""
+    """Print one row per segment in quarantine."""
     quarantine = warehouse.read(QUARANTINE)
     rows = quarantine.orderBy(*QUARANTINE.key).limit(_SHOWN_ROWS + 1).collect()
     if rows:
         job.console.result()
         job.console.table(
-            ["in quarantine", "position", "reason", "expected", "found"],
+            ["quarantined object", "position", "reason", "expected", "found"],
             [
                 (row["object_name"], row["position"], row["reason"], row["expected"], row["found"])
                 for row in rows[:_SHOWN_ROWS]
@@ -70,17 +70,17 @@ def _problem_cells(row: Row) -> tuple[object, ...]:
 
 
 def show_errors(job: Job, warehouse: Warehouse) -> None:
-    """The first segments that are not as they were announced and cannot be trusted."""
+    """Print the first discrepancies of severity error."""
     errors = warehouse.read(DISCREPANCIES).where(F.col("severity") == Severity.ERROR.value)
     rows = errors.orderBy(*DISCREPANCIES.key).limit(_SHOWN_ERRORS + 1).collect()
     job.console.result()
-    job.console.table(["not as announced", *_PROBLEM_FACTS], [_problem_cells(row) for row in rows[:_SHOWN_ERRORS]])
+    job.console.table(["discrepancy", *_PROBLEM_FACTS], [_problem_cells(row) for row in rows[:_SHOWN_ERRORS]])
     if len(rows) > _SHOWN_ERRORS:
         job.console.result("... and more; see coldlog.archive_problems")
 
 
 def show_problems(job: Job) -> dict[str, int]:
-    """The worst of everything that is wrong; returns how many problems of each severity there are."""
+    """Print the worst problems; return the number of problems of each severity."""
     problems = job.spark.table("coldlog.archive_problems")
     counts = {row["severity"]: row["count"] for row in problems.groupBy("severity").count().collect()}
     rows = problems.limit(_SHOWN_ROWS).collect() if counts else []
@@ -95,29 +95,29 @@ def show_problems(job: Job) -> dict[str, int]:
 
 
 def show_maintenance(job: Job, summary: MaintenanceSummary) -> None:
-    """A row a table that became smaller, or of which something was removed."""
-    changed = [each for each in summary.tables if each.removed_files or each.files_after != each.files_before]
+    """Print one row per table that was compacted or from which files were removed."""
+    changed = [table for table in summary.tables if table.removed_files or table.files_after != table.files_before]
     if changed:
         job.console.result()
         job.console.table(
-            ["table", "files", "became", "bytes", "became", "removed files", "saved"],
+            ["table", "files before", "after", "bytes before", "after", "removed files", "saved"],
             [
                 (
-                    each.table,
-                    each.files_before,
-                    each.files_after,
-                    human_bytes(each.bytes_before),
-                    human_bytes(each.bytes_after),
-                    each.removed_files,
-                    human_bytes(each.removed_bytes),
+                    table.table,
+                    table.files_before,
+                    table.files_after,
+                    human_bytes(table.bytes_before),
+                    human_bytes(table.bytes_after),
+                    table.removed_files,
+                    human_bytes(table.removed_bytes),
                 )
-                for each in changed
+                for table in changed
             ],
         )
 
 
 def show_lookups(job: Job, warehouse: Warehouse) -> None:
-    """Three lookups into the partition with the most records: its beginning, its newest record, and later than that."""
+    """Print three lookups in the partition with the most records: time 0, its newest record, and one ms later."""
     largest = (
         warehouse.read(PARTITION_METADATA)
         .where("is_current AND max_timestamp_ms >= 0")
@@ -128,7 +128,7 @@ def show_lookups(job: Job, warehouse: Warehouse) -> None:
         return
     topic, partition, newest_ms = (largest[0][name] for name in ("topic", "partition", "max_timestamp_ms"))
     asked = (0, newest_ms, min(newest_ms + 1, 2**63 - 1))
-    # One query, since each takes as long as three.
+    # One query, because one takes as long as three.
     call = (
         "SELECT asked.timestamp_ms, found.* FROM VALUES (0, :first), (1, :newest), (2, :later) "
         "AS asked(number, timestamp_ms), LATERAL offset_for_timestamp(:topic, :partition, asked.timestamp_ms) AS found "

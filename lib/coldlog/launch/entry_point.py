@@ -1,8 +1,9 @@
-"""entry_point: what do all jobs have in common, from the command line to the exit code?
+"""Run a job from its command line to its exit code.
 
-Arguments, settings, the session, one call, an exit code: 0 done (or what the job returned), 2 the caller is wrong, 1
-anything else, 130 interrupted. An error that coldlog raised on purpose is one line, the end of one of Spark's processes
-a few (`coldlog.runtime.spark_failures`); any other keeps its traceback, because it is a fault of coldlog.
+Every job parses its arguments, reads settings, starts a session, makes one call and returns an exit code: 0 done (or
+the code that the job returned), 2 wrong arguments or settings, 130 interrupted, 1 any other failure. An error that
+coldlog raised on purpose is printed on one line, a failure of Spark on a few lines (`coldlog.runtime.spark_failures`).
+Any other error keeps its traceback, because it is a bug of coldlog.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.launch.session import spark_session
@@ -26,12 +28,11 @@ from coldlog.tables.delta.table_storage import require_reachable
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
-def job_argument_parser(documentation: str | None) -> argparse.ArgumentParser:
-    """A parser with the options of every job; `documentation` is the job's module docstring, "name: question"."""
-    name, _, description = (documentation or "").partition(":")
+def job_argument_parser(script: str, documentation: str | None) -> argparse.ArgumentParser:
+    """A parser with the options of every job, from the job's `__file__` and `__doc__`."""
     parser = argparse.ArgumentParser(
-        prog=f"spark-submit.sh {name.strip()}",
-        description=textwrap.dedent(description).strip(),
+        prog=f"spark-submit.sh {Path(script).stem}",
+        description=textwrap.dedent(documentation or "").strip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -48,15 +49,15 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="set one setting; may be repeated, wins over conf",
+        help="set one setting; can be repeated, overrides conf",
     )
-    common.add_argument("--list-settings", action=_ListSettings, help="show every key that can be set, and exit")
+    common.add_argument("--list-settings", action=_ListSettings, help="list every setting, and exit")
 
 
 def run_job(
     call: Callable[[Job], int | None], parser: argparse.ArgumentParser, argv: Sequence[str] | None = None
 ) -> int:
-    """Parse, start Spark, call, stop Spark; returns the exit code."""
+    """Parse the arguments, start Spark, make the call, stop Spark; return the exit code."""
     return run_prepared_job(lambda *_: call, parser, argv)
 
 
@@ -65,7 +66,10 @@ def run_prepared_job(
     parser: argparse.ArgumentParser,
     argv: Sequence[str] | None = None,
 ) -> int:
-    """As `run_job`, of what `prepare` returns. It is called before Spark starts: what is wrong is told at once."""
+    """Like `run_job`, with the call that `prepare` returns.
+
+    `prepare` runs before Spark starts, so that it reports wrong arguments at once.
+    """
 
     def call_with_spark(settings: Settings, arguments: argparse.Namespace) -> int:
         call = prepare(settings, arguments)
@@ -78,7 +82,7 @@ def run_prepared_job(
 def run_plain_job(
     call: Callable[[PlainJob], int | None], parser: argparse.ArgumentParser, argv: Sequence[str] | None = None
 ) -> int:
-    """Parse and call, without Spark; returns the exit code."""
+    """Parse the arguments and make the call without Spark; return the exit code."""
 
     def call_plainly(settings: Settings, arguments: argparse.Namespace) -> int:
         return call(PlainJob(settings=settings, arguments=arguments, console=Console())) or 0
@@ -94,7 +98,7 @@ def _run(
         return call(load_settings(arguments.env, arguments.set), arguments)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - the edge of a job: whatever happens has to become an exit code
+    except Exception as error:  # noqa: BLE001 - the edge of a job: every error must become an exit code
         on_purpose = error if isinstance(error, ColdlogError) else error_of_a_worker(error)
         if on_purpose is not None:
             print(f"{parser.prog}: {on_purpose}", file=sys.stderr)
@@ -112,7 +116,7 @@ def _call_with_spark(
 ) -> int:
     require_reachable(settings.warehouse_uri)
     console = Console()
-    # A table or a folder that an argument names may be in a bucket, and the warehouse in a folder.
+    # An argument may name a table or folder in a bucket although the warehouse is in a folder.
     places = [each for each in vars(arguments).values() if isinstance(each, str)]
     with console.stage("spark") as stage:
         spark = spark_session(settings, app_name, places=places)
@@ -130,7 +134,7 @@ def _call_with_spark(
 
 
 class _ListSettings(argparse.Action):
-    """Prints the keys that can be set, each with its type, default and meaning."""
+    """Print every key that can be set, with its type, default and meaning."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002 - argparse's name
         super().__init__(option_strings, dest, nargs=0, help=help)
@@ -145,5 +149,5 @@ class _ListSettings(argparse.Action):
                 else key.default
             )
             print(f"{key.key} = {default}\n    {key.meaning}; {key.allowed}")
-        print("spark.*\n    any option of Spark, handed to the session")
+        print("spark.*\n    any option of Spark; it is passed to the session")
         parser.exit()

@@ -1,9 +1,9 @@
-"""executor_packages: how do the workers of a cluster get coldlog, and what it is built on?
+"""Pack coldlog and its packages for the workers of a cluster.
 
-Always: `coldlog` itself as a .zip, the one of this checkout. Where `cluster.ship_packages` is set, an archive of the
-packages that tasks import too (arrow, numba, codecs, S3), taken from this process's environment as installers noted
-them; Spark itself and what only a driver needs stay out of it. Workers need an interpreter of the same
-minor version. Both files are made once for what they hold, below `.executors` of the checkout, and shared by all jobs.
+Workers always get `coldlog` of this checkout as a .zip. If `cluster.ship_packages` is set, they also get an archive of
+the packages that tasks import (arrow, numba, codecs, S3). It holds the files that installers recorded in this process's
+environment, without Spark and without packages that only a driver needs. Workers need an interpreter of the same minor
+version. Both files are made once per content, below `.executors` of the checkout, and all jobs share them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from coldlog.runtime.settings_sources import REPOSITORY
 PACKAGE = REPOSITORY / "lib" / "coldlog"
 DIRECTORY = REPOSITORY / ".executors"
 UNPACKED_NAME = "coldlog-packages"
-"""The directory, in an executor's working directory, into which Spark unpacks the archive."""
+"""The directory in an executor's working directory into which Spark unpacks the archive."""
 
-_DRIVERS_OWN = frozenset({"pyspark", "great-expectations"})
+_ONLY_ON_DRIVER = frozenset({"pyspark", "great-expectations"})
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def package_zip(directory: Path = DIRECTORY) -> Path:
-    """`coldlog` as `--py-files` takes it."""
-    files = sorted(each for each in PACKAGE.rglob("*") if each.suffix in (".py", ".sql", ".typed"))
-    contents = [(each.relative_to(PACKAGE.parent).as_posix(), each.read_bytes()) for each in files]
+    """Pack `coldlog` as a .zip for `--py-files`."""
+    files = sorted(file for file in PACKAGE.rglob("*") if file.suffix in (".py", ".sql", ".typed"))
+    contents = [(file.relative_to(PACKAGE.parent).as_posix(), file.read_bytes()) for file in files]
     digest = hashlib.sha256()
     for name, content in contents:
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
@@ -48,7 +48,7 @@ def package_zip(directory: Path = DIRECTORY) -> Path:
 
 
 def packages_archive(directory: Path = DIRECTORY) -> Path:
-    """The packages that tasks import, as `--archives` takes them; some 260 MB."""
+    """Pack the packages that tasks import as an archive for `--archives`; some 260 MB."""
     found = list_shipped_packages()
     versions = "\n".join(sorted(f"{each.name}=={each.version}" for each in found)) + sys.version
     digest = hashlib.sha256(versions.encode()).hexdigest()[:16]
@@ -58,7 +58,7 @@ def packages_archive(directory: Path = DIRECTORY) -> Path:
             for distribution in found:
                 for file in distribution.files or ():
                     source = Path(str(distribution.locate_file(file)))
-                    # Scripts lie outside of the packages' directory, and bytecode is made again.
+                    # Leave out scripts, which are outside the packages' directory, and bytecode, which is made again.
                     if ".." not in file.parts and "__pycache__" not in file.parts and source.is_file():
                         archive.add(source, arcname=file.as_posix(), recursive=False)
 
@@ -66,9 +66,9 @@ def packages_archive(directory: Path = DIRECTORY) -> Path:
 
 
 def list_shipped_packages(root: str = "coldlog") -> list[importlib.metadata.Distribution]:
-    """What `root` requires, and what that requires in turn, as it is installed here, for tasks."""
+    """List the installed packages that `root` requires directly or indirectly and that tasks import."""
     found: dict[str, importlib.metadata.Distribution] = {}
-    seen = {root, *_DRIVERS_OWN}
+    seen = {root, *_ONLY_ON_DRIVER}
     wanted = [*_requirements(importlib.metadata.distribution(root))]
     while wanted:
         name = wanted.pop()
@@ -78,7 +78,7 @@ def list_shipped_packages(root: str = "coldlog") -> list[importlib.metadata.Dist
         try:
             distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
-            # Needed on other platforms or by extras that were not asked for.
+            # Only other platforms or extras that are not installed need it.
             continue
         found[name] = distribution
         wanted += _requirements(distribution)
@@ -93,7 +93,7 @@ def _requirements(distribution: importlib.metadata.Distribution) -> Iterable[str
 
 
 def _made_once(path: Path, write: Callable[[Path], None]) -> Path:
-    """Another process may make the same file: each makes its own, and the last one to be whole stays."""
+    """Write the file unless it exists. Several processes may write it at once: the last one that finishes wins."""
     if path.is_file():
         return path
     try:
@@ -108,7 +108,7 @@ def _made_once(path: Path, write: Callable[[Path], None]) -> Path:
             unfinished.unlink(missing_ok=True)
     except OSError as failed:
         raise UsageError(
-            f"cannot write {path}, which the cluster's workers are to get: {failed.strerror}; make {path.parent} "
-            "writable, or set cluster.ship_packages=false where workers have the packages"
+            f"cannot write {path} for the cluster's workers: {failed.strerror}; make {path.parent} writable, or set "
+            "cluster.ship_packages=false if the workers have the packages"
         ) from failed
     return path

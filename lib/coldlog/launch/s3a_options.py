@@ -1,8 +1,8 @@
-"""s3a_options: how does Spark reach S3 with what the environment says to every other program of AWS?
+"""Make Spark's options for S3 from the environment that every AWS program reads.
 
-Endpoint, region and path style (`coldlog.archive.stores.s3_environment`) are handed to Hadoop's S3A. Credentials are
-not: S3A asks the SDK's default chain where it needs them, on the driver and on each executor, so that they stand in no
-option, plan or log.
+Endpoint, region and path style (`coldlog.archive.stores.s3_environment`) are passed to Hadoop's S3A. Credentials are
+not passed: S3A gets them from the SDK's default chain, on the driver and on each executor. So no option, plan or log
+holds them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from coldlog.archive.stores.s3_environment import DEFAULT_REGION, s3_endpoint
 from coldlog.errors import UsageError
 
 LOG_STORE = {"spark.delta.logStore.s3a.impl": "coldlog.ConditionalPutLogStore"}
-"""Commits of several drivers cannot overwrite each other."""
+"""With this log store, several drivers cannot overwrite each other's commits."""
 
 _PREFIX = "spark.hadoop.fs.s3a."
 _PROVIDER = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
@@ -21,11 +21,11 @@ _SECRETS = ("access.key", "secret.key", "session.token", "encryption.key", "prox
 
 
 def refuse_secrets(options: Mapping[str, str]) -> None:
-    """Options are logged, shown and shipped."""
+    """Raise `UsageError` if an option holds a secret: options are logged, shown and shipped."""
     for key in options:
         if key.startswith(_PREFIX) and key.endswith(_SECRETS):
             raise UsageError(
-                f"{key} does not belong into settings, which are shown and shipped; set AWS_ACCESS_KEY_ID and "
+                f"{key} must not be a setting, because settings are shown and shipped; set AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY in the environment of driver and executors, or AWS_PROFILE"
             )
 
@@ -42,7 +42,7 @@ def s3a_options() -> dict[str, str]:
 
 
 def executor_s3_place() -> dict[str, str]:
-    """Spark's options by which Python workers, which write index files, mean the S3 that S3A means."""
+    """Spark's options that give Python workers, which write index files, the same S3 endpoint as S3A."""
     endpoint = s3_endpoint()
     place = {"AWS_ENDPOINT_URL_S3": endpoint.url, "AWS_REGION": endpoint.region}
     return {f"spark.executorEnv.{name}": value for name, value in place.items() if value is not None}

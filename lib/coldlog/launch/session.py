@@ -1,11 +1,11 @@
-"""session: how does a process get a Spark session that reads and writes coldlog's tables?
+"""Start a Spark session that reads and writes coldlog's tables.
 
 A job, a test or a notebook starts Spark's JVM here, with the options of `coldlog.launch.spark_options`. In a process
-that spark-submit started, the session takes the options it was submitted with and adds what is missing: what a cluster
-or a scheduler has set is left alone.
+that spark-submit started, the session keeps the options it was submitted with and adds only missing ones, so that it
+does not override a cluster or a scheduler.
 
-A standalone cluster (`spark://`) whose masters do not answer is a `RetriableError`. Spark itself finds out in two
-minutes, and says so in its log alone: a look at their ports comes before it.
+If no master of a standalone cluster (`spark://`) answers, `RetriableError` is raised. Spark needs two minutes to notice
+and reports it only in its log, so the masters' ports are tried first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WAS_STOPPED = ("stopped SparkContext", "All masters are unresponsive")
 
 
 def spark_session(settings: Settings, app_name: str = "coldlog", *, places: Collection[str] = ()) -> SparkSession:
-    """The session of this process; the first call starts Spark. `places`: as those of `spark_options`."""
+    """Return the session of this process; the first call starts Spark. `places`: see `spark_options`."""
     if _has_jvm():
         submitted = SparkConf()
         master = submitted.get("spark.master", "")
@@ -45,7 +45,7 @@ def spark_session(settings: Settings, app_name: str = "coldlog", *, places: Coll
             if key not in LAUNCH_OPTIONS and not submitted.contains(key)
         }
     else:
-        # Before the options, for which packages may have to be put together.
+        # Before the options, because these may have to pack the packages first.
         require_master(os.environ.get("MASTER") or settings.spark.get("spark.master", ""))
         options = spark_options(settings, os.environ, places=places)
         master = options["spark.master"]
@@ -59,14 +59,14 @@ def spark_session(settings: Settings, app_name: str = "coldlog", *, places: Coll
 
 
 def require_master(master: str) -> None:
-    """One of a standalone cluster's masters can be connected to; other masters are not looked at."""
+    """Raise `RetriableError` unless a master of a standalone cluster accepts a connection; ignore other masters."""
     if not master.startswith(_STANDALONE):
         return
     refusals = []
     for address in master.removeprefix(_STANDALONE).split(","):
         matched = _HOST_AND_PORT.fullmatch(address)
         if matched is None or int(matched["port"]) > 65_535:
-            raise UsageError(f"not a master: {master}; spark://host:port is expected, or spark://host:port,host:port")
+            raise UsageError(f"not a master: {master}; give spark://host:port or spark://host:port,host:port")
         try:
             with socket.create_connection((matched["host"].strip("[]"), int(matched["port"])), timeout=_CONNECT_S):
                 return
@@ -82,21 +82,21 @@ def _why(failure: OSError) -> str:
 
 
 def _no_master(master: str, why: str) -> RetriableError:
-    return RetriableError(f"no Spark master answers at {master} ({why}): correct MASTER or spark.master, or start it")
+    return RetriableError(f"no Spark master answers at {master} ({why}): start it, or correct MASTER or spark.master")
 
 
 def _get_or_create(builder: SparkSession.Builder, master: str) -> SparkSession:
     try:
         return builder.getOrCreate()
     except Exception as failure:
-        # The context ends by itself when no master took it, under the call that makes the session.
+        # If no master accepts the application, the context ends by itself during this call.
         if master.startswith(_STANDALONE) and any(each in str(failure) for each in _WAS_STOPPED):
             raise _no_master(master, "none took the application") from failure
         raise
 
 
 def _has_jvm() -> bool:
-    # The variable is spark-submit's word to the driver it starts.
+    # spark-submit sets this variable for the driver that it starts.
     return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -109,10 +109,10 @@ def _start_jvm(options: dict[str, str], worker_python: str) -> None:
         worker_python=worker_python,
     )
     os.environ.update(needed)
-    # The Spark beside pyspark, whatever SPARK_HOME says: another version would not understand it.
+    # Use the Spark that ships with pyspark and ignore SPARK_HOME: another version would not understand pyspark.
     gateway = start_gateway(Path(pyspark.__file__).parent, options, os.environ)
     os.environ.update(gateway.environment)
     SparkContext._ensure_initialized()
-    # A job that this process starts would take them for its own JVM.
+    # Otherwise a job that this process starts would use this JVM.
     for variable in gateway.environment:
         del os.environ[variable]

@@ -1,7 +1,8 @@
-"""spark_options: with which options must Spark start, whoever starts it?
+"""Make the options with which Spark must start.
 
-Three origins, the later wins: what correct answers need (`REQUIRED_OPTIONS`), `spark.*` of the settings, and how it was
-started: `MASTER`, `SPARK_DRIVER_MEMORY`. Refused with `UsageError`: a start without Delta's jars.
+They have three origins, and the later one wins: options that correct answers need (`REQUIRED_OPTIONS`), `spark.*` of
+the settings, and the environment (`MASTER`, `SPARK_DRIVER_MEMORY`). Refused with `UsageError`: a start without Delta's
+jars.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ REQUIRED_OPTIONS: dict[str, str] = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Named and positional parameters of SQL fail once Delta's extension is loaded, unless they are constants.
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
-    # Timestamps are epoch milliseconds; where one is shown, it is shown in UTC.
+    # Timestamps are epoch milliseconds; they are shown in UTC.
     "spark.sql.session.timeZone": "UTC",
-    # Index tables have small logs: one partition reads a snapshot faster than Delta's 50.
+    # Index tables have small logs: one partition reads a snapshot faster than Delta's default of 50.
     "spark.databricks.delta.snapshotPartitions": "1",
     # Tables stay readable by delta-rs and DuckDB.
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
     "spark.databricks.delta.properties.defaults.columnMapping.mode": "none",
     "spark.databricks.delta.properties.defaults.checkpointPolicy": "classic",
-    # Delta refuses a version whose commit is older than a week, be it that of yesterday; a vacuum keeps its files.
+    # Delta refuses a version whose commit is older than a week, even if it was current yesterday. Vacuum keeps its
+    # files.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
     "spark.ui.showConsoleProgress": "false",
     **LOG_STORE,
@@ -48,7 +50,7 @@ LAUNCH_OPTIONS: frozenset[str] = frozenset(
         "spark.archives",
     }
 )
-"""Options that only count before the driver's JVM runs."""
+"""Options that have an effect only before the driver's JVM runs."""
 
 
 def spark_options(
@@ -58,8 +60,10 @@ def spark_options(
     places: Iterable[str] = (),
     jar_directory: Path = REPOSITORY / ".jars",
 ) -> dict[str, str]:
-    """Every option of the session, `spark.master` and `spark.jars` included; `places` are what else it reads or writes,
-    beside the warehouse."""
+    """Return every option of the session, `spark.master` and `spark.jars` included.
+
+    `places` are the paths and URIs that the session reads or writes beside the warehouse.
+    """
     options = {"spark.master": "local[*]", **REQUIRED_OPTIONS}
     if settings.warehouse.uri is not None:
         options["spark.sql.warehouse.dir"] = spark_uri(settings.warehouse.uri)
@@ -88,13 +92,13 @@ def _executor_options(settings: Settings, environment: Mapping[str, str]) -> dic
     """What the workers of a cluster need to run coldlog's tasks."""
     options = {
         "spark.submit.pyFiles": str(package_zip()),
-        # In the executor's own directory: what one of its Python workers compiled, the others load.
+        # In the executor's working directory: its Python workers share what one of them compiled.
         "spark.executorEnv.NUMBA_CACHE_DIR": "numba-cache",
     }
     if settings.cluster.ship_packages:
         options["spark.archives"] = f"{packages_archive()}#{UNPACKED_NAME}"
         options["spark.executorEnv.PYTHONPATH"] = UNPACKED_NAME
-    # Which S3 is meant is no secret; who asks is, and workers have credentials of their own.
+    # The S3 endpoint is no secret. Credentials are: workers have their own.
     for name in _S3_PLACE:
         if name in environment:
             options[f"spark.executorEnv.{name}"] = environment[name]
@@ -102,17 +106,17 @@ def _executor_options(settings: Settings, environment: Mapping[str, str]) -> dic
 
 
 def executor_python(settings: Settings, master: str) -> str:
-    """The interpreter of the workers; on this machine it is this one."""
+    """The interpreter of the workers; for a local master it is the current one."""
     return sys.executable if is_local(master) else settings.cluster.python
 
 
 def is_local(master: str) -> bool:
-    """Driver and executors are one process of this machine."""
+    """Whether the driver and the executors run on this machine."""
     return master.split("[")[0] in ("local", "local-cluster")
 
 
 def list_jars(jar_directory: Path) -> list[str]:
-    """The jars that `make setup` resolved."""
+    """List the jars that `make setup` resolved."""
     jars = sorted(str(each) for each in jar_directory.glob("*.jar"))
     if not jars:
         raise UsageError(f"no jars in {jar_directory}: run `make setup`, or set spark.jars")
@@ -122,14 +126,14 @@ def list_jars(jar_directory: Path) -> list[str]:
 def process_environment(
     environment: Mapping[str, str], master: str, *, python: str, conf: Path, worker_python: str = ""
 ) -> dict[str, str]:
-    """The environment variables a driver needs: Python, configuration, address, numba's cache; the user's own win."""
+    """The environment variables of a driver: Python, configuration, address, numba's cache; those of the user win."""
     needed = {
         "PYSPARK_PYTHON": worker_python or python,
         "PYSPARK_DRIVER_PYTHON": python,
         "SPARK_CONF_DIR": str(conf),
-        # Beside the packages it was compiled against: a new environment never sees an old cache.
+        # Beside the packages it was compiled against, so that a new environment never uses an old cache.
         "NUMBA_CACHE_DIR": str(Path(python).parent.parent / "numba-cache"),
-        # Spark wants the same hash of a text in every Python worker.
+        # Spark needs the same hash of a text in every Python worker.
         "PYTHONHASHSEED": "0",
     }
     if is_local(master):

@@ -1,11 +1,11 @@
-"""submit: which jobs are there, and how does `spark-submit.sh JOB [arguments]` become one?
+"""List the jobs, or replace this process with one of them.
 
-    python -m coldlog.launch.submit                      lists the jobs
-    python -m coldlog.launch.submit JOB [arguments]      this process becomes the job
+    python -m coldlog.launch.submit                      list the jobs
+    python -m coldlog.launch.submit JOB [arguments]      become the job
 
-The job is Spark's driver and starts Spark itself (`coldlog.launch.session`), after it has understood its arguments: a
-mistyped one costs no JVM. `spark-submit JOB.py` works as well; there the JVM is the parent, and it mixes the job's
-stderr into its stdout. Refused with exit code 2: unknown jobs.
+The job is Spark's driver. It parses its arguments first and then starts Spark itself (`coldlog.launch.session`), so a
+mistyped argument starts no JVM. `spark-submit JOB.py` works too, but then the JVM is the parent process and mixes the
+job's stderr into its stdout. Refused with exit code 2: unknown jobs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from coldlog.runtime.settings_sources import REPOSITORY
 
 
 def main(argv: Sequence[str], directory: Path = REPOSITORY / "jobs") -> int:
-    """Becomes the job; returns an exit code only where no job was started."""
+    """Become the job; return an exit code only if no job was started."""
     if not argv or argv[0] in ("-h", "--help"):
         print(usage(directory))
         return 0 if argv else 2
@@ -35,23 +35,23 @@ def main(argv: Sequence[str], directory: Path = REPOSITORY / "jobs") -> int:
 
 
 def get_job(name: str, directory: Path) -> Path:
-    """The script of a job."""
+    """Return the script of a job."""
     jobs = list_jobs(directory)
     if name not in jobs:
-        raise UsageError(f"there is no job {name}; known are {', '.join(jobs)}")
+        raise UsageError(f"unknown job {name}: give one of {', '.join(jobs)}")
     return directory / f"{name}.py"
 
 
 def list_jobs(directory: Path) -> dict[str, str]:
-    """Each job's name and the question it answers (the first line of its docstring)."""
-    return {each.stem: _question(each) for each in sorted(directory.glob("[a-z]*.py"))}
+    """Map each job's name to what it does (the first line of its docstring)."""
+    return {script.stem: _first_line(script) for script in sorted(directory.glob("[a-z]*.py"))}
 
 
 def usage(directory: Path) -> str:
-    """What `spark-submit.sh` says without a job."""
+    """The text that `spark-submit.sh` prints without a job."""
     jobs = list_jobs(directory)
     width = max((len(name) for name in jobs), default=0)
-    lines = [f"  {name:<{width}}  {question}" for name, question in jobs.items()]
+    lines = [f"  {name:<{width}}  {summary}" for name, summary in jobs.items()]
     return "\n".join(
         [
             "usage: [MASTER=local[*]] spark-submit.sh JOB [--env NAME] [--set key=value]... [arguments]",
@@ -67,9 +67,9 @@ def _become(command: list[str]) -> NoReturn:
     os.execv(command[0], command)
 
 
-def _question(script: Path) -> str:
+def _first_line(script: Path) -> str:
     documentation = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
-    return documentation.partition("\n")[0].partition(":")[2].strip()
+    return documentation.partition("\n")[0]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a job is given and how it speaks: settings, console, times, and errors of Spark in a line.
+"""Give a job its settings and its console, and turn failures of Spark into short messages.
 
-Nothing here knows a table, and only `open_layout.py` an archive. Read `settings.py` first.
+No module here knows a table, and only `open_layout.py` knows an archive. Read `settings.py` first.
 """

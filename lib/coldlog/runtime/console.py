@@ -1,8 +1,8 @@
-"""console: how does a job tell people what it does and what came of it?
+"""Print the progress and the results of a job.
 
-Progress goes to stderr, one line a stage when the stage is done: its name, its facts, its duration. Results go to
-stdout as plain tables. On a terminal the running stage is shown while it runs; elsewhere the text is the same without
-control characters.
+Progress is written to stderr, one line per stage when the stage has ended: its name, its facts, its duration. Results
+are written to stdout as plain tables. A terminal also shows the stage that is running. Elsewhere the text is the same
+without control characters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Stage:
-    """A stage that runs; what it is told with `add` stands in its line."""
+    """A running stage; its line shows the facts that were added."""
 
     facts: list[str] = field(default_factory=list)
 
@@ -32,7 +32,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
-    """Where a job speaks. The streams are looked up when the console is made, so that tests can capture them."""
+    """Writes progress and results. The streams are looked up at construction, so that tests can capture them."""
 
     progress: TextIO = field(default_factory=lambda: sys.stderr)
     results: TextIO = field(default_factory=lambda: sys.stdout)
@@ -56,15 +56,15 @@ class Console:
             self._write(f"\r\x1b[K{line}\n" if is_terminal else f"{line}\n")
 
     def note(self, text: str) -> None:
-        """A line of progress that is not a stage."""
+        """Write a line of progress that is not a stage."""
         self._write(f"{text}\n")
 
     def result(self, text: str = "") -> None:
-        """A line of the result."""
+        """Write a line of the result."""
         print(text, file=self.results, flush=True)
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Rows as a plain table: numbers to the right, None as an empty cell."""
+        """Write rows as a plain table: numbers right-aligned, None as an empty cell."""
         self.result(plain_table(headers, rows))
 
     def _write(self, text: str) -> None:
@@ -73,7 +73,7 @@ class Console:
 
 
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """The table as text, two spaces between columns, no trailing blanks."""
+    """Format the table as text: two spaces between columns, no trailing blanks."""
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max(len(text) for text in column) for column in zip(headers, *cells, strict=True)]
     is_right = [bool(rows) and all(_is_number(row[index]) for row in rows) for index in range(len(headers))]
@@ -89,7 +89,7 @@ def plain_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str
 
 
 def human_bytes(size_bytes: int) -> str:
-    """12943023 as "12.9 MB"; decimal units, as disks and networks are sold."""
+    """Format 12943023 as "12.9 MB"; units are decimal, as for disks and networks."""
     if abs(size_bytes) < 1000:
         return f"{size_bytes} B"
     size = float(size_bytes)
@@ -101,7 +101,7 @@ def human_bytes(size_bytes: int) -> str:
 
 
 def human_duration(seconds: float) -> str:
-    """1.23 as "1.2 s", 136 as "2 m 16 s", 7500 as "2 h 5 m"."""
+    """Format 1.23 as "1.2 s", 136 as "2 m 16 s", 7500 as "2 h 5 m"."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -109,7 +109,7 @@ def human_duration(seconds: float) -> str:
 
 
 def human_timestamp(timestamp_ms: int | None) -> str:
-    """Epoch milliseconds as ISO 8601 in UTC; times outside the years 1 to 9999 as the number they are."""
+    """Format epoch milliseconds as ISO 8601 in UTC; a time outside the years 1 to 9999 stays a number."""
     if timestamp_ms is None:
         return ""
     try:
@@ -119,7 +119,7 @@ def human_timestamp(timestamp_ms: int | None) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """251 and "segment" as "251 segments", with separators for thousands."""
+    """Format 251 and "segment" as "251 segments", with separators for thousands."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 

@@ -1,4 +1,4 @@
-"""job: what does a job's one call get?"""
+"""Define what the function of a job receives: settings, arguments, console and a Spark session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coldlog.runtime.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainJob:
-    """What the one call of a job without Spark gets."""
+    """What the function of a job without Spark receives."""
 
     settings: Settings
     arguments: argparse.Namespace
@@ -22,7 +22,7 @@ class PlainJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a job's one call gets."""
+    """What the function of a job with Spark receives."""
 
     spark: SparkSession
     settings: Settings

@@ -13,25 +13,25 @@ from coldlog.runtime.settings import Settings
 
 
 def layout_opener(settings: Settings) -> Callable[[], ArchiveLayout]:
-    """What opens the archive at `archive.uri`, here or in another process; `UsageError` where there is none."""
-    own = settings.archive
-    options = LayoutOptions(above_partitions=own.above_partitions or "", key_prefix=own.key_prefix or "")
-    return partial(open_archive, settings.archive_uri, own.layout, options, s3_options(settings))
+    """A function that opens the archive at `archive.uri`, in this or another process; `UsageError` if it is not set."""
+    archive = settings.archive
+    options = LayoutOptions(above_partitions=archive.above_partitions or "", key_prefix=archive.key_prefix or "")
+    return partial(open_archive, settings.archive_uri, archive.layout, options, s3_options(settings))
 
 
 def decode_limits(settings: Settings) -> DecodeLimits:
-    """The largest batch that is read, as it is stored and decompressed."""
+    """The largest batch that is read, compressed and decompressed."""
     index = settings.index
     return DecodeLimits(max_batch_bytes=index.max_batch_bytes, max_decompressed_bytes=index.max_decompressed_bytes)
 
 
 def s3_options(settings: Settings) -> S3Options:
-    """How archives in a bucket are asked."""
-    own = settings.s3
+    """The options of requests to S3."""
+    s3 = settings.s3
     return S3Options(
-        connect_timeout_ms=own.connect_timeout_ms,
-        read_timeout_ms=own.read_timeout_ms,
-        max_attempts=own.max_attempts,
-        first_delay_ms=own.first_delay_ms,
-        read_ahead_bytes=own.read_ahead_bytes,
+        connect_timeout_ms=s3.connect_timeout_ms,
+        read_timeout_ms=s3.read_timeout_ms,
+        max_attempts=s3.max_attempts,
+        first_delay_ms=s3.first_delay_ms,
+        read_ahead_bytes=s3.read_ahead_bytes,
     )

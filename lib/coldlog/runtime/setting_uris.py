@@ -1,7 +1,7 @@
-"""setting_uris: which place does a setting name, and does a text hold what must not be shown?
+"""Read the URI or path of a setting, and recognize texts that hold a credential.
 
-A uri of the scheme `file` becomes the path it means, without percent escapes; every other one stays as it is written.
-Refused with `UsageError`, and not repeated: a user, a password, a signature in a uri.
+A URI with the scheme `file` becomes a path without percent escapes. Every other URI stays as it is written. Refused: a
+URI with a user, a password or a signature; the `UsageError` does not repeat it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SECRET = re.compile(
 )
 _URI_WITH_PASSWORD = re.compile(r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]*@", re.IGNORECASE)
 _STORE = r"(?:s3[an]?|gs|abfss?|wasbs?|adl|oss|obs|cosn?|swift|https?):/+"
-"""Where links are signed: the signature stands behind a `?`. A slash is soon forgotten."""
+"""Schemes of stores whose links can be signed; the signature follows a `?`. One slash is enough: users forget one."""
 _SIGNED_URI = re.compile(rf"(?<![a-z0-9+.-]){_STORE}[^\s,]*(?:\?|X-Amz-)", re.IGNORECASE)
 _URI_WITH_QUERY = re.compile(rf"{_STORE}.*[?#]", re.IGNORECASE | re.DOTALL)
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -26,40 +26,42 @@ _FILE = re.compile(r"file:(?://(?P<host>[^/]*))?(?P<path>.*)", re.IGNORECASE | r
 
 
 def is_secret_key(key: str) -> bool:
-    """What is set under such a name is a credential."""
+    """Whether the value of a key with this name is a credential."""
     return _SECRET.search(key) is not None
 
 
 def names_a_secret(text: str) -> bool:
-    """Whether a text of any kind, a list of uris too, names a user with a password, or a signed link."""
-    return any(_URI_WITH_PASSWORD.search(each) or _SIGNED_URI.search(each) for each in (text, _decoded(text)))
+    """Whether a text, such as a list of URIs, holds a user with a password or a signed link."""
+    return any(_URI_WITH_PASSWORD.search(form) or _SIGNED_URI.search(form) for form in (text, _decoded(text)))
 
 
 def absolute_uri(text: str, named: str, directory: Path) -> Uri:
-    """A place as every part of coldlog takes it: a path or a uri. `named` is the setting in messages, `directory` what
-    a relative path is relative to."""
+    """Return an absolute path or a URI.
+
+    `named` is the setting's name in messages. A relative path is relative to `directory`.
+    """
     file = _FILE.fullmatch(text)
     if file is not None:
         return Uri(_path_of_file_uri(file["host"] or "", file["path"], named))
     if _SCHEME.match(text):
         if _holds_a_secret(text):
             raise UsageError(
-                f"{named}: the uri holds a user, a password or a signature (it is not shown): take them out, and "
-                "what stands behind a ? or #; credentials come from the environment or the AWS profile"
+                f"{named}: the uri (not shown) holds a user, a password or a signature: remove them and everything "
+                "after ? or #; give credentials in the environment or the AWS profile"
             )
         return Uri(text.rstrip("/"))
     try:
         path = Path(text).expanduser()
     except RuntimeError as error:
-        raise UsageError(f"{named} = {text!r}: there is no such user's home; give an absolute path") from error
+        raise UsageError(f"{named} = {text!r}: this user has no home directory; give an absolute path") from error
     return Uri(str((directory / path).absolute()))
 
 
 def _path_of_file_uri(host: str, path: str, named: str) -> str:
-    """As `coldlog.archive.open_archive` reads it; that a path may hold `?` and `#` is more than it takes."""
+    """Decode as `coldlog.archive.open_archive` does; here the path may also hold `?` and `#`."""
     if host.lower() not in ("", "localhost") or not path.startswith("/"):
         raise UsageError(
-            f"{named}: a uri of the scheme file names a path of this machine, and no host (it is not shown): give "
+            f"{named}: a file uri (not shown) must name an absolute path on this machine and no other host: give "
             "file:///directory, or the path alone"
         )
     try:
@@ -70,7 +72,7 @@ def _path_of_file_uri(host: str, path: str, named: str) -> str:
 
 
 def _holds_a_secret(uri: str) -> bool:
-    """A secret key may hold a `/`, so that what is before the first one is not all of it; a bucket has no port."""
+    """A secret key may hold a `/`, which ends the authority before the `@`. A colon shows it: a bucket has no port."""
     scheme, _, rest = uri.partition("://")
     authority = _decoded(rest.partition("/")[0])
     is_user = "@" in authority or (scheme.lower().startswith("s3") and ":" in authority)
@@ -78,7 +80,7 @@ def _holds_a_secret(uri: str) -> bool:
 
 
 def _decoded(text: str) -> str:
-    """Without percent escapes, however often they were escaped themselves."""
+    """Remove percent escapes until none are left, also escaped ones."""
     while (decoded := unquote(text)) != text:
         text = decoded
     return text

@@ -1,8 +1,8 @@
-"""settings: what can be set, of which type, with which default, and what does it mean?
+"""Declare every setting with its type, default and meaning.
 
-Every key is declared once, as a field: its dotted name is `<group>.<field>`, its type the annotation, its meaning the
-text beside it. `coldlog.runtime.settings_sources` fills these classes from conf/base.toml, conf/<env>.toml and `--set`;
-keys under `spark.` are handed to the Spark session as they are.
+Each key is declared once, as a field. Its dotted name is `<group>.<field>`, its type is the annotation, and its meaning
+is the text beside it. `coldlog.runtime.settings_sources` fills these classes from conf/base.toml, conf/<env>.toml and
+`--set`. Keys under `spark.` are passed to the Spark session unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Uri = NewType("Uri", str)
 """A URI with a scheme, or an absolute path of the local file system."""
 
 ByteCount = NewType("ByteCount", int)
-"""A number of bytes; in files and on the command line also written with a unit, as in "32 MiB"."""
+"""A number of bytes; files and the command line may use a unit, as in "32 MiB"."""
 
 _Value = TypeVar("_Value")
 
@@ -37,7 +37,7 @@ class ArchiveLayout(StrEnum):
 
 
 class MetadataSource(StrEnum):
-    """Where the records of the metadata topic are read; all but a live topic lie at `metadata.uri`."""
+    """Where the records of the metadata topic are read: at `metadata.uri`, or for `topic` from the brokers."""
 
     LOG_SEGMENTS = "log_segments"
     TABLE = "table"
@@ -52,96 +52,98 @@ def setting(
     at_most: float | None = None,
     key: str | None = None,
 ) -> _Value:
-    """A field of a settings group, with the text that `--list-settings` shows; `key` where it has a name of Kafka's."""
+    """Declare a field of a settings group with the text for `--list-settings`; `key` is Kafka's name, if it has one."""
     metadata = {"meaning": meaning, "at_least": at_least, "at_most": at_most, "key": key}
     return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSettings:
-    """Where the archived segments lie."""
+    """Where the archived segments are."""
 
     uri: Uri | None = setting(None, "root of the archive: a directory or a URI")
     layout: ArchiveLayout = setting(
         ArchiveLayout.LOCAL_TIERED_STORAGE,
-        "how the archive names its objects: as LocalTieredStorage, a mirror of brokers' log directories, or the Aiven "
+        "how the archive names its objects: like LocalTieredStorage, like brokers' log directories, or like the Aiven "
         "plugin",
     )
     above_partitions: str | None = setting(
-        None, "log_directories: directories between archive.uri and the partitions, * for any name: */cluster"
+        None, "log_directories: directories between archive.uri and the partitions; * is any name, as in */cluster"
     )
     key_prefix: str | None = setting(
-        None, "aiven: key.prefix of the plugin; where it was changed, all of them, separated by commas"
+        None, "aiven: key.prefix of the plugin; if it was changed, all its values, separated by commas"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Settings:
-    """How archives in a bucket are asked; where and by whom is said by the environment and the AWS profile."""
+    """How requests to S3 are made. The environment and the AWS profile give the endpoint and the credentials."""
 
-    connect_timeout_ms: int = setting(10_000, "so long a connection may take to be made", at_least=1, at_most=600_000)
-    read_timeout_ms: int = setting(30_000, "so long nothing may come of an answer", at_least=1, at_most=600_000)
+    connect_timeout_ms: int = setting(10_000, "time limit for opening a connection", at_least=1, at_most=600_000)
+    read_timeout_ms: int = setting(30_000, "time limit for the next bytes of a response", at_least=1, at_most=600_000)
     max_attempts: int = setting(
-        8, "how often S3 is asked in all: throttled, failed and lost requests are repeated", at_least=1, at_most=100
+        8, "attempts of a request in all; throttled, failed and lost requests are repeated", at_least=1, at_most=100
     )
     first_delay_ms: int = setting(
         250, "pause before a request is repeated; it doubles each time, up to 20 s", at_least=1, at_most=20_000
     )
     read_ahead_bytes: ByteCount = setting(
-        ByteCount(32 * MIB), "fetched ahead of what walks through a log, for each task; 0: nothing", at_most=GIB
+        ByteCount(32 * MIB), "bytes of a log that each task fetches ahead while it reads; 0: none", at_most=GIB
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarehouseSettings:
-    """Where the Delta tables lie."""
+    """Where the Delta tables are."""
 
     uri: Uri | None = setting(None, "root of the warehouse; each table is a directory below it")
     as_of: str | None = setting(
-        None, "read it as it was: ISO 8601, epoch milliseconds, or v<N>, a version of partition_metadata; no job writes"
+        None,
+        "read the tables as of this time: ISO 8601, epoch milliseconds, or v<N>, a version of partition_metadata; jobs "
+        "cannot write then",
     )
     persistent_functions: bool = setting(
-        False, "keep the SQL functions in the session's catalog too, as coldlog.<function>; it must be Hive's metastore"
+        False, "also store the SQL functions in the session's catalog as coldlog.<function>; needs a Hive metastore"
     )
     lease_seconds: float = setting(
-        60.0, "on S3: how long a job that was killed keeps others from writing the warehouse", at_least=2
+        60.0, "S3 only: a killed job blocks other writers of the warehouse for this long", at_least=2
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStartOffsetsSettings:
-    """What was deleted with DeleteRecords; an archive alone does not say."""
+    """Where log start offsets are read; the archive alone does not show what DeleteRecords deleted."""
 
     uri: Uri | None = setting(
-        None, "CSV file topic,partition,log_start_offset; without it a log starts where it is tiered"
+        None, "CSV file topic,partition,log_start_offset; without it, a log starts at its first archived offset"
     )
     bootstrap_servers: str | None = setting(
-        None, "host:port,...: brokers that are asked for the earliest offset of every partition; the higher one counts"
+        None, "host:port,...: brokers to ask for the earliest offset of each partition; the higher offset counts"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataSettings:
-    """Kafka's own list of remote segments, the topic `__remote_log_metadata`."""
+    """Where Kafka's list of remote segments is read: the topic `__remote_log_metadata`."""
 
     uri: Uri | None = setting(
-        None, "where its records lie; without it, segments are told from the archive's listing alone"
+        None, "where the topic's records are; without it, segments are known from the archive's listing alone"
     )
     source: MetadataSource = setting(
         MetadataSource.LOG_SEGMENTS,
-        "what lies there: the topic's log segments, or a Delta table of its records; topic: ask the brokers instead",
+        "what metadata.uri holds: the topic's log segments, or a Delta table of its records; topic: read the brokers",
     )
-    topic: str = setting("__remote_log_metadata", "name of the topic, and of its directories")
+    topic: str = setting("__remote_log_metadata", "name of the topic and of its directories")
     bootstrap_servers: str | None = setting(None, "host:port,...: brokers that have the live topic")
     client_config: Uri | None = setting(
-        None, "properties file with the Kafka client's options (security and such), for every broker that is asked"
+        None, "properties file with options of the Kafka client, such as security; used for all brokers"
     )
     timeout_ms: int = setting(
-        30_000, "a broker that answers nothing for so long is down", at_least=1_000, at_most=500_000
+        30_000, "a broker that does not answer for this long is down", at_least=1_000, at_most=500_000
     )
     partitions: int = setting(
         50,
-        "partitions of a log that copy_segments begins at metadata.uri",
+        "number of partitions when copy_segments creates the event log at metadata.uri",
         at_least=1,
         at_most=10_000,
         key="rlmm.config.remote.log.metadata.topic.num.partitions",
@@ -150,134 +152,157 @@ class MetadataSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySettings:
-    """What copy_segments copies, and how fast. Kafka's names where Kafka has one."""
+    """What copy_segments copies, and how fast. Keys have Kafka's names where Kafka has the setting."""
 
-    log_directories: str | None = setting(None, "log.dirs of the broker: directories of this machine, commas between")
-    broker_id: int = setting(
-        -1, "under which number copies are announced; only its own unfinished ones are cleaned up", key="broker.id"
+    log_directories: str | None = setting(
+        None, "log.dirs of the broker: directories on this machine, separated by commas"
     )
-    topics: str = setting("*", "topics to copy: names or patterns with * and ?, commas between")
+    broker_id: int = setting(
+        -1,
+        "broker id in the events of copies; only unfinished copies of this id are cleaned up",
+        key="broker.id",
+    )
+    topics: str = setting("*", "topics to copy: names or patterns with * and ?, separated by commas")
     threads: int = setting(
-        10, "partitions copied at once", at_least=1, at_most=1024, key="remote.log.manager.copier.thread.pool.size"
+        10,
+        "partitions copied at the same time",
+        at_least=1,
+        at_most=1024,
+        key="remote.log.manager.copier.thread.pool.size",
     )
     max_bytes_per_second: ByteCount = setting(
         ByteCount(2**63 - 1),
-        "write quota of the broker: checked before each segment; the default is none",
+        "write quota of the broker, checked before each segment; by default there is no quota",
         at_least=1,
         key="remote.log.manager.copy.max.bytes.per.second",
     )
     quota_window_num: int = setting(
-        11, "windows that the rate is taken over", at_least=1, key="remote.log.manager.copy.quota.window.num"
+        11,
+        "number of windows that the rate is measured over",
+        at_least=1,
+        key="remote.log.manager.copy.quota.window.num",
     )
     quota_window_size_seconds: int = setting(
         1, "length of a window", at_least=1, key="remote.log.manager.copy.quota.window.size.seconds"
     )
     fairness: bool = setting(
-        False, "over the quota a partition of which a segment was copied lets the others go first, instead of waiting"
+        False,
+        "when the quota is used up, a partition that has copied a segment lets other partitions go first, instead of "
+        "waiting",
     )
     upload_bytes_per_second: ByteCount = setting(
-        ByteCount(0), "spreads the bytes inside segments; 0: not", key="upload.rate.limit.bytes.per.second"
+        ByteCount(0), "upload rate limit inside a segment; 0: no limit", key="upload.rate.limit.bytes.per.second"
     )
     assume_committed: bool = setting(
-        False, "take closed segments for committed where no replication-offset-checkpoint says how far that is so"
+        False, "treat closed segments as committed if there is no replication-offset-checkpoint"
     )
     allow_gaps: bool = setting(
-        False, "copy segments whose records end before the next one begins: of topics that once were compacted"
+        False, "copy segments whose records end before the next segment begins; for topics that were compacted once"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierSettings:
-    """When a partition of the tier is processed, and by whom. Kafka's names where Kafka has one."""
+    """When a partition of the tier is processed, and by which host. Keys have Kafka's names where Kafka has one."""
 
     scheduled: bool = setting(
         False,
-        "copy_segments keeps a schedule and leases in tier_schedule below warehouse.uri; once it is there, always",
+        "copy_segments keeps a schedule and leases in table tier_schedule below warehouse.uri; it always does so once "
+        "the table exists",
     )
     process_interval_ms: int = setting(
-        30_000, "a partition is processed so long after it was last", at_least=1, key="rlm.process.interval.ms"
+        30_000, "time between two runs over a partition", at_least=1, key="rlm.process.interval.ms"
     )
     retry_interval_ms: int = setting(
-        30_000, "a partition that failed is tried again after so long", at_least=1, key="rlm.retry.interval.ms"
+        30_000, "time before a failed partition is tried again", at_least=1, key="rlm.retry.interval.ms"
     )
     lease_ms: int = setting(
         60_000,
-        "a run that was killed keeps its partitions from others for so long; clocks of hosts differ by less",
+        "a killed run blocks its partitions for this long; clocks of the hosts must differ by less",
         at_least=3_000,
         at_most=86_400_000,
     )
     assignments: Uri | None = setting(
         None,
-        "CSV file topic,partition,role: of which partitions this host is leader or follower; without it, of all leader",
+        "CSV file topic,partition,role: this host is leader or follower of these partitions; without it, leader of all",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireSettings:
-    """What expire_segments deletes. Kafka's names where Kafka has one; -1 is without end."""
+    """What expire_segments deletes. Keys have Kafka's names where Kafka has one; -1 means no limit."""
 
-    retention_ms: int = setting(-1, "segments whose records are all older go", at_least=-1, key="retention.ms")
+    retention_ms: int = setting(
+        -1, "delete segments whose records are all older than this", at_least=-1, key="retention.ms"
+    )
     retention_bytes: int = setting(
-        -1, "of each partition the oldest segments go that are beyond so many bytes", at_least=-1, key="retention.bytes"
+        -1, "delete the oldest segments of a partition that exceed this size", at_least=-1, key="retention.bytes"
     )
     retentions: Uri | None = setting(
-        None, "CSV file topic,retention_ms,retention_bytes: of single topics, in place of the two above"
+        None, "CSV file topic,retention_ms,retention_bytes: replaces the two settings above for single topics"
     )
     pass_future_timestamps: bool = setting(
-        False, "delete segments that are later than now too, where those behind them are expired by time"
+        False, "also delete segments with future timestamps, if segments after them have expired by time"
     )
     log_start_of_directories: bool = setting(
-        False, "what lies below the log start of copy.log_directories goes; a broker moves it by its own retention too"
+        False,
+        "delete segments below the log start of copy.log_directories; the broker's retention moves this log start too",
     )
     log_start_of_brokers: bool = setting(
         False,
-        "what lies below the log start that log_start_offsets.bootstrap_servers tells goes; only of brokers that tier",
+        "delete segments below the log start that log_start_offsets.bootstrap_servers report; only for brokers that "
+        "tier",
     )
     orphan_min_age_ms: int = setting(
         86_400_000,
-        "objects that belong to nothing are kept so long, and for the retention",
+        "objects that belong to no segment are kept for this long, and for the retention",
         at_least=60_000,
         key="expire.orphan.min.age.ms",
     )
     threads: int = setting(
-        10, "partitions expired at once", at_least=1, at_most=1024, key="remote.log.manager.expiration.thread.pool.size"
+        10,
+        "partitions expired at the same time",
+        at_least=1,
+        at_most=1024,
+        key="remote.log.manager.expiration.thread.pool.size",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
-    """How archived records are fetched, and how fast. Kafka's names where Kafka has one."""
+    """How archived records are fetched, and how fast. Keys have Kafka's names where Kafka has one."""
 
     timeout_ms: int = setting(
-        30_000, "fetch_records asks again for so long what does not answer", at_least=0, at_most=2**31 - 1
+        30_000, "fetch_records repeats a failed read of the archive for this long", at_least=0, at_most=2**31 - 1
     )
     max_bytes_per_second: ByteCount = setting(
         ByteCount(2**63 - 1),
-        "read quota of a process that fetches; the default is none",
+        "read quota of a process that fetches; by default there is no quota",
         at_least=1,
         key="remote.log.manager.fetch.max.bytes.per.second",
     )
     quota_window_num: int = setting(
-        11, "windows that the rate is taken over", at_least=1, key="remote.log.manager.fetch.quota.window.num"
+        11,
+        "number of windows that the rate is measured over",
+        at_least=1,
+        key="remote.log.manager.fetch.quota.window.num",
     )
     quota_window_size_seconds: int = setting(
         1, "length of a window", at_least=1, key="remote.log.manager.fetch.quota.window.size.seconds"
     )
     threads: int = setting(
-        10, "reads of the archive at once", at_least=1, at_most=1024, key="remote.log.reader.threads"
+        10, "reads of the archive at the same time", at_least=1, at_most=1024, key="remote.log.reader.threads"
     )
     max_pending: int = setting(
-        100, "fetches that may wait; more are refused", at_least=1, key="remote.log.reader.max.pending.tasks"
+        100, "fetches that may wait; the rest are refused", at_least=1, key="remote.log.reader.max.pending.tasks"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanSettings:
-    """When a listing is believed."""
+    """When a listing is accepted."""
 
-    accept_replaced_archive: bool = setting(
-        False, "go on where an archive holds none of the segments that the warehouse knows"
-    )
+    accept_replaced_archive: bool = setting(False, "accept an archive that holds none of the segments in the warehouse")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,36 +311,43 @@ class IndexSettings:
 
     depth: IndexDepth = setting(
         IndexDepth.RECORD,
-        "batch: headers and checksums; record: the records' timestamps too, lookups then read no archive",
+        "batch: read batch headers and checksums; record: read record timestamps too, then lookups do not read the "
+        "archive",
     )
     window_bytes: ByteCount = setting(
-        ByteCount(8 * MIB), "bytes of a segment that are read at once", at_least=MIB, at_most=64 * MIB
+        ByteCount(8 * MIB), "bytes of a segment that one read fetches", at_least=MIB, at_most=64 * MIB
     )
     max_batch_bytes: ByteCount = setting(
-        ByteCount(128 * MIB), "a batch longer than this, compressed, is damage", at_least=KIB, at_most=2 * GIB - 1
+        ByteCount(128 * MIB),
+        "a batch that is larger than this, compressed, counts as damaged",
+        at_least=KIB,
+        at_most=2 * GIB - 1,
     )
     max_decompressed_bytes: ByteCount = setting(
-        ByteCount(128 * MIB), "a batch whose records decompress to more is damage", at_least=KIB, at_most=2 * GIB - 1
+        ByteCount(128 * MIB),
+        "a batch whose records decompress to more than this counts as damaged",
+        at_least=KIB,
+        at_most=2 * GIB - 1,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSettings:
-    """How build_indexes divides and commits its work, and when it gives up."""
+    """How build_indexes divides and commits its work, and when it fails."""
 
     max_bytes_per_commit: ByteCount = setting(
         ByteCount(64 * GIB), "log bytes indexed before their rows are published", at_least=1
     )
     tasks_per_core: int = setting(
-        4, "Spark tasks for each core, each with segments of about equal bytes", at_least=1, at_most=64
+        4, "Spark tasks per core; each task gets about the same number of bytes", at_least=1, at_most=64
     )
     max_quarantined_share: float = setting(
         0.5,
-        "fail the job when more than one segment and more than this share of a run's are quarantined",
+        "fail the job if more than one segment and more than this share of the run's segments are quarantined",
         at_least=0,
         at_most=1,
     )
-    retry_quarantined: bool = setting(False, "try segments again that were quarantined by an earlier run")
+    retry_quarantined: bool = setting(False, "try segments again that an earlier run quarantined")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,60 +355,61 @@ class LookupSettings:
     """Which answer a lookup gives."""
 
     broker_compatible: bool = setting(
-        False, "answer as Kafka's own search does, which stops at the first segment that promises a match"
+        False, "answer as a broker does: its search stops at the first segment whose metadata promises a match"
     )
     isolation_level: IsolationLevel = setting(
         IsolationLevel.READ_UNCOMMITTED,
-        "read_committed: no answer behind the oldest transaction that is open at the archive's end",
+        "read_committed: no answer after the start of the oldest transaction that is open at the end of the archive",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffsetsSettings:
-    """How long a request of list_offsets may take, and what it may ask beside the archive."""
+    """How long a request of list_offsets may take, and where offsets that are not archived are read."""
 
     timeout_ms: int = setting(
         30_000,
-        "a request without a timeout of its own that takes longer is answered REQUEST_TIMED_OUT",
+        "a request without its own timeout that takes longer is answered with REQUEST_TIMED_OUT",
         at_least=1,
         at_most=2**31 - 1,
         key="remote.list.offsets.request.timeout.ms",
     )
     max_partitions_at_once: int = setting(
-        64, "partitions whose archive or local tier each task reads or asks at the same time", at_least=1, at_most=1024
+        64, "partitions that each task reads or asks at the same time", at_least=1, at_most=1024
     )
     log_directory: Uri | None = setting(
         None,
-        "a broker's log directory, where what is not archived yet is; without it, LOCAL_REQUIRED is the answer",
+        "a broker's log directory, which has the offsets that are not archived yet; without it, they are answered with "
+        "LOCAL_REQUIRED",
     )
     bootstrap_servers: str | None = setting(
-        None, "host:port,...: brokers that are asked for what is not archived yet, in place of a log directory"
+        None, "host:port,...: brokers to ask for offsets that are not archived yet, instead of a log directory"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationSettings:
-    """When tables are validated, and where people read what came of it."""
+    """When tables are validated, and where the results are written."""
 
     after_build: bool = setting(False, "validate the tables at the end of run_pipeline, as validate_tables does")
     data_docs_uri: Uri | None = setting(
-        None, "folder or s3://bucket/prefix for the results as HTML pages; without it, data_docs below the warehouse"
+        None, "folder or s3://bucket/prefix for HTML pages with the results; default: data_docs below the warehouse"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceSettings:
-    """How long maintain_tables keeps what is no longer needed."""
+    """How long maintain_tables keeps old rows and files."""
 
     deleted_after_hours: int = setting(
         168,
-        "index rows of segments that are gone for so long are dropped; the segments' own rows stay",
+        "drop index rows of segments that have been gone for this long; the rows in segments stay",
         at_least=1,
         at_most=720,
     )
     vacuum_after_hours: int = setting(
         168,
-        "files of older versions are removed; running jobs and warehouse.as_of reach back no further",
+        "remove files of older table versions after this time; running jobs and warehouse.as_of then cannot read them",
         at_least=168,
         at_most=720,
     )
@@ -384,20 +417,20 @@ class MaintenanceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """What the workers of a cluster have; where Spark runs on this machine alone, it is what this machine has."""
+    """What the workers of a cluster have. Not used if Spark runs on this machine alone."""
 
     python: str = setting(
         "python{}.{}".format(*sys.version_info),
-        "the interpreter that workers find, of the driver's minor version",
+        "Python interpreter on the workers; it must have the driver's minor version",
     )
     ship_packages: bool = setting(
-        True, "send the Python packages that tasks need along with each job; false: the workers' interpreter has them"
+        True, "ship the Python packages that tasks need with each job; false: the workers have them installed"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings of a run. `origins` says where the value of a key came from; a key not in it has its default."""
+    """All settings of a run. `origins` has the origin of each value; a key that is not in it has its default."""
 
     archive: ArchiveSettings = ArchiveSettings()
     s3: S3Settings = S3Settings()
@@ -422,26 +455,26 @@ class Settings:
 
     @property
     def archive_uri(self) -> str:
-        """`archive.uri`, for those who cannot do without."""
+        """`archive.uri`; `UsageError` if it is not set."""
         return _required("archive.uri", self.archive.uri, self.env)
 
     @property
     def warehouse_uri(self) -> str:
-        """`warehouse.uri`, for those who cannot do without."""
+        """`warehouse.uri`; `UsageError` if it is not set."""
         return _required("warehouse.uri", self.warehouse.uri, self.env)
 
     def items(self) -> list[tuple[str, object]]:
-        """(dotted key, value) of every setting, `spark.` keys last."""
+        """List (dotted key, value) of every setting, `spark.` keys last."""
         groups = [(group, getattr(self, group)) for group in SETTING_GROUPS]
-        own = [
-            (key_of(group, each), getattr(value, each.name))
-            for group, value in groups
-            for each in dataclasses.fields(value)
+        declared = [
+            (key_of(name, field_), getattr(group, field_.name))
+            for name, group in groups
+            for field_ in dataclasses.fields(group)
         ]
-        return own + [(key, self.spark[key]) for key in sorted(self.spark)]
+        return declared + [(key, self.spark[key]) for key in sorted(self.spark)]
 
     def origin(self, key: str) -> str:
-        """Where the value of `key` came from."""
+        """Return the origin of the value of `key`."""
         return self.origins.get(key, "default")
 
 
@@ -466,9 +499,9 @@ SETTING_GROUPS: dict[str, type] = {
 }
 
 
-def key_of(group: str, each: dataclasses.Field[object]) -> str:
+def key_of(group: str, field_: dataclasses.Field[object]) -> str:
     """The dotted name of a field in a group."""
-    return str(each.metadata["key"] or f"{group}.{each.name}")
+    return str(field_.metadata["key"] or f"{group}.{field_.name}")
 
 
 def _required(key: str, uri: Uri | None, env: str) -> str:

@@ -1,14 +1,14 @@
-"""settings_sources: which value does each setting have in this run, and who said so?
+"""Read the settings of a run from conf files and the command line.
 
-Order: the default, conf/base.toml, conf/<env>.toml, `--set key=value`; the last one wins. A relative path in a conf
-file is relative to the repository (so that conf/local.toml can name the sample archive), after `--set` to the directory
-the user is in.
+The order is: the default, conf/base.toml, conf/<env>.toml, `--set key=value`; the last one wins. A relative path in a
+conf file is relative to the repository, so that conf/local.toml can name the sample archive. A relative path after
+`--set` is relative to the user's current directory.
 
-A uri of the scheme `file` becomes the path it means, without percent escapes; every other one stays as it is written.
+A URI with the scheme `file` becomes a path without percent escapes. Every other URI stays as it is written.
 
-Refused with `UsageError`: files that cannot be read, unknown keys (naming the nearest), values of the wrong type or out
-of range, another host's files, anything that looks like a credential (credentials belong to the platform: instance
-roles, provider chains, the environment). What looks like one is not repeated.
+Refused with `UsageError`: files that cannot be read, unknown keys (the message names the nearest key), values of the
+wrong type or out of range, files of another host, and everything that looks like a credential. The message does not
+repeat a credential. Credentials belong to the platform: instance roles, provider chains, the environment.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ from coldlog.runtime.settings import GIB, KIB, MIB, SETTING_GROUPS, ByteCount, S
 
 
 def _find_repository() -> Path:
-    """The checkout around this file, be it its own or, where Spark's own spark-submit starts the driver, that of the
-    package that is made for executors, which lies in the checkout too."""
+    """The checkout around this file.
+
+    If Spark's own spark-submit starts the driver, this file is in the package for executors, which is inside the
+    checkout too.
+    """
     above = Path(__file__).resolve().parents
-    return next((each for each in above if (each / "conf" / "base.toml").is_file()), above[2])
+    return next((directory for directory in above if (directory / "conf" / "base.toml").is_file()), above[2])
 
 
 REPOSITORY = _find_repository()
@@ -47,7 +50,7 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingKey:
-    """A key that can be set: its type as people say it, its default, its meaning and its bounds (inclusive)."""
+    """A key that can be set: its type in words, its default, its meaning and its inclusive bounds."""
 
     key: str
     annotation: object
@@ -60,7 +63,7 @@ class SettingKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Assignment:
-    """A value as found, before it is understood; `directory` is what relative paths are relative to."""
+    """A value as it was found, before conversion; relative paths are relative to `directory`."""
 
     key: str
     value: object
@@ -69,20 +72,20 @@ class _Assignment:
 
 
 def list_setting_keys() -> list[SettingKey]:
-    """Every key but those under `spark.`, in the order of their declaration."""
+    """List every key that is not under `spark.`, in the order of declaration."""
     return [
         SettingKey(
-            key=key_of(group, each),
-            annotation=hints[each.name],
-            allowed=_allowed(hints[each.name], each.metadata["at_least"], each.metadata["at_most"]),
-            default=each.default,
-            meaning=each.metadata["meaning"],
-            at_least=each.metadata["at_least"],
-            at_most=each.metadata["at_most"],
+            key=key_of(group, field),
+            annotation=hints[field.name],
+            allowed=_allowed(hints[field.name], field.metadata["at_least"], field.metadata["at_most"]),
+            default=field.default,
+            meaning=field.metadata["meaning"],
+            at_least=field.metadata["at_least"],
+            at_most=field.metadata["at_most"],
         )
         for group, group_class in SETTING_GROUPS.items()
         for hints in [typing.get_type_hints(group_class)]
-        for each in dataclasses.fields(group_class)
+        for field in dataclasses.fields(group_class)
     ]
 
 
@@ -93,23 +96,26 @@ def load_settings(
     repository: Path = REPOSITORY,
     directory: Path | None = None,
 ) -> Settings:
-    """The settings of a run: `assignments` are the texts after `--set`, `directory` is where the user is."""
+    """Load the settings of a run: `assignments` are the texts after `--set`, `directory` is the user's directory."""
     found = [
         *_iter_conf(repository / "conf" / "base.toml", repository),
         *_iter_conf(_conf_of(env, repository), repository),
         *(_read_assignment(text, directory or Path.cwd()) for text in assignments),
     ]
-    return _understood(env, found)
+    return _converted_settings(env, found)
 
 
 def settings_of(values: Mapping[str, str], origin: str) -> Settings:
-    """Settings of these values alone, whatever the files say; relative paths are relative to the directory the process
-    is in. `origin` says in messages where they come from."""
+    """Make settings from these values alone, without the conf files.
+
+    Relative paths are relative to the current directory of the process. `origin` names the source of the values in
+    messages.
+    """
     found = [_Assignment(key=key, value=value, origin=origin, directory=Path.cwd()) for key, value in values.items()]
-    return _understood("local", found)
+    return _converted_settings("local", found)
 
 
-def _understood(env: str, found: Sequence[_Assignment]) -> Settings:
+def _converted_settings(env: str, found: Sequence[_Assignment]) -> Settings:
     keys = {each.key: each for each in list_setting_keys()}
     values: dict[str, object] = {}
     spark: dict[str, str] = {}
@@ -118,7 +124,7 @@ def _understood(env: str, found: Sequence[_Assignment]) -> Settings:
         if assignment.key.startswith("spark."):
             spark[assignment.key] = _spark_value(assignment)
         elif assignment.key in keys:
-            values[assignment.key] = _understand(keys[assignment.key], assignment)
+            values[assignment.key] = _checked_value(keys[assignment.key], assignment)
         else:
             raise _unknown_key(assignment, list(keys))
     return _settings(env, values, spark, {each.key: each.origin for each in found})
@@ -128,9 +134,9 @@ def _settings(env: str, values: Mapping[str, object], spark: Mapping[str, str], 
     groups = {
         group: group_class(
             **{
-                each.name: values[key_of(group, each)]
-                for each in dataclasses.fields(group_class)
-                if key_of(group, each) in values
+                field.name: values[key_of(group, field)]
+                for field in dataclasses.fields(group_class)
+                if key_of(group, field) in values
             }
         )
         for group, group_class in SETTING_GROUPS.items()
@@ -140,9 +146,9 @@ def _settings(env: str, values: Mapping[str, object], spark: Mapping[str, str], 
 
 def _conf_of(env: str, repository: Path) -> Path:
     path = repository / "conf" / f"{env}.toml"
-    known = sorted(each.stem for each in (repository / "conf").glob("*.toml") if each.stem != "base")
+    known = sorted(file.stem for file in (repository / "conf").glob("*.toml") if file.stem != "base")
     if not _ENV_NAME.fullmatch(env) or not path.is_file():
-        raise UsageError(f"--env {env}: there is no conf/{env}.toml; known are {', '.join(known)}")
+        raise UsageError(f"--env {env}: conf/{env}.toml does not exist; give one of {', '.join(known)}")
     return path
 
 
@@ -156,16 +162,16 @@ def _read_conf(path: Path, origin: str) -> list[tuple[str, object]]:
     try:
         text = path.read_text(encoding="utf-8")
         if text.startswith(_BYTE_ORDER_MARK):
-            raise UsageError(f"{origin} begins with a byte order mark, which TOML does not know: save it without one")
+            raise UsageError(f"{origin} begins with a byte order mark, which TOML does not allow: save it without one")
         found = list(_iter_flat(tomllib.loads(text), ""))
-        # Hexadecimal numbers of any length are read, but only those of some thousand digits can be shown.
+        # Python reads a hexadecimal number of any length, but refuses to print one of some thousand digits.
         str(found)
     except FileNotFoundError as error:
-        raise UsageError(f"{path} is missing: run from a checkout of the repository") from error
+        raise UsageError(f"{path} is missing: run coldlog from a checkout of the repository") from error
     except OSError as error:
         raise UsageError(f"{origin} cannot be read: {error.strerror}") from error
     except RecursionError as error:
-        raise UsageError(f"{origin} is nested too deeply: a setting is group.key = value") from error
+        raise UsageError(f"{origin} is nested too deeply: write settings as group.key = value") from error
     except ValueError as error:  # not TOML, not UTF-8, or a number of too many digits
         raise UsageError(f"{origin} is not TOML: {error}") from error
     return found
@@ -190,8 +196,8 @@ def _read_assignment(text: str, directory: Path) -> _Assignment:
 def _refuse_secret(assignment: _Assignment) -> None:
     if is_secret_key(assignment.key) or names_a_secret(str(assignment.value)):
         raise UsageError(
-            f"{assignment.key} ({assignment.origin}) looks like a credential: settings are printed and stored; "
-            "use the platform's credential chain or environment instead"
+            f"{assignment.key} ({assignment.origin}) looks like a credential, but settings are printed and stored; "
+            "use the environment or the platform's credential chain"
         )
 
 
@@ -213,9 +219,9 @@ def _spark_value(assignment: _Assignment) -> str:
     )
 
 
-def _understand(key: SettingKey, assignment: _Assignment) -> object:
+def _checked_value(key: SettingKey, assignment: _Assignment) -> object:
     value = _convert(key.annotation, assignment)
-    if value is _NOT_UNDERSTOOD or not _is_within_bounds(key, value):
+    if value is _NOT_CONVERTIBLE or not _is_within_bounds(key, value):
         raise UsageError(f"{key.key} = {assignment.value!r} ({assignment.origin}): expected {key.allowed}")
     return value
 
@@ -223,13 +229,13 @@ def _understand(key: SettingKey, assignment: _Assignment) -> object:
 def _is_within_bounds(key: SettingKey, value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return True
-    # One comparison that must hold, so that nan is outside.
+    # One comparison that must be true, so that nan is out of bounds.
     low = -math.inf if key.at_least is None else key.at_least
     high = math.inf if key.at_most is None else key.at_most
     return low <= value <= high
 
 
-_NOT_UNDERSTOOD = object()
+_NOT_CONVERTIBLE = object()
 
 
 def _convert(annotation: object, assignment: _Assignment) -> object:
@@ -237,15 +243,15 @@ def _convert(annotation: object, assignment: _Assignment) -> object:
     if _is_uri(annotation):
         named = f"{assignment.key} ({assignment.origin})"
         uri = absolute_uri(value, named, assignment.directory) if isinstance(value, str) and value else "\0"
-        return uri if "\0" not in uri else _NOT_UNDERSTOOD
+        return uri if "\0" not in uri else _NOT_CONVERTIBLE
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
-        return next((each for each in annotation if each == value), _NOT_UNDERSTOOD)
+        return next((member for member in annotation if member == value), _NOT_CONVERTIBLE)
     if annotation is bool:
-        return {"true": True, "false": False}.get(str(value).lower(), _NOT_UNDERSTOOD)
+        return {"true": True, "false": False}.get(str(value).lower(), _NOT_CONVERTIBLE)
     if isinstance(value, bool):
-        return _NOT_UNDERSTOOD
+        return _NOT_CONVERTIBLE
     if _is_text(annotation):
-        return value if isinstance(value, str) and value and value.isprintable() else _NOT_UNDERSTOOD
+        return value if isinstance(value, str) and value and value.isprintable() else _NOT_CONVERTIBLE
     if annotation is ByteCount:
         return _byte_count(value)
     return _number(annotation, value)
@@ -255,16 +261,16 @@ def _number(annotation: object, value: object) -> object:
     try:
         return int(str(value)) if annotation is int else float(str(value))
     except ValueError:
-        return _NOT_UNDERSTOOD
+        return _NOT_CONVERTIBLE
 
 
 def _byte_count(value: object) -> object:
     match = _BYTES.fullmatch(str(value))
-    number = _number(int, match[1]) if match else _NOT_UNDERSTOOD
+    number = _number(int, match[1]) if match else _NOT_CONVERTIBLE
     if match is None or not isinstance(number, int):
-        return _NOT_UNDERSTOOD
+        return _NOT_CONVERTIBLE
     count = number * _BYTE_UNITS[(match[2] or "").lower()]
-    return ByteCount(count) if count <= _MOST_BYTES else _NOT_UNDERSTOOD
+    return ByteCount(count) if count <= _MOST_BYTES else _NOT_CONVERTIBLE
 
 
 def _is_uri(annotation: object) -> bool:

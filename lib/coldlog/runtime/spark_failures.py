@@ -1,11 +1,13 @@
-"""spark_failures: which process of Spark ended under a job, and what can its user do?
+"""Explain failures of Spark that are not bugs of coldlog: what happened, where, and what to do.
 
-Ends that are no fault of coldlog, each told in a few lines: what, where, what to do. The JVM is gone (killed, or ended
-by itself), its heap was full, a Python worker was gone in the middle of a task, S3 refused a table to Spark, or a
-table's files are damaged or gone, which Spark and Delta say in the text of their errors alone. Whether
-the JVM is gone is asked of the system where this process started it; the many shapes in which py4j says so are only a
-hint to wait for its end. What a task raised on purpose is told as it is on the driver. Any other error is left to its
-traceback.
+- The JVM was killed or ended by itself. If this process started the JVM, the system is asked whether it still runs. The
+  many errors that py4j raises for a lost JVM are only a hint to wait for its end.
+- The JVM's heap was full.
+- A Python worker died during a task.
+- S3 refused a table to Spark.
+- Files of a table are damaged or missing. Spark and Delta report this only in the text of their errors.
+
+An error that a task raised on purpose is reported as on the driver. Any other error keeps its traceback.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.runtime.spark_gateway import jvm_exit_code
 
 _HEAP_FULL_EXIT_CODE = 52
-"""Spark's own: SparkExitCode.OOM."""
+"""Spark's SparkExitCode.OOM."""
 _DYING_S = 5.0
 _IS_ENDING = ("SparkContext was shut down", 'SparkContext.dagScheduler()" is null')
-"""Of a JVM that is about to end; the second is what Spark itself stumbles over then."""
+"""Texts of errors from a JVM that is about to end; the second is a failure inside Spark that follows from it."""
 _LOST_TASK = re.compile(r"Lost (task [^()]+?) \(TID \d+\) \(([^()]+)\)")
 _RAISED_ON_PURPOSE = re.compile(r"^coldlog\.errors\.([A-Za-z]+): (.+)$", re.MULTILINE)
 _REFUSED_BY_S3 = re.compile(r"AccessDeniedException: (s3a://[^\s:]+)")
@@ -46,38 +48,38 @@ _NO_TABLE = re.compile(
 )
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): ([^\n]+)$", re.MULTILINE)
 _SHOWN_CHARACTERS = 400
-_BRING_BACK = (
-    "bring it back from a backup or an older version of the object, or run the pipeline into a new warehouse "
-    "(another warehouse.uri): the archive and the metadata topic have all but the history of runs, log start offsets "
-    "that were supplied, and the progress of replays and of a tier"
+_RESTORE = (
+    "restore it from a backup or an older version of the object, or run the pipeline into a new warehouse "
+    "(another warehouse.uri): everything is built again from the archive and the metadata topic, except the history of "
+    "runs, log start offsets that were supplied, and the progress of replays and of a tier"
 )
-_AGAIN = "the job may simply be started again: it goes on from what was published"
+_AGAIN = "start the job again: it continues from what was published"
 
 
 def explain_failure(error: BaseException) -> str | None:
-    """The lines that tell the user of it; None where `error` is not the end of one of Spark's processes."""
+    """Return the lines that explain the failure to the user; None if `error` is not one of those listed above."""
     chain = list(_chain(error))
     code = jvm_exit_code(wait_s=_DYING_S if any(map(_is_hint, chain)) else 0)
-    told = None if code is not None else _told_by_spark(chain)
-    if told is None or any(each in told for each in _IS_ENDING):
+    text = None if code is not None else _text_of_spark(chain)
+    if text is None or any(each in text for each in _IS_ENDING):
         code = jvm_exit_code(wait_s=_DYING_S)
-    if code == _HEAP_FULL_EXIT_CODE or (told and "java.lang.OutOfMemoryError" in told):
+    if code == _HEAP_FULL_EXIT_CODE or (text and "java.lang.OutOfMemoryError" in text):
         return _heap_was_full()
-    if code is not None or told is None or any(isinstance(each, Py4JNetworkError) for each in chain):
+    if code is not None or text is None or any(isinstance(each, Py4JNetworkError) for each in chain):
         return _jvm_has_ended(code)
-    refused = _REFUSED_BY_S3.search(told)
+    refused = _REFUSED_BY_S3.search(text)
     if refused is not None:
         return _s3_refuses(refused[1])
-    return _worker_has_ended(told) if "Python worker exited unexpectedly" in told else _table_is_damaged(told)
+    return _worker_has_ended(text) if "Python worker exited unexpectedly" in text else _table_is_damaged(text)
 
 
 def error_of_a_worker(error: BaseException) -> ColdlogError | None:
-    """What a task raised on purpose in a Python worker, which Spark hands on as the text of a traceback.
+    """Return the error that a task raised on purpose in a Python worker; Spark passes on only its traceback's text.
 
-    A `UsageError` or `RetriableError` where it was one, else a `ColdlogError`; None for all others.
+    The result is a `UsageError` or `RetriableError` if the task raised one, else a `ColdlogError`; None for all others.
     """
-    told = _told_by_spark(list(_chain(error)))
-    raised = _RAISED_ON_PURPOSE.findall(told or "")
+    text = _text_of_spark(list(_chain(error)))
+    raised = _RAISED_ON_PURPOSE.findall(text or "")
     if not raised:
         return None
     kind, message = raised[-1]
@@ -86,31 +88,32 @@ def error_of_a_worker(error: BaseException) -> ColdlogError | None:
 
 
 def quiet_gateway() -> None:
-    """py4j logs a lost JVM with a traceback before it raises; the error says enough.
+    """Suppress the traceback that py4j logs for a lost JVM before it raises; the error says enough.
 
-    For the rest of the process: the JVM is also asked for the text of an error, and told of objects that are collected.
+    This holds until the process ends, because py4j also calls the JVM for the text of an error and for collected
+    objects.
     """
-    logging.getLogger().addFilter(_is_worth_telling)
+    logging.getLogger().addFilter(_is_not_lost_jvm)
 
 
-def _is_worth_telling(record: logging.LogRecord) -> bool:
+def _is_not_lost_jvm(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], Py4JNetworkError))
 
 
 def quiet_accumulators(context: SparkContext) -> None:
-    """pyspark's thread for accumulators prints a traceback when the JVM hangs up on it; the error says enough."""
+    """Suppress the traceback that pyspark's accumulator thread prints when the JVM closes the connection."""
     server = context._accumulatorServer
-    tell = server.handle_error
+    handle_error = server.handle_error
 
-    def tell_other_errors(request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+    def handle_other_errors(request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         if not isinstance(sys.exception(), EOFError | ConnectionError):
-            tell(request, client_address)
+            handle_error(request, client_address)
 
-    server.handle_error = tell_other_errors  # type: ignore[method-assign]  # socketserver's hook for this
+    server.handle_error = handle_other_errors  # type: ignore[method-assign]  # socketserver's hook for this
 
 
-def _told_by_spark(chain: list[BaseException]) -> str | None:
-    """What Spark says of the errors it raised; None when it is gone: py4j asks the JVM for the text of an error."""
+def _text_of_spark(chain: list[BaseException]) -> str | None:
+    """Return the texts of Spark's errors; None if the JVM is gone, because py4j asks the JVM for these texts."""
     try:
         return "\n".join(str(each) for each in chain if isinstance(each, Py4JJavaError | PySparkException))
     except (Py4JError, OSError):
@@ -120,8 +123,8 @@ def _told_by_spark(chain: list[BaseException]) -> str | None:
 def _heap_was_full() -> str:
     return (
         "the heap of spark's JVM was full\n"
-        "give it more (SPARK_DRIVER_MEMORY=4g or --set spark.driver.memory=4g; on a cluster spark.executor.memory), "
-        "or lower build.max_bytes_per_commit\n"
+        "give it more memory (SPARK_DRIVER_MEMORY=4g or --set spark.driver.memory=4g; on a cluster "
+        "spark.executor.memory), or lower build.max_bytes_per_commit\n"
         f"{_AGAIN}"
     )
 
@@ -131,52 +134,52 @@ def _jvm_has_ended(code: int | None) -> str:
     return (
         f"spark's JVM has ended{how} while the job ran\n"
         f"{_AGAIN}\n"
-        "if nobody ended it, the system did for want of memory: give the machine more, or the JVM less "
-        "(SPARK_DRIVER_MEMORY)"
+        "if nobody stopped it, the system killed it because memory was short: give the machine more memory, or the JVM "
+        "less (SPARK_DRIVER_MEMORY)"
     )
 
 
-def _s3_refuses(what: str) -> str:
+def _s3_refuses(uri: str) -> str:
     return (
-        f"S3 refuses {what} (403)\n"
-        "allow s3:ListBucket, s3:GetObject, and to who writes s3:PutObject and s3:DeleteObject, on that bucket; check "
-        "whose credentials the environment or the profile of driver and executors names"
+        f"S3 refuses {uri} (403)\n"
+        "allow s3:ListBucket and s3:GetObject on that bucket, and for jobs that write s3:PutObject and "
+        "s3:DeleteObject; check which credentials the environment or profile of driver and executors names"
     )
 
 
-def _worker_has_ended(told: str) -> str:
-    lost = _LOST_TASK.search(told)
+def _worker_has_ended(text: str) -> str:
+    lost = _LOST_TASK.search(text)
     where = f" in {lost[1]} on {lost[2]}" if lost else ""
     return (
         f"a python worker of spark was killed or crashed{where}\n"
-        "most often the system killed it for want of memory: give the machine more (on a cluster "
+        "most often the system killed it because memory was short: give the machine more memory (on a cluster "
         "spark.executor.memoryOverhead), run fewer tasks at once (MASTER=local[1]), or lower index.window_bytes and "
         "index.max_decompressed_bytes\n"
         f"{_AGAIN}; if the worker ends again, spark.python.worker.faulthandler.enabled=true shows where"
     )
 
 
-def _table_is_damaged(told: str) -> str | None:
-    unreadable = _UNREADABLE_FILE.search(told)
+def _table_is_damaged(text: str) -> str | None:
+    unreadable = _UNREADABLE_FILE.search(text)
     if unreadable is not None:
-        path = _as_named(unreadable["file"])
-        whose = "the log of a table" if "/_delta_log/" in path else "a table"
+        path = _user_uri(unreadable["file"])
+        owner = "the log of a table" if "/_delta_log/" in path else "a table"
         if unreadable["hint"] == "FILE_NOT_EXIST":
-            return f"a file of {whose} is gone: {path}; {_BRING_BACK}"
-        why = "".join(f" ({kind}: {_shortened(text)})" for kind, text in _CAUSE.findall(told)[-1:])
-        return f"a file of {whose} cannot be read: {path}{why}; if it is damaged, {_BRING_BACK}"
-    log = _DAMAGED_LOG.search(told)
+            return f"a file of {owner} is missing: {path}; {_RESTORE}"
+        why = "".join(f" ({kind}: {_shortened(cause)})" for kind, cause in _CAUSE.findall(text)[-1:])
+        return f"a file of {owner} cannot be read: {path}{why}; if it is damaged, {_RESTORE}"
+    log = _DAMAGED_LOG.search(text)
     if log is not None:
-        return f"the log of a table is damaged: {_shortened(_as_named(log[1]))}; {_BRING_BACK}"
-    place = _NO_TABLE.search(told)
+        return f"the log of a table is damaged: {_shortened(_user_uri(log[1]))}; {_RESTORE}"
+    place = _NO_TABLE.search(text)
     if place is not None:
-        what = _as_named(place[1] or place[2])
-        return f"{what} is no table, but a file or a folder without Delta's log; if a table was there, {_BRING_BACK}"
+        path = _user_uri(place[1] or place[2])
+        return f"{path} is not a table, but a file or a folder without Delta's log; if it was a table, {_RESTORE}"
     return None
 
 
-def _as_named(uri: str) -> str:
-    """As a user names it, not as Hadoop does."""
+def _user_uri(uri: str) -> str:
+    """Write a URI as a user does, not as Hadoop does."""
     return unquote(re.sub(r"^file:/+", "/", uri)).replace("s3a://", "s3://", 1)
 
 
@@ -193,6 +196,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _is_hint(error: BaseException) -> bool:
-    """What a call to a JVM that is about to die, or the stream of its rows, may raise."""
+    """Whether a call to a JVM that is about to end, or the stream of its rows, can raise this error."""
     is_gateway = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
     return is_gateway or isinstance(error, OSError | EOFError)

@@ -1,6 +1,6 @@
-"""timestamps: which moment does a person mean?
+"""Read a timestamp that a person wrote.
 
-Epoch milliseconds, or an ISO 8601 time; without a zone it is UTC.
+It is epoch milliseconds or an ISO 8601 time. A time without a zone is UTC.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _MOST_DIGITS = 20
 
 
 def timestamp_from_text(text: str) -> int:
-    """Epoch milliseconds; other texts are a `UsageError`."""
+    """Return epoch milliseconds; any other text raises `UsageError`."""
     if _INTEGER.fullmatch(text):
         if len(text) > _MOST_DIGITS or not -(2**63) <= int(text) < 2**63:
-            raise UsageError(f"not a timestamp: {text[:_MOST_DIGITS]}... has more than 64 bits")
+            raise UsageError(f"not a timestamp: {text[:_MOST_DIGITS]}... does not fit in 64 bits")
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from coldlog.indexing.run_log import noted_run
+from coldlog.indexing.run_log import recorded_run
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.delta.warehouse import Warehouse
 
@@ -27,13 +27,13 @@ def _runs(warehouse: Warehouse) -> list[dict[str, object]]:
 
 def _leave_running(warehouse: Warehouse, name: str) -> None:
     """What a run that is killed leaves: its row of the beginning."""
-    with noted_run(warehouse, name):
+    with recorded_run(warehouse, name):
         (running,) = (row for row in _runs(warehouse) if row["outcome"] == "running")
     warehouse.merge(JOB_RUNS, warehouse.local(JOB_RUNS, [running]))
 
 
 def test_run_has_one_row_from_its_beginning_to_its_end(tables: Warehouse) -> None:
-    with noted_run(tables, "scan_segments") as summary:
+    with recorded_run(tables, "scan_segments") as summary:
         (beginning,) = _runs(tables)
         summary["segment_count"] = 7
     (end,) = _runs(tables)
@@ -49,7 +49,7 @@ def test_run_has_one_row_from_its_beginning_to_its_end(tables: Warehouse) -> Non
 )
 def test_run_that_fails_notes_why_and_what_it_had_done(tables: Warehouse, raised: BaseException, error: str) -> None:
     def fail() -> None:
-        with noted_run(tables, "build_indexes") as summary:
+        with recorded_run(tables, "build_indexes") as summary:
             summary["indexed_count"] = 3
             raise raised
 
@@ -60,15 +60,15 @@ def test_run_that_fails_notes_why_and_what_it_had_done(tables: Warehouse, raised
 
 
 def test_runs_that_never_told_their_end_are_marked_killed_by_the_next(tables: Warehouse) -> None:
-    with noted_run(tables, "before"):
+    with recorded_run(tables, "before"):
         pass
     _leave_running(tables, "lost")
-    with noted_run(tables, "after"):
+    with recorded_run(tables, "after"):
         assert [(row["job"], row["outcome"]) for row in _runs(tables)] == [
             ("before", "succeeded"),
             ("lost", "killed"),
             ("after", "running"),
         ]
     lost = _runs(tables)[1]
-    assert (lost["finished_ms"], lost["error"]) == (None, "its process ended without a word")
+    assert (lost["finished_ms"], lost["error"]) == (None, "the process was killed before it could record an end")
     assert [row["outcome"] for row in _runs(tables)] == ["succeeded", "killed", "succeeded"]

@@ -27,7 +27,7 @@ def settings(golden_uri: str, golden_archive: Path) -> list[str]:
 
 
 def run(settings: list[str], *arguments: str) -> int:
-    parser = job_argument_parser("fetch_records: which?")
+    parser = job_argument_parser("fetch_records", "")
     add_fetch_options(parser)
     return run_plain_job(fetch, parser, [*arguments, *(each for pair in settings for each in ("--set", pair))])
 
@@ -114,7 +114,7 @@ def test_job_keeps_the_read_quota_of_the_settings(settings: list[str], capsys: p
         "remote.log.reader.threads=1",
         "fetch.timeout_ms=0",
     ]
-    parser = job_argument_parser("fetch_records: which?")
+    parser = job_argument_parser("fetch_records", "")
     add_fetch_options(parser)
     arguments = ["--topic", "orders", "--partition", "0", "--max-bytes", "30000", "--max-records", "1000"]
     clock = VirtualClock(0)

@@ -92,8 +92,8 @@ def _register(warehouse: Warehouse) -> object:
         (_lose_files, _read, "a file of a table is gone: {table}/part-"),
         (_lose_files, _optimize, "a file of a table is gone: {table}/part-"),
         (_cut_files, _read, "a file of a table cannot be read: {table}/part-"),
-        (_put_a_file_there, _register, "{table} is no table, but a file or a folder without Delta's log"),
-        (_lose_log, _register, "{table} is no table, but a file or a folder without Delta's log"),
+        (_put_a_file_there, _register, "{table} is not a table, but a file or a folder without Delta's log"),
+        (_lose_log, _register, "{table} is not a table, but a file or a folder without Delta's log"),
     ],
     ids=["commit", "gap", "first-commit", "files", "files-of-optimize", "cut-files", "plain-file", "no-log"],
 )

@@ -48,7 +48,7 @@ def arguments(tmp_path: Path) -> list[str]:
 
 
 def run(arguments: list[str], clock: Clock | None = None) -> int:
-    parser = add_copy_options(job_argument_parser("copy_segments: which?"))
+    parser = add_copy_options(job_argument_parser("copy_segments", ""))
     return run_plain_job(lambda job: copy(job, clock), parser, arguments)
 
 

@@ -54,12 +54,12 @@ def arguments(tmp_path: Path) -> list[str]:
         "rlmm.config.remote.log.metadata.topic.num.partitions": 2,
     }
     found = [each for key, value in settings.items() for each in ("--set", f"{key}={value}")]
-    assert run_plain_job(copy, add_copy_options(job_argument_parser("copy_segments: which?")), found) == 0
+    assert run_plain_job(copy, add_copy_options(job_argument_parser("copy_segments", "")), found) == 0
     return found
 
 
 def run(arguments: list[str]) -> int:
-    return run_plain_job(expire, add_expire_options(job_argument_parser("expire_segments: which?")), arguments)
+    return run_plain_job(expire, add_expire_options(job_argument_parser("expire_segments", "")), arguments)
 
 
 def logs_of(tmp_path: Path) -> list[int]:
@@ -132,7 +132,7 @@ def test_segment_that_is_held_back_is_reported_and_deleted_on_request(
     logs = tmp_path / "logs"
     write_partition(logs, "late", 0, [segment(0, -9), segment(10, 9), segment(20, 0)])
     write_offset_checkpoint(logs / HIGH_WATERMARKS, {("late", 0): 30})
-    copy_options = add_copy_options(job_argument_parser("copy_segments: which?"))
+    copy_options = add_copy_options(job_argument_parser("copy_segments", ""))
     assert run_plain_job(copy, copy_options, [*arguments, "--set", "copy.topics=late", "--all"]) == 0
     capsys.readouterr()
     retention = ["--set", f"retention.ms={30 * DAY}", "--all"]

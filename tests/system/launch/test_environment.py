@@ -48,7 +48,7 @@ def test_javas_version_is_read_from_its_release_file(tmp_path: Path, release: st
 
 def test_an_old_or_missing_java_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(environment.SetupError, match="Java 17 or newer is needed and none was found"):
+    with pytest.raises(environment.SetupError, match="Java 17 or newer is needed, but was not found"):
         environment.check_java()
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").touch(mode=0o755)
@@ -72,7 +72,7 @@ def test_a_second_start_waits_for_the_first(tmp_path: Path) -> None:
     starts = [subprocess.Popen(command, cwd=environment.REPOSITORY, stderr=subprocess.PIPE) for _ in range(3)]
     messages = [start.communicate(timeout=60)[1].decode() for start in starts]
     assert (tmp_path / "log").read_text() == "in out " * 3
-    assert sum("waiting for another start" in message for message in messages) == 2
+    assert sum("waiting for another process" in message for message in messages) == 2
 
 
 def test_the_fallback_for_maven_names_what_the_pom_names() -> None:
@@ -134,12 +134,12 @@ def test_a_server_of_s3_is_built_for_a_cluster_once_and_again_for_another_versio
         monkeypatch.setenv("FAILS", "1")
         with pytest.raises(environment.SetupError, match="go install .*versitygw@v1.8.0"):
             environment.install_versitygw(lock.fileno())
-        assert not environment.has_beside("cluster")
+        assert not environment.has_extra_program("cluster")
         monkeypatch.setenv("FAILS", "0")
         environment.install_versitygw(lock.fileno())
-    assert environment.has_beside("cluster")
+    assert environment.has_extra_program("cluster")
     monkeypatch.setattr(environment, "VERSITYGW_MODULE", "another@v2")
-    assert not environment.has_beside("cluster")
+    assert not environment.has_extra_program("cluster")
     assert (tmp_path / "told").read_text() == "install github.com/versity/versitygw/cmd/versitygw@v1.8.0\n" * 2
 
 

@@ -27,14 +27,14 @@ from coldlog.launch.submit import list_jobs, main, usage
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import REPOSITORY, load_settings
 
-JOB = '''"""{name}: does it {name}?"""
+JOB = '''"""Check whether it does {name}."""
 import os, sys, time
 from coldlog.launch.entry_point import job_argument_parser, run_job
 from coldlog.errors import ArchiveError, ColdlogError, Reason, UsageError
 def call(job):
 {body}
 if __name__ == "__main__":
-    sys.exit(run_job(call, job_argument_parser(__doc__)))
+    sys.exit(run_job(call, job_argument_parser(__file__, __doc__)))
 '''
 
 
@@ -155,7 +155,7 @@ def test_spark_defaults_say_what_sessions_set_themselves() -> None:
 
 
 def test_a_secret_in_settings_is_refused_unshown(jars: Path) -> None:
-    with pytest.raises(UsageError, match="fs.s3a.secret.key does not belong into settings") as refused:
+    with pytest.raises(UsageError, match="fs.s3a.secret.key must not be a setting") as refused:
         spark_options(Settings(spark={"spark.hadoop.fs.s3a.secret.key": "hush"}), {}, jar_directory=jars)
     assert "hush" not in str(refused.value)
 
@@ -168,12 +168,14 @@ def test_jars_of_the_user_replace_ours_and_missing_ones_are_refused(tmp_path: Pa
         list_jars(tmp_path / "nothing")
 
 
-def test_jobs_are_listed_with_the_question_they_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "count_sheep.py").write_text('"""count_sheep: how many sheep are there?\n\nMany.\n"""\n')
-    assert list_jobs(tmp_path) == {"count_sheep": "how many sheep are there?"}
-    assert "  count_sheep  how many sheep are there?" in usage(tmp_path)
+def test_jobs_are_listed_with_the_first_line_of_their_docstring(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "count_sheep.py").write_text('"""Count the sheep: all of them.\n\nMany.\n"""\n')
+    assert list_jobs(tmp_path) == {"count_sheep": "Count the sheep: all of them."}
+    assert "  count_sheep  Count the sheep: all of them." in usage(tmp_path)
     assert main(["count_goats"], tmp_path) == 2
-    assert "there is no job count_goats; known are count_sheep" in capsys.readouterr().err
+    assert "unknown job count_goats: give one of count_sheep" in capsys.readouterr().err
 
 
 def test_help_is_answered_by_the_command_without_a_session(tmp_path: Path) -> None:
@@ -183,17 +185,18 @@ def test_help_is_answered_by_the_command_without_a_session(tmp_path: Path) -> No
     assert answer.stdout.startswith("usage: spark-submit.sh run_pipeline ")
 
 
-@pytest.mark.parametrize(("name", "question"), list_jobs(REPOSITORY / "jobs").items())
-def test_every_job_of_the_repository_answers_help(
-    name: str, question: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("name", "summary"), list_jobs(REPOSITORY / "jobs").items())
+def test_every_job_of_the_repository_prints_its_help(
+    name: str, summary: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(REPOSITORY / "jobs" / f"{name}.py"), run_name="__main__")
-    said = capsys.readouterr()
-    assert (ended.value.code, said.err) == (0, "")
-    assert said.out.startswith(f"usage: spark-submit.sh {name} ")
-    assert question
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.err) == (0, "")
+    assert printed.out.startswith(f"usage: spark-submit.sh {name} ")
+    assert summary in printed.out
+    assert re.fullmatch(r"[A-Z][^?]*\.", summary)
 
 
 def test_a_job_shows_its_progress_on_stderr_its_result_on_stdout_and_nothing_else(tmp_path: Path) -> None:
@@ -215,7 +218,7 @@ from coldlog.launch.entry_point import job_argument_parser, run_job
 from coldlog.errors import ColdlogError, UsageError
 {functions}
 for call in ({names}):
-    code = run_job(call, job_argument_parser("fail: does it fail?"), [])
+    code = run_job(call, job_argument_parser("fail", ""), [])
     print("== the end:", code, file=sys.stderr, flush=True)
 """
 IN_A_WORKER = """

@@ -21,11 +21,11 @@ from coldlog.launch import session
 from coldlog.launch.session import require_master
 from coldlog.runtime.settings_sources import REPOSITORY
 
-JOB = '''"""look: is there a cluster?"""
+JOB = '''"""Look for a cluster."""
 import sys
 from coldlog.launch.entry_point import job_argument_parser, run_job
 if __name__ == "__main__":
-    sys.exit(run_job(lambda job: None, job_argument_parser(__doc__)))
+    sys.exit(run_job(lambda job: None, job_argument_parser(__file__, __doc__)))
 '''
 
 
@@ -57,7 +57,7 @@ def test_job_without_its_master_ends_at_once_in_one_line(tmp_path: Path, closed_
     assert stage.startswith("spark       FAILED")
     assert line == (
         f"spark-submit.sh look: no Spark master answers at {master} (127.0.0.1:{closed_port}: Connection refused): "
-        "correct MASTER or spark.master, or start it"
+        "start it, or correct MASTER or spark.master"
     )
     assert answer.returncode == 1
 
