@@ -1,1 +1,1 @@
-"""tables: where is it kept? One module a Delta table: schema, keys, clustering, comments, idempotent writes."""
+"""Define the Delta tables of a warehouse (`definitions`), and read and write them (`delta`)."""

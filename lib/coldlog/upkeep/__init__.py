@@ -1,5 +1,5 @@
-"""Keep a warehouse right and small: reconcile it with the events, validate it, compact and clean it.
+"""Keep a warehouse correct and small: reconcile it with the events, validate it, compact and clean it.
 
-In: the tables. Out: rows of `discrepancies` and `validation_results`, smaller tables. No answer changes by it. Read
+In: the tables. Out: rows of `discrepancies` and `validation_results`, smaller tables. Answers do not change. Read
 `reconcile.py`, `validate.py` or `maintain.py` first.
 """

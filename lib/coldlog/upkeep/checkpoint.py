@@ -1,11 +1,11 @@
-"""checkpoint: which expectations does a view of the tables meet?
+"""Check with Great Expectations which expectations a view of the tables meets.
 
-The only module that knows Great Expectations, which is imported when a view is first to be checked: that takes seconds.
-The context is ephemeral; nothing is kept but the Data Docs, and below them, as JSON, the results that they show: those
-of the newest check of each view. It is told to be silent and to send nothing.
+Only this module knows Great Expectations. The import takes seconds, so it happens when the first view is checked. The
+context is ephemeral: only the Data Docs are kept and, as JSON below them, the results that they show, those of the
+newest check of each view. Its output is silenced, and it sends no data.
 
-A view is checked by a checkpoint that asks for verdicts alone, which Great Expectations counts in one aggregate for all
-expectations of a column. Where one fails, a second checkpoint asks for counts and a few rows.
+The first checkpoint of a view asks only for verdicts. Great Expectations computes these with one aggregate for all
+expectations of a column. If an expectation fails, a second checkpoint asks for counts and a few rows.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ _SITE = "coldlog"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What came of an expectation. `unexpected_count` is None where it could not be evaluated, and `problem` says why;
-    `sample` are some rows: where they are, and what was found."""
+    """The result of an expectation.
+
+    `unexpected_count` is None if it could not be evaluated; `problem` then says why. `sample` has some unexpected rows:
+    where they are, and what was found.
+    """
 
     expectation: Expectation
     is_met: bool
@@ -42,8 +45,10 @@ class Verdict:
 
 @dataclass(slots=True, kw_only=True)
 class Checkpoints:
-    """Great Expectations, ready to check the views of `suites`. `data_docs` is the folder that `write_data_docs` fills;
-    None: none. Of what is not as expected, `sample_rows` are shown."""
+    """Great Expectations, ready to check the views of `suites`.
+
+    `write_data_docs` fills the folder `data_docs`, if it is not None. At most `sample_rows` unexpected rows are shown.
+    """
 
     suites: Sequence[Suite]
     data_docs: Path | None = None
@@ -52,7 +57,7 @@ class Checkpoints:
     _data_source: Any = None
 
     def check(self, view: View, expectations: Sequence[Expectation], rows: DataFrame) -> list[Verdict]:
-        """The verdict on each expectation, in their order. `rows` are read twice, and again for each failure."""
+        """Return the verdict on each expectation, in order. `rows` are read twice, and again for each failure."""
         with _silence():
             self._start()
             asset = self._data_source.add_dataframe_asset(view.name)
@@ -90,14 +95,14 @@ class Checkpoints:
         return next(iter(run.run_results.values()))
 
     def _forget(self, view: View) -> None:
-        """The results of a view that are there: a page shows the newest."""
+        """Remove the stored results of a view, because a page shows only the newest."""
         store = self._context.validation_results_store
         for key in store.list_keys():
             if key.expectation_suite_identifier.name == view.name:
                 store.remove_key(key)
 
     def write_data_docs(self) -> bool:
-        """Writes a page for each view that was ever checked, as it was last found; False where nothing was checked."""
+        """Write a page with the newest result of each view that was ever checked; return False if none was."""
         if self.data_docs is None or self._context is None:
             return False
         with _silence():
@@ -128,7 +133,7 @@ def _ge_suite(view: View, expectations: Sequence[Expectation]) -> Any:
 
 
 def _project(data_docs: Path | None) -> Any:
-    """Everything in memory but what Data Docs are made of."""
+    """Keep everything in memory except the files of the Data Docs."""
     from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
 
     config = DataContextConfig(
@@ -180,13 +185,13 @@ def _verdict(expectation: Expectation, result: Any) -> Verdict:
 
 
 def _problem(exception_info: Mapping[str, Any] | None) -> str | None:
-    """Why an expectation could not be evaluated: told at the top, or for each metric that failed."""
-    told = exception_info or {}
-    each = [told] if "raised_exception" in told else [value for value in told.values() if isinstance(value, dict)]
-    messages = [str(one.get("exception_message")) for one in each if one.get("raised_exception")]
+    """Why an expectation could not be evaluated; the reason is at the top or in the info of each failed metric."""
+    info = exception_info or {}
+    entries = [info] if "raised_exception" in info else [value for value in info.values() if isinstance(value, dict)]
+    messages = [str(entry.get("exception_message")) for entry in entries if entry.get("raised_exception")]
     return messages[0].partition("\n")[0] if messages else None
 
 
 def sample_text(sample: Sequence[Mapping[str, object]]) -> str:
-    """A sample as JSON."""
+    """Write a sample as JSON."""
     return json.dumps([dict(row) for row in sample], ensure_ascii=False, default=str)

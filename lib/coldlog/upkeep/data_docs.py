@@ -1,9 +1,9 @@
-"""data_docs: where do the pages about a validation go?
+"""Write the pages about a validation to a folder or a bucket.
 
-`validation.data_docs_uri`, a folder or a prefix of a bucket; without it, `data_docs` below the warehouse. Great
-Expectations writes to a folder, so for a bucket the results of earlier validations, which pages are made of too, are
-fetched into a temporary one, and what is in it afterwards is put into the bucket. Only what is below `results/` and
-`validations/` there is ever deleted: pages of results that newer ones have taken the place of.
+The place is `validation.data_docs_uri`, a folder or a prefix of a bucket; without it, `data_docs` below the warehouse.
+Great Expectations can only write to a folder. For a bucket, the results of earlier validations, from which pages are
+made too, are fetched into a temporary folder, and afterwards the folder's files are put into the bucket. Only objects
+below `results/` and `validations/` are ever deleted, when newer results replace them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class DataDocsPlace:
 
     @property
     def index(self) -> str:
-        """The page to begin with."""
+        """The start page."""
         return f"{self.uri.rstrip('/')}/{_INDEX}"
 
 
 def data_docs_place(settings: Settings) -> DataDocsPlace:
-    """Where the pages go; a place that is neither folder nor bucket is a `UsageError`."""
+    """Return the place of the pages; a place that is neither a folder nor a bucket raises `UsageError`."""
     uri = settings.validation.data_docs_uri or f"{settings.warehouse_uri.rstrip('/')}/{_FOLDER}"
     place = bucket_and_prefix(uri)
     if place is not None:
@@ -57,13 +57,13 @@ def data_docs_place(settings: Settings) -> DataDocsPlace:
     if parts.scheme == "file":
         return DataDocsPlace(uri=uri, folder=Path(unquote(parts.path)))
     raise UsageError(
-        f"validation.data_docs_uri = {uri}: pages of results are written to a folder or to s3://bucket/prefix; name one"
+        f"validation.data_docs_uri = {uri}: neither a folder nor s3://bucket/prefix; give one of these for the pages"
     )
 
 
 @contextmanager
 def data_docs_folder(place: DataDocsPlace) -> Iterator[Path]:
-    """A folder for the pages, with the results of earlier validations; behind the block all of it is where it goes."""
+    """Yield a folder for the pages, with the results of earlier validations; after the block, store its files."""
     if place.folder is not None:
         yield place.folder
         return
@@ -73,7 +73,7 @@ def data_docs_folder(place: DataDocsPlace) -> Iterator[Path]:
         try:
             files = create_s3_file_system()
             _fetch_results(files, place, folder)
-        except Exception as failure:  # noqa: BLE001 - botocore's are told in words of coldlog
+        except Exception as failure:  # noqa: BLE001 - botocore's errors become errors of coldlog
             raise error_for(answer_within(failure), asked) from None
         yield folder
         try:
@@ -87,7 +87,7 @@ def _root(place: DataDocsPlace) -> str:
 
 
 def _keys(files: S3FileSystem, place: DataDocsPlace, below: str) -> list[str]:
-    """Relative to the place."""
+    """List keys, relative to the place."""
     root = _root(place)
     return [found.removeprefix(f"{root}/") for found in files.find(f"{root}/{below}")]
 
@@ -103,10 +103,10 @@ def _fetch_results(files: S3FileSystem, place: DataDocsPlace, folder: Path) -> N
 def _put_pages(files: S3FileSystem, place: DataDocsPlace, folder: Path) -> None:
     pages = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     root = _root(place)
-    # The index last: what it leads to is there by then.
-    for some in ([page for page in pages if page != _INDEX], [page for page in pages if page == _INDEX]):
-        if some:
-            files.put([str(folder / page) for page in some], [f"{root}/{page}" for page in some])
+    # The index is written last, after the pages that it links to.
+    for group in ([page for page in pages if page != _INDEX], [page for page in pages if page == _INDEX]):
+        if group:
+            files.put([str(folder / page) for page in group], [f"{root}/{page}" for page in group])
     stale = [key for below in _OF_RESULTS for key in _keys(files, place, below) if key not in set(pages)]
     if stale:
         files.rm([f"{root}/{key}" for key in stale])

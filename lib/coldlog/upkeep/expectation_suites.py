@@ -1,21 +1,21 @@
-"""expectation_suites: what must be true of each table?
+"""Load the expectation suites, which say what must be true of each table.
 
-Suites are data: `conf/expectations/<table>.json`, in Great Expectations' own form of an ExpectationSuite, and
-`conf/expectations/sql/<view>.sql`, queries that bring tables to rows of which simple things must be true. `meta` of a
-suite names its views: `where` are the columns that tell the place of a row, `rows`, where a row of the view stands for
-many of the table, the column that counts them. The first view is the table's own. `meta` of an expectation has its `id`
-and its `view`; the tables that a view reads are the parameters in its text.
+A suite is `conf/expectations/<table>.json`, in Great Expectations' form of an ExpectationSuite. Its views are queries
+in `conf/expectations/sql/<view>.sql`; they make rows that simple expectations can check. `meta` of a suite names its
+views. `where` of a view lists the columns that locate a row. `rows` is a column with the number of table rows that one
+row of the view stands for, if these are many. The first view is that of the table itself. `meta` of an expectation has
+its `id` and its `view`. The parameters in the text of a view are the tables that it reads.
 
-What must be true of two columns of a row is said in `meta` as `"holds": ["end_offset", ">=", "start_offset"]`. That
-becomes a column of the view, named by the expectation's id, that is NULL where it holds and else tells both values; the
-expectation is that it is NULL. Great Expectations counts all of these in one pass over the view, but pairs in one each.
-A comparison with a missing value holds, unless it is made with `<=>`.
+A condition on two columns of a row is written in `meta` as `"holds": ["end_offset", ">=", "start_offset"]`. It becomes
+a column of the view that is named by the expectation's id. The column is NULL if the condition holds, otherwise it
+shows both values; the expectation is that it is NULL. Great Expectations counts all such columns in one pass over the
+view, but would need a pass for each pair. A comparison with a missing value holds, unless it uses `<=>`.
 
-Every table of the catalog has a suite, so that a file that is lost fails, and passes nothing unseen. A table of which
-nothing must be true has one with neither views nor expectations, and is shown with 0 of them.
+Every table of the catalog must have a suite, so that a lost file is an error and no table is skipped silently. A table
+without conditions has a suite without views and expectations, and is shown with 0 expectations.
 
-Refused with `UsageError`: a suite that is missing, that cannot be read, of no known table, or that names what it does
-not have.
+Refused with `UsageError`: a suite that is missing, that cannot be read, that belongs to no known table, or that refers
+to something it does not define.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ExpectationSeverity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A query over tables; see the module for `where` and `rows`."""
+    """A query over tables; the module docstring explains `where` and `rows`."""
 
     name: str
     query: str
@@ -62,7 +62,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """One thing that must be true; `definition` is what Great Expectations is given."""
+    """One condition that must be true; `definition` is passed to Great Expectations."""
 
     id: str
     view: str
@@ -74,7 +74,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """What must be true of a table. `digest` changes when anything of it does, a query included."""
+    """The conditions on a table. `digest` changes when any part of the suite changes, a query included."""
 
     table: str
     views: tuple[View, ...]
@@ -83,7 +83,7 @@ class Suite:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The table and all others that its views read."""
+        """The table and all other tables that its views read."""
         return tuple(sorted({self.table, *(name for view in self.views for name in view.reads)}))
 
     def of_view(self, view: View) -> tuple[Expectation, ...]:
@@ -92,24 +92,24 @@ class Suite:
 
 
 def load_suites(folder: Path = EXPECTATIONS) -> tuple[Suite, ...]:
-    """The suite of every table, in the order of the catalog."""
+    """Load the suite of every table, in the order of the catalog."""
     paths = {path.stem: path for path in sorted(folder.glob("*.json"))}
     tables = [table.name for table in ALL_TABLES]
-    strangers = [path for name, path in paths.items() if name not in tables]
-    if strangers:
-        raise UsageError(f"{strangers[0]}: there is no such table; tables are {', '.join(tables)}")
+    unknown = [path for name, path in paths.items() if name not in tables]
+    if unknown:
+        raise UsageError(f"{unknown[0]}: no such table; name the file after one of {', '.join(tables)}")
     if not paths:
-        raise UsageError(f"{folder} holds no suite of expectations: nothing would be validated; restore it")
+        raise UsageError(f"{folder} holds no suite of expectations: nothing would be validated; restore the suites")
     missing = [f"{name}.json" for name in tables if name not in paths]
     if missing:
         raise UsageError(
-            f"{folder} lacks {', '.join(missing)}: restore what is missing; the suite of a table that is not to be "
-            f"validated is {_suite_of_nothing(missing[0])}"
+            f"{folder}: {', '.join(missing)} missing: restore it, or, to validate nothing of that table, write "
+            f"{_empty_suite(missing[0])}"
         )
     return tuple(_load_suite(paths[name]) for name in tables)
 
 
-def _suite_of_nothing(file_name: str) -> str:
+def _empty_suite(file_name: str) -> str:
     return json.dumps({"name": file_name.removesuffix(".json"), "meta": {"views": {}}, "expectations": []})
 
 
@@ -119,7 +119,7 @@ def _read_text(path: Path) -> str:
     except UnicodeDecodeError as wrong:
         raise UsageError(f"{path} is not UTF-8: {wrong}") from wrong
     except FileNotFoundError as missing:
-        raise UsageError(f"{path} is missing: a suite names it as a view") from missing
+        raise UsageError(f"{path} is missing, but a suite names it as a view: restore it") from missing
     except OSError as refused:
         raise UsageError(f"{path} cannot be read: {refused.strerror}") from refused
 
@@ -128,13 +128,13 @@ def _load_suite(path: Path) -> Suite:
     text = _read_text(path)
     try:
         content = json.loads(text)
-        views = tuple(_load_view(path.parent / "sql", name, own) for name, own in _views(content["meta"]))
+        views = tuple(_load_view(path.parent / "sql", name, options) for name, options in _views(content["meta"]))
         expectations = tuple(_expectation(each) for each in content["expectations"])
         name = content["name"]
     except (KeyError, TypeError, ValueError) as wrong:
-        raise UsageError(f"{path} is no suite of expectations: {type(wrong).__name__}: {wrong}") from wrong
+        raise UsageError(f"{path} is not a suite of expectations: {type(wrong).__name__}: {wrong}") from wrong
     except RecursionError as wrong:
-        raise UsageError(f"{path} is no suite of expectations: it is nested too deeply") from wrong
+        raise UsageError(f"{path} is not a suite of expectations: it is nested too deeply") from wrong
     _require_whole(path, name, views, expectations)
     views = tuple(_with_comparisons(view, expectations) for view in views)
     digest = hashlib.sha256("\0".join([text, *(view.query for view in views)]).encode()).hexdigest()[:16]
@@ -144,45 +144,45 @@ def _load_suite(path: Path) -> Suite:
 def _views(meta: Mapping[str, object]) -> Iterable[tuple[str, object]]:
     views = meta["views"]
     if not isinstance(views, dict):
-        raise TypeError("meta.views is no object of views by name")
+        raise TypeError("meta.views is not an object of views by name")
     return views.items()
 
 
 def _require_whole(path: Path, name: str, views: tuple[View, ...], expectations: tuple[Expectation, ...]) -> None:
     if name != path.stem:
-        raise UsageError(f"{path}: the suite is named {name!r}; name it as its file and its table, {path.stem!r}")
+        raise UsageError(f"{path}: the suite is named {name!r}; name it like its file and table, {path.stem!r}")
     ids = [each.id for each in expectations]
-    repeated = sorted({each for each in ids if ids.count(each) > 1})
+    repeated = sorted({id_ for id_ in ids if ids.count(id_) > 1})
     if repeated:
-        raise UsageError(f"{path}: {repeated[0]!r} is the id of more than one expectation")
+        raise UsageError(f"{path}: more than one expectation has the id {repeated[0]!r}")
     names = {view.name for view in views}
     for each in expectations:
         if each.view not in names:
-            raise UsageError(f"{path}: {each.id} is about {each.view!r}, which meta.views does not name")
+            raise UsageError(f"{path}: the view {each.view!r} of {each.id} is not in meta.views")
         if each.holds is not None and each.definition["kwargs"] != {"column": each.id}:
             raise UsageError(
-                f"{path}: {each.id} has `holds`; its kwargs are then {{'column': '{each.id}'}}, and no other"
+                f"{path}: {each.id} has `holds`, so its kwargs must be {{'column': '{each.id}'}} and nothing else"
             )
     unused = sorted(names - {each.view for each in expectations})
     if unused:
-        raise UsageError(f"{path}: no expectation is about the view {unused[0]!r}")
+        raise UsageError(f"{path}: no expectation uses the view {unused[0]!r}")
 
 
-def _load_view(folder: Path, name: str, own: object) -> View:
+def _load_view(folder: Path, name: str, options: object) -> View:
     if not _NAME.fullmatch(name):
-        raise ValueError(f"a view is named {name!r}, which is no name of a query")
+        raise ValueError(f"a view is named {name!r}, which is not a valid name of a query")
     path = folder / f"{name}.sql"
     query = _read_text(path)
     parameters = set(_PARAMETER.findall(_COMMENT.sub("", query)))
     reads = parameters - {AFTER_BUILD}
-    strangers = sorted(reads - {table.name for table in ALL_TABLES})
-    if strangers:
-        raise UsageError(f"{path}: :{strangers[0]} is no table; a query reads tables and knows :{AFTER_BUILD}")
-    if not isinstance(own, dict):
-        raise TypeError(f"meta.views.{name} is no object with `where`")
-    where, rows = own["where"], own.get("rows")
+    unknown = sorted(reads - {table.name for table in ALL_TABLES})
+    if unknown:
+        raise UsageError(f"{path}: :{unknown[0]} is not a table; parameters are tables and :{AFTER_BUILD}")
+    if not isinstance(options, dict):
+        raise TypeError(f"meta.views.{name} is not an object with `where`")
+    where, rows = options["where"], options.get("rows")
     if not isinstance(where, list) or not _are_texts(*where) or not isinstance(rows, str | None):
-        raise TypeError(f"where of {name} is no list of columns, or rows no column")
+        raise TypeError(f"where of {name} is not a list of columns, or rows is not a column")
     return View(
         name=name,
         query=query,
@@ -194,13 +194,13 @@ def _load_view(folder: Path, name: str, own: object) -> View:
 
 
 def _with_comparisons(view: View, expectations: tuple[Expectation, ...]) -> View:
-    """The view with a column for each expectation about two columns of it."""
+    """Add a column to the view for each expectation about two of its columns."""
     columns = []
     for each in expectations:
         if each.view == view.name and each.holds is not None:
             left, operator, right = each.holds
-            told = f"concat('{left}=', ifnull(string({left}), 'NULL'), ' {right}=', ifnull(string({right}), 'NULL'))"
-            columns.append(f"CASE WHEN NOT ({left} {operator} {right}) THEN {told} END AS {each.id}")
+            values = f"concat('{left}=', ifnull(string({left}), 'NULL'), ' {right}=', ifnull(string({right}), 'NULL'))"
+            columns.append(f"CASE WHEN NOT ({left} {operator} {right}) THEN {values} END AS {each.id}")
     if not columns:
         return view
     query = ",\n  ".join(["SELECT *", *columns]) + f"\nFROM (\n{view.query}\n)"
@@ -216,19 +216,19 @@ def _holds(meta: Mapping[str, object]) -> tuple[str, str, str] | None:
     if holds is None:
         return None
     if not isinstance(holds, list) or len(holds) != 3 or not _are_texts(*holds):
-        raise TypeError(f"holds of {meta['id']} is no [column, operator, column]")
+        raise TypeError(f"holds of {meta['id']} is not [column, operator, column]")
     left, operator, right = holds
     if operator not in _OPERATORS or not all(_NAME.fullmatch(each) for each in (left, right, str(meta["id"]))):
-        raise ValueError(f"holds of {meta['id']} compares two columns by one of {' '.join(_OPERATORS)}")
+        raise ValueError(f"holds of {meta['id']} must compare two columns with one of {' '.join(_OPERATORS)}")
     return left, operator, right
 
 
 def _expectation(content: Mapping[str, object]) -> Expectation:
     meta = content["meta"]
     if not isinstance(meta, dict) or not isinstance(content["kwargs"], dict):
-        raise TypeError("meta and kwargs of an expectation are objects")
+        raise TypeError("meta and kwargs of an expectation must be objects")
     if not _are_texts(meta["id"], meta["view"]):
-        raise TypeError("id and view of an expectation are texts")
+        raise TypeError("id and view of an expectation must be texts")
     return Expectation(
         id=meta["id"],
         view=meta["view"],

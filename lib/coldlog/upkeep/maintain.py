@@ -1,15 +1,15 @@
-"""maintain: are the tables as small and as fast to read as they can be?
+"""Compact the tables and remove files and index rows that are no longer needed.
 
-Four things, none of which changes an answer:
+Maintenance does four things, and none of them changes an answer:
 
-- Index rows of segments that are gone, and were gone `deleted_after_hours` ago already, are dropped. What was known
-  that long ago is asked of the table's own past; where that is not kept, nothing is dropped. The segment's own row
-  stays, as one that is not indexed: if it comes back, it is indexed again. The newest build keeps its rows, so that
-  build numbers never come twice.
-- OPTIMIZE puts small files together, in the order of the clustering.
-- VACUUM removes files that no version of the last `vacuum_after_hours` needs. A week is the least: jobs that run, and
-  questions about the past (`warehouse.as_of`), read old files.
-- A checkpoint, so that a reader opens a table by one file instead of many commits, and Delta's own clean-up of its log.
+- It drops index rows of segments that are gone and were already gone `deleted_after_hours` ago. An old version of the
+  table shows which these are; if that version is not kept, nothing is dropped. The segment's row in `segments` stays,
+  as not indexed: if the segment comes back, it is indexed again. The newest build keeps its rows, so that a build
+  number is never used twice.
+- OPTIMIZE compacts small files in the order of the clustering.
+- VACUUM removes files that no version of the last `vacuum_after_hours` needs. The minimum is a week, because running
+  jobs and reads of the past (`warehouse.as_of`) use old files.
+- A checkpoint lets a reader open a table from one file instead of many commits, and Delta cleans up its log.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMaintenance:
-    """What maintenance made of a table: its files and bytes before and after, and what was removed from the store."""
+    """Files and bytes of a table before and after maintenance, and what was removed from the store."""
 
     table: str
     files_before: int
@@ -57,7 +57,7 @@ class TableMaintenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceSummary:
-    """`dropped_segments` lost their index rows."""
+    """What maintenance did; `dropped_segments` counts the segments whose index rows were dropped."""
 
     dropped_segments: int
     tables: tuple[TableMaintenance, ...]
@@ -66,13 +66,13 @@ class MaintenanceSummary:
 def maintain_tables(
     warehouse: Warehouse, settings: MaintenanceSettings, *, now_ms: int | None = None
 ) -> MaintenanceSummary:
-    """Drops, compacts, vacuums and checkpoints, table by table; cut anywhere, the next run goes on.
+    """Drop, compact, vacuum and checkpoint, table by table; after a killed run, the next run continues.
 
-    A `UsageError` where what was gone long enough ago could not be asked, because VACUUM has removed it.
+    Settings under which VACUUM removes the version that shows which segments were gone raise `UsageError`.
     """
     if settings.deleted_after_hours > settings.vacuum_after_hours:
         raise UsageError(
-            f"maintenance.deleted_after_hours={settings.deleted_after_hours} reaches back behind what "
+            f"maintenance.deleted_after_hours={settings.deleted_after_hours} needs older versions than "
             f"maintenance.vacuum_after_hours={settings.vacuum_after_hours} keeps; make it no larger"
         )
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
@@ -82,7 +82,7 @@ def maintain_tables(
 
 
 def drop_deleted(warehouse: Warehouse, before_ms: int) -> int:
-    """Drops the index rows of segments that were gone at that time; returns how many segments these are."""
+    """Drop the index rows of segments that were gone at that time; return the number of these segments."""
     is_gone = F.col("index_status") == IndexStatus.GONE.value
     newest = last_build_number(warehouse)
     gone = warehouse.read(SEGMENTS).where(
@@ -93,7 +93,7 @@ def drop_deleted(warehouse: Warehouse, before_ms: int) -> int:
     )
     past = _read_past(warehouse, before_ms) if gone.head(1) else None
     if past is None:
-        # A run that was cut between mark and removal left rows to remove.
+        # A run that was killed after it marked builds left rows that must be removed.
         remove_superseded(warehouse)
         return 0
     then = past.read(SEGMENTS).where(is_gone).select(*SEGMENTS.key)
@@ -114,7 +114,7 @@ def drop_deleted(warehouse: Warehouse, before_ms: int) -> int:
 
 
 def _read_past(warehouse: Warehouse, moment_ms: int) -> Warehouse | None:
-    """The warehouse as it was then; None where it was not there yet, or is no longer known."""
+    """Open the warehouse as of that moment; None if it did not exist or its versions are no longer kept."""
     past = Warehouse(spark=warehouse.spark, uri=warehouse.uri, as_of=str(moment_ms))
     try:
         return past if past.version(SEGMENTS) is not None else None
@@ -123,7 +123,7 @@ def _read_past(warehouse: Warehouse, moment_ms: int) -> Warehouse | None:
 
 
 def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: MaintenanceSettings) -> TableMaintenance:
-    """Compacts, vacuums and checkpoints one table."""
+    """Compact, vacuum and checkpoint one table."""
     spark, name = warehouse.spark, warehouse.identifier(table)
     log = _log(warehouse, table)
     files_before, bytes_before = _size(log)
@@ -150,8 +150,11 @@ def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: Maint
 
 
 def _keep_files(warehouse: Warehouse, table: TableDefinition, log: DeltaTable, hours: int) -> None:
-    """Says in the table itself how long files of older versions stay: VACUUM goes by that, whatever it is told, and so
-    does who writes checkpoints, which forget by then which files these are."""
+    """Store in the table how long files of older versions are kept.
+
+    VACUUM uses this property and ignores its argument. Writers of checkpoints use it too: after that time a checkpoint
+    no longer lists removed files.
+    """
     kept = log.metadata().configuration.get(_RETENTION, f"interval {_DELTAS_RETENTION_HOURS} hours")
     wanted = f"interval {int(hours)} hours"
     if kept != wanted:
@@ -167,15 +170,17 @@ def _log(warehouse: Warehouse, table: TableDefinition) -> DeltaTable:
 
 
 def _size(log: DeltaTable) -> tuple[int, int]:
-    """Files and bytes."""
+    """Count files and bytes."""
     sizes = pa.table(log.get_add_actions(flatten=True)).column("size_bytes")
     return len(sizes), pc.sum(sizes).as_py() or 0
 
 
 @contextmanager
 def _vacuum_options(warehouse: Warehouse) -> Iterator[None]:
-    """Delta notes in a table's history what a VACUUM removed, where that is wanted; and it lists a folder, be it empty,
-    in as many tasks as Spark may for any source, 10,000 by default: a table's few folders need a task a core."""
+    """Make Delta record in the table's history what VACUUM removed, and list folders with one task per core.
+
+    By default, Delta lists even an empty folder with as many tasks as Spark allows for any source, 10,000.
+    """
     session = warehouse.spark
     listing_tasks = str(session.conf.get(_LISTING_TASKS))
     session.conf.set(_VACUUM_LOGGING, "true")
@@ -189,10 +194,13 @@ def _vacuum_options(warehouse: Warehouse) -> Iterator[None]:
 
 @contextmanager
 def _silent_console(spark: SparkSession) -> Iterator[None]:
-    """Delta prints what a VACUUM removed (`VacuumCommand.logVacuumEnd`), and nothing keeps it from that; stdout is the
-    job's, which shows it of all tables. Scala's console is a thread's own, and a thread here has one of the JVM's."""
+    """Discard the line that Delta prints about a VACUUM (`VacuumCommand.logVacuumEnd`); no option turns it off.
+
+    The job reports the removed files of all tables itself. Scala's console belongs to one thread, and a Python thread
+    has its own thread in the JVM.
+    """
     jvm: Any = spark._jvm
-    # `withOut`, the public way, takes a function of Scala's.
+    # The public method, `withOut`, needs a Scala function.
     console = getattr(jvm, "scala.Console$").__getattr__("MODULE$")
     shown = console.out()
     console.setOutDirect(jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream()))
@@ -203,7 +211,7 @@ def _silent_console(spark: SparkSession) -> Iterator[None]:
 
 
 def _vacuumed(log: DeltaTable) -> tuple[int, int]:
-    """Files and bytes that the last VACUUM set out to remove."""
-    started = next((each for each in log.history(4) if each.get("operation") == "VACUUM START"), {})
+    """Count the files and bytes that the last VACUUM planned to remove."""
+    started = next((entry for entry in log.history(4) if entry.get("operation") == "VACUUM START"), {})
     metrics = started.get("operationMetrics", {})
     return int(metrics.get("numFilesToDelete", 0)), int(metrics.get("sizeOfDataToDelete", 0))

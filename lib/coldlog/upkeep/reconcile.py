@@ -1,14 +1,14 @@
-"""reconcile: find where the announced events, the listing and the bytes of a segment do not agree.
+"""Find segments whose announced events, listing and bytes disagree.
 
-Everything is in `segments` already: what the metadata topic announced, what the last scan listed, what the build read.
-One pass over it finds what differs, and one merge brings the table `discrepancies` to that; without a difference there
-is no commit. A partition of which no event is known has nothing announced to compare: of it only incomplete copies, the
-lineage and the transaction index are checked.
+The table `segments` already has what the metadata topic announced, what the last scan listed and what the build read.
+One pass over it finds the differences, and one merge updates the table `discrepancies`. Without a change there is no
+commit. A partition without known events has no announcement to compare with. Only its incomplete copies, its lineage
+and its transaction indexes are checked.
 
-What a broker may be doing at this moment is no fault of the archive. A copy that is started and not finished is under
-way unless a later copy of its partition was announced (a broker copies a partition's segments one after another), a
-deletion too; either is unfinished in any case when the events go on for an hour without it. Objects that no event
-knows are a copy under way if they were written in the hour behind the newest event that was read.
+What a broker may be doing right now is not a fault. A started copy counts as in progress until a later copy of its
+partition is announced, because a broker copies the segments of a partition one after another. A started deletion counts
+as in progress too. Either counts as unfinished when the events continue for an hour without its end. Objects without an
+event count as a copy in progress if they were written within an hour after the newest event that was read.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _PATIENCE_MS = 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileSummary:
-    """What differs now, by kind, and what of it is new or was mended since the last run."""
+    """Counts of discrepancies by kind, and how many are new or were resolved since the last run."""
 
     counts: dict[str, int]
     new_count: int
     mended_count: int
 
     def count_of(self, severity: Severity) -> int:
-        """How many discrepancies of that severity there are."""
+        """Count the discrepancies of that severity."""
         return sum(self.counts.get(kind.value, 0) for kind in DiscrepancyKind if kind.severity is severity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rule:
-    """A discrepancy in SQL over a row of `_facts`: when there is one, and what was expected and found."""
+    """A kind of discrepancy, in SQL over a row of `_facts`: its condition, and what was expected and found."""
 
     kind: DiscrepancyKind
     when: str
@@ -52,7 +52,7 @@ class _Rule:
 
     @property
     def discrepancy(self) -> Column:
-        """The discrepancy as a struct; NULL where there is none."""
+        """The discrepancy as a struct; NULL if there is none."""
         return F.when(
             F.expr(self.when),
             F.struct(
@@ -67,7 +67,7 @@ class _Rule:
 
 _FACTS = {
     "is_announced": "state_source = 'events'",
-    # What the build read counts while the objects are those it read.
+    # Values that the build read count only while the objects are the ones that it read.
     "is_read": "is_listed AND index_status = 'indexed'",
     "is_waited_for": f"newest_event_ms - event_timestamp_ms <= {_PATIENCE_MS}",
     "is_passed_by": "event_timestamp_ms < newest_copy_event_ms",
@@ -86,7 +86,7 @@ _RULES = (
     _Rule(
         kind=DiscrepancyKind.SEGMENT_MISSING,
         when=f"{_FINISHED} AND NOT is_listed",
-        expected="concat('a log of ', announced_size_bytes, ' bytes and its files')",
+        expected="concat('a log of ', announced_size_bytes, ' bytes with its files')",
         found="objects_found",
     ),
     _Rule(
@@ -108,15 +108,15 @@ _RULES = (
         found="concat('offset ', start_offset)",
     ),
     _Rule(
-        # The announced end is the offset before the next segment, and may lie behind the last batch. A build that knew
-        # the events has put such a segment into quarantine; this one was read before them.
+        # The announced end is the offset before the next segment and can be after the last batch, but not before it. A
+        # build that knew the events has quarantined such a segment; this segment was read before its events.
         kind=DiscrepancyKind.END_OFFSET_DIFFERS,
         when="is_read AND end_offset > announced_end_offset",
-        expected="concat('offset ', announced_end_offset, ' at most')",
+        expected="concat('at most offset ', announced_end_offset)",
         found="concat('offset ', end_offset)",
     ),
     _Rule(
-        # Without a timestamp of its own a segment is announced with the time of its file, as it was on the broker.
+        # A segment without timestamps is announced with the modification time of its file on the broker.
         kind=DiscrepancyKind.MAX_TIMESTAMP_DIFFERS,
         when="is_read AND max_timestamp_ms >= 0 AND metadata_max_timestamp_ms <> announced_max_timestamp_ms",
         expected="concat(announced_max_timestamp_ms, ' ms')",
@@ -135,7 +135,7 @@ _RULES = (
         found="concat(abort_marker_count, ' abort markers and a transaction index')",
     ),
     _Rule(
-        # A marker of a transaction that wrote nothing here leaves no entry, and neither does an index that was lost.
+        # There is no entry if the transaction wrote nothing to this partition, or if the index was lost.
         kind=DiscrepancyKind.TXN_INDEX_IN_DOUBT,
         when="is_read AND abort_marker_count > 0 AND txn_index_empty IS NULL",
         expected="""concat('entries for ', abort_marker_count, ' abort markers',
@@ -143,7 +143,7 @@ _RULES = (
         found="'no entry'",
     ),
     _Rule(
-        # False is never written, so only a broker that is known to say true says something by its silence.
+        # Brokers never write false. So a missing value means something only after this partition's first true.
         kind=DiscrepancyKind.TXN_INDEX_PROMISED,
         when="""is_read AND abort_marker_count = 0 AND txn_index_empty
           AND (NOT announced_txn_index_empty
@@ -159,7 +159,7 @@ _RULES = (
           transform(segment_leader_epochs, e -> concat(e.leader_epoch, ' from offset ', e.start_offset)), ', '))""",
     ),
     _Rule(
-        # Served all the same: its copy was announced as finished, or it lies whole where announcements are lost.
+        # Such a segment is served: its copy was announced as finished, or it is complete and its events are lost.
         kind=DiscrepancyKind.ANNOUNCEMENT_LOST,
         when=f"""is_listed AND (({_FINISHED}) AND announced_start_offset IS NULL
           OR NOT is_announced AND index_status NOT IN ('orphan', 'incomplete') AND placed_segment_count > 0)""",
@@ -212,7 +212,7 @@ _RULES = (
 
 
 def reconcile(warehouse: Warehouse) -> ReconcileSummary:
-    """Brings `discrepancies` to what differs in `segments` now."""
+    """Update `discrepancies` to the differences in `segments`."""
     wanted = find_discrepancies(warehouse.read(SEGMENTS))
     changes = _changes(wanted, warehouse.read(DISCREPANCIES)).persist()
     try:
@@ -231,13 +231,13 @@ def reconcile(warehouse: Warehouse) -> ReconcileSummary:
 
 
 def find_discrepancies(segments: DataFrame) -> DataFrame:
-    """The rows of `discrepancies`, without the time, that the rows of `segments` call for."""
+    """Compute the rows of `discrepancies`, without their time, from the rows of `segments`."""
     found = F.array_compact(F.array(*(rule.discrepancy for rule in _RULES)))
     return _facts(segments).select(*_PARTITION, "start_offset", "segment_id", F.inline(found))
 
 
 def _facts(segments: DataFrame) -> DataFrame:
-    """`segments` with what its partition and all events together say, and the columns of `_FACTS`."""
+    """Add to `segments` the totals of its partition and of all events, and the columns of `_FACTS`."""
     announced = segments.where("state_source = 'events'")
     of_partition = announced.groupBy(*_PARTITION).agg(
         F.count("announced_start_offset").alias("placed_segment_count"),
@@ -250,7 +250,7 @@ def _facts(segments: DataFrame) -> DataFrame:
 
 
 def _changes(wanted: DataFrame, stored: DataFrame) -> DataFrame:
-    """Every row that is wanted or stored, with its `change`: new, changed, mended or same."""
+    """Return every row that is wanted or stored, with its `change`: new, changed, mended (resolved) or same."""
     names = (*_COMPARED, "first_seen_ms")
     before = stored.select(*DISCREPANCIES.key, *(F.col(name).alias(f"stored_{name}") for name in names))
     both = wanted.join(before, list(DISCREPANCIES.key), "full_outer")

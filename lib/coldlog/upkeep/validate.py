@@ -1,14 +1,14 @@
-"""validate: are the tables what they must be?
+"""Check the tables against their expectations.
 
-Asks the suites (`expectation_suites`) of every table that has changed, or that reads one that has, since it was last
-validated; `validation_results` remembers which versions that were. Tables are read in the versions they have when the
-validation begins. The index tables, which grow with the archive, are looked at from the build on that follows the last
-one validated, unless rows of theirs have been changed in place or added to older builds; all other tables whole.
-`is_full` forgets what was validated. A run whose critical expectations failed has validated nothing: the next one looks
-again at what it looked at. So does a change of a suite.
+A table is checked against its suite (`expectation_suites`) if it, or a table that its suite reads, has changed since
+its last validation. `validation_results` stores which versions were validated. Tables are read in the versions that
+they have when the validation begins. Index tables grow with the archive, so only builds after the last validated build
+are checked, unless older rows were changed or rows were added to older builds. All other tables are checked completely.
+`is_full` checks everything. If critical expectations failed, or if a suite has changed, the next run checks the same
+rows again.
 
-A view of an index table is a row a segment: its rows are walked once, in windows and groups of one segment, and what is
-checked by Great Expectations (`checkpoint`) is small and kept while it is.
+A view of an index table has one row per segment. The table's rows are read once, in windows and groups of one segment.
+The rows that Great Expectations checks (`checkpoint`) are few and are cached meanwhile.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _TABLES = {table.name: table for table in ALL_TABLES}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableScope:
-    """What of a table is to be looked at: the versions of the tables read, and rows of builds from behind
-    `after_build` to `until_build`."""
+    """The rows of a table to check: the versions of the tables read, and the builds after `after_build` up to
+    `until_build`."""
 
     versions: Mapping[str, int]
     after_build: int
@@ -48,7 +48,7 @@ class TableScope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableValidation:
-    """What came of one table. Without a scope it had not changed since `version` was validated."""
+    """The result for one table. `scope` is None if the table had not changed since `version` was validated."""
 
     table: str
     version: int
@@ -63,20 +63,20 @@ class TableValidation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationSummary:
-    """What came of one validation."""
+    """The result of one validation."""
 
     run_id: str
     tables: tuple[TableValidation, ...]
     has_data_docs: bool
 
     def count_failed(self, severity: ExpectationSeverity) -> int:
-        """How many expectations of `severity` are not met."""
+        """Count the expectations of `severity` that are not met."""
         return sum(len(table.failed(severity)) for table in self.tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """What the newest validation of a table looked at, and whether it found everything critical right."""
+    """What the newest validation of a table checked, and whether all critical expectations were met."""
 
     versions: Mapping[str, int]
     after_build: int
@@ -88,7 +88,7 @@ class _Known:
 def validate_tables(
     warehouse: Warehouse, suites: Sequence[Suite], *, is_full: bool = False, data_docs: Path | None = None
 ) -> ValidationSummary:
-    """Validates what `suites` say and notes the results; `data_docs` is a folder for them as pages."""
+    """Validate the tables of `suites` and store the results; `data_docs` is a folder for pages with them."""
     run_id, now_ms = uuid.uuid4().hex, time.time_ns() // 1_000_000
     versions = _newest_versions(warehouse, suites)
     known = {} if is_full else _read_known(warehouse)
@@ -110,7 +110,7 @@ def validate_tables(
 
 
 def _newest_versions(warehouse: Warehouse, suites: Sequence[Suite]) -> dict[str, int]:
-    """Of every table that is read; of segments first: what it has published by then is in the others."""
+    """Find the newest version of every table that is read. Segments first: the rows it publishes are in the others."""
     others = {name for suite in suites for name in suite.reads} - {SEGMENTS.name}
     return {name: warehouse.newest_version(_TABLES[name]) for name in (SEGMENTS.name, *sorted(others))}
 
@@ -123,7 +123,7 @@ def _last_build_number(warehouse: Warehouse, versions: Mapping[str, int]) -> int
 def plan_scope(
     warehouse: Warehouse, suite: Suite, versions: Mapping[str, int], known: _Known | None, until_build: int
 ) -> TableScope | None:
-    """What is to be looked at; None: nothing has changed since all was right."""
+    """Decide which rows to check; None if nothing has changed since a validation without critical failures."""
     read = {name: versions[name] for name in suite.reads}
     whole = TableScope(versions=read, after_build=ALL_BUILDS, until_build=until_build)
     if known is None or known.digest != suite.digest:
@@ -131,8 +131,8 @@ def plan_scope(
     if known.is_sound and known.versions == read:
         return None
     if any(version < known.versions.get(name, 0) for name, version in read.items()):
-        return whole  # a table was made anew
-    # Rows of builds that were not validated are looked at anyway.
+        return whole  # a table was created again
+    # Rows of builds that were not validated are checked anyway.
     after_build = min(known.until_build if known.is_sound else known.after_build, until_build)
     for table in INDEX_TABLES:
         since, until = known.versions.get(table.name), read.get(table.name)
@@ -144,7 +144,7 @@ def plan_scope(
 
 
 def _read_known(warehouse: Warehouse) -> dict[str, _Known]:
-    """The newest validation of each table."""
+    """Read the newest validation of each table."""
     is_sound = F.bool_and(F.col("success") | (F.col("severity") != ExpectationSeverity.CRITICAL.value))
     facts = ("read_versions", "after_build_number", "build_number", "suite_digest")
     runs = (
@@ -174,7 +174,7 @@ def _read_known(warehouse: Warehouse) -> dict[str, _Known]:
 def _validate_table(
     warehouse: Warehouse, suite: Suite, scope: TableScope, checkpoints: Checkpoints
 ) -> tuple[TableValidation, list[dict[str, object]]]:
-    """The verdicts on one table, and their rows of `validation_results`."""
+    """Validate one table; return its verdicts and their rows for `validation_results`."""
     names = {name: _register(warehouse.read(_TABLES[name], version), name) for name, version in scope.versions.items()}
     verdicts: dict[str, Verdict] = {}
     element_counts: dict[str, int] = {}
@@ -199,7 +199,7 @@ def _validate_table(
 
 
 def view_rows(warehouse: Warehouse, view: View, tables: Mapping[str, str], after_build: int) -> DataFrame:
-    """The rows of a view over temporary views that hold the tables, by name of the table."""
+    """Return the rows of a view; `tables` maps a table's name to its temporary view."""
     arguments: dict[str, object] = {name: tables[name] for name in view.reads}
     if view.is_by_build:
         arguments[AFTER_BUILD] = after_build
@@ -213,7 +213,7 @@ def _register(rows: DataFrame, table: str) -> str:
 
 
 def _count(rows: DataFrame, view: View) -> tuple[int, int]:
-    """Rows of the view, and rows of the table that they stand for."""
+    """Count the rows of the view, and the rows of the table that they stand for."""
     standing_for = F.lit(1) if view.rows is None else F.col(view.rows)
     counted = rows.agg(F.count("*"), F.coalesce(F.sum(standing_for), F.lit(0))).collect()[0]
     return int(counted[0]), int(counted[1])

@@ -1,11 +1,11 @@
-"""validation_report: what does a person see of a validation?
+"""Print the results of a validation.
 
-A row a table, then a row an expectation that is not met: how grave, how often, where, and what was found there.
+One row per table, then one row per failed expectation: its severity, how many rows fail, where, and what was found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from coldlog.errors import ColdlogError
 from coldlog.runtime.console import counted
@@ -23,8 +23,10 @@ _SHOWN_PLACES = 3
 
 
 def validate_and_show(job: Job, warehouse: Warehouse, *, is_full: bool) -> dict[str, object]:
-    """Validates, shows what came of it, and returns what `job_runs` is told; `ColdlogError` if a critical expectation
-    is not met."""
+    """Validate, print the results and return the summary for `job_runs`.
+
+    A failed critical expectation raises `ColdlogError`.
+    """
     place = data_docs_place(job.settings)
     with job.console.stage("validate") as stage:
         with data_docs_folder(place) as folder:
@@ -37,7 +39,7 @@ def validate_and_show(job: Job, warehouse: Warehouse, *, is_full: bool) -> dict[
         )
     show_validation(job, summary)
     if summary.has_data_docs:
-        job.console.note(f"pages of these results: {place.index}")
+        job.console.note(f"to read these results as pages, open {place.index}")
     require_critical(summary)
     return {
         "run_id": summary.run_id,
@@ -48,7 +50,7 @@ def validate_and_show(job: Job, warehouse: Warehouse, *, is_full: bool) -> dict[
 
 
 def show_validation(job: Job, summary: ValidationSummary) -> None:
-    """The tables, what is not as expected, and where the pages are."""
+    """Print the tables, then the failed expectations."""
     console = job.console
     console.result()
     console.table(
@@ -64,7 +66,7 @@ def show_validation(job: Job, summary: ValidationSummary) -> None:
     if failed:
         console.result()
         console.table(
-            ["severity", "table", "expectation", "what is expected", "not so", "where and what, some of them"],
+            ["severity", "table", "expectation", "expected", "failing rows", "examples"],
             [
                 (
                     severity,
@@ -94,11 +96,7 @@ def _table_cells(table: TableValidation) -> tuple[object, ...]:
 def _places(verdict: Verdict) -> str:
     if verdict.problem is not None:
         return f"could not be evaluated: {verdict.problem}"
-    return "; ".join(_place(row) for row in _some(verdict.sample))
-
-
-def _some(sample: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
-    return sample[:_SHOWN_PLACES]
+    return "; ".join(_place(row) for row in verdict.sample[:_SHOWN_PLACES])
 
 
 def _place(row: Mapping[str, object]) -> str:
@@ -106,10 +104,10 @@ def _place(row: Mapping[str, object]) -> str:
 
 
 def require_critical(summary: ValidationSummary) -> None:
-    """`ColdlogError` names the critical expectations that are not met."""
+    """Raise `ColdlogError` with the critical expectations that are not met."""
     failed = [f"{table.table}.{each.expectation.id}" for table in summary.tables for each in table.failed(_CRITICAL)]
     if failed:
         raise ColdlogError(
-            f"{counted(len(failed), 'critical expectation')} not met: {', '.join(failed)}; see the table "
-            "validation_results, whose sample says where; what is wrong is looked at again in the next run"
+            f"{counted(len(failed), 'critical expectation')} not met: {', '.join(failed)}; column sample of table "
+            "validation_results shows the rows, and the next run checks them again"
         )

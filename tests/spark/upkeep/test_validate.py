@@ -312,7 +312,7 @@ def test_pages_go_to_a_bucket_and_those_of_older_results_go(job: Job, bucket: Bu
 
 def test_pages_go_to_folders_and_buckets_alone() -> None:
     settings = load_settings("local", ["warehouse.uri=w", "validation.data_docs_uri=hdfs://there/pages"])
-    with pytest.raises(UsageError, match="a folder or to s3://bucket/prefix"):
+    with pytest.raises(UsageError, match="neither a folder nor s3://bucket/prefix"):
         data_docs_place(settings)
 
 
@@ -328,19 +328,19 @@ def _suite_files(folder: Path, text: str) -> Path:
     ("before", "after", "told"),
     [
         ('"segments"', '"other"', "the suite is named 'other'"),
-        ('"view": "rows"', '"view": "lines"', "which meta.views does not name"),
+        ('"view": "rows"', '"view": "lines"', "the view 'lines' of x is not in meta.views"),
         ('"critical"', '"grave"', "'grave' is not a valid"),
         ('"kwargs"', '"arguments"', "KeyError: 'kwargs'"),
         ('"rows": {', '"columns": {', "columns.sql is missing"),
-        ('"id": "x"', '"id": "x", "holds": ["a", "is", "b"]', "compares two columns"),
-        ('"id": "x"', '"id": "x", "holds": ["a", "=", "b"]', "its kwargs are then"),
-        ('"id": "x"', '"id": ["x"]', "id and view of an expectation are texts"),
-        ('"view": "rows"', '"view": ["rows"]', "id and view of an expectation are texts"),
-        ('{"rows": {"where": ["topic"]}}', "[]", "meta.views is no object"),
-        ('{"rows": {"where": ["topic"]}}', '"rows"', "meta.views is no object"),
-        ('{"where": ["topic"]}', "null", "meta.views.rows is no object"),
-        ('["topic"]', "[1]", "where of rows is no list of columns"),
-        ('"rows": {', '"../sql/rows": {', "no name of a query"),
+        ('"id": "x"', '"id": "x", "holds": ["a", "is", "b"]', "must compare two columns"),
+        ('"id": "x"', '"id": "x", "holds": ["a", "=", "b"]', "so its kwargs must be"),
+        ('"id": "x"', '"id": ["x"]', "id and view of an expectation must be texts"),
+        ('"view": "rows"', '"view": ["rows"]', "id and view of an expectation must be texts"),
+        ('{"rows": {"where": ["topic"]}}', "[]", "meta.views is not an object"),
+        ('{"rows": {"where": ["topic"]}}', '"rows"', "meta.views is not an object"),
+        ('{"where": ["topic"]}', "null", "meta.views.rows is not an object"),
+        ('["topic"]', "[1]", "where of rows is not a list of columns"),
+        ('"rows": {', '"../sql/rows": {', "not a valid name of a query"),
         ('{"name"', "[" * 100_000 + '{"name"', "nested too deeply"),
         ('{"name"', '\ufeff{"name"', "BOM"),
     ],
@@ -399,8 +399,8 @@ def _remove_suites(folder: Path) -> None:
         (_replace_by_bytes, "sql/quarantine_rows.sql", "quarantine_rows.sql is not UTF-8"),
         (_replace_by_directory, "quarantine.json", "quarantine.json cannot be read: Is a directory"),
         (_replace_by_directory, "sql/quarantine_rows.sql", "quarantine_rows.sql cannot be read: Is a directory"),
-        (_replace_by_directory, "x.json", "x.json: there is no such table"),
-        (Path.unlink, "quarantine.json", 'lacks quarantine.json: restore .*"expectations": \\[\\]'),
+        (_replace_by_directory, "x.json", "x.json: no such table"),
+        (Path.unlink, "quarantine.json", 'quarantine.json missing: restore .*"expectations": \\[\\]'),
         (_remove_suites, ".", "holds no suite of expectations: nothing would be validated"),
         (shutil.rmtree, ".", "holds no suite of expectations: nothing would be validated"),
     ],

@@ -83,8 +83,8 @@ def test_signs_of_uris_are_signs_of_a_name_in_a_file_uri(repository: Path, sign:
 @pytest.mark.parametrize(
     ("uri", "told"),
     [
-        ("file://host/tmp/x", "warehouse.uri \\(--set\\): .* no host"),
-        ("file://abc123@host/tmp/x", "no host"),
+        ("file://host/tmp/x", "warehouse.uri \\(--set\\): .* no other host"),
+        ("file://abc123@host/tmp/x", "no other host"),
         ("file:tmp/x", "file:///directory"),
         ("file:", "file:///directory"),
         ("file://localhost", "file:///directory"),

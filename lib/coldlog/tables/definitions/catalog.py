@@ -1,4 +1,4 @@
-"""catalog: which tables make a warehouse?"""
+"""List the tables of a warehouse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.definitions.validation_results import VALIDATION_RESULTS
 
 INDEX_TABLES: tuple[TableDefinition, ...] = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
-"""The tables that a build fills by segment, and that only count once `segments` says so."""
+"""The tables that a build fills by segment; their rows count only when `segments` names their build number."""
 
 ALL_TABLES: tuple[TableDefinition, ...] = (
     SEGMENTS,

@@ -1,8 +1,8 @@
-"""definition: what is a table of coldlog, before any engine holds it?
+"""Describe a table of coldlog independently of an engine.
 
-One `TableDefinition` is the only place that names a table's columns, types, comments, keys and clustering; the DDL, the
-Spark schema and the Arrow schema all come from it. Types are kept to those every reader of Delta knows (delta-rs,
-DuckDB, pandas). Names are SQL identifiers, checked here, so that nothing has to be quoted from values later.
+Only the `TableDefinition` names a table's columns, types, comments, keys and clustering. The DDL, the Spark schema and
+the Arrow schema are made from it. It uses only types that every reader of Delta knows (delta-rs, DuckDB, pandas). Names
+must be SQL identifiers; this is checked here, so SQL needs no quoting later.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column: its Spark SQL type, and the sentence `DESCRIBE` shows. `required` columns are NOT NULL."""
+    """A column: its Spark SQL type, and the comment that `DESCRIBE` shows. `required` columns are NOT NULL."""
 
     name: str
     type: str
@@ -49,7 +49,7 @@ class Column:
         if not _IDENTIFIER.fullmatch(self.name):
             raise UsageError(f"not a column name: {self.name!r}")
         if self.type not in _ARROW_TYPES:
-            raise UsageError(f"column {self.name}: unknown type {self.type!r}; known are {sorted(_ARROW_TYPES)}")
+            raise UsageError(f"column {self.name}: unknown type {self.type!r}; use one of {sorted(_ARROW_TYPES)}")
 
     @property
     def arrow_field(self) -> pa.Field:
@@ -64,11 +64,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDefinition:
-    """A table: what a row is, its columns, the columns that tell rows apart, and the order its files are kept in.
+    """A table: its columns, its key and the order of its files; `comment` says what a row is.
 
-    `clustered_by` feeds liquid clustering; `skipping_columns` are those whose minima and maxima Delta keeps per file.
-    `delta_packed` are integers that follow one another closely: they are written without a dictionary, which Parquet
-    would else prefer to its delta binary packing for a column of some tens of thousands of distinct values.
+    `clustered_by` is for liquid clustering. Delta keeps minima and maxima of `skipping_columns` per file.
+    `delta_packed` are integers with small differences between rows. They are written without a dictionary. Otherwise
+    Parquet would prefer a dictionary to delta binary packing for some tens of thousands of distinct values.
     """
 
     name: str
@@ -85,9 +85,9 @@ class TableDefinition:
         if not _IDENTIFIER.fullmatch(self.name):
             raise UsageError(f"not a table name: {self.name!r}")
         names = [column.name for column in self.columns]
-        strangers = {*self.key, *self.clustered_by, *self.skipping_columns, *self.delta_packed} - set(names)
-        if strangers or len(set(names)) != len(names):
-            raise UsageError(f"table {self.name}: unknown or repeated columns {sorted(strangers) or names}")
+        unknown = {*self.key, *self.clustered_by, *self.skipping_columns, *self.delta_packed} - set(names)
+        if unknown or len(set(names)) != len(names):
+            raise UsageError(f"table {self.name}: unknown or repeated columns {sorted(unknown) or names}")
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -102,9 +102,9 @@ class TableDefinition:
         return pa.schema([column.arrow_field for column in self.columns])
 
     def add_columns_statement(self, qualified_name: str, stored: Sequence[str]) -> str | None:
-        """`ALTER TABLE` that adds the columns that a table of an older release lacks; None where it lacks none.
+        """`ALTER TABLE` that adds the columns missing in a table of an older release; None if none is missing.
 
-        Only columns that may be NULL can be added. `UsageError` where a required one is missing.
+        Only columns that may be NULL can be added. A missing required column raises `UsageError`.
         """
         added = [column for column in self.columns if column.name not in stored]
         required = [column.name for column in added if column.required]

@@ -1,7 +1,7 @@
-"""discrepancies: the table of disagreements between the announced events, the listing and the bytes of a segment.
+"""Define the table of disagreements between the announced events, the listing and the bytes of a segment.
 
-One row a segment and kind of discrepancy, as things stood when `reconcile_archive` last ran; what was mended has no
-row. What each kind means for an operator, how grave it is and what to do about it, is said here and nowhere else.
+One row per segment and kind of discrepancy, as of the last run of `reconcile_archive`. Resolved discrepancies have no
+row. Only this module says how grave each kind is and what an operator should do about it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from coldlog.tables.definitions.definition import Column, TableDefinition
 class Severity(StrEnum):
     """How grave a discrepancy is, worst first.
 
-    error: records that should be readable are not, or may be wrong; warning: waste, or something to look at; info:
+    error: records that should be readable are not, or may be wrong; warning: wasted space, or something to check; info:
     nothing to do now.
     """
 
@@ -23,13 +23,13 @@ class Severity(StrEnum):
     INFO = "info"
 
     def is_as_grave_as(self, other: Severity) -> bool:
-        """It is the other one, or worse."""
+        """Whether it is the same as the other one, or worse."""
         order = list(Severity)
         return order.index(self) <= order.index(other)
 
 
 class DiscrepancyKind(StrEnum):
-    """What does not agree; the `kind` column of `discrepancies`."""
+    """What disagrees; the `kind` column of `discrepancies`."""
 
     severity: Severity
     advice: str
@@ -44,20 +44,20 @@ class DiscrepancyKind(StrEnum):
     SEGMENT_MISSING = (
         "segment_missing",
         Severity.ERROR,
-        "run again, in case its deletion was announced meanwhile; if it stays, restore its objects",
+        "run reconcile_archive again: its deletion may be announced by then; if not, restore its objects",
     )
     FILES_MISSING = "files_missing", Severity.ERROR, "restore the missing files"
-    SIZE_DIFFERS = "size_differs", Severity.ERROR, "restore the log: it was cut or replaced since it was copied"
-    START_OFFSET_DIFFERS = "start_offset_differs", Severity.ERROR, "give the objects back their names"
+    SIZE_DIFFERS = "size_differs", Severity.ERROR, "restore the log: it was cut or replaced after it was copied"
+    START_OFFSET_DIFFERS = "start_offset_differs", Severity.ERROR, "rename the objects back to their original names"
     END_OFFSET_DIFFERS = (
         "end_offset_differs",
         Severity.ERROR,
-        "compare the log with a replica: it holds records behind the end that was announced",
+        "compare the log with a replica: it holds records after the announced end",
     )
     MAX_TIMESTAMP_DIFFERS = (
         "max_timestamp_differs",
         Severity.ERROR,
-        "do not trust a broker's lookups by time here: it chooses segments by the announced timestamp",
+        "do not trust a broker's lookups by time here: a broker chooses segments by the announced timestamp",
     )
     LEADER_EPOCHS_DIFFER = (
         "leader_epochs_differ",
@@ -67,47 +67,47 @@ class DiscrepancyKind(StrEnum):
     TXN_INDEX_DENIED = (
         "txn_index_denied",
         Severity.ERROR,
-        "do not read it as committed through a broker, which will not fetch this transaction index",
+        "do not read this segment with read_committed from a broker: it does not fetch this transaction index",
     )
     TXN_INDEX_IN_DOUBT = (
         "txn_index_in_doubt",
         Severity.WARNING,
-        "look whether the transactions of its abort markers wrote anything; if so, restore the transaction index",
+        "check if the transactions of its abort markers wrote records; if so, restore the transaction index",
     )
     TXN_INDEX_PROMISED = (
         "txn_index_promised",
         Severity.INFO,
-        "nothing to do: readers of committed records ask for an index that lists nothing",
+        "nothing to do: readers of committed records fetch an index that is empty",
     )
     OUTSIDE_LINEAGE = (
         "outside_lineage",
         Severity.WARNING,
-        "look for an unclean leader election: a leader that was deposed uploaded what the log no longer holds",
+        "look for an unclean leader election: a former leader uploaded records that the log no longer holds",
     )
     ANNOUNCEMENT_LOST = (
         "announcement_lost",
         Severity.WARNING,
-        "nothing for its records, which are served as they are; a broker forgets it at its next start: let the "
-        "metadata topic keep events for longer than any tiered topic keeps records (retention.ms=-1)",
+        "its records are served, but a broker forgets the segment when it restarts: let the metadata topic keep events "
+        "for longer than any tiered topic keeps records (retention.ms=-1)",
     )
-    ORPHAN = "orphan", Severity.WARNING, "remove its objects once it is certain that no event of it was lost"
+    ORPHAN = "orphan", Severity.WARNING, "remove its objects when you are certain that no event of it was lost"
     COPY_UNFINISHED = (
         "copy_unfinished",
         Severity.WARNING,
-        "remove its objects, if it has any: its broker failed and did not come back to it",
+        "remove its objects, if it has any: its broker failed and did not finish the copy",
     )
     COPY_INCOMPLETE = (
         "copy_incomplete",
         Severity.WARNING,
-        "read the metadata topic, which tells whether the copy was ever finished",
+        "read the metadata topic (metadata.uri): it shows if the copy was ever finished",
     )
-    COPY_UNDERWAY = "copy_underway", Severity.INFO, "wait for the next run: it may be under way"
+    COPY_UNDERWAY = "copy_underway", Severity.INFO, "wait for the next run: the copy may be in progress"
     DELETION_UNFINISHED = (
         "deletion_unfinished",
         Severity.WARNING,
-        "look why the broker does not finish it; what is left of its objects may be removed",
+        "find out why the broker does not finish the deletion; the remaining objects may be removed",
     )
-    DELETION_UNDERWAY = "deletion_underway", Severity.INFO, "wait for the next run: it may be under way"
+    DELETION_UNDERWAY = "deletion_underway", Severity.INFO, "wait for the next run: the deletion may be in progress"
     DELETED_BUT_LISTED = "deleted_but_listed", Severity.WARNING, "remove its objects: its deletion was finished"
 
 
@@ -123,16 +123,16 @@ DISCREPANCIES = TableDefinition(
         Column(name="topic_id", type="STRING", required=True, comment="Topic id"),
         Column(name="start_offset", type="BIGINT", required=True, comment="Base offset of the segment"),
         Column(name="segment_id", type="STRING", required=True, comment="The segment"),
-        Column(name="kind", type="STRING", required=True, comment="What does not agree"),
+        Column(name="kind", type="STRING", required=True, comment="What disagrees"),
         Column(
             name="severity",
             type="STRING",
             required=True,
-            comment="error: unreadable or maybe wrong; warning: waste, or to be looked at; info: nothing to do now",
+            comment="error: unreadable or maybe wrong; warning: wasted space, or to check; info: nothing to do now",
         ),
-        Column(name="expected", type="STRING", required=True, comment="What should be, mostly as it was announced"),
-        Column(name="found", type="STRING", required=True, comment="What is there"),
+        Column(name="expected", type="STRING", required=True, comment="The expected value, usually as announced"),
+        Column(name="found", type="STRING", required=True, comment="The value that was found"),
         Column(name="advice", type="STRING", required=True, comment="What to do about it"),
-        Column(name="first_seen_ms", type="BIGINT", required=True, comment="When a reconciliation first found it"),
+        Column(name="first_seen_ms", type="BIGINT", required=True, comment="When reconcile_archive first found it"),
     ),
 )

@@ -1,6 +1,7 @@
-"""job_runs: what did each run of a job do, and how long did it take?
+"""Define the table of runs: what each run of a job did, and how long it took.
 
-One row a run that writes the warehouse, from its beginning on; `summary` holds the job's own counts as JSON.
+One row per run that writes the warehouse; the row exists from the start of the run. `summary` holds the job's counts as
+JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from coldlog.tables.definitions.definition import Column, TableDefinition
 
 
 class RunOutcome(StrEnum):
-    """What came of a run; the `outcome` column of `job_runs`."""
+    """How a run ended; the `outcome` column of `job_runs`."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -34,9 +35,9 @@ JOB_RUNS = TableDefinition(
             name="outcome",
             type="STRING",
             required=True,
-            comment="running, succeeded, failed, or killed: it never told its end, as the next run found",
+            comment="running, succeeded, failed, or killed (it recorded no end; set by the next run)",
         ),
         Column(name="error", type="STRING", comment="Why it failed"),
-        Column(name="summary", type="STRING", required=True, comment="Its counts when it ended, as JSON"),
+        Column(name="summary", type="STRING", required=True, comment="Counts at the end of the run, as JSON"),
     ),
 )

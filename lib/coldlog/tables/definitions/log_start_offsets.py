@@ -1,7 +1,7 @@
-"""log_start_offsets: from which offset on does a partition still exist?
+"""Define the table of log start offsets: the first offset of a partition that still exists.
 
-One row a topic-partition that somebody supplied a log start offset for; an archive listing cannot say it (DeleteRecords
-leaves no trace there). Lookups answer nothing below it.
+One row per topic-partition for which a log start offset was supplied. An archive listing does not show it, because
+DeleteRecords leaves no trace there. Lookups return no offset below it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from coldlog.tables.definitions.definition import Column, TableDefinition
 
 LOG_START_OFFSETS = TableDefinition(
     name="log_start_offsets",
-    comment="Log start offsets as supplied to the jobs",
+    comment="Log start offsets that were supplied to the jobs",
     key=("topic", "partition"),
     clustered_by=("topic", "partition"),
     skipping_columns=("topic", "partition"),

@@ -1,7 +1,8 @@
-"""offset_index: where is which batch, and up to which timestamp has its segment come?
+"""Define the table of record batches: where each batch is, and the running maximum of the timestamp.
 
-One row a record batch of an indexed segment; needs batch headers alone. The batch that holds the first offset at or
-after T in a segment is the only one with previous_running_max_timestamp_ms < T <= running_max_timestamp_ms.
+One row per record batch of an indexed segment; batch headers are enough to fill it. The batch that holds the first
+offset at or after T in a segment is the only one with
+previous_running_max_timestamp_ms < T <= running_max_timestamp_ms.
 """
 
 from __future__ import annotations
@@ -33,27 +34,31 @@ OFFSET_INDEX = TableDefinition(
         Column(name="partition", type="INT", required=True, comment="Partition number"),
         Column(name="topic_id", type="STRING", required=True, comment="Topic id"),
         Column(name="segment_id", type="STRING", required=True, comment="Segment that holds the batch"),
-        Column(name="build_number", type="BIGINT", required=True, comment="Counts only if segments says the same"),
+        Column(
+            name="build_number", type="BIGINT", required=True, comment="The row counts only if segments has this number"
+        ),
         Column(name="base_offset", type="BIGINT", required=True, comment="First offset of the batch"),
         Column(name="last_offset", type="BIGINT", required=True, comment="Last offset of the batch, inclusive"),
         Column(name="position", type="BIGINT", required=True, comment="Byte position of the batch in the log"),
         Column(name="size_bytes", type="INT", required=True, comment="Bytes of the batch, header included"),
         Column(name="leader_epoch", type="INT", required=True, comment="Partition leader epoch"),
-        Column(name="max_timestamp_ms", type="BIGINT", required=True, comment="Largest timestamp, as the header says"),
+        Column(
+            name="max_timestamp_ms", type="BIGINT", required=True, comment="Largest timestamp, from the batch header"
+        ),
         Column(
             name="min_timestamp_ms",
             type="BIGINT",
-            comment="Smallest timestamp of its records; NULL: it has none, or they were not decoded and differ",
+            comment="Smallest timestamp of its records; NULL: no records, or they differ and were not decoded",
         ),
         Column(
             name="previous_running_max_timestamp_ms",
             type="BIGINT",
-            comment="Largest timestamp of the segment before this batch; NULL: no record before",
+            comment="Largest timestamp of the segment before this batch; NULL: no earlier record",
         ),
         Column(
             name="running_max_timestamp_ms",
             type="BIGINT",
-            comment="Largest timestamp of the segment up to and with this batch; NULL: no record yet",
+            comment="Largest timestamp of the segment up to and including this batch; NULL: no record yet",
         ),
         Column(name="record_count", type="INT", required=True, comment="Records in the batch"),
         Column(name="codec", type="STRING", required=True, comment="none, gzip, snappy, lz4 or zstd"),

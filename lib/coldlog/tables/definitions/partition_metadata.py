@@ -1,7 +1,8 @@
-"""partition_metadata: what does the archive hold of a partition?
+"""Define the table of partitions: what the archive holds and serves of each.
 
-One row a topic-partition and incarnation of its topic. Where a topic was deleted and made again, `is_current` names the
-incarnation that lookups by topic name mean: the one whose newest log object was written last, the higher id on ties.
+One row per topic-partition and incarnation of its topic. If a topic was deleted and created again, `is_current` marks
+the incarnation that lookups by topic name use: the one whose newest log object was written last; on ties, the higher
+id.
 """
 
 from __future__ import annotations
@@ -18,20 +19,24 @@ PARTITION_METADATA = TableDefinition(
         Column(name="topic", type="STRING", required=True, comment="Topic name"),
         Column(name="partition", type="INT", required=True, comment="Partition number"),
         Column(name="topic_id", type="STRING", required=True, comment="Topic id"),
-        Column(name="is_current", type="BOOLEAN", required=True, comment="Lookups by topic name mean this incarnation"),
+        Column(name="is_current", type="BOOLEAN", required=True, comment="Lookups by topic name use this incarnation"),
         Column(name="log_start_offset", type="BIGINT", comment="First offset that still exists; NULL: unknown"),
         Column(
             name="log_start_source",
             type="STRING",
-            comment="What told it: supplied, deleted_segments (events), leader_epochs (newest checkpoint)",
+            comment="Its source: supplied, deleted_segments (events), leader_epochs (newest checkpoint)",
         ),
         Column(name="earliest_offset", type="BIGINT", comment="First offset served; NULL: none"),
         Column(name="latest_tiered_offset", type="BIGINT", comment="Last offset served, inclusive; NULL: none"),
         Column(name="max_timestamp_ms", type="BIGINT", comment="Largest timestamp served; NULL: none"),
-        Column(name="max_timestamp_offset", type="BIGINT", comment="Lowest offset that has it; NULL: not counted"),
+        Column(
+            name="max_timestamp_offset", type="BIGINT", comment="Lowest offset with max_timestamp_ms; NULL: unknown"
+        ),
         Column(name="segment_count", type="BIGINT", required=True, comment="Segments listed"),
         Column(name="served_segment_count", type="BIGINT", required=True, comment="Segments that answer lookups"),
-        Column(name="unserved_segment_count", type="BIGINT", required=True, comment="Segments that do not"),
+        Column(
+            name="unserved_segment_count", type="BIGINT", required=True, comment="Segments that do not answer lookups"
+        ),
         Column(name="pending_segment_count", type="BIGINT", required=True, comment="Segments waiting for the build"),
         Column(name="quarantined_segment_count", type="BIGINT", required=True, comment="Segments in quarantine"),
         Column(name="txn_index_segment_count", type="BIGINT", required=True, comment="Served segments with aborts"),
@@ -42,16 +47,19 @@ PARTITION_METADATA = TableDefinition(
             name="leader_epoch_lineage",
             type="ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>",
             required=True,
-            comment="Leader epochs that hold records, from the log start on, by the newest checkpoint",
+            comment="Leader epochs with records, from the log start on, from the newest checkpoint",
         ),
         Column(
             name="stable_offset",
             type="BIGINT",
-            comment="A reader of committed records stops here: the oldest transaction that is open at the archive end",
+            comment="First offset of the oldest transaction open at the archive end; read_committed stops here",
         ),
         Column(name="open_transaction_count", type="BIGINT", comment="Transactions open at the archive end"),
         Column(
-            name="gap_count", type="BIGINT", required=True, comment="Places where offsets between served segments lack"
+            name="gap_count",
+            type="BIGINT",
+            required=True,
+            comment="Places where offsets between served segments are missing",
         ),
     ),
 )

@@ -1,7 +1,7 @@
-"""replay_positions: how far has each replay come in each partition, and what is it doing now?
+"""Define the table of replay positions: how far each replay has come in each partition, and its current plan.
 
-One row a replay and partition. Written without Spark, by compare and set (`small_table`), and no part of the tables
-that the jobs with Spark make and maintain. All rows of a replay change in one commit.
+One row per replay and partition. All rows of a replay change in one commit. The table is written without Spark, by
+compare and set (`small_table`). Jobs with Spark neither create nor maintain it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REPLAY_POSITIONS = TableDefinition(
         Column(name="topic", type="STRING", required=True, comment="Topic name"),
         Column(name="partition", type="INT", required=True, comment="Partition number"),
         Column(name="topic_id", type="STRING", required=True, comment="Topic id"),
-        Column(name="replay_id", type="STRING", required=True, comment="Made with the first plan; sinks know it"),
+        Column(name="replay_id", type="STRING", required=True, comment="Created with the first plan; sinks store it"),
         Column(name="sink", type="STRING", required=True, comment="Where the replay writes"),
         Column(name="rules", type="STRING", required=True, comment="Order, isolation level, negative timestamps"),
         Column(name="run", type="BIGINT", required=True, comment="Number of the last run, from 1"),
@@ -27,14 +27,14 @@ REPLAY_POSITIONS = TableDefinition(
             name="is_planned",
             type="BOOLEAN",
             required=True,
-            comment="That run goes on, or was killed: then the next one does the same again",
+            comment="True: the run is in progress, or was killed and the next run repeats it",
         ),
-        Column(name="from_offset", type="BIGINT", required=True, comment="The offset that comes next"),
+        Column(name="from_offset", type="BIGINT", required=True, comment="The next offset to replay"),
         Column(
             name="until_offset",
             type="BIGINT",
             required=True,
-            comment="Behind the last that the planned run replays; from_offset where none is planned",
+            comment="End of the planned run, exclusive; equal to from_offset if no run is planned",
         ),
         Column(name="reached_ms", type="BIGINT", comment="Greatest timestamp before from_offset; NULL: no record yet"),
         Column(name="task", type="INT", required=True, comment="Group of partitions that share one order"),
@@ -42,7 +42,7 @@ REPLAY_POSITIONS = TableDefinition(
         Column(
             name="task_latest_ms",
             type="BIGINT",
-            comment="Greatest timestamp that the task has replayed; what comes before it is late; NULL: no record yet",
+            comment="Greatest timestamp that the task has replayed; earlier records are late; NULL: no record yet",
         ),
     ),
 )

@@ -1,10 +1,10 @@
-"""segments: which remote log segments are there, what was made of each, and which offsets does each serve?
+"""Define the table of remote log segments: what was announced, listed and read of each, and which offsets it serves.
 
-One row a remote log segment, that is one upload with an id of its own: what the metadata topic announced of it (where
-that is read), where its objects lie, what the build read, what `materialize_metadata` decided. Lookups read only
-segments with `served_from_offset` set, and only the rows of the index tables that carry their `served_build_number`: so
-everything is published by the one commit that sets these. A newer build of a segment is its `build_number` until then,
-and the older one answers on.
+One row per remote log segment, that is, per upload with its own id. The row has what the metadata topic announced (if
+it is read), where the objects are, what the build read, and what `materialize_metadata` decided. Lookups read only
+segments with `served_from_offset` set, and only rows of the index tables that have their `served_build_number`. So the
+one commit that sets these columns publishes everything. Until that commit, a newer build is only in `build_number`, and
+the older build still answers.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ SEGMENTS = TableDefinition(
     columns=(
         Column(name="topic", type="STRING", required=True, comment="Topic name"),
         Column(name="partition", type="INT", required=True, comment="Partition number"),
-        Column(name="topic_id", type="STRING", required=True, comment="Topic id, Kafka's 22 characters"),
+        Column(name="topic_id", type="STRING", required=True, comment="Topic id, 22 characters as in Kafka"),
         Column(name="start_offset", type="BIGINT", required=True, comment="Base offset of the segment"),
-        Column(name="segment_id", type="STRING", required=True, comment="Id of this upload, Kafka's 22 characters"),
+        Column(name="segment_id", type="STRING", required=True, comment="Id of the upload, 22 characters as in Kafka"),
         Column(name="end_offset", type="BIGINT", comment="Last offset, inclusive; NULL until known"),
-        Column(name="max_timestamp_ms", type="BIGINT", comment="Largest record timestamp; control records count"),
+        Column(name="max_timestamp_ms", type="BIGINT", comment="Largest record timestamp, control records included"),
         Column(name="max_timestamp_offset", type="BIGINT", comment="Lowest offset with max_timestamp_ms"),
         Column(name="min_timestamp_ms", type="BIGINT", comment="Smallest record timestamp; NULL at batch depth"),
         Column(
             name="metadata_max_timestamp_ms",
             type="BIGINT",
-            comment="What Kafka's metadata should say: largest batch timestamp, or the file time if that is negative",
+            comment="Value for Kafka's metadata: largest batch timestamp, or the file time if that is negative",
         ),
-        Column(name="size_bytes", type="BIGINT", comment="Bytes of the original log; NULL where only reading it tells"),
+        Column(name="size_bytes", type="BIGINT", comment="Bytes of the original log; NULL: unknown until it is read"),
         Column(
             name="segment_leader_epochs",
             type="ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>",
@@ -56,7 +56,7 @@ SEGMENTS = TableDefinition(
             name="state_source",
             type="STRING",
             required=True,
-            comment="listing: concluded from the objects present; events: from the remote log metadata",
+            comment="listing: derived from the listed objects; events: from the remote log metadata",
         ),
         Column(name="announced_start_offset", type="BIGINT", comment="Base offset, as announced; NULL: no event"),
         Column(name="announced_end_offset", type="BIGINT", comment="Last offset, as announced"),
@@ -65,23 +65,29 @@ SEGMENTS = TableDefinition(
         Column(
             name="announced_leader_epochs",
             type="ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>",
-            comment="Leader epochs, as announced; the first offset of the first is the segment's",
+            comment="Leader epochs, as announced; the first one starts at the segment's base offset",
         ),
-        Column(name="announced_txn_index_empty", type="BOOLEAN", comment="As announced; NULL: not said, it may not be"),
+        Column(
+            name="announced_txn_index_empty",
+            type="BOOLEAN",
+            comment="True: announced without aborted transactions; NULL: not announced, it may have some",
+        ),
         Column(name="broker_id", type="INT", comment="Broker of the last event"),
         Column(name="event_timestamp_ms", type="BIGINT", comment="Time of the last event"),
-        Column(name="custom_metadata", type="BINARY", comment="Storage plugin's own, of the last event"),
-        Column(name="was_copied", type="BOOLEAN", comment="It was COPY_SEGMENT_FINISHED once"),
-        Column(name="dropped_event_count", type="BIGINT", comment="Events dropped: no valid transition"),
+        Column(
+            name="custom_metadata", type="BINARY", comment="Custom metadata of the storage plugin, in the last event"
+        ),
+        Column(name="was_copied", type="BOOLEAN", comment="True: its state was COPY_SEGMENT_FINISHED once"),
+        Column(name="dropped_event_count", type="BIGINT", comment="Events that were dropped as invalid transitions"),
         Column(name="txn_index_empty", type="BOOLEAN", comment="True: no abort marker in it; NULL: unknown"),
-        Column(name="is_listed", type="BOOLEAN", required=True, comment="The last scan found objects of it"),
+        Column(name="is_listed", type="BOOLEAN", required=True, comment="The last scan found objects of the segment"),
         Column(
             name="objects",
             type="ARRAY<STRUCT<kind: STRING, name: STRING, size_bytes: BIGINT>>",
             required=True,
-            comment="Objects of the archive that hold it, by kind of file, indexes (several small files) or manifest",
+            comment="Its objects in the archive; kind is the kind of file, indexes (several small files) or manifest",
         ),
-        Column(name="missing_kinds", type="ARRAY<STRING>", required=True, comment="Required files that are not there"),
+        Column(name="missing_kinds", type="ARRAY<STRING>", required=True, comment="Required files that are missing"),
         Column(name="log_modified_ms", type="BIGINT", comment="Modification time of the log object"),
         Column(
             name="index_status",
@@ -89,22 +95,29 @@ SEGMENTS = TableDefinition(
             required=True,
             comment="pending, indexed, quarantined, incomplete, gone, orphan (no event announced it)",
         ),
-        Column(name="index_depth", type="STRING", comment="record or batch: how deep it is indexed"),
+        Column(name="index_depth", type="STRING", comment="Depth of its index: record or batch"),
         Column(
-            name="build_number", type="BIGINT", comment="Its newest build: rows of the index tables with this number"
+            name="build_number",
+            type="BIGINT",
+            comment="Its newest build; its rows in the index tables have this number",
         ),
         Column(
             name="superseded_build_numbers",
             type="ARRAY<BIGINT>",
-            comment="Earlier builds whose rows are still to be removed; NULL when there are none",
+            comment="Earlier builds whose rows must still be removed; NULL: none",
         ),
         Column(
             name="counted_from_offset",
             type="BIGINT",
-            comment="Running maxima and stairs count records from here on: the start, or a log start offset inside it",
+            comment="Running maxima and stairs count records from this offset on: the segment's base offset, or a log "
+            "start offset inside it",
         ),
-        Column(name="counted_max_timestamp_ms", type="BIGINT", comment="Largest timestamp from there on"),
-        Column(name="counted_max_timestamp_offset", type="BIGINT", comment="Lowest offset from there on that has it"),
+        Column(name="counted_max_timestamp_ms", type="BIGINT", comment="Largest timestamp from counted_from_offset on"),
+        Column(
+            name="counted_max_timestamp_offset",
+            type="BIGINT",
+            comment="Lowest offset with counted_max_timestamp_ms, from counted_from_offset on",
+        ),
         Column(name="batch_count", type="BIGINT", comment="Record batches"),
         Column(name="record_count", type="BIGINT", comment="Records, control records included"),
         Column(name="control_batch_count", type="BIGINT", comment="Control batches"),
@@ -114,16 +127,22 @@ SEGMENTS = TableDefinition(
         Column(
             name="leader_epoch_checkpoint",
             type="ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>",
-            comment="Lineage up to its end, from the checkpoint that came with it",
+            comment="Lineage up to the segment's end, from the checkpoint uploaded with it",
         ),
         Column(name="open_transaction_count", type="BIGINT", comment="Transactions open at its end"),
-        Column(name="open_from_offset", type="BIGINT", comment="First offset of the oldest of them; NULL: none"),
-        Column(name="is_within_lineage", type="BOOLEAN", comment="By Kafka's rule; NULL: no lineage is known"),
+        Column(
+            name="open_from_offset", type="BIGINT", comment="First offset of the oldest open transaction; NULL: none"
+        ),
+        Column(
+            name="is_within_lineage",
+            type="BOOLEAN",
+            comment="Whether its leader epochs are in the lineage, by Kafka's rule; NULL: no lineage is known",
+        ),
         Column(name="served_from_offset", type="BIGINT", comment="First offset it answers for; NULL: not served"),
         Column(name="served_to_offset", type="BIGINT", comment="Last offset it answers for, inclusive"),
         Column(name="served_build_number", type="BIGINT", comment="Build whose rows lookups read; NULL: not served"),
-        Column(name="served_index_depth", type="STRING", comment="How deep that build went: record or batch"),
-        Column(name="not_served_reason", type="STRING", comment="Why lookups pass it over"),
+        Column(name="served_index_depth", type="STRING", comment="Index depth of that build: record or batch"),
+        Column(name="not_served_reason", type="STRING", comment="Why lookups do not use it"),
         Column(
             name="previous_running_max_timestamp_ms",
             type="BIGINT",
@@ -132,23 +151,27 @@ SEGMENTS = TableDefinition(
         Column(
             name="running_max_timestamp_ms",
             type="BIGINT",
-            comment="Largest timestamp served up to and with it; holds the answer to T if previous < T <= this",
+            comment="Largest timestamp served up to and including it; it has the answer to T if previous < T <= this",
         ),
         Column(
             name="broker_previous_running_max_timestamp_ms",
             type="BIGINT",
-            comment="The same over metadata_max_timestamp_ms: where a broker would begin",
+            comment="The same for metadata_max_timestamp_ms, by which a broker chooses the segment",
         ),
-        Column(name="broker_running_max_timestamp_ms", type="BIGINT", comment="See the column before"),
+        Column(
+            name="broker_running_max_timestamp_ms",
+            type="BIGINT",
+            comment="running_max_timestamp_ms for metadata_max_timestamp_ms",
+        ),
     ),
 )
 
 
 def listed_segment(row: Mapping[str, object]) -> ListedSegment:
-    """The segment of a row of `segments`, with its objects as listed; `TypeError` for a row of another table."""
+    """Return the segment of a row of `segments`, with its listed objects; `TypeError` for a row of another table."""
     objects = tuple(
-        SegmentObject(kind=object_kind(each["kind"]), name=each["name"], size_bytes=each["size_bytes"], modified_ms=0)
-        for each in row["objects"]  # type: ignore[attr-defined]  # an Arrow list column
+        SegmentObject(kind=object_kind(item["kind"]), name=item["name"], size_bytes=item["size_bytes"], modified_ms=0)
+        for item in row["objects"]  # type: ignore[attr-defined]  # an Arrow list column
     )
     return ListedSegment(
         topic=str(row["topic"]),
@@ -162,7 +185,7 @@ def listed_segment(row: Mapping[str, object]) -> ListedSegment:
 
 
 def required_integer(value: object) -> int:
-    """An integer column of a row; `TypeError` for anything else."""
+    """Return an integer column of a row; `TypeError` for anything else."""
     if not isinstance(value, int):
         raise TypeError(f"an integer was expected in a row of segments, found {value!r}")
     return value

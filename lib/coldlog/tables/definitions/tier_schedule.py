@@ -1,7 +1,7 @@
-"""tier_schedule: when is each partition of the tier processed next, and who processes it now?
+"""Define the table of the tier's schedule: when each partition is processed next, and which run processes it now.
 
-One row a topic-partition and task. Written without Spark, by compare and set (`small_table`), and no part of the tables
-that the jobs with Spark make and maintain.
+One row per topic-partition and task. The table is written without Spark, by compare and set (`small_table`). Jobs with
+Spark neither create nor maintain it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from coldlog.tables.definitions.definition import Column, TableDefinition
 
 TIER_SCHEDULE = TableDefinition(
     name="tier_schedule",
-    comment="When each partition of the tier is processed next, and by whom it is now",
+    comment="When each partition of the tier is processed next, and which run processes it now",
     key=("task", "topic", "partition", "topic_id"),
     clustered_by=("task", "topic", "partition"),
     skipping_columns=("task", "topic", "partition"),
@@ -22,13 +22,16 @@ TIER_SCHEDULE = TableDefinition(
         Column(
             name="next_processing_ms", type="BIGINT", required=True, comment="Not before this time; 0: new, at once"
         ),
-        Column(name="lease_holder", type="STRING", comment="Who processes it now; NULL: nobody"),
-        Column(name="lease_expires_ms", type="BIGINT", comment="Until when nobody else may"),
+        Column(name="lease_holder", type="STRING", comment="The run that processes it now; NULL: none"),
+        Column(name="lease_expires_ms", type="BIGINT", comment="No other run may process it before this time"),
         Column(
-            name="is_marked_deleted", type="BOOLEAN", required=True, comment="Unassigned while it is processed: it goes"
+            name="is_marked_deleted",
+            type="BOOLEAN",
+            required=True,
+            comment="True: unassigned while it was being processed; the row is removed afterwards",
         ),
-        Column(name="last_error", type="STRING", comment="Of the last processing; NULL: it succeeded"),
-        Column(name="failed_ms", type="BIGINT", comment="When that was"),
+        Column(name="last_error", type="STRING", comment="Error of the last processing; NULL: it succeeded"),
+        Column(name="failed_ms", type="BIGINT", comment="When the last processing failed"),
         Column(name="assigned_by", type="INT", required=True, comment="broker.id of the run that assigned it last"),
     ),
 )

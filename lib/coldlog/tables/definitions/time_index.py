@@ -1,8 +1,8 @@
-"""time_index: which record is the first at or after a timestamp?
+"""Define the table of stairs, which has the first record at or after any timestamp.
 
-One row a stair: a record whose timestamp is higher than that of every earlier record of its segment. The first record
-at or after T is always a stair, and the only one with previous_timestamp_ms < T <= timestamp_ms; so the answer is exact
-and nothing of the archive is read.
+One row per stair: a record whose timestamp is higher than that of every earlier record of its segment. The first record
+at or after T is always a stair, and the only one with previous_timestamp_ms < T <= timestamp_ms. So the answer is
+exact, and the archive is not read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from coldlog.tables.definitions.definition import Column, TableDefinition
 
 TIME_INDEX = TableDefinition(
     name="time_index",
-    comment="Stairs of indexed segments: records whose timestamp is higher than every earlier one's",
+    comment="Stairs of indexed segments: records with a higher timestamp than every earlier record",
     key=("topic", "partition", "offset", "segment_id"),
     clustered_by=("topic", "partition", "offset"),
     skipping_columns=("topic", "partition", "offset", "timestamp_ms", "build_number", "batch_base_offset"),
@@ -23,14 +23,16 @@ TIME_INDEX = TableDefinition(
         Column(name="partition", type="INT", required=True, comment="Partition number"),
         Column(name="topic_id", type="STRING", required=True, comment="Topic id"),
         Column(name="segment_id", type="STRING", required=True, comment="Segment that holds the record"),
-        Column(name="build_number", type="BIGINT", required=True, comment="Counts only if segments says the same"),
+        Column(
+            name="build_number", type="BIGINT", required=True, comment="The row counts only if segments has this number"
+        ),
         Column(name="batch_base_offset", type="BIGINT", required=True, comment="First offset of the record's batch"),
         Column(name="offset", type="BIGINT", required=True, comment="Offset of the record"),
         Column(name="timestamp_ms", type="BIGINT", required=True, comment="Timestamp of the record"),
         Column(
             name="previous_timestamp_ms",
             type="BIGINT",
-            comment="Timestamp of the stair below; NULL for the first of its segment",
+            comment="Timestamp of the previous stair; NULL for the first stair of a segment",
         ),
         Column(name="leader_epoch", type="INT", required=True, comment="Partition leader epoch of its batch"),
     ),

@@ -1,7 +1,7 @@
-"""txn_index: which transactions were aborted?
+"""Define the table of aborted transactions.
 
-One row an aborted transaction, in the segment that holds its abort marker, as in Kafka's .txnindex file; the data of
-the transaction may lie in earlier segments.
+One row per aborted transaction, in the segment that holds its abort marker, as in Kafka's .txnindex file. The data of
+the transaction may be in earlier segments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ TXN_INDEX = TableDefinition(
         Column(name="partition", type="INT", required=True, comment="Partition number"),
         Column(name="topic_id", type="STRING", required=True, comment="Topic id"),
         Column(name="segment_id", type="STRING", required=True, comment="Segment that holds the abort marker"),
-        Column(name="build_number", type="BIGINT", required=True, comment="Counts only if segments says the same"),
+        Column(
+            name="build_number", type="BIGINT", required=True, comment="The row counts only if segments has this number"
+        ),
         Column(name="producer_id", type="BIGINT", required=True, comment="Producer of the transaction"),
         Column(name="first_offset", type="BIGINT", required=True, comment="First offset of the transaction"),
         Column(name="last_offset", type="BIGINT", required=True, comment="Offset of the abort marker"),

@@ -1,8 +1,8 @@
-"""txn_segments: from any offset on, which segment is the next that may hold aborted transactions?
+"""Define the table that gives, for any offset, the next segment that may hold aborted transactions.
 
-One row a segment that serves lookups and whose transaction index is not known to be empty, for each of its leader
-epochs (KIP-1058). Segments without aborts have no row, so the table grows with the aborts and not with the archive. The
-row that answers a question is the only one whose interval holds the offset: a search, however many rows there are.
+One row per leader epoch of each segment that serves lookups and whose transaction index is not known to be empty
+(KIP-1058). Segments without aborts have no row, so the table grows with the aborts and not with the archive. Only one
+row has the interval that holds an offset. So a lookup is one search, whatever the number of rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from coldlog.tables.definitions.definition import Column, TableDefinition
 
 TXN_SEGMENTS = TableDefinition(
     name="txn_segments",
-    comment="Segments that may hold aborted transactions, with the offsets from which each is the next one",
+    comment="Segments that may hold aborted transactions, with the offsets for which each is the next one",
     key=("topic", "partition", "topic_id", "leader_epoch", "to_offset"),
     clustered_by=("topic", "partition", "leader_epoch", "to_offset"),
     skipping_columns=(
@@ -31,16 +31,16 @@ TXN_SEGMENTS = TableDefinition(
             name="epoch_from_offset",
             type="BIGINT",
             required=True,
-            comment="From here on it is the next one within its leader epoch; offsets in a gap have none",
+            comment="From this offset on it is the next segment in its leader epoch; offsets in a gap have none",
         ),
         Column(
             name="log_from_offset",
             type="BIGINT",
             required=True,
-            comment="From here on it is the next one of the partition, whatever the leader epoch",
+            comment="From this offset on it is the next segment of the partition, in any leader epoch",
         ),
         Column(
-            name="to_offset", type="BIGINT", required=True, comment="Its last offset of that leader epoch, inclusive"
+            name="to_offset", type="BIGINT", required=True, comment="Its last offset in that leader epoch, inclusive"
         ),
         Column(name="segment_id", type="STRING", required=True, comment="The segment"),
         Column(name="start_offset", type="BIGINT", required=True, comment="Its base offset"),
@@ -49,7 +49,7 @@ TXN_SEGMENTS = TableDefinition(
             name="is_certain",
             type="BOOLEAN",
             required=True,
-            comment="True: it holds some; false: nothing says that not",
+            comment="True: it holds aborted transactions; false: it may hold some",
         ),
     ),
 )

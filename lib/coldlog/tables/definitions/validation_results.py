@@ -1,7 +1,7 @@
-"""validation_results: what did each validation find of each expectation, and up to where was each table validated?
+"""Define the table of validation results: what each validation found, and how far each table was validated.
 
-One row a run, table and expectation. The newest run of a table also says what was validated: the versions of all tables
-that were read, and up to which build their rows. A table that had not changed has no row in a run.
+One row per run, table and expectation. The newest run of a table also records what was validated: the versions of all
+tables that were read, and the builds of their rows. A table that had not changed has no row in a run.
 """
 
 from __future__ import annotations
@@ -17,26 +17,31 @@ VALIDATION_RESULTS = TableDefinition(
     columns=(
         Column(name="run_id", type="STRING", required=True, comment="Id of the validation"),
         Column(name="table_name", type="STRING", required=True, comment="The table"),
-        Column(name="expectation_id", type="STRING", required=True, comment="The expectation, as its suite names it"),
+        Column(name="expectation_id", type="STRING", required=True, comment="Id of the expectation in its suite"),
         Column(name="validated_ms", type="BIGINT", required=True, comment="When the validation began"),
-        Column(name="severity", type="STRING", required=True, comment="critical: fails the job; warning: is shown"),
-        Column(name="success", type="BOOLEAN", required=True, comment="Everything is as expected"),
-        Column(name="description", type="STRING", required=True, comment="What is expected, for people"),
-        Column(name="view_name", type="STRING", required=True, comment="Query of conf/expectations/sql that was asked"),
-        Column(name="row_count", type="BIGINT", required=True, comment="Rows of the table that were looked at"),
+        Column(
+            name="severity",
+            type="STRING",
+            required=True,
+            comment="critical: a failure fails the job; warning: it is shown",
+        ),
+        Column(name="success", type="BOOLEAN", required=True, comment="True: all rows are as expected"),
+        Column(name="description", type="STRING", required=True, comment="What is expected, in words"),
+        Column(name="view_name", type="STRING", required=True, comment="Query in conf/expectations/sql that was run"),
+        Column(name="row_count", type="BIGINT", required=True, comment="Rows of the table that were checked"),
         Column(name="element_count", type="BIGINT", required=True, comment="Rows of the view"),
         Column(name="unexpected_count", type="BIGINT", comment="Rows of the view not as expected; NULL: see problem"),
-        Column(name="sample", type="STRING", comment="Some of them, as JSON: where, and what was found; NULL: none"),
-        Column(name="problem", type="STRING", comment="Why it could not be evaluated; NULL: it was"),
+        Column(name="sample", type="STRING", comment="Some unexpected rows as JSON: where, and the value; NULL: none"),
+        Column(name="problem", type="STRING", comment="Why the expectation could not be evaluated; NULL: it was"),
         Column(name="table_version", type="BIGINT", required=True, comment="Version of the table that was validated"),
         Column(name="read_versions", type="STRING", required=True, comment="Versions of all tables read, as JSON"),
         Column(
             name="after_build_number",
             type="BIGINT",
             required=True,
-            comment="Rows of index tables of later builds alone were looked at; -1: all",
+            comment="In index tables, only rows of builds after this one were checked; -1: all rows",
         ),
-        Column(name="build_number", type="BIGINT", required=True, comment="The last build that was looked at"),
-        Column(name="suite_digest", type="STRING", required=True, comment="Changes with the suite and its queries"),
+        Column(name="build_number", type="BIGINT", required=True, comment="The last build that was checked"),
+        Column(name="suite_digest", type="STRING", required=True, comment="Hash of the suite and its queries"),
     ),
 )
