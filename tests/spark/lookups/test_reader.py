@@ -179,7 +179,7 @@ def test_warehouse_folder_may_have_any_name(golden_uri: str, tmp_path: Path) -> 
 
 
 def test_warehouse_as_of_a_time_before_it_existed_is_refused(golden_uri: str) -> None:
-    with pytest.raises(UsageError, match="was not there yet at 1000 ms"):
+    with pytest.raises(UsageError, match="did not exist yet at 1000 ms"):
         OffsetReader(golden_uri, as_of_ms=1_000)
 
 

@@ -210,7 +210,7 @@ def test_past_is_not_written_to(past: Past) -> None:
     [
         ("1999-12-31T23:59:59Z", "before the first version; there are v0 of 20"),
         ("5", "before the first version; there are v0 of 20"),
-        ("v99", "no such version of partition_metadata; there are v0 of 20"),
+        ("v99", "partition_metadata has no such version; there are v0 of 20"),
         ("v", "not a timestamp"),
         ("v-1", "or a version of partition_metadata"),
         ("yesterday", "give epoch milliseconds"),
@@ -254,5 +254,5 @@ def test_moments_lie_between_commits() -> None:
 
 
 def test_table_whose_log_was_cut_does_not_pass_for_an_empty_one() -> None:
-    with pytest.raises(UsageError, match="reaches back to v3 of 1970-01-01T00:00:00.500Z only"):
+    with pytest.raises(UsageError, match="starts at v3 of 1970-01-01T00:00:00.500Z"):
         find_version([Commit(version=3, committed_ms=500)], 499, "segments")

@@ -188,7 +188,7 @@ def test_a_warehouse_on_another_file_system_is_refused_before_anything_is_writte
     # Any scheme that is neither a folder nor S3; on many clusters it is HDFS's, which needs a server.
     spark.conf.set("fs.viewfs.mounttable.cluster.link./data", tmp_path.as_uri())
     try:
-        with pytest.raises(UsageError, match="lies on viewfs here, and a warehouse has to lie in a folder .* or on S3"):
+        with pytest.raises(UsageError, match="is on viewfs here, but a warehouse must be in a folder .* or on S3"):
             Warehouse(spark=spark, uri="viewfs://cluster/data").create_missing()
     finally:
         spark.conf.unset("fs.viewfs.mounttable.cluster.link./data")

@@ -1,4 +1,4 @@
-"""Read and write the tables: with Spark (`warehouse.py`), without an engine (`table_reader.py`), in one commit.
+"""Read and write the tables: with Spark (`warehouse.py`), or without an engine (`table_reader.py`, `small_table.py`).
 
-Also who may write now: the lock of a folder, the leases of a bucket. Read `warehouse.py` first.
+Also decide which job may write: with the lock of a folder or the leases of a bucket. Read `warehouse.py` first.
 """

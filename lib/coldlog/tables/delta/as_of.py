@@ -1,11 +1,11 @@
-"""as_of: which version had a table at a moment of the past?
+"""Find the version that a table had at a moment of the past.
 
-A moment is a time, or a version of `partition_metadata`, the table that a run publishes last: `v12` is the moment of
-that commit. Each table is then read in the version that was its newest at that moment; a table that came later counts
-as empty. The times of versions are those of Delta's log, on one clock for all tables of a warehouse.
+A moment is a time or a version of `partition_metadata`, the table that a run publishes last: `v12` is the moment of
+that commit. Each table is read in the version that was its newest at that moment. A table that was created later counts
+as empty. The times of versions are in Delta's log, and one clock counts for all tables of a warehouse.
 
-Refused with `UsageError`: a moment before there was a warehouse, a version that does not exist, and a moment that a
-table's log no longer reaches back to.
+Refused with `UsageError`: a moment before the warehouse existed, a version that does not exist, and a moment that is
+older than a table's log.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ class Commit:
 
 
 def list_commits(spark: SparkSession, location: str) -> list[Commit]:
-    """Every version that the table's log still tells of, the oldest first."""
+    """List every version in the table's log, the oldest first."""
     history = DeltaTable.forPath(spark, location).history()
     rows = history.select("version", F.unix_millis("timestamp").alias("committed_ms")).orderBy("version").collect()
     return [Commit(version=row["version"], committed_ms=row["committed_ms"]) for row in rows]
 
 
 def find_moment(as_of: str, published: Sequence[Commit]) -> int:
-    """Epoch milliseconds of the moment that `as_of` means; `published` are the commits of partition_metadata."""
-    there_are = f"there are {published[0]} to {published[-1]}"
+    """Return the moment of `as_of` in epoch milliseconds; `published` are the commits of partition_metadata."""
+    available = f"there are {published[0]} to {published[-1]}"
     version = _VERSION.fullmatch(as_of)
     if version:
         for commit in published:
             if commit.version == int(version[1]):
                 return commit.committed_ms
-        raise UsageError(f"warehouse.as_of = {as_of}: there is no such version of partition_metadata; {there_are}")
+        raise UsageError(f"warehouse.as_of = {as_of}: partition_metadata has no such version; {available}")
     try:
         moment_ms = timestamp_from_text(as_of)
     except UsageError as unreadable:
         raise UsageError(f"warehouse.as_of: {unreadable}, or a version of partition_metadata (v12)") from unreadable
     if moment_ms < published[0].committed_ms:
-        raise UsageError(f"warehouse.as_of = {as_of}: that is before the first version; {there_are}")
+        raise UsageError(f"warehouse.as_of = {as_of}: this is before the first version; {available}")
     return moment_ms
 
 
 def find_version(commits: Sequence[Commit], moment_ms: int, table: str) -> int | None:
-    """The newest version of that moment; None: the table was not there yet."""
+    """Return the newest version at that moment; None if the table did not exist yet."""
     versions = [commit.version for commit in commits if commit.committed_ms <= moment_ms]
     if versions:
         return versions[-1]
     if commits[0].version:
         raise UsageError(
-            f"the log of table {table} reaches back to {commits[0]} only: what it held at "
-            f"{human_timestamp(moment_ms)} is not known any more; ask for a later moment"
+            f"the log of table {table} starts at {commits[0]} and no longer has its version of "
+            f"{human_timestamp(moment_ms)}; set warehouse.as_of to a later moment"
         )
     return None

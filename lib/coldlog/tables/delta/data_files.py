@@ -1,9 +1,10 @@
-"""data_files: how do tasks write files of a table that the driver then adds to it in one commit?
+"""Write Parquet files of a table in tasks, which the driver then adds to the table in one commit.
 
-Spark's writer takes rows, one by one, through Java; the index of a log comes as columns, millions of rows from a log of
-a few hundred megabytes, so tasks write Parquet themselves. A `DataFileWriter` makes one file of a table: encodings and
-row groups as the table's definition says, and the statistics by which Delta skips files. A file is in the table once
-`Warehouse.add_files` has committed it; until then nobody reads it, and VACUUM takes it when its time has come.
+Spark's writer takes rows one by one through Java. The index of a log is in columns, with millions of rows for a log of
+a few hundred megabytes, so tasks write Parquet themselves. A `DataFileWriter` makes one file of a table, with the
+encodings and row groups of the table's definition and the statistics by which Delta skips files. The file is part of
+the table after `Warehouse.add_files` has committed it. Nobody reads it before, and VACUUM removes it if it is never
+committed.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from coldlog.tables.delta.locations import bucket_and_prefix
 _ROW_GROUP_ROWS = 1 << 20
 _PIECE_BYTES = 4 << 20
 _MANY_PIECES, _SMALL_PIECE_ROWS = 64, 1 << 12
-"""A piece takes some 16 KB, however few rows it has."""
+"""A piece takes some 16 KB, even with few rows."""
 _ZSTD_LEVEL = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A whole file; `path` is below the table's location, `statistics` are Delta's, as JSON."""
+    """A complete file; `path` is below the table's location, `statistics` are Delta's, as JSON."""
 
     path: str
     size_bytes: int
@@ -46,7 +47,7 @@ class DataFile:
 
 @dataclass(slots=True, kw_only=True)
 class DataFileWriter:
-    """One file of `table`; holds the rows of one row group, and the rest in a temporary file."""
+    """Write one file of `table`; memory holds the rows of one row group, a temporary file holds the rest."""
 
     table: TableDefinition
     _content: IO[bytes] = field(default_factory=TemporaryFile, init=False)
@@ -73,14 +74,14 @@ class DataFileWriter:
 
     @property
     def size_bytes(self) -> int:
-        """What is written of it so far."""
+        """Bytes written so far."""
         return self._content.tell()
 
     def add(self, columns: dict[str, pa.Array]) -> None:
-        """Rows by column; a text may come as a dictionary. A required column that lacks a value is a `ValueError`."""
+        """Add rows by column; texts may be dictionaries. A null in a required column raises `ValueError`."""
         for column in self.table.columns:
             if column.required and columns[column.name].null_count:
-                raise ValueError(f"{self.table.name}.{column.name} lacks a value, and every row must have one")
+                raise ValueError(f"{self.table.name}.{column.name} is required, but a row has no value for it")
         arrays = [
             columns[each.name].dictionary_encode() if columns[each.name].type == pa.string() else columns[each.name]
             for each in self._schema
@@ -98,26 +99,28 @@ class DataFileWriter:
             self._waiting_rows -= whole
 
     def _join_small_pieces(self) -> None:
-        """The last ones become one, that many small segments take no more memory than their rows."""
+        """Join the last pieces, so that many small segments take no more memory than their rows."""
         last = self._waiting[-_MANY_PIECES:]
         if len(last) == _MANY_PIECES and all(each.num_rows < _SMALL_PIECE_ROWS for each in last):
             joined = pa.Table.from_batches(last).unify_dictionaries().combine_chunks()
             self._waiting[-_MANY_PIECES:] = joined.to_batches()
 
     def _write(self, rows: pa.Table, group_rows: int) -> None:
-        # Each piece has dictionaries of its own; in a group with several, Parquet would give up the file's.
+        # Each piece has its own dictionaries; with several in a row group, Parquet would not use a dictionary.
         with writing_temporary_files():
             self._parquet.write_table(rows.unify_dictionaries(), group_rows)
 
     def finish(self, location: str, s3: S3Options) -> DataFile:
-        """Puts the file at the table's location (`Warehouse.data_location`). Raises `RetriableError` or `UsageError`
-        where that cannot be done."""
+        """Store the file at the table's location (`Warehouse.data_location`).
+
+        A failure raises `RetriableError` or `UsageError`.
+        """
         try:
             if self._waiting_rows:
                 self._write(pa.Table.from_batches(self._waiting), self._waiting_rows)
             with writing_temporary_files():
                 self._parquet.close()
-                size_bytes = self._content.seek(0, os.SEEK_END)  # what is buffered is written first
+                size_bytes = self._content.seek(0, os.SEEK_END)  # also flushes the buffer
             name = f"part-{uuid4()}.zstd.parquet"
             _put(location, s3, name, _FileContent(file=self._content, size_bytes=size_bytes))
         finally:
@@ -130,9 +133,9 @@ class DataFileWriter:
         )
 
     def close(self) -> None:
-        """Lets go of what was written so far; again does nothing."""
+        """Discard what was written so far; a second call does nothing."""
         if not self._content.closed:
-            # Both write what is wanted no more. Where there was no room they fail again, pyarrow with a RuntimeError.
+            # Closing writes buffered rows. On a full disk that fails again, in pyarrow with a RuntimeError.
             with suppress(OSError, RuntimeError):
                 self._parquet.close()
             self._parquet.is_open = False
@@ -142,19 +145,19 @@ class DataFileWriter:
 
 @contextmanager
 def writing_temporary_files() -> Iterator[None]:
-    """A temporary file that cannot be written is a `RetriableError` that says where it lies."""
+    """Raise `RetriableError` with the folder if a temporary file cannot be written."""
     try:
         yield
     except OSError as failed:
         raise RetriableError(
-            f"a temporary file in {gettempdir()} cannot be written: {failed.strerror or failed}; make room there, or "
-            "set TMPDIR to a folder with room"
+            f"a temporary file in {gettempdir()} cannot be written: {failed.strerror or failed}; free space there, or "
+            "set TMPDIR to a folder with space"
         ) from failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FileContent:
-    """What is to be put, from an open file."""
+    """Content to store, from an open file."""
 
     file: IO[bytes]
     size_bytes: int
@@ -166,8 +169,10 @@ class _FileContent:
 
 
 def _file_schema(table: TableDefinition) -> pa.Schema:
-    """Texts are dictionaries on their way into the file. That a column is required stands, as with Spark, in the
-    table's log alone."""
+    """The schema of the file: texts are written from dictionaries, and all columns may be null.
+
+    As with Spark, only the table's log says which columns are required.
+    """
     text = pa.dictionary(pa.int32(), pa.string())
     return pa.schema([(each.name, text if each.type == pa.string() else each.type) for each in table.arrow_schema])
 
@@ -182,17 +187,16 @@ def _put(location: str, s3: S3Options, name: str, content: _FileContent) -> None
             for piece in content.iter_pieces():
                 file.write(piece)
     except OSError as failed:
-        with suppress(OSError):  # a part of it helps nobody, least of all on a disk that is full
+        with suppress(OSError):  # a partial file is useless, above all on a full disk
             os.unlink(path)
         raise RetriableError(
-            f"{path} cannot be written: {failed.strerror}; driver and workers need the same folder, room in it and the "
-            "permission to write there"
+            f"{path} cannot be written: {failed.strerror}; driver and workers need the same folder, with space and "
+            "write permission"
         ) from failed
 
 
 def _statistics_of(metadata: pq.FileMetaData, table: TableDefinition) -> str:
-    """Counts, and of the columns that the table is skipped by nulls, minima and maxima (Delta's protocol, "per-file
-    statistics")."""
+    """The row count, and nulls, minima and maxima of the skipping columns (Delta's protocol, "per-file statistics")."""
     columns = {name: table.column_names.index(name) for name in table.skipping_columns}
     smallest: dict[str, object] = {}
     largest: dict[str, object] = {}

@@ -1,7 +1,8 @@
-"""delta_log: what does Delta know of a table from its log, without a query, and how are written files added to it?
+"""Read facts about a table from Delta's log without a query, and add written files to a table.
 
-Delta 4.4.0 keeps the newest snapshot of each table, and a checksum beside each of its commits that counts the files;
-Python's API shows neither, nor does it take files that are written already, so that the JVM is asked for each.
+Delta 4.4.0 keeps the newest snapshot of each table in memory, and writes a checksum with the number of files beside
+each commit. The Python API shows neither, and it cannot add files that are already written. So this module calls the
+JVM.
 """
 
 from __future__ import annotations
@@ -18,26 +19,29 @@ from coldlog.tables.delta.locations import bucket_and_prefix
 
 
 def newest_version(spark: SparkSession, location: str) -> int:
-    """The table's newest version; -1 where there is no table."""
+    """Return the table's newest version; -1 if there is no table."""
     return int(_snapshot(spark, location).version())
 
 
 def stored_column_names(spark: SparkSession, location: str) -> list[str]:
-    """The columns that the table has now, which an older release may have created; empty where there is no table."""
+    """List the columns of the table, which an older release may have created; empty if there is no table."""
     return list(_snapshot(spark, location).schema().fieldNames())
 
 
 def file_count_if_known(spark: SparkSession, location: str, *, is_just_loaded: bool = False) -> int | None:
-    """Files of the table's newest version; None where there is no table, and where the commit came without a checksum,
-    as those of other writers may. `is_just_loaded`: this session has just read the log, which is not listed again."""
+    """Count the files of the table's newest version; None if there is no table or no checksum.
+
+    Commits of other writers may have no checksum. `is_just_loaded`: this session has just read the log; do not list it
+    again.
+    """
     snapshot = _snapshot(spark, location, is_just_loaded=is_just_loaded)
-    # Not `numOfFilesIfKnown`, which begins a query to know it.
+    # Not `numOfFilesIfKnown`, which starts a query.
     checksum = snapshot.checksumOpt()
     return int(checksum.get().numFiles()) if snapshot.version() >= 0 and checksum.isDefined() else None
 
 
 def commit_text(spark: SparkSession, location: str, version: int) -> str:
-    """The lines of a commit, by Delta's own reader: where it lies, it is read as Delta reads it."""
+    """Read the lines of a commit with Delta's own reader, so that every store works that works for Delta."""
     jvm = _jvm(spark)
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
     path = jvm.org.apache.spark.sql.delta.util.FileNames.unsafeDeltaFile(log.logPath(), version)
@@ -45,9 +49,9 @@ def commit_text(spark: SparkSession, location: str, version: int) -> str:
 
 
 def find_data_location(spark: SparkSession, location: str) -> str:
-    """Where a table's files lie, for who writes them without Spark: an absolute path, or the place in a bucket.
+    """Return where files of a table must be written without Spark: an absolute path, or a URI in a bucket.
 
-    A `UsageError` where that is neither, such as a path on a cluster whose paths are HDFS's.
+    Any other place raises `UsageError`, for example a path on a cluster whose default file system is HDFS.
     """
     if bucket_and_prefix(location) is not None:
         return location
@@ -56,8 +60,8 @@ def find_data_location(spark: SparkSession, location: str) -> str:
     uri = file_system.makeQualified(path).toUri()
     if uri.getScheme() != "file":
         raise UsageError(
-            f"{location} lies on {uri.getScheme()} here, and a warehouse has to lie in a folder that driver and "
-            "workers share, or on S3: correct warehouse.uri, or Hadoop's fs.defaultFS"
+            f"{location} is on {uri.getScheme()} here, but a warehouse must be in a folder that driver and workers "
+            "share, or on S3: correct warehouse.uri, or Hadoop's fs.defaultFS"
         )
     return str(uri.getPath())
 
@@ -65,8 +69,11 @@ def find_data_location(spark: SparkSession, location: str) -> str:
 def add_files(
     spark: SparkSession, location: str, files: Sequence[DataFile], transaction: tuple[str, int] | None
 ) -> None:
-    """Adds the rows of `files` in one commit, an append as Spark's own. Under a `transaction`, an application and its
-    number, nothing is done where the table knows that number of it, or a later one, already."""
+    """Add the rows of `files` in one commit, like an append of Spark.
+
+    `transaction` is an application and its number. If the table already has that number or a higher one of the
+    application, nothing is done.
+    """
     jvm: Any = _jvm(spark)
     delta, scala = jvm.org.apache.spark.sql.delta, jvm.org.apache.spark.api.python.PythonUtils
     none = jvm.scala.Option.empty()

@@ -1,8 +1,9 @@
-"""lease_objects: what do the objects of a warehouse's leases say?
+"""Read and write the lease objects of a warehouse.
 
-A lease is the object `.coldlog-writers/<number, 20 digits>`: JSON with its holder and state, and in the first one where
-numbers go on (`warehouse_lease` has the rules). What has another name is no lease; what cannot be read is somebody's.
-How old one is, is told by the store's own clock.
+A lease is the object `.coldlog-writers/<number, 20 digits>`. It is JSON with holder and state; the first lease also has
+the number from which later leases count (`warehouse_lease` has the rules). An object with another name is not a lease.
+An object that cannot be read counts as a lease that somebody holds. The age of a lease is measured by the store's
+clock.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from coldlog.errors import ColdlogError, RetriableError, UsageError
 
 FOLDER = ".coldlog-writers"
 HELD, LEFT, RELEASED = "held", "left", "released"
-"""A lease is left where its job failed: others may write at once, but a commit of its JVM may be on its way."""
+"""The state is `left` if the job failed: others may write at once, but a commit of its JVM may still arrive."""
 _FIRST = 0
 _NUMBERS_PER_SECOND = 100
-"""No job is that short: what is counted from the clock is above what was counted by leases."""
+"""No job is that short, so numbers counted from the clock are above numbers counted by leases."""
 COMMITS_PER_LEASE = 1 << 24
 _MOST_NUMBERS = 1 << 39
-"""What is named higher is no lease: its `txnVersion` would be no 64-bit integer."""
+"""Objects with higher numbers are not leases: their `txnVersion` would not fit in 64 bits."""
 _NAME = re.compile(r"[0-9]{20}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestLease:
-    """The lease with the highest number: who holds it, how long ago it was put, and the number of the next one."""
+    """The lease with the highest number: its holder, the time since it was written, and the number of the next one."""
 
     number: int
     following_number: int
@@ -50,7 +51,7 @@ class NewestLease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Content:
-    """What a lease's object says."""
+    """The content of a lease object."""
 
     holder: str
     state: str
@@ -58,13 +59,13 @@ class _Content:
 
 
 def _read_content(content: bytes) -> _Content:
-    """Of an object that says nothing to be understood, somebody is taken for its holder, until it is too old."""
+    """Parse a lease. An object that cannot be understood counts as held by an unknown job until it is too old."""
     try:
-        told = json.loads(content)
+        parsed = json.loads(content)
     except (ValueError, RecursionError):
-        told = None
-    told = told if isinstance(told, dict) else {}
-    holder, state, counted_from = (told.get(name) for name in ("holder", "state", "counted_from"))
+        parsed = None
+    fields = parsed if isinstance(parsed, dict) else {}
+    holder, state, counted_from = (fields.get(name) for name in ("holder", "state", "counted_from"))
     return _Content(
         holder=holder if isinstance(holder, str) else "unknown: its lease cannot be read",
         state=state if state in (LEFT, RELEASED) else HELD,
@@ -73,12 +74,12 @@ def _read_content(content: bytes) -> _Content:
 
 
 def _time_of(answer: Mapping[str, Any]) -> datetime:
-    """The store's time when it answered."""
+    """The store's time in its answer."""
     return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
 
 
 class LeaseObjects:
-    """The lease objects of the warehouse at `uri`, in a bucket below a prefix."""
+    """The lease objects of the warehouse at `uri`, below a prefix of a bucket."""
 
     def __init__(self, bucket: str, prefix: str, uri: str) -> None:
         self._bucket, self._uri = bucket, uri
@@ -87,53 +88,53 @@ class LeaseObjects:
         self._client = create_s3_client()
 
     def open_anew(self) -> None:
-        """With the credentials that there are now."""
+        """Open a new client, which reads the present credentials."""
         with suppress(ColdlogError):
             self._client = create_s3_client()
 
     def find_newest(self) -> NewestLease | None:
-        """The lease with the highest number."""
+        """Find the lease with the highest number."""
         numbers = self._list_numbers()
         if not numbers:
             return None
         number = max(numbers)
         answer = self._call("get_object", Key=self._key(number))
-        told = _read_content(answer["Body"].read())
+        lease = _read_content(answer["Body"].read())
         return NewestLease(
             number=number,
-            following_number=max(number, told.counted_from) + 1,
-            holder=told.holder,
-            state=told.state,
+            following_number=max(number, lease.counted_from) + 1,
+            holder=lease.holder,
+            state=lease.state,
             age_s=(_time_of(answer) - answer["LastModified"]).total_seconds(),
         )
 
     def begin(self) -> NewestLease:
-        """Where there is no lease: puts the first, unless another job does, and reads what was put."""
+        """Write the first lease, unless another job does; return the newest lease."""
         asked = self._call("list_objects_v2", Prefix=self._folder, MaxKeys=1)
         counted_from = round(_time_of(asked).timestamp()) * _NUMBERS_PER_SECOND
         self.create(_FIRST, LEFT, counted_from=counted_from)
         newest = self.find_newest()
         if newest is None:
-            raise RetriableError(f"the lease that was just put into the warehouse {self._uri} is gone; run it again")
+            raise RetriableError(f"the lease just written to the warehouse {self._uri} is missing; run the job again")
         return newest
 
     def create(self, number: int, state: str = HELD, **more: int) -> bool:
-        """Puts the lease if there is none of that number; returns whether it did."""
+        """Write the lease unless its number exists; return whether it was written."""
         try:
             self._ask("put_object", Key=self._key(number), Body=self._content(state, **more), IfNoneMatch="*")
         except (BotoCoreError, ClientError) as failed:
-            # 409: another put of the same name is under way.
+            # 409: another put of the same name is in progress.
             if status_of(failed) in (409, 412):
                 return False
-            raise self._told(failed) from None
+            raise self._as_error(failed) from None
         return True
 
     def put(self, number: int, state: str) -> None:
-        """Puts the lease again."""
+        """Write the lease again."""
         self._call("put_object", Key=self._key(number), Body=self._content(state))
 
     def forget_before(self, number: int) -> None:
-        """Deletes leases of lower numbers."""
+        """Delete leases with lower numbers."""
         for old in self._list_numbers():
             if old < number:
                 self._call("delete_object", Key=self._key(old))
@@ -159,16 +160,16 @@ class LeaseObjects:
         try:
             return self._ask(operation, **arguments)
         except (BotoCoreError, ClientError) as failed:
-            raise self._told(failed) from None
+            raise self._as_error(failed) from None
 
     def _ask(self, operation: str, **arguments: object) -> Mapping[str, Any]:
         answer: Mapping[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, **arguments)
         return answer
 
-    def _told(self, failed: BotoCoreError | ClientError) -> ColdlogError:
+    def _as_error(self, failed: BotoCoreError | ClientError) -> ColdlogError:
         if status_of(failed) == 403 and not are_credentials_refused(failed):
             return UsageError(
-                f"the warehouse {self._uri} may not be written: its writer needs s3:ListBucket, s3:GetObject, "
-                "s3:PutObject and s3:DeleteObject there; check whose credentials the environment or the profile names"
+                f"no permission to write the warehouse {self._uri}: allow s3:ListBucket, s3:GetObject, s3:PutObject "
+                "and s3:DeleteObject there; check which credentials the environment or the profile names"
             )
         return error_for(failed, S3Target(uri=self._uri, bucket=self._bucket))

@@ -1,7 +1,7 @@
-"""locations: where does a table lie, in words that Spark, delta-rs and PyArrow all understand?
+"""Name the place of a table so that Spark, delta-rs and PyArrow all understand it.
 
 A warehouse is a folder of this machine (a path or `file:///path`) or a prefix of a bucket (`s3://bucket/prefix`, or
-Hadoop's `s3a://`). Hadoop knows S3 as `s3a`, delta-rs both: `s3a` is what tables are named by.
+Hadoop's `s3a://`). Hadoop knows S3 only as `s3a`, delta-rs knows both names. So tables are named with `s3a`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ _BUCKET_SCHEMES = ("s3", "s3a", "s3n")
 
 
 def spark_uri(uri: str) -> str:
-    """The same place by the scheme that Spark's Hadoop knows; without a `/` at its end."""
+    """Return the place with the scheme that Spark's Hadoop knows, without a `/` at its end."""
     scheme, separator, rest = uri.partition("://")
     if separator and scheme in _BUCKET_SCHEMES:
         if "@" in rest.partition("/")[0]:
-            raise UsageError("a warehouse's uri carries no credentials; they come from the environment or a profile")
+            raise UsageError("a warehouse's uri must not hold credentials; give them in the environment or a profile")
         return f"s3a://{rest.rstrip('/')}"
     return uri.rstrip("/") or uri
 
 
 def plain_location(uri: str) -> str:
-    """The same place for who reads without Spark: a folder by its path, whatever signs are in it."""
+    """Return the place for readers without Spark: a folder by its plain path, with any characters."""
     for scheme in ("file://", "file:"):
         if uri.startswith(f"{scheme}/"):
             return uri.removeprefix(scheme)
@@ -30,11 +30,11 @@ def plain_location(uri: str) -> str:
 
 
 def bucket_and_prefix(uri: str) -> tuple[str, str] | None:
-    """Bucket and prefix (without slashes at its ends) of a place on S3; None for any other."""
+    """Return bucket and prefix (without slashes at its ends) of a place on S3; None for any other place."""
     place = spark_uri(uri)
     if not place.startswith("s3a://"):
         return None
     bucket, _, prefix = place.removeprefix("s3a://").partition("/")
     if not bucket:
-        raise UsageError(f"{uri} names no bucket; s3://bucket/prefix is expected")
+        raise UsageError(f"{uri} names no bucket; give s3://bucket/prefix")
     return bucket, prefix.strip("/")

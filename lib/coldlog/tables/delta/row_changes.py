@@ -1,9 +1,9 @@
-"""row_changes: have rows of an index table that it held at a version been changed since?
+"""Find out whether rows that an index table had at a version have changed since.
 
-Told from Delta's log alone: what removes rows, or writes them anew as they are, changes none. Nor does what appends
-rows of newer builds than those asked about; the smallest build number of a file is among its statistics there. Rows
-that are appended to older builds, files without statistics, everything else, and a log that no longer reaches back that
-far, count as a change.
+Only Delta's log is read. An operation that removes rows, or rewrites them unchanged, changes no row. An append of rows
+of newer builds changes none either; the log's file statistics have the smallest build number. Everything else counts as
+a change: rows appended to older builds, files without statistics, any other operation, and a log that no longer has the
+version.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _HARMLESS = frozenset(
 
 
 def are_rows_changed(spark: SparkSession, location: str, since: int, until: int, *, until_build: int) -> bool:
-    """Whether a commit behind version `since`, up to `until`, may have changed rows that were there, or may have added
-    some to builds up to `until_build`."""
+    """Whether a commit after version `since`, up to `until`, may have changed rows or added rows to builds up to
+    `until_build`."""
     history = DeltaTable.forPath(spark, location).history(max(1, until - since + 1))
     commits = history.where(F.col("version").between(since + 1, until))
     rows = commits.select("version", "operation", "operationParameters", "operationMetrics").collect()
@@ -46,7 +46,7 @@ def are_rows_changed(spark: SparkSession, location: str, since: int, until: int,
 
 
 def _is_harmless(commit: Row) -> bool:
-    """As far as the operation tells; of what appends, the files have to be looked at too."""
+    """Whether the operation changes no rows; for an append, the files must be checked too."""
     parameters, metrics = commit["operationParameters"] or {}, commit["operationMetrics"] or {}
     if commit["operation"] == "WRITE":
         return bool(parameters.get("mode") == "Append")
@@ -56,13 +56,13 @@ def _is_harmless(commit: Row) -> bool:
 
 
 def _adds_newer_builds(spark: SparkSession, location: str, version: int, until_build: int) -> bool:
-    """All files that a commit adds are known to hold rows of builds behind `until_build` alone."""
+    """Whether all files that a commit adds are known to hold only rows of builds after `until_build`."""
     files = _iter_added(commit_text(spark, location, version))
     return all(_is_empty(file) or _smallest_build(file) > until_build for file in files)
 
 
 def _iter_added(commit: str) -> Iterator[dict[str, object]]:
-    """The statistics of each file that a commit adds."""
+    """Iterate over the statistics of each file that a commit adds."""
     for line in commit.split("\n"):
         action = json.loads(line)
         if "add" in action:
@@ -74,7 +74,7 @@ def _is_empty(statistics: dict[str, object]) -> bool:
 
 
 def _smallest_build(statistics: dict[str, object]) -> int:
-    """-1 where it is not told."""
+    """Return the smallest build number; -1 if it is unknown."""
     smallest = statistics.get("minValues")
     number = smallest.get("build_number") if isinstance(smallest, dict) else None
     return number if isinstance(number, int) else -1

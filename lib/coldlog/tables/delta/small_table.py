@@ -1,17 +1,17 @@
-"""small_table: how do many processes change a small table at once, without an engine, so that no change is lost?
+"""Let many processes change a small table at once, without an engine and without losing a change.
 
-A table of some thousand rows is read as a whole and written as a whole, by delta-rs, as the version behind the one
-that was read: compare and set. Delta's commit decides: who finds that version there already reads again and makes its
-change anew. So a change is made over the rows that it was decided on, or not at all. A change that leaves the rows as
-they are makes no commit.
+A table of some thousand rows is read completely and written completely, with delta-rs, as the version after the one
+that was read (compare and set). Delta's commit decides: a process that finds this version already there reads again and
+repeats its change. So a change applies to the rows that it was computed from, or not at all. A change that leaves the
+rows unchanged makes no commit.
 
-In a folder the version is a file that is linked if there is none of its name; on S3 an object that is put on the same
-condition. A store that ignores the condition is refused (`UsageError`), by putting an object twice when the table is
-made.
+In a folder, the version is a file that is linked only if its name does not exist. On S3, it is an object that is put
+under the same condition. A store that ignores the condition is refused with `UsageError`; to find out, an object is put
+twice when the table is created.
 
-The log of such a table grows by a version a change; checkpoints, and files that nobody reads any more, are seen to.
+Each change adds a version to the log. The module writes checkpoints and removes old files.
 
-Errors: `RetriableError` where the store does not answer, or where others are always faster.
+Errors: `RetriableError` if the store does not answer, or if other processes are faster every time.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ _PROPERTIES = {"delta.checkpointInterval": str(_TIDY_EVERY), "delta.logRetention
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallTable:
-    """A table below the warehouse at `uri`; any number of threads and processes may change it."""
+    """A table below the warehouse at `uri`; any number of threads and processes can change it."""
 
     uri: str
     table: TableDefinition
     _turn: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False, compare=False)
-    """Threads of one process need not race each other."""
+    """Threads of one process wait for each other instead of competing."""
 
     @property
     def location(self) -> str:
-        """Where it lies, in words of delta-rs."""
+        """The table's place, as delta-rs names it."""
         return f"{spark_uri(self.uri)}/{self.table.name}"
 
     def exists(self) -> bool:
-        """Somebody has written it."""
+        """Whether the table was ever written."""
         return self._open() is not None
 
     def read(self) -> list[Row]:
-        """All rows; none where there is no table."""
+        """Read all rows; none if there is no table."""
         for _ in range(_ATTEMPTS):
             opened = self._open()
             rows = [] if opened is None else self._rows(opened)
@@ -71,7 +71,7 @@ class SmallTable:
         raise self._busy()
 
     def change(self, change: Callable[[list[Row]], Sequence[Row]]) -> list[Row]:
-        """Makes the rows what `change` makes of them, and returns them; it may be called more than once."""
+        """Replace the rows by what `change` makes of them, and return these; `change` may be called more than once."""
         with self._turn:
             return self._change(change)
 
@@ -101,7 +101,7 @@ class SmallTable:
     def _create(self) -> DeltaTable:
         _require_conditional_puts(self.location)
         with suppress(CommitFailedError, DeltaError):
-            # Another process may be faster.
+            # Another process may have created it first.
             DeltaTable.create(
                 self.location,
                 schema=self._schema(),
@@ -113,12 +113,12 @@ class SmallTable:
         created = self._open()
         if created is None:
             raise RetriableError(
-                f"table {self.location} cannot be made; look at its folder's permissions, or run again"
+                f"table {self.location} cannot be created; check the permissions of its folder, or run again"
             )
         return created
 
     def _rows(self, opened: DeltaTable) -> list[Row] | None:
-        """None where its files went while it was read."""
+        """Read all rows; None if files were removed meanwhile."""
         try:
             rows = [row for path in _paths_of(opened) for row in self._rows_of_file(path)]
         except FileNotFoundError:
@@ -128,13 +128,13 @@ class SmallTable:
         return sorted(rows, key=lambda row: [str(row[name]) for name in self.table.key])
 
     def _rows_of_file(self, path: str) -> list[Row]:
-        # By this thread alone. delta-rs's own way to Arrow lets Arrow's threads hold Python's objects, and a process
-        # that ended right behind it was aborted, one of 25 of them.
+        # Read in this thread only. With delta-rs's own conversion to Arrow, Arrow's threads hold Python objects, and
+        # one in 25 processes that ended right after it was aborted.
         with file_opener(self.location)(path) as file, pq.ParquetFile(file) as parquet:
             return _rows_of(parquet.read(columns=list(self.table.column_names), use_threads=False))
 
     def _replace(self, opened: DeltaTable, rows: pa.Table) -> bool:
-        """As the version behind that one; False where there is such a version."""
+        """Write the rows as the version after `opened`; False if that version exists."""
         try:
             write_deltalake(opened, rows, mode="overwrite", commit_properties=CommitProperties(max_commit_retries=0))
         except CommitFailedError:
@@ -145,7 +145,7 @@ class SmallTable:
 
     def _tidy(self, opened: DeltaTable) -> None:
         if opened.version() % _TIDY_EVERY == 0:
-            # Somebody else's turn will come.
+            # If it fails, another process will do it later.
             with suppress(CommitFailedError, DeltaError, OSError):
                 opened.vacuum(retention_hours=_KEPT_HOURS, enforce_retention_duration=False, dry_run=False)
 
@@ -159,11 +159,11 @@ class SmallTable:
         return pa.schema([each.with_metadata({"comment": comments[each.name]}) for each in self.table.arrow_schema])
 
     def _busy(self) -> RetriableError:
-        return RetriableError(f"table {self.location} was changed by others each of {_ATTEMPTS} times; run again")
+        return RetriableError(f"other processes changed table {self.location} in all {_ATTEMPTS} attempts; run again")
 
 
 def _paths_of(opened: DeltaTable) -> list[str]:
-    """Below its location."""
+    """List the table's files, below its location."""
     paths: list[str] = pa.table(opened.get_add_actions()).column("path").to_pylist()
     return paths
 
@@ -177,7 +177,7 @@ def _require_conditional_puts(location: str) -> None:
     place = bucket_and_prefix(location)
     if place is None:
         return
-    # Only those who use S3 wait for it.
+    # Imported here, so that only users of S3 wait for it.
     from botocore.exceptions import BotoCoreError, ClientError
 
     client, asked = create_s3_client(), {"Bucket": place[0], "Key": f"{place[1]}/.coldlog-condition".lstrip("/")}
@@ -191,6 +191,6 @@ def _require_conditional_puts(location: str) -> None:
     except BotoCoreError as failed:
         raise RetriableError(f"{location} cannot be reached ({type(failed).__name__}); run again") from None
     raise UsageError(
-        f"the store of {location} puts objects although they exist (If-None-Match is ignored), so that two jobs would "
-        "overwrite each other's changes; use a store with conditional writes, or a warehouse elsewhere"
+        f"the store of {location} ignores If-None-Match, so two jobs would overwrite each other's changes; use a store "
+        "with conditional writes, or put the warehouse elsewhere"
     )

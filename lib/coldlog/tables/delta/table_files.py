@@ -1,7 +1,7 @@
-"""table_files: which files of a table may hold a row?
+"""Find the files of a table that may hold a row.
 
-For readers that want few rows of a large table in milliseconds and need no engine for it. The list of files and their
-statistics are those of one version of the Delta table, read through delta-rs. Can be pickled.
+This is for readers that need a few rows of a large table in milliseconds, without an engine. The list of files and
+their statistics belong to one version of the Delta table and are read with delta-rs. They can be pickled.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Bounds = npt.NDArray[Any]
 
 _LEAST_NUMBER, _GREATEST_NUMBER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _LAST_MS = 253_402_300_799_000
-"""The last second of the year 9999, behind which there is no datetime."""
+"""The last second of the year 9999; datetime has no later time."""
 _LEAST_TEXT, _GREATEST_TEXT = "", chr(0x10FFFF) * 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnRanges:
-    """Least and greatest value of some columns in each of `count` parts of a table."""
+    """Smallest and largest value of some columns in each of `count` parts of a table."""
 
     minima: Mapping[str, Bounds]
     maxima: Mapping[str, Bounds]
@@ -42,9 +42,10 @@ class ColumnRanges:
     def may_hold(
         self, within: Mapping[str, tuple[Any, Any]], among: npt.NDArray[np.intp] | None = None
     ) -> npt.NDArray[np.intp]:
-        """The parts that may have a row with every column in its range, ends included; of some, or of all."""
+        """Return the parts that may have a row with every column in its inclusive range; only parts in `among`, if
+        given."""
         possible = among
-        # Numbers first: they are compared many times faster than texts, which then are few.
+        # Numbers first: comparing them is many times faster, and leaves few texts to compare.
         for name in sorted(within, key=lambda name: self.minima[name].dtype == np.object_):
             low, high = within[name]
             minima, maxima = self.minima[name], self.maxima[name]
@@ -57,7 +58,7 @@ class ColumnRanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles:
-    """The files of one version of a table below `location`, and what their statistics say."""
+    """The files of one version of a table below `location`, with the ranges from their statistics."""
 
     location: str
     version: int
@@ -68,9 +69,9 @@ class TableFiles:
 def list_table_files(
     location: str, table: TableDefinition, columns: Sequence[str], *, as_of_ms: int | None = None
 ) -> TableFiles:
-    """The newest version, or the one of that time, with the ranges of `columns`.
+    """List the files of the newest version, or of the version at that time, with the ranges of `columns`.
 
-    A place that holds no such table, or held none at that time, is a `UsageError`.
+    A place without such a table, or without it at that time, raises `UsageError`.
     """
     try:
         delta = DeltaTable(location, storage_options=delta_storage_options(location))
@@ -78,7 +79,7 @@ def list_table_files(
             delta.load_as_version(datetime.fromtimestamp(min(as_of_ms, _LAST_MS) / 1000, tz=UTC))
     except (DeltaError, OSError) as missing:
         if bucket_and_prefix(location) is not None:
-            # delta-rs takes a bucket that it may not list, or that does not answer, for an empty one.
+            # delta-rs reports a bucket that it may not list, or that does not answer, as empty.
             require_reachable(location)
             if not isinstance(missing, TableNotFoundError):
                 raise storage_error(missing, location) from None
@@ -87,7 +88,7 @@ def list_table_files(
             "run the pipeline into this warehouse first, or correct warehouse.uri"
         ) from None
     if as_of_ms is not None and delta.version() == 0 and delta.history()[-1]["timestamp"] > as_of_ms:
-        raise UsageError(f"{location} was not there yet at {as_of_ms} ms since the epoch; ask for a later time")
+        raise UsageError(f"{location} did not exist yet at {as_of_ms} ms since the epoch; give a later time")
     missing_columns = set(table.column_names) - {field.name for field in delta.schema().fields}
     if missing_columns:
         raise UsageError(
@@ -114,7 +115,7 @@ def list_table_files(
 def column_ranges(
     table: TableDefinition, least: Mapping[str, Sequence[object]], greatest: Mapping[str, Sequence[object]], count: int
 ) -> ColumnRanges:
-    """Ranges of integer and text columns; None where a bound is not known: any value may be there."""
+    """Make the ranges of integer and text columns; None is an unknown bound, so any value is possible."""
     is_number = {name: pa.types.is_integer(table.arrow_schema.field(name).type) for name in least}
     return ColumnRanges(
         minima={

@@ -1,7 +1,7 @@
-"""table_reader: how is a small part of a table read without an engine?
+"""Read a small part of a table without an engine.
 
-Below the files of a table, the statistics of Parquet's row groups narrow further; a row group is read at a time, the
-columns that are asked for alone, decoded once, and kept while there is room. One reader is for one thread.
+The statistics of files and of Parquet's row groups narrow down what is read. One read is one row group and only the
+wanted columns. It is decoded once and cached while there is room. A reader must be used by one thread.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _Decoded = TypeVar("_Decoded")
 _OPEN_FILES = 256
 
 Within = Mapping[str, tuple[Any, Any]]
-"""The least and the greatest value, both included, of some columns."""
+"""The smallest and the largest value, both inclusive, of some columns."""
 
 _ANYWHERE: Within = {}
 _FEW = 8
-"""So many parts are compared sooner one by one than as arrays."""
+"""Up to this number, comparing parts one by one is faster than with arrays."""
 
 
 class _NearParts:
-    """The parts of a table or a file that may hold some rows: their numbers, and what is known of each."""
+    """The parts of a table or a file that may hold some rows: their numbers and their ranges."""
 
     def __init__(self, ranges: ColumnRanges, within: Within) -> None:
         self._ranges = ranges
@@ -41,7 +41,7 @@ class _NearParts:
         self.numbers: list[int] = self._parts.tolist()
 
     def may_hold(self, further: Within) -> Iterable[int]:
-        """Places in `numbers`."""
+        """Return positions in `numbers`."""
         places = range(len(self.numbers))
         if not further:
             return places
@@ -56,7 +56,7 @@ class _NearParts:
         ]
 
     def bounds(self, name: str) -> tuple[list[Any], list[Any]]:
-        """The least and the greatest values of a column."""
+        """Return the smallest and the largest values of a column."""
         bounds = self._bounds.get(name)
         if bounds is None:
             both = self._ranges.minima[name], self._ranges.maxima[name]
@@ -66,7 +66,7 @@ class _NearParts:
 
 @dataclass(frozen=True, slots=True)
 class PartRange:
-    """What is known of a file or a row group before it is read: the least and the greatest value of some columns."""
+    """The smallest and the largest value of some columns in a file or a row group, known before it is read."""
 
     parts: _NearParts
     at: int
@@ -89,7 +89,7 @@ class _OpenFile:
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What a reader has read from storage so far; what it had kept does not count."""
+    """What a reader has read from storage so far, without reads from its cache."""
 
     files: int = 0
     row_groups: int = 0
@@ -101,7 +101,7 @@ def _in_order(place: tuple[int, int, int, PartRange]) -> tuple[int, int, int]:
 
 
 class TableReader(Generic[_Decoded]):
-    """Row groups of one table, decoded by `decode`, which gives what to keep and its size in bytes."""
+    """Reads row groups of one table; `decode` returns the decoded rows and their size in bytes."""
 
     def __init__(
         self,
@@ -135,12 +135,12 @@ class TableReader(Generic[_Decoded]):
     def iter_parts(
         self, near: Within, order_by: str, further: Within = _ANYWHERE, is_needed: IsNeeded | None = None
     ) -> Iterator[tuple[PartRange, _Decoded]]:
-        """Row groups that may have a row with all columns in their ranges (ends included), by the least value of
-        `order_by`, an integer column; they hold other rows too. With each comes what was known of it.
+        """Iterate over row groups that may have a row with all columns in their inclusive ranges, each with its ranges.
 
-        What `near` leaves is remembered until another is asked for; `further` narrows it, and so does `is_needed`,
-        which is asked of files and row groups, and of the latter again just before they are read. A file that cannot be
-        read is a `RetriableError`: a table that was vacuumed meanwhile, or a store that is down.
+        They are ordered by the smallest value of `order_by`, an integer column. They can hold other rows too. The parts
+        that match `near` are remembered until a call with another `near`. `further` and `is_needed` narrow them down;
+        `is_needed` is called for files and row groups, and for a row group again just before it is read. A file that
+        cannot be read raises `RetriableError`: the table was vacuumed meanwhile, or the store is down.
         """
         if near != self._near:
             self._near, self._near_files, self._near_groups = near, _NearParts(self._files.ranges, near), {}
@@ -216,6 +216,6 @@ class TableReader(Generic[_Decoded]):
         return column_ranges(self._table, least, greatest, len(groups))
 
     def close(self) -> None:
-        """Closes the files."""
+        """Close the files."""
         while self._open:
             self._open.popitem()[1].parquet.close(force=True)

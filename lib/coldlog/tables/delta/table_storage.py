@@ -1,7 +1,7 @@
-"""table_storage: how are a table's files reached without Spark?
+"""Open the files of a table without Spark.
 
-On S3 with what the environment or the AWS profile names. It is asked for where files are read, in each process anew,
-and nothing that is pickled holds it.
+On S3, credentials and endpoint are read from the environment or the AWS profile. Each process reads them again where it
+opens files, and no pickled object holds them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from coldlog.archive.stores.s3_failures import S3Target, answer_within, error_fo
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 from coldlog.tables.delta.locations import bucket_and_prefix
 
-_AGAIN = "ask again; if the table was vacuumed meanwhile, open it again"
+_AGAIN = "try again; if the table was vacuumed meanwhile, open it again"
 
 
 def require_reachable(location: str) -> None:
-    """One request to a bucket: that it is not there, or may not be listed, is said before anything else is begun.
+    """Check with one request that a bucket exists and may be listed.
 
-    `UsageError`; or `RetriableError` where S3 cannot be asked now. Folders are not looked at: they may yet be made.
+    Raises `UsageError`, or `RetriableError` if S3 does not answer now. Folders are not checked: they may be created
+    later.
     """
     place = bucket_and_prefix(location)
     if place is None:
@@ -36,21 +37,22 @@ def require_reachable(location: str) -> None:
     bucket, prefix = place
     try:
         create_s3_client().list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
-    except Exception as failure:  # noqa: BLE001 - botocore's are told in words of coldlog
+    except Exception as failure:  # noqa: BLE001 - botocore's errors become errors of coldlog
         raise error_for(failure, S3Target(uri=location, bucket=bucket)) from None
 
 
 def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogError:
-    """What it means that a file of a table (or without `name` the table's log) could not be read without Spark.
+    """Make the error for a file of a table (without `name`: the table's log) that could not be read without Spark.
 
-    A `UsageError` where a setting or a permission is wrong, else a `RetriableError`. No words of S3 are repeated, as in
-    `coldlog.archive.stores.s3_failures`; delta-rs has nothing else to tell by, so a listing is asked for to know more.
+    It is a `UsageError` if a setting or a permission is wrong, else a `RetriableError`. As in
+    `coldlog.archive.stores.s3_failures`, texts of S3 are not repeated. An error of delta-rs has only a text, so a
+    listing is requested to find the cause.
     """
     place = bucket_and_prefix(location)
     if place is None:
-        what = f"{name} of the table {location}" if name else f"the table {location}"
-        told = str(failed).splitlines()[0] if str(failed) else type(failed).__name__
-        return RetriableError(f"{what} cannot be read: {told}; {_AGAIN}")
+        place_name = f"{name} of the table {location}" if name else f"the table {location}"
+        cause = str(failed).splitlines()[0] if str(failed) else type(failed).__name__
+        return RetriableError(f"{place_name} cannot be read: {cause}; {_AGAIN}")
     asked = S3Target(uri=location, bucket=place[0], object_name=name)
     answer = answer_within(failed)
     if status_of(answer):
@@ -62,16 +64,16 @@ def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogEr
             error = refused
         else:
             kind = type(failed).__name__
-            return RetriableError(f"{asked.label} cannot be read ({kind}); {_AGAIN}, and look at s3:GetObject there")
+            return RetriableError(f"{asked.label} cannot be read ({kind}); {_AGAIN}, and check s3:GetObject there")
     if not isinstance(error, ArchiveError):
         return error
     if error.reason is Reason.OBJECT_MISSING:
-        return RetriableError(f"{asked.label} is gone; {_AGAIN}")
-    return UsageError(f"{asked.label} cannot be read: {error.found}; it takes {error.expected}")
+        return RetriableError(f"{asked.label} is missing; {_AGAIN}")
+    return UsageError(f"{asked.label} cannot be read: {error.found}; it needs {error.expected}")
 
 
 def delta_storage_options(location: str) -> dict[str, str] | None:
-    """What delta-rs needs beside the location."""
+    """The options that delta-rs needs beside the location."""
     if bucket_and_prefix(location) is None:
         return None
     endpoint, credentials = s3_endpoint(), s3_credentials()
@@ -94,12 +96,13 @@ def delta_storage_options(location: str) -> dict[str, str] | None:
 
 
 def file_opener(location: str) -> Callable[[str], pa.NativeFile]:
-    """Opens a file for reading, by its path below the location. For one process: see `create_s3_file_system`."""
+    """Return a function that opens a file below the location for reading. For one process: see
+    `create_s3_file_system`."""
     place = bucket_and_prefix(location)
     if place is not None:
         files = create_s3_file_system()
         prefix = "/".join(part for part in place if part)
-        # Parquet's reader asks for exactly what it needs; s3fs would read tens of megabytes further each time.
+        # Parquet's reader requests exactly what it needs; with its cache, s3fs would read tens of megabytes more.
         return lambda path: pa.PythonFile(files.open(f"{prefix}/{path}", "rb", cache_type="none"), mode="r")
     local, root = fs.FileSystem.from_uri(location) if "://" in location else (fs.LocalFileSystem(), location)
     return lambda path: local.open_input_file(f"{root}/{path}")

@@ -1,12 +1,16 @@
-"""warehouse: how are the tables read and written?
+"""Read and write the tables of a warehouse with Spark.
 
-A warehouse is a folder of Delta tables. Every read and write goes through here: reads name the columns of the
-definition, writes bring the rows to them first, so a table cannot drift from its definition unseen. Writes that would
-change nothing make no commit. What is known to be empty, as half of the tables of a healthy archive are, costs no
-query: it is read as no rows at all, and what would be merged into it is appended. `create_missing` creates what is
-missing, `register` makes the tables known by name in the session's catalog. A warehouse `as_of` a moment of the past is
-read as it was then, and not written to. Under a `lease` (a warehouse on S3), every commit says whose it is, and one
-whose lease was taken over is not made.
+A warehouse is a folder of Delta tables. All reads and writes of jobs with Spark use this module. Reads select the
+columns of the table's definition, and writes select them too, so a table cannot differ from its definition unnoticed.
+
+- A write that would change nothing makes no commit.
+- Half of the tables of a healthy archive are empty. A table that is known to be empty costs no query: a read returns no
+  rows, and a merge becomes an append.
+- `create_missing` creates missing tables. `register` gives the tables names in the session's catalog.
+- A warehouse `as_of` a moment of the past is read as it was then and cannot be written.
+- With a `lease` (a warehouse on S3), every commit carries the lease's number. If the lease was taken over, the commit
+is
+  not made.
 """
 
 from __future__ import annotations
@@ -45,13 +49,13 @@ from coldlog.tables.delta.warehouse_lease import APPLICATION, LeaseLostError, Wa
 
 DATABASE = "coldlog"
 _IDEMPOTENT_WRITE = "spark.databricks.delta.write"
-_NOT_MADE_AGAIN = (*INDEX_TABLES, SEGMENT_EVENTS)
+_CANNOT_BE_REBUILT = (*INDEX_TABLES, SEGMENT_EVENTS)
 _TABLES_AT_ONCE = 8
-"""Each is some requests to the store, one after another."""
+"""Each table takes some requests to the store, one after another."""
 
 
 def has_lasting_catalog(spark: SparkSession) -> bool:
-    """What is registered outlives the session, and other sessions see it."""
+    """Whether registered names outlive the session and are visible to other sessions."""
     return spark.conf.get("spark.sql.catalogImplementation") == "hive"
 
 
@@ -60,7 +64,7 @@ class Warehouse:
     """The tables below `uri`, as `spark` sees them.
 
     `as_of` is a time (ISO 8601 or epoch milliseconds) or `v<N>`, a version of partition_metadata; None is now. It is
-    understood at the first read and kept: one object shows one moment.
+    resolved at the first read and kept, so one object shows one moment.
     """
 
     spark: SparkSession
@@ -82,36 +86,36 @@ class Warehouse:
         return self._moments[0]
 
     def version(self, table: TableDefinition) -> int | None:
-        """The table's version at the moment of `as_of`; None: it was not there yet."""
+        """The table's version at the moment of `as_of`; None if it did not exist yet."""
         moment_ms = self.as_of_ms
         if moment_ms is None:
-            raise UsageError(f"the warehouse {self.uri} is read as it is now, in no version of its own")
+            raise UsageError(f"the warehouse {self.uri} is read as it is now; set warehouse.as_of to fix a version")
         if table.name not in self._versions:
             commits = list_commits(self.spark, self.location(table))
             self._versions[table.name] = find_version(commits, moment_ms, table.name)
         return self._versions[table.name]
 
     def newest_version(self, table: TableDefinition) -> int:
-        """The table's version now."""
+        """The table's newest version."""
         return newest_version(self.spark, self.location(table))
 
     def _refuse_writing(self) -> None:
         if self.as_of is not None:
-            raise UsageError(f"a warehouse as of {self.as_of} is only read; unset warehouse.as_of to write to it")
+            raise UsageError(f"a warehouse as of {self.as_of} is read-only; unset warehouse.as_of to write to it")
 
     @contextmanager
     def commits(self) -> Iterator[tuple[str, int] | None]:
-        """Around one commit: it is this lease's, or it is not made. Gives the application and number by which it says
-        so, which Spark's own writers find in the session.
+        """Wrap one commit, so that it is made only if this lease is still valid.
 
-        Of OPTIMIZE and VACUUM, which carry no identifier, the lease is looked at before and behind them.
+        Yields the transaction identifier (application, number) of the commit; Spark's own writers read it from the
+        session. OPTIMIZE and VACUUM carry no identifier: for them, the lease is checked before and after.
         """
         self._refuse_writing()
         lease = self.lease
         if lease is None:
             yield None
             return
-        # The identifier is the session's while the commit is made, so that commits are made one by one.
+        # The session holds the identifier during the commit, so commits are made one by one.
         with self._lock:
             lease.require()
             number = lease.next_version()
@@ -123,7 +127,8 @@ class Warehouse:
             except (PySparkException, Py4JJavaError) as failed:
                 if "DELTA_CONCURRENT_TRANSACTION" in str(failed):
                     raise LeaseLostError(
-                        f"a commit to {self.uri} met one of another job, which writes this warehouse now; run again"
+                        f"a commit to {self.uri} conflicts with one of another job, which now writes this warehouse; "
+                        "run the job again"
                     ) from failed
                 raise
             finally:
@@ -132,60 +137,61 @@ class Warehouse:
             lease.confirm()
 
     def fence(self) -> None:
-        """Shuts out whoever held a lease before this one; to be called before anything is read."""
+        """Block every holder of an earlier lease; call this before any read."""
         lease = self.lease
         if lease is None:
             return
         lease.require()
         tables = [table for table in ALL_TABLES if self.has(table)]
 
-        def shut(table: TableDefinition) -> None:
-            nothing = self.local(table, [])
-            writer = nothing.write.format("delta").mode("append").option("txnAppId", APPLICATION)
+        def fence_table(table: TableDefinition) -> None:
+            no_rows = self.local(table, [])
+            writer = no_rows.write.format("delta").mode("append").option("txnAppId", APPLICATION)
             with self._requiring_a_commit(table, lease):
                 writer.option("txnVersion", str(lease.first_version)).save(self.location(table))
 
         with ThreadPoolExecutor(_TABLES_AT_ONCE) as commits:
-            for made in [commits.submit(shut, table) for table in tables]:
-                made.result()
+            for commit in [commits.submit(fence_table, table) for table in tables]:
+                commit.result()
         lease.confirm()
 
     @contextmanager
     def _requiring_a_commit(self, table: TableDefinition, lease: WarehouseLease) -> Iterator[None]:
-        """Delta leaves a commit out without a word whose lease is not above the last one that the table knows."""
+        """Raise an error if no commit was made: Delta silently skips a commit with a transaction number that is not
+        above the newest one in the table."""
         before = self.newest_version(table)
         yield
         if self.newest_version(table) == before:
             lease.confirm()
             raise ColdlogError(
-                f"a commit to {self.location(table)} was left out: the table knows a later writer than lease "
-                f"{lease.number}, so leases below {self.uri}/{FOLDER} are gone; when no job writes this warehouse, "
-                "delete all that is below that folder, and run again: leases go on above all that were"
+                f"a commit to {self.location(table)} was skipped: the table has a later writer than lease "
+                f"{lease.number}, so objects below {self.uri}/{FOLDER} were lost; when no job writes this warehouse, "
+                "delete everything below that folder and run again: new leases get higher numbers"
             )
 
     def location(self, table: TableDefinition) -> str:
         return f"{spark_uri(self.uri)}/{table.name}"
 
     def identifier(self, table: TableDefinition) -> str:
-        """The table's name in statements: by path, whatever the catalog holds."""
+        """The table's name in statements: its path, so that the catalog does not matter."""
         return "delta.`" + self.location(table).replace("`", "``") + "`"
 
     def create_missing(self) -> int:
-        """Create every table that is missing, and add the columns that tables of an older release lack.
+        """Create every missing table, and add missing columns to tables of an older release.
 
-        Returns how many tables it created. `UsageError`: a table is gone whose rows cannot be made again from
-        `segments`, or one lacks a required column.
+        Returns the number of created tables. Raises `UsageError` if a table is missing whose rows cannot be made again
+        from `segments`, or if a table has no column that is required.
         """
         self._refuse_writing()
-        self.data_location(SEGMENTS)  # a `UsageError` where tasks cannot write, before anything is written
-        with ThreadPoolExecutor(_TABLES_AT_ONCE) as looks:
-            are_there = list(looks.map(self.has, ALL_TABLES))
+        self.data_location(SEGMENTS)  # raises `UsageError` before any write if tasks cannot write there
+        with ThreadPoolExecutor(_TABLES_AT_ONCE) as checks:
+            are_there = list(checks.map(self.has, ALL_TABLES))
         missing = [table for table, is_there in zip(ALL_TABLES, are_there, strict=True) if not is_there]
-        lost = [table.name for table in missing if table in _NOT_MADE_AGAIN]
+        lost = [table.name for table in missing if table in _CANNOT_BE_REBUILT]
         if lost and SEGMENTS not in missing and self._has_index():
             raise UsageError(
-                f"{', '.join(lost)} of the warehouse {self.uri} is gone, though segments are indexed in it; restore it "
-                "from a copy, or set warehouse.uri to a new place and run the pipeline"
+                f"the warehouse {self.uri} has indexed segments, but no table {', '.join(lost)}; restore it from a "
+                "copy, or set warehouse.uri to a new place and run the pipeline"
             )
         self._add_columns([table for table in ALL_TABLES if table not in missing])
 
@@ -193,13 +199,13 @@ class Warehouse:
             self.spark.sql(table.create_statement(self.identifier(table), self.location(table)))
 
         with ThreadPoolExecutor(_TABLES_AT_ONCE) as creations:
-            for made in [creations.submit(create, table) for table in missing]:
-                made.result()
+            for creation in [creations.submit(create, table) for table in missing]:
+                creation.result()
         return len(missing)
 
     def _add_columns(self, tables: Sequence[TableDefinition]) -> None:
-        with ThreadPoolExecutor(_TABLES_AT_ONCE) as looks:
-            stored = list(looks.map(lambda table: stored_column_names(self.spark, self.location(table)), tables))
+        with ThreadPoolExecutor(_TABLES_AT_ONCE) as reads:
+            stored = list(reads.map(lambda table: stored_column_names(self.spark, self.location(table)), tables))
         for table, names in zip(tables, stored, strict=True):
             statement = table.add_columns_statement(self.identifier(table), names)
             if statement is not None:
@@ -210,20 +216,23 @@ class Warehouse:
         return bool(self.read(SEGMENTS).where("build_number IS NOT NULL").head(1))
 
     def require_tables(self) -> None:
-        """A `UsageError` names the tables that are missing."""
+        """Raise `UsageError` with the names of missing tables."""
         missing = [table.name for table in ALL_TABLES if not self.has(table)]
         if missing:
             raise UsageError(
-                f"{self.uri} is no warehouse of coldlog: {', '.join(missing)} missing; run the pipeline into it first, "
-                "or correct warehouse.uri"
+                f"{self.uri} is not a warehouse of coldlog: {', '.join(missing)} missing; run the pipeline into it "
+                "first, or correct warehouse.uri"
             )
 
     def has(self, table: TableDefinition) -> bool:
         return DeltaTable.isDeltaTable(self.spark, self.location(table))
 
     def read(self, table: TableDefinition, version: int | None = None) -> DataFrame:
-        """All columns of the definition, of a `version` if one is named; a table that is missing or lacks one is a
-        `UsageError`. Of a table without rows the frame stays without, whatever is written behind this call."""
+        """Read all columns of the definition, of a `version` if one is given.
+
+        A missing table or column raises `UsageError`. The frame of an empty table stays empty, also if rows are written
+        after this call.
+        """
         rows = self._load(table, version)
         is_of_now = version is None and self.as_of is None
         return rows.where(F.lit(False)) if is_of_now and self.is_known_empty(table, is_just_loaded=True) else rows
@@ -246,17 +255,17 @@ class Warehouse:
             ) from missing
 
     def is_known_empty(self, table: TableDefinition, *, is_just_loaded: bool = False) -> bool:
-        """It has no files, as far as Delta knows without looking for them."""
+        """Whether Delta knows without a query that the table has no files."""
         return file_count_if_known(self.spark, self.location(table), is_just_loaded=is_just_loaded) == 0
 
     def view(self, table: TableDefinition) -> str:
-        """The name of a temporary view of the table, for `IDENTIFIER(:table)`, which takes no paths of Delta tables."""
+        """Create a temporary view of the table and return its name, for `IDENTIFIER(:table)`, which takes no paths."""
         name = f"coldlog_view_{table.name}"
         self._load(table, None).createOrReplaceTempView(name)
         return name
 
     def local(self, table: TableDefinition, rows: Iterable[dict[str, object]] | pa.Table) -> DataFrame:
-        """Rows made on the driver, in the table's schema."""
+        """Make a frame of rows from the driver, in the table's schema."""
         arrow = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=table.arrow_schema)
         return self.spark.createDataFrame(arrow)
 
@@ -266,18 +275,18 @@ class Warehouse:
             rows.select(*table.column_names).write.format("delta").mode("append").save(self.location(table))
 
     def data_location(self, table: TableDefinition) -> str:
-        """Where tasks put files of it that `add_files` is to add."""
+        """The place where tasks write files for `add_files`."""
         return find_data_location(self.spark, self.location(table))
 
     def add_files(self, table: TableDefinition, files: Sequence[DataFile]) -> None:
-        """Appends the rows of files that lie at the table's location already."""
+        """Append the rows of files that are already at the table's location."""
         checked = nullcontext() if self.lease is None else self._requiring_a_commit(table, self.lease)
         with self.commits() as transaction, checked:
             add_files(self.spark, self.location(table), files, transaction)
 
     @contextmanager
     def _encodings(self, table: TableDefinition) -> Iterator[None]:
-        """Delta hands a writer's options for Parquet on to nobody; the session's reach it, and go again behind it."""
+        """Set Parquet's options in the session during a write, because Delta ignores a writer's options for Parquet."""
         options = {f"parquet.enable.dictionary#{name}": "false" for name in table.delta_packed}
         if table.row_group_rows is not None:
             options["parquet.block.row.count.limit"] = str(table.row_group_rows)
@@ -290,10 +299,10 @@ class Warehouse:
                 self.spark.conf.unset(key)
 
     def merge(self, table: TableDefinition, rows: DataFrame, *, update: tuple[str, ...] = (), remove: str = "") -> None:
-        """Inserts rows with a new key and updates the others: the columns named in `update`, or all.
+        """Insert rows with a new key and update the others: the columns in `update`, or all columns.
 
-        Keys may not repeat in `rows`. With `update`, `rows` needs only the key and these columns, and nothing is
-        inserted. `remove` names a boolean column of `rows`: where it is true, the stored row goes, in the same commit.
+        Keys must not repeat in `rows`. With `update`, `rows` needs only the key and these columns, and nothing is
+        inserted. `remove` names a boolean column of `rows`: where it is true, the same commit removes the stored row.
         """
         self._refuse_writing()
         if self.is_known_empty(table):
@@ -315,11 +324,11 @@ class Warehouse:
         self.spark.catalog.dropTempView(source)
 
     def delete_keys(self, table: TableDefinition, keys: DataFrame) -> None:
-        """Removes the rows whose key is in `keys`."""
+        """Remove the rows whose key is in `keys`."""
         self.delete_matching(table, keys.select(*table.key))
 
     def delete_matching(self, table: TableDefinition, rows: DataFrame) -> None:
-        """Removes every row that equals a row of `rows` in all columns of `rows`; those may not repeat."""
+        """Remove every row that equals a row of `rows` in all columns of `rows`; these rows must not repeat."""
         self._refuse_writing()
         if self.is_known_empty(table):
             return
@@ -331,29 +340,28 @@ class Warehouse:
         self.spark.catalog.dropTempView(source)
 
     def delete_build_after(self, table: TableDefinition, build_number: int) -> None:
-        """Removes rows of builds after `build_number`: what a build left that never came to be published.
+        """Remove rows of builds after `build_number`, which were written by a build that was never published.
 
-        File statistics on build_number keep this to a look at the transaction log when there is nothing to remove.
+        If there is nothing to remove, the file statistics of build_number answer this from the transaction log.
         """
-        left = self.read(table).where(F.col("build_number") > F.lit(build_number))
-        if left.head(1):
+        unpublished = self.read(table).where(F.col("build_number") > F.lit(build_number))
+        if unpublished.head(1):
             with self.commits():
                 self.spark.sql(f"DELETE FROM {self.identifier(table)} WHERE build_number > {int(build_number)}")
 
     def register(self) -> None:
-        """Registers the tables in the session's catalog as `coldlog.<table>`, for people who write SQL; as of a moment
-        of the past they are views.
+        """Register the tables in the session's catalog as `coldlog.<table>`, for SQL; with `as_of`, as views.
 
-        A name that points to another warehouse is pointed here; the data it pointed to stays where it is.
+        A name that pointed to another warehouse now points to this one. The other warehouse's data does not change.
         """
         if self.as_of is not None and has_lasting_catalog(self.spark):
             raise UsageError(
-                "this session's catalog is everybody's: in it the names of coldlog cannot stand for the past; "
-                "unset warehouse.as_of, or start a session with spark.sql.catalogImplementation=in-memory"
+                "other sessions share this session's catalog, so its names must not mean the past: unset "
+                "warehouse.as_of, or start a session with spark.sql.catalogImplementation=in-memory"
             )
         statements = [(table, self._register_statement(table)) for table in ALL_TABLES]
         self.spark.sql(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-        # A name may stand for a table of another warehouse, which may be gone, or for a view of the past.
+        # A name may belong to a table of another warehouse, which may be gone, or to a view of the past.
         views = {row["viewName"] for row in self.spark.sql(f"SHOW VIEWS IN {DATABASE}").collect()}
         for table, statement in statements:
             kind = "VIEW" if table.name in views else "TABLE"

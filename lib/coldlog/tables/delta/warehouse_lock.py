@@ -1,9 +1,9 @@
-"""warehouse_lock: who may write to a warehouse now?
+"""Let one job at a time write a warehouse.
 
 Two jobs that write one warehouse would take the same build number and leave rows that count twice. So a job that writes
-holds an advisory lock on a file in the warehouse's folder (`flock`); the system takes it back when the process ends,
-however it ends. On S3 it holds a lease (`coldlog.tables.delta.warehouse_lease`). Reading needs neither. A warehouse
-elsewhere is not locked: there, what runs the jobs must keep two from running at once.
+holds an advisory lock on a file in the warehouse's folder (`flock`). The system releases it when the process ends, also
+when it is killed. On S3 the job holds a lease (`coldlog.tables.delta.warehouse_lease`). Readers need neither. A
+warehouse elsewhere is not locked: there, the scheduler must not run two jobs at once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ LOCK_NAME = ".coldlog-writer"
 
 @contextmanager
 def writing(uri: str, *, lease_s: float = DEFAULT_TTL_S) -> Iterator[WarehouseLease | None]:
-    """Holds the warehouse at `uri` for writing, on S3 by the lease it yields; `RetriableError`
-    while another job does."""
+    """Hold the warehouse at `uri` for writing; on S3, yield its lease. `RetriableError` while another job holds it."""
     place = bucket_and_prefix(uri)
     if place is not None:
         with holding_lease(uri, *place, ttl_s=lease_s) as lease:
