@@ -131,7 +131,7 @@ def test_leases_that_are_gone_make_no_commit_that_is_left_out(
     forget_leases(kept)
     if kept:
         # The number goes on where the tables know later ones: told, and nothing is written.
-        with pytest.raises(ColdlogError, match=rf"was left out.*later writer than lease.*{FOLDER}.*delete all"):
+        with pytest.raises(ColdlogError, match=rf"was skipped.*later writer than lease.*{FOLDER}.*delete everything"):
             run("later")
         forget_leases(0)
     run("d")

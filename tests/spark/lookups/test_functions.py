@@ -89,5 +89,5 @@ def test_function_under_lateral_returns_one_row_per_request_as_a_scan(golden: Wa
 
 
 def test_folder_that_is_not_a_warehouse_is_refused(golden: Warehouse, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no warehouse of coldlog"):
+    with pytest.raises(UsageError, match="not a warehouse of coldlog"):
         attach_warehouse(golden.spark, str(tmp_path))

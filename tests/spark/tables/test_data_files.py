@@ -115,7 +115,7 @@ def test_required_value_that_is_missing_is_refused() -> None:
     columns = dict(zip(rows.schema.names, rows.columns, strict=True)) | {"position": pa.array([1, None, 2], pa.int64())}
     with (
         closing(DataFileWriter(table=OFFSET_INDEX)) as writer,
-        pytest.raises(ValueError, match=r"offset_index\.position lacks a value"),
+        pytest.raises(ValueError, match=r"offset_index\.position is required"),
     ):
         writer.add(columns)
 

@@ -92,7 +92,7 @@ def test_a_table_that_cannot_be_made_again_is_not_made_anew_without_its_rows(
         SEGMENTS, empty.local(SEGMENTS, [{**row, **state, "objects": [], "missing_kinds": [], "build_number": 1}])
     )
     shutil.rmtree(Path(empty.uri) / name)
-    with pytest.raises(UsageError, match=f"^{name} of the warehouse .* is gone.*indexed.*restore it.*new place"):
+    with pytest.raises(UsageError, match=f"^the warehouse .* has indexed segments, but no table {name}; restore"):
         Warehouse(spark=spark, uri=empty.uri).create_missing()
     assert not empty.has(next(table for table in ALL_TABLES if table.name == name))
 

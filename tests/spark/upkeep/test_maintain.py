@@ -129,7 +129,7 @@ def test_files_older_than_the_retention_go_and_are_told(spark: SparkSession, arc
 
 def test_rows_may_not_be_dropped_by_a_past_that_is_not_kept(spark: SparkSession, warehouse: Path) -> None:
     settings = MaintenanceSettings(deleted_after_hours=200, vacuum_after_hours=199)
-    with pytest.raises(UsageError, match="deleted_after_hours=200 reaches back behind .*vacuum_after_hours=199"):
+    with pytest.raises(UsageError, match="deleted_after_hours=200 needs older versions than .*vacuum_after_hours=199"):
         maintain_tables(Warehouse(spark=spark, uri=str(warehouse)), settings)
 
 

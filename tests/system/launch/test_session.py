@@ -288,7 +288,7 @@ FULL_HEAP = '    job.spark.range(90_000_000).selectExpr("collect_list(repeat(id,
 @pytest.mark.parametrize(
     ("body", "what", "advice"),
     [
-        (f"    {KILL_JVM}\n    job.spark.range(9).count()", "spark's JVM has ended by SIGKILL", "started again"),
+        (f"    {KILL_JVM}\n    job.spark.range(9).count()", "spark's JVM has ended by SIGKILL", "start the job again"),
         (
             f"    import threading; threading.Timer(3, lambda: {KILL_JVM}).start()"
             + IN_A_WORKER.format(statement="time.sleep(9)", end="toArrow()"),
@@ -299,9 +299,9 @@ FULL_HEAP = '    job.spark.range(90_000_000).selectExpr("collect_list(repeat(id,
             IN_A_WORKER.format(statement="pass", end="collect()")
             + f"    {KILL_JVM}\n    time.sleep(0.5)\n    job.spark.range(9).count()",
             "spark's JVM has ended by SIGKILL",
-            "started again",
+            "start the job again",
         ),
-        (f"    {KILL_JVM}", "spark's JVM has ended by SIGKILL", "started again"),
+        (f"    {KILL_JVM}", "spark's JVM has ended by SIGKILL", "start the job again"),
         ("    job.spark._jvm.java.lang.System.exit(52)", "the heap of spark's JVM was full", "SPARK_DRIVER_MEMORY=4g"),
         (FULL_HEAP, "the heap of spark's JVM was full", "SPARK_DRIVER_MEMORY=4g"),
         (

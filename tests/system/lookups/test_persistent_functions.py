@@ -36,7 +36,7 @@ uri = next(each for each in sys.argv if each.startswith("warehouse.uri=")).parti
 try:
     attach_warehouse(spark, uri, as_of="v1")
 except UsageError as refused:
-    assert "catalog is everybody's" in str(refused), refused
+    assert "other sessions share this session's catalog" in str(refused), refused
 else:
     raise SystemExit("the past was registered for everybody")
 spark.stop()
