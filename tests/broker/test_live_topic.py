@@ -74,7 +74,7 @@ def test_reading_makes_no_topic_and_joins_no_group(played: Played) -> None:
 def test_topic_that_the_broker_lacks_is_refused_and_not_made(
     broker: TieredBroker, cluster: Cluster, spark: SparkSession
 ) -> None:
-    with pytest.raises(UsageError, match=f"there is no topic nowhere at {broker.bootstrap_servers}"):
+    with pytest.raises(UsageError, match=f"the brokers {broker.bootstrap_servers} have no topic nowhere"):
         TopicSource(cluster=cluster, topic="nowhere").read(spark, {})
     assert "nowhere" not in broker.topics()
 

@@ -96,7 +96,7 @@ def test_bad_directories_of_a_mirror_are_told_and_keep_what_is_known(
     problems = spark.table("coldlog.archive_problems").where("kind = 'not_listed'").collect()
     assert {row["severity"] for row in problems} == {"error"}
     assert {row["found"] for row in problems} == {f"{name}-0: {why[f'{name}-0']}" for name in DAMAGES}
-    assert told[0] == ("4 partition directories could not be listed; what is known of their segments stays as it was:")
+    assert told[0] == ("4 partition directories could not be listed; the rows of their segments stay unchanged:")
     for (name, (_, cause)), line in zip(DAMAGES.items(), told[1:], strict=True):
         assert why[f"{name}-0"].startswith(f"directory: cannot be listed: {cause}")
         assert line == f"  {name}-0: {why[f'{name}-0']}"
@@ -132,7 +132,7 @@ def test_announced_segments_of_a_directory_that_cannot_be_listed_are_neither_mis
     assert _statuses(tables) == before
     # Who gives no `report` has it on stderr.
     assert capsys.readouterr().err.splitlines() == [
-        "1 partition directory could not be listed; what is known of their segments stays as it was:",
+        "1 partition directory could not be listed; the rows of their segments stay unchanged:",
         f"  {directory.name}: directory: cannot be listed: object cannot be read in {directory.name}",
     ]
 

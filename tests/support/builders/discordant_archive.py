@@ -262,7 +262,7 @@ DISCREPANCIES = [
     ("denied", 0, KIND.TXN_INDEX_DENIED, "no aborted transaction", "1 abort markers and a transaction index"),
     ("deposed", 8, KIND.OUTSIDE_LINEAGE, "leader epochs of the newest checkpoint", "leader epochs 1 from offset 8"),
     ("doubtful", 0, KIND.TXN_INDEX_IN_DOUBT, "entries for 1 abort markers", "no entry"),
-    ("end", 0, KIND.END_OFFSET_DIFFERS, "offset 6 at most", "offset 7"),
+    ("end", 0, KIND.END_OFFSET_DIFFERS, "at most offset 6", "offset 7"),
     ("epochs", 0, KIND.LEADER_EPOCHS_DIFFER, "leader epochs 1", "leader epochs 0"),
     ("forgotten", 0, KIND.ANNOUNCEMENT_LOST, FIRST_EVENT, "no event, 5 objects"),
     ("forgotten", 8, KIND.ANNOUNCEMENT_LOST, FIRST_EVENT, "COPY_SEGMENT_FINISHED, 5 objects"),

@@ -1,12 +1,12 @@
-"""aborted_in_archive: which transactions were aborted, read from the archive's own transaction indexes?
+"""Find aborted transactions in the transaction indexes of the archive.
 
-For an archive whose metadata is known and whose segments are not indexed: the walk that a broker does. It begins at the
-segment that holds the fetch offset, reads the transaction index of each segment that may have entries, and stops at an
-entry whose last stable offset has reached the bound. A segment whose metadata says that the index is empty costs no
-object (KIP-1058); where the metadata says nothing, the index is looked for. An index is empty by its content: one of
-0 bytes says the same as one that is not there.
+This is for an archive whose metadata is known and whose segments are not indexed. The walk is that of a broker: it
+begins at the segment that holds the fetch offset, reads the transaction index of each segment that may have entries,
+and stops at an entry whose last stable offset has reached the bound. If the metadata says that an index is empty, no
+object is read (KIP-1058). If it says nothing, the index is looked for. An index of 0 bytes is as empty as a missing
+one.
 
-Where segments are indexed, the SQL function `aborted_transactions` gives the same and reads no object at all.
+For indexed segments, the SQL function `aborted_transactions` gives the same answer without reading an object.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from coldlog.formats.kafka.txn_index import read_txn_index
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnSegment:
-    """A segment of the walk; `txn_index_empty` as in `segments`: None where nothing says."""
+    """A segment of the walk; `txn_index_empty` as in `segments`: None if unknown."""
 
     segment: ListedSegment
     end_offset: int
@@ -29,7 +29,7 @@ class TxnSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class AbortedEntry:
-    """An aborted transaction as the index holds it."""
+    """An aborted transaction, as in the index."""
 
     last_offset: int
     first_offset: int
@@ -40,15 +40,15 @@ class AbortedEntry:
 def collect_aborted_transactions(
     layout: ArchiveLayout, segments: Iterable[TxnSegment], fetch_offset: int, upper_bound_offset: int
 ) -> list[AbortedEntry]:
-    """Transactions whose marker is at or behind `fetch_offset` and that begin before `upper_bound_offset`, once each.
+    """Collect, once each, transactions with a marker at or after `fetch_offset` that begin before `upper_bound_offset`.
 
-    `segments` are those of one partition by start offset. `ArchiveError`: an index that cannot be read.
+    `segments` are those of one partition, ordered by start offset. An index that cannot be read raises `ArchiveError`.
     """
     found: set[AbortedEntry] = set()
-    for each in segments:
-        if each.end_offset < fetch_offset or each.txn_index_empty:
+    for segment in segments:
+        if segment.end_offset < fetch_offset or segment.txn_index_empty:
             continue
-        for entry in _read_entries(layout, each.segment):
+        for entry in _read_entries(layout, segment.segment):
             if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound_offset:
                 found.add(entry)
             if entry.last_stable_offset >= upper_bound_offset:

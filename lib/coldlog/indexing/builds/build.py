@@ -1,13 +1,13 @@
-"""build: how do pending segments become index rows?
+"""Index the pending segments.
 
-In commits of `build.max_bytes_per_commit`: tasks read the segments and write the rows of the good ones to files of the
-index tables; the driver looks at each segment's outcome, adds the files to the tables, and publishes last, by one merge
-into `segments` that gives each segment its build number. A run that was killed leaves rows of a build number that was
-never published; the next run removes them first, so the tables end the same.
+The work is divided into commits of `build.max_bytes_per_commit`. Tasks read the segments and write the rows of good
+segments to files of the index tables. The driver reads the outcome of each segment, adds the files to the tables, and
+publishes last, with one merge into `segments` that sets each segment's build number. A killed run leaves rows of a
+build number that was never published. The next run first removes them, so the tables end the same.
 
-A segment that holds a partition's log start offset is then counted anew from there, alone, under a number of its own.
-Lookups see nothing of a build before `materialize_metadata` publishes it: where a segment answers already, the rows
-that it answers from stay until then.
+Afterwards, a segment that contains a partition's log start offset is counted again from that offset, under its own
+build number. Lookups see nothing of a build before `materialize_metadata` publishes it. Until then, the older rows of a
+segment still answer.
 """
 
 from __future__ import annotations
@@ -73,13 +73,15 @@ PUBLISHED_COLUMNS = (
 
 
 _Written = dict[tuple[object, ...], tuple[int, int, int]]
-"""Batches, records and stairs, by the key of their segment."""
+"""Numbers of batches, records and stairs, by segment key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSettings:
-    """What a build needs to know; see the settings of the same names. `decryption_key_ids`: private keys that are
-    there, so that segments which lacked one of them are tried again."""
+    """What a build needs to know; the settings of the same names explain it.
+
+    `decryption_key_ids` are the available private keys: segments for which one of them was missing are tried again.
+    """
 
     options: BuildOptions
     max_bytes_per_commit: int
@@ -92,7 +94,7 @@ class BuildSettings:
 
 @dataclass(slots=True)
 class BuildSummary:
-    """What a run indexed; added to commit by commit. `last_build_number` is that of the newest build published."""
+    """What a run indexed, summed over its commits. `last_build_number` is that of the newest published build."""
 
     last_build_number: int = 0
     indexed_count: int = 0
@@ -114,11 +116,11 @@ def build_indexes(
     report: Callable[[str], None] = lambda _: None,
     plan: ServingPlan | None = None,
 ) -> BuildSummary:
-    """Indexes every pending segment, then counts anew those that a log start offset cuts. `plan` holds at the end.
+    """Index every pending segment, then count segments again that contain a log start offset.
 
-    Segments whose bytes are wrong go to `quarantine` and the run goes on; it fails at its end (`ColdlogError`) when
-    there is more than one and their share is above `max_quarantined_share`, and (`RetriableError`) when the store
-    could not be read for some.
+    On return `plan` is up to date. Segments whose bytes are wrong go to `quarantine`, and the run continues. It fails
+    at its end with `ColdlogError` if there is more than one and their share is above `max_quarantined_share`, and with
+    `RetriableError` if some segments could not be read from the store.
     """
     if plan is None:
         with ServingPlan(warehouse) as plan:
@@ -137,7 +139,7 @@ def build_indexes(
     recount = find_recount_work(warehouse, plan, is_mirror=layout.is_mirror)
     recounted = _run_commits(warehouse, layout, settings, recount, summary, report)
     summary.indexed_count, summary.recounted_count = len(indexed), len(recounted)
-    # Of a segment that was counted anew, the rows of the first count are gone.
+    # If a segment was counted again, the rows of its first count are removed.
     written = (indexed | recounted).values()
     summary.batch_count, summary.record_count, summary.stair_count = (
         sum(counts[at] for counts in written) for at in range(3)
@@ -147,13 +149,13 @@ def build_indexes(
 
 
 def _remove_leftovers(warehouse: Warehouse, found: BuildSurvey) -> None:
-    """Rows of builds that were never published, and of builds that a later one has replaced."""
-    with ThreadPoolExecutor(len(INDEX_TABLES)) as looks:  # each is a short job that mostly waits
-        for removed in [
-            looks.submit(warehouse.delete_build_after, table, found.last_build_number) for table in INDEX_TABLES
+    """Remove rows of builds that were never published, and of builds that a later build has replaced."""
+    with ThreadPoolExecutor(len(INDEX_TABLES)) as removals:  # each is a short job that mostly waits
+        for removal in [
+            removals.submit(warehouse.delete_build_after, table, found.last_build_number) for table in INDEX_TABLES
         ]:
-            removed.result()
-    if found.superseded_count:  # behind that: both write the same tables
+            removal.result()
+    if found.superseded_count:  # only after that: both write the same tables
         remove_superseded(warehouse)
 
 
@@ -165,7 +167,7 @@ def _run_commits(
     summary: BuildSummary,
     report: Callable[[str], None],
 ) -> _Written:
-    """What was indexed, by segment."""
+    """Run the commits; return what was indexed, by segment."""
     written: _Written = {}
     commits = plan_commits(work, settings.max_bytes_per_commit)
     for number, commit in enumerate(commits, start=1):
@@ -196,7 +198,7 @@ def _run_commit(
     if any(row["outcome"] == OutcomeKind.INDEXED.value for row in outcomes):
         _publish(warehouse, outcomes, number)
         summary.last_build_number = number
-    _note_quarantine(warehouse, outcomes)
+    _update_quarantine(warehouse, outcomes)
     if any(row["replaces_build_numbers"] for row in outcomes):
         remove_superseded(warehouse)
     return _add_to(summary, outcomes)
@@ -205,7 +207,7 @@ def _run_commit(
 def _run_tasks(
     spark: SparkSession, layout: ArchiveLayout, settings: BuildSettings, commit: list[SegmentWork], place: IndexPlace
 ) -> pa.Table:
-    """What the tasks answer."""
+    """Run the tasks of one commit; return their answers."""
     tasks = plan_tasks(commit, spark.sparkContext.defaultParallelism * settings.tasks_per_core)
     shipped = spark.sparkContext.broadcast((layout, tasks, settings.options, place))
 
@@ -219,7 +221,7 @@ def _run_tasks(
     try:
         return answered.toArrow()
     except PySparkException as failed:
-        # What a task raised on purpose is an error of coldlog here too: what was published before is materialized.
+        # An error that a task raised on purpose is raised again, so that earlier commits are still materialized.
         on_purpose = error_of_a_worker(failed)
         if on_purpose is None:
             raise
@@ -229,7 +231,7 @@ def _run_tasks(
 
 
 def _publish(warehouse: Warehouse, outcomes: list[dict[str, object]], number: int) -> None:
-    """The one commit by which rows begin to count."""
+    """Make the one commit after which the rows count."""
     rows = []
     for row in outcomes:
         if row["outcome"] == OutcomeKind.INDEXED.value:
@@ -240,7 +242,7 @@ def _publish(warehouse: Warehouse, outcomes: list[dict[str, object]], number: in
     warehouse.merge(SEGMENTS, published, update=PUBLISHED_COLUMNS)
 
 
-def _note_quarantine(warehouse: Warehouse, outcomes: list[dict[str, object]]) -> None:
+def _update_quarantine(warehouse: Warehouse, outcomes: list[dict[str, object]]) -> None:
     bad = [row for row in outcomes if row["outcome"] == OutcomeKind.QUARANTINED.value]
     known = warehouse.read(QUARANTINE)
     now_ms = time.time_ns() // 1_000_000
@@ -298,12 +300,12 @@ def _add_to(summary: BuildSummary, outcomes: list[dict[str, object]]) -> _Writte
 def _fail_if_too_bad(summary: BuildSummary, tried_count: int, max_quarantined_share: float) -> None:
     if summary.unreadable_count:
         raise RetriableError(
-            f"{summary.unreadable_count} of {tried_count} segments could not be read from the store; the others are "
-            f"indexed; run again when the store answers: {summary.first_error}"
+            f"{summary.unreadable_count} of {tried_count} segments could not be read from the store, the others are "
+            f"indexed; run the job again when the store answers: {summary.first_error}"
         )
     if summary.quarantined_count > 1 and summary.quarantined_count / tried_count > max_quarantined_share:
         raise ColdlogError(
             f"{summary.quarantined_count} of {tried_count} segments are quarantined, more than "
             f"build.max_quarantined_share={max_quarantined_share} allows; the others are indexed; "
-            "look at the table quarantine"
+            "for the reasons, see table quarantine"
         )

@@ -1,7 +1,7 @@
-"""build_plan: which segments are read by which task, and published in which commit?
+"""Divide segments into commits and tasks.
 
-Segments keep their order of topic, partition and start offset, so that each file of an index table covers a short range
-of it; commits and tasks are runs of that order with about equal bytes.
+Segments keep their order of topic, partition and start offset, so that each file of an index table covers a short
+range. Commits and tasks are consecutive segments in this order, with about equal bytes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from coldlog.tables.definitions.segments import listed_segment, required_integer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentWork:
-    """A segment to be read. Running maxima and stairs count records from `count_from_offset` on. What was announced of
-    it is None where no event is known. `is_last`: no listed segment of its directory begins behind it."""
+    """A segment to read.
+
+    Running maxima and stairs count records from `count_from_offset` on. Announced values are None if no event is known.
+    `is_last`: no listed segment of its directory begins after it.
+    """
 
     segment: ListedSegment
     log_modified_ms: int
@@ -33,7 +36,7 @@ class SegmentWork:
 
     @staticmethod
     def from_row(row: dict[str, object]) -> SegmentWork:
-        """From a row of `segments` with the columns count_from_offset and is_last added."""
+        """Make it from a row of `segments` with the columns count_from_offset and is_last added."""
         return SegmentWork(
             segment=listed_segment(row),
             log_modified_ms=required_integer(row["log_modified_ms"]),
@@ -46,7 +49,7 @@ class SegmentWork:
 
 
 def plan_commits(work: Sequence[SegmentWork], max_bytes: int) -> list[list[SegmentWork]]:
-    """Runs of `work` of at most `max_bytes` of log each; one segment larger than that is a run of its own."""
+    """Split `work` into runs of at most `max_bytes` of log; a larger segment becomes a run alone."""
     commits: list[list[SegmentWork]] = []
     room = 0
     for each in work:
@@ -59,7 +62,7 @@ def plan_commits(work: Sequence[SegmentWork], max_bytes: int) -> list[list[Segme
 
 
 def plan_tasks(work: Sequence[SegmentWork], task_count: int) -> list[list[SegmentWork]]:
-    """At most `task_count` runs of `work` of about equal bytes; none is empty."""
+    """Split `work` into at most `task_count` runs of about equal bytes; no run is empty."""
     total = sum(_cost(each) for each in work)
     tasks: list[list[SegmentWork]] = []
     done = 0
@@ -72,7 +75,7 @@ def plan_tasks(work: Sequence[SegmentWork], task_count: int) -> list[list[Segmen
 
 
 _OPENING_COST_BYTES = 1 << 20
-"""What opening a segment's files costs, in bytes that could have been read meanwhile."""
+"""The cost of opening a segment's files, as bytes that could be read in the same time."""
 
 
 def _cost(work: SegmentWork) -> int:
@@ -80,7 +83,7 @@ def _cost(work: SegmentWork) -> int:
 
 
 def _build_numbers(row: dict[str, object]) -> tuple[int, ...]:
-    """The newest build, and earlier ones whose rows are still there."""
+    """List the newest build, and earlier builds whose rows still exist."""
     earlier = row.get("superseded_build_numbers") or []
     newest = _known_integer(row["build_number"])
     return (*earlier, *([] if newest is None else [newest]))  # type: ignore[misc]  # an Arrow list column

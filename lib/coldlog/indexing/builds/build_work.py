@@ -1,8 +1,8 @@
-"""build_work: which segments are to be indexed, and from which offset is each counted?
+"""Find the segments to index, and the offset from which each is counted.
 
-From `segments`, in one look at it (`survey_builds`) and a query for the segments that wait, if there are any; and from
-the serving plan, for those that a log start offset cuts. Segments that a build would read come with all that the build
-needs of their rows.
+One query over `segments` surveys the work (`survey_builds`), and a second one reads the pending segments, if there are
+any. The serving plan gives the segments that contain a log start offset. The result has all values of a segment's row
+that the build needs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from coldlog.tables.delta.warehouse import Warehouse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSurvey:
-    """What `segments` asks of a build, in one look."""
+    """The work for a build, counted in `segments`."""
 
     last_build_number: int
     pending_count: int
@@ -33,7 +33,7 @@ class BuildSurvey:
 
 
 def survey_builds(warehouse: Warehouse) -> BuildSurvey:
-    """Asks `segments`."""
+    """Count the work in `segments` with one query."""
     counts = warehouse.read(SEGMENTS).agg(
         F.coalesce(F.max("build_number"), F.lit(0)).alias("last_build_number"),
         F.count_if(F.col("index_status") == IndexStatus.PENDING.value).alias("pending_count"),
@@ -51,8 +51,11 @@ def find_pending_work(
     decryption_key_ids: frozenset[str],
     is_mirror: bool,
 ) -> list[SegmentWork]:
-    """Segments to index: those that wait, and of those in quarantine all, or those whose reason may be void. Each is
-    counted from the log start offset where that lies inside the segment by its name."""
+    """Find the segments to index: pending ones and some in quarantine.
+
+    Of the segments in quarantine, all are tried again, or only those whose reason may no longer apply. A segment is
+    counted from the log start offset if, by the start offsets of the segments, that offset is inside it.
+    """
     is_wanted = F.col("index_status") == IndexStatus.PENDING.value
     is_quarantined = F.col("index_status") == IndexStatus.QUARANTINED.value
     segments, retried = warehouse.read(SEGMENTS), None
@@ -80,11 +83,11 @@ def find_pending_work(
 def _find_void_reasons(warehouse: Warehouse, key_ids: frozenset[str]) -> DataFrame | None:
     """Find segments in quarantine that may be readable now; None if there are none.
 
-    They lacked a key that is there now (`expected` is its id), or an older rule refused them. The words in `expected`
-    tell the older rule: it refused offset indexes that followers wrote.
+    Either a missing key (`expected` is its id) is available now, or an older rule refused them, which the text in
+    `expected` shows: that rule refused offset indexes that followers wrote.
     """
-    lacked_a_key = F.col("reason") == Reason.DECRYPTION_KEY_MISSING.value
-    is_unlocked = lacked_a_key & F.col("expected").isin(sorted(key_ids))
+    had_no_key = F.col("reason") == Reason.DECRYPTION_KEY_MISSING.value
+    is_unlocked = had_no_key & F.col("expected").isin(sorted(key_ids))
     is_of_older_rule = (F.col("reason") == Reason.OFFSET_INDEX_INVALID.value) & F.col("expected").rlike(
         "^last offset -?[0-9]+ at byte [0-9]+$"
     )
@@ -93,8 +96,10 @@ def _find_void_reasons(warehouse: Warehouse, key_ids: frozenset[str]) -> DataFra
 
 
 def find_recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: bool) -> list[SegmentWork]:
-    """Indexed segments that serve from another offset than the one they were counted from; `plan` is forgotten if there
-    are any."""
+    """Find indexed segments that serve from another offset than the one that they were counted from.
+
+    `plan` is made again, and forgotten if there are such segments.
+    """
     plan.forget()
     if not plan.totals.uncounted_segment_count:
         return []
@@ -107,7 +112,7 @@ def find_recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: boo
 
 
 def _is_last() -> Column:
-    """No listed segment of the same directory begins behind it."""
+    """Whether no listed segment of the same directory begins after this one."""
     directory = F.regexp_replace(F.try_element_at("objects", F.lit(1))["name"], "/[^/]*$", "")
     in_directory = Window.partitionBy("topic", "partition", "topic_id", directory)
     last_start = F.max(F.when(F.col("is_listed"), F.col("start_offset"))).over(in_directory)

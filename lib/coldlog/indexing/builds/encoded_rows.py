@@ -1,8 +1,8 @@
-"""encoded_rows: how do the rows of several tables come out of one pass over the archive?
+"""Encode rows of several tables as pieces, so that one pass over the archive returns them all.
 
-A segment gives rows for three tables, and an outcome at its end. They come in pieces: the table's name, the segment
-they are of, and a block of its rows as one Arrow record batch in IPC form. What all rows of a piece have in common
-(topic, partition, ids) stands in the piece once.
+A segment has rows for three tables, and one outcome at its end. A piece has the name of a table, the segment, and a
+block of rows as one Arrow record batch in IPC form. Values that all rows of a piece share (topic, partition, ids) are
+in the piece once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMMON_COLUMNS = ("topic", "partition", "topic_id", "segment_id", "build_number"
 
 
 def encode_rows(table_name: str, segment: ListedSegment, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """One piece: `rows` without the common columns."""
+    """Make one piece; `rows` do not have the common columns."""
     values = [table_name, segment.topic, segment.partition, segment.topic_id, segment.segment_id]
     payload = rows.serialize().to_pybytes()
     columns = [pa.array([value], field.type) for value, field in zip([*values, payload], ENCODED_SCHEMA, strict=True)]
@@ -35,10 +35,10 @@ def encode_rows(table_name: str, segment: ListedSegment, rows: pa.RecordBatch) -
 
 
 def payload_schema(table: TableDefinition) -> pa.Schema:
-    """The columns of a table's pieces: those that differ from row to row."""
+    """The columns in a table's pieces: all except the common columns."""
     return pa.schema([field for field in table.arrow_schema if field.name not in COMMON_COLUMNS])
 
 
 def read_payloads(schema: pa.Schema, payloads: list[bytes]) -> pa.Table:
-    """The rows of pieces, one after another."""
+    """Read the rows of pieces, in order."""
     return pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(p), schema) for p in payloads], schema=schema)

@@ -1,10 +1,10 @@
-"""index_files: how do the rows of a task's segments become files of the index tables?
+"""Write the rows of a task's segments to files of the index tables.
 
-In the task: a segment's pieces wait in a temporary file until its outcome is known; those of a good one are written to
-the task's file of each table, a bad one's are dropped, so that no row of it ever reaches a table. The driver gets
-outcomes, and which files there are to be committed. A task that is run twice writes files of its own each time, and
-those of one run alone are told and committed. What cannot be read or written for a reason that is no segment's own is
-an error of the task: Spark tries it again where it may, and the job ends with it.
+In the task, the pieces of a segment wait in a temporary file until the segment's outcome is known. The pieces of a good
+segment are written to the task's file of each table. Those of a bad segment are dropped, so no row of it reaches a
+table. The driver receives the outcomes and the files to commit. If Spark runs a task twice, each run writes its own
+files, and the driver receives and commits only those of one run. A failure to read or write that no segment causes is
+an error of the task: Spark repeats the task, if it may, and otherwise the job fails.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HELD_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPlace:
-    """Where index tables lie, by name, how S3 is asked there, and the build that the rows are of."""
+    """The places of the index tables, by name, the options of requests to S3, and the build number of the rows."""
 
     locations: dict[str, str]
     s3: S3Options
@@ -48,8 +48,10 @@ class IndexPlace:
 
 
 def write_index_files(pieces: Iterator[pa.RecordBatch], place: IndexPlace) -> Iterator[pa.RecordBatch]:
-    """Runs in tasks. What `build_segments` gives, as answers: outcomes as they come, and the files that hold the rows
-    of the good segments. Raises `RetriableError` or `UsageError` where files cannot be written."""
+    """Write the pieces of `build_segments`; yield outcomes and, for good segments, the files with their rows.
+
+    Runs in tasks. Files that cannot be written raise `RetriableError` or `UsageError`.
+    """
     with closing(_Files(place=place)) as files, SpooledTemporaryFile(max_size=_HELD_BYTES) as content:
         waiting = _Waiting(content=content)
         for piece in pieces:
@@ -82,7 +84,7 @@ class _Waiting:
         self.sizes.append((str(piece["table_name"]), len(payload)))
 
     def iter_pieces(self) -> Iterator[tuple[str, bytes]]:
-        with writing_temporary_files():  # what is buffered is written first
+        with writing_temporary_files():  # seek also flushes the buffer
             self.content.seek(0)
         for table_name, size in self.sizes:
             yield table_name, self.content.read(size)
@@ -130,13 +132,13 @@ class _Files:
 
 
 def outcomes_of(answers: pa.Table) -> list[dict[str, object]]:
-    """Each segment's outcome among the tasks' answers."""
+    """Read the outcome of each segment from the tasks' answers."""
     outcomes: list[dict[str, object]] = read_payloads(OUTCOME_SCHEMA, _payloads(OUTCOME, answers)).to_pylist()
     return outcomes
 
 
 def files_of(table_name: str, answers: pa.Table) -> list[DataFile]:
-    """The files of a table among the tasks' answers."""
+    """Read the files of a table from the tasks' answers."""
     return [DataFile(**row) for row in read_payloads(FILE_SCHEMA, _payloads(table_name, answers)).to_pylist()]
 
 
@@ -150,7 +152,7 @@ def _answer(table_name: str, payload: object) -> pa.RecordBatch:
 
 
 def _repeated(value: object, kind: pa.DataType, rows: pa.RecordBatch) -> pa.Array:
-    """A column with one value; a text stands in it once."""
+    """Make a column with one value; a text is stored once."""
     if not pa.types.is_string(kind):
         return pa.repeat(pa.scalar(value, kind), rows.num_rows)
     places = pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows)

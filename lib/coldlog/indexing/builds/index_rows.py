@@ -1,6 +1,6 @@
-"""index_rows: how do columns of the index become rows of the tables?
+"""Turn columns of the index into rows of the tables.
 
-Arrow record batches without the columns that all rows of a segment have in common (see encoded_rows).
+The rows are Arrow record batches without the columns that all rows of a segment share (see `encoded_rows`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TIMESTAMP_TYPES = pa.array(["CreateTime", "LogAppendTime"])
 
 
 def offset_index_rows(chunk: IndexChunk) -> pa.RecordBatch:
-    """A row a batch."""
+    """Make one row per batch."""
     headers = chunk.headers
     columns: dict[str, object] = {
         "base_offset": headers.base_offset,
@@ -50,7 +50,7 @@ def offset_index_rows(chunk: IndexChunk) -> pa.RecordBatch:
 
 
 def time_index_rows(chunk: IndexChunk) -> pa.RecordBatch:
-    """A row a stair."""
+    """Make one row per stair."""
     stairs, headers = chunk.stairs, chunk.headers
     columns: dict[str, object] = {
         "batch_base_offset": headers.base_offset[stairs.batch],
@@ -63,7 +63,7 @@ def time_index_rows(chunk: IndexChunk) -> pa.RecordBatch:
 
 
 def txn_index_rows(index: TxnIndex) -> pa.RecordBatch:
-    """A row an aborted transaction."""
+    """Make one row per aborted transaction."""
     columns: dict[str, object] = {
         "producer_id": index.producer_ids,
         "first_offset": index.first_offsets,

@@ -1,11 +1,11 @@
-"""preceding_segments: which transactions are open where a segment begins, if no producer snapshot of its own tells?
+"""Find the transactions that are open at the start of a segment without a producer snapshot.
 
-For mirrors. Looks at the segments that lie before it in its directory, the nearest first: at the producer snapshot of
-one that has it, else at the headers of its batches, until each producer in question has a marker in them (behind which
-its next transaction is seen to begin) or the log begins; at most `FARTHEST` segments, since a producer that wrote
-nothing is met nowhere. A transaction that is longer than that begins, as far as this tells, with its first batch in
-them. What lies in gaps between segments is not known, nor what lies before a segment that cannot be read: that one has
-an outcome of its own, and must not spoil this one's.
+This is for mirrors. The earlier segments of the directory are read, the nearest first: the producer snapshot of a
+segment that has one, otherwise the headers of its batches. The search ends when each producer in question has a marker,
+after which the start of its next transaction is visible, or at the start of the log. It reads at most `FARTHEST`
+segments, because a producer that wrote nothing is never found. A longer transaction is taken to begin with its first
+batch in these segments. Records in gaps between segments are unknown. So are records before a segment that cannot be
+read: that segment has its own outcome, and must not change this one's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SegmentLog:
     segment: ListedSegment
 
     def log_file(self, *, is_active: bool) -> LogFile:
-        """As it was listed."""
+        """The log file as it was listed."""
         listed = self.segment.find_object(SegmentFileKind.LOG)
         return LogFile(
             name="" if listed is None else listed.name,
@@ -42,7 +42,7 @@ class SegmentLog:
         )
 
     def read_range(self, _: str, position: int, length: int) -> memoryview:
-        """Bytes of the log, whatever it is called."""
+        """Read bytes of the log; the name is not used."""
         return self.layout.read_log_range(self.segment, position, length)
 
 
@@ -54,8 +54,10 @@ def find_open_before(
     limits: DecodeLimits,
     window_bytes: int,
 ) -> Mapping[int, int]:
-    """First offsets by producer id of the transactions that are open where the segment begins; `producer_ids` are those
-    that have to be settled."""
+    """Return, by producer id, the first offsets of transactions that are open at the start of the segment.
+
+    `producer_ids` are the producers whose state must be found.
+    """
     log = segment.find_object(SegmentFileKind.LOG)
     directory = PartitionDirectory(
         name="" if log is None else log.name.rpartition("/")[0],
@@ -63,14 +65,15 @@ def find_open_before(
         topic_id=segment.topic_id,
         partition=segment.partition,
     )
-    before = [each for each in layout.list_segments(directory).segments if each.start_offset < segment.start_offset]
+    listed = layout.list_segments(directory).segments
+    before = [earlier for earlier in listed if earlier.start_offset < segment.start_offset]
     pieces: list[list[BatchHeaders]] = []
     found = OpenTransactions()
-    for each in reversed(before[-FARTHEST:]):
+    for earlier in reversed(before[-FARTHEST:]):
         try:
-            snapshot = _read_snapshot(layout, each)
+            snapshot = _read_snapshot(layout, earlier)
             if snapshot is None:
-                pieces.append(_read_transactional(layout, each, limits, window_bytes))
+                pieces.append(_read_transactional(layout, earlier, limits, window_bytes))
         except ArchiveError:
             break
         found = OpenTransactions(first_offsets=snapshot or {})

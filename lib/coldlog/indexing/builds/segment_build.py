@@ -1,14 +1,15 @@
-"""segment_build: what comes of reading one segment?
+"""Read one segment and make its index rows.
 
-Runs in a task. Reads the segment's small files and walks its log in windows, hands over the index rows as pieces while
-it goes, and ends with one outcome piece: indexed, quarantined (the bytes are wrong, with the facts) or unreadable (the
-store did not answer; to be tried again). Whatever is wrong with a segment becomes its outcome; the next one follows.
+This runs in a task. It reads the segment's small files and its log in windows, yields the index rows as pieces, and
+ends with one outcome piece: indexed, quarantined (the bytes are wrong, with the facts) or unreadable (the store did not
+answer; to be tried again). A failure of one segment becomes its outcome, and the next segment is read.
 
-A segment is held to its own side files: the offset index may not point behind the log or beside its batches, the time
-index may not promise offsets that the log does not hold, the transaction index must list the aborts that the log shows.
+A segment must agree with its side files: the offset index must not point after the end of the log or between batches,
+the time index must not name offsets that the log does not hold, and the transaction index must list the aborts that the
+log shows.
 
-The last segment of a mirror counts as far as it is whole: a batch that is cut or zeros at its end are no damage, unless
-a whole batch follows (archive.log_windows has the rule). Its log is therefore walked twice.
+The last segment of a mirror counts up to its last whole batch: a cut batch or zeros at the end are not damage, unless a
+whole batch follows (archive.log_windows has the rule). So its log is read twice.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from coldlog.tables.definitions.txn_index import TXN_INDEX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
-    """How deep to index, how much of a log to hold at once, and what a batch may grow to."""
+    """The index depth, the bytes of a log to hold at once, and the limits of a batch."""
 
     depth: IndexDepth
     limits: DecodeLimits
@@ -49,7 +50,7 @@ class BuildOptions:
 
 
 class OutcomeKind(StrEnum):
-    """What came of a segment."""
+    """The outcome of a segment."""
 
     INDEXED = "indexed"
     QUARANTINED = "quarantined"
@@ -102,7 +103,7 @@ OUTCOME_SCHEMA = pa.schema(
 
 
 def build_segments(layout: ArchiveLayout, works: list[SegmentWork], options: BuildOptions) -> Iterator[pa.RecordBatch]:
-    """The pieces of every segment of `works`, each segment's outcome last."""
+    """Yield the pieces of every segment of `works`, each segment's outcome last."""
     for work in works:
         try:
             facts = yield from _index_one(layout, work, options)
@@ -118,7 +119,7 @@ def build_segments(layout: ArchiveLayout, works: list[SegmentWork], options: Bui
 def _index_one(
     layout: ArchiveLayout, work: SegmentWork, options: BuildOptions
 ) -> Generator[pa.RecordBatch, None, dict[str, object]]:
-    """The pieces of one segment; returns what is to be published of it."""
+    """Yield the pieces of one segment; return the values to publish."""
     segment = work.segment
     _require_announced_size(layout, work)
     is_open_ended = work.is_last and layout.is_mirror
@@ -139,7 +140,7 @@ def _index_one(
             yield encode_rows(OFFSET_INDEX.name, segment, offset_index_rows(chunk))
         if len(chunk.stairs.offset):
             yield encode_rows(TIME_INDEX.name, segment, time_index_rows(chunk))
-        del chunk  # before the next one is there
+        del chunk  # free it before the next one is read
     summary = indexer.finish()
     side_files, open_before = _settle_transactions(layout, work, side_files, aborted, summary, options)
     side_files.require_agreement(summary)
@@ -155,7 +156,7 @@ def _index_one(
 
 
 def _find_end(layout: ArchiveLayout, segment: ListedSegment, options: BuildOptions) -> int:
-    """Where the whole batches of a log end that may be cut or grow."""
+    """Find the end of the last whole batch of a log that may be cut or still grow."""
     log = SegmentLog(layout=layout, segment=segment)
     return find_log_end(log, log.log_file(is_active=True), limits=options.limits, window_bytes=options.window_bytes)
 
@@ -168,8 +169,11 @@ def _settle_transactions(
     summary: SegmentSummary,
     options: BuildOptions,
 ) -> tuple[SideFiles, Mapping[int, int]]:
-    """The side files with the aborts that the log shows, and the transactions that earlier segments leave open, as far
-    as something depends on them: what is aborted here, and what the last segment leaves open."""
+    """Add aborts from the log to the side files, and find the transactions that earlier segments leave open.
+
+    These are only searched if something depends on them: the aborts of this segment, or the transactions that the last
+    segment leaves open.
+    """
     open_before: Mapping[int, int] = {}
     if aborted is not None:
         asked = aborted.may_begin_before if side_files.is_without_txn_index else frozenset()
@@ -201,8 +205,8 @@ def _require_announced_end(work: SegmentWork, summary: SegmentSummary) -> None:
     if work.announced_end_offset is not None and summary.last_offset > work.announced_end_offset:
         raise ArchiveError(
             Reason.OFFSETS_NOT_ANNOUNCED,
-            "log holds offsets behind the end that its metadata announced",
-            expected=f"offset {work.announced_end_offset} at most",
+            "log holds offsets after the end that its metadata announced",
+            expected=f"at most offset {work.announced_end_offset}",
             found=f"offset {summary.last_offset}",
         )
 
@@ -210,8 +214,7 @@ def _require_announced_end(work: SegmentWork, summary: SegmentSummary) -> None:
 def _iter_chunks(
     layout: ArchiveLayout, segment: ListedSegment, indexer: SegmentIndexer, size_bytes: int, window_bytes: int
 ) -> Iterator[IndexChunk]:
-    """The log's chunks up to `size_bytes`, window after window; a window is as large as the next batch if that is
-    larger."""
+    """Iterate over the log's chunks up to `size_bytes`, window by window; a window grows to hold the next batch."""
     position, needed = 0, 0
     while position < size_bytes:
         wanted = min(max(window_bytes, needed), size_bytes - position)
@@ -219,20 +222,20 @@ def _iter_chunks(
         if len(window) < wanted:
             raise ArchiveError(
                 Reason.LOG_TRUNCATED,
-                "log is shorter than it was when it was listed",
+                "log is shorter than when it was listed",
                 position=position + len(window),
                 expected=f"{size_bytes} bytes",
                 found=f"{position + len(window)} bytes",
             )
         chunk = indexer.add_window(window, position, is_last=position + wanted == size_bytes)
-        del window  # so that the next one is read into the same memory, which is in the processor's cache
+        del window  # the next one is then read into the same memory, which is in the processor's cache
         position, needed = position + chunk.consumed_bytes, chunk.needed_bytes
         yield chunk
-        del chunk  # before the next one is there
+        del chunk  # free it before the next one is read
 
 
 def _published(work: SegmentWork, summary: SegmentSummary, depth: IndexDepth) -> dict[str, object]:
-    """Kafka's metadata gives the time of the file where no batch has a timestamp (LogSegment.largestTimestamp)."""
+    """Make the values to publish. Without timestamps, Kafka announces the file's time (LogSegment.largestTimestamp)."""
     largest = summary.largest_batch_timestamp_ms
     return {
         "end_offset": summary.last_offset,

@@ -1,21 +1,24 @@
-"""side_files: do a segment's small files agree with its log?
+"""Read a segment's small files and check that they agree with its log.
 
-They are read before the log and held against it while it is walked: the entries of the indexes must name what the log
-holds (`index_checks` has the rules), and none may lie behind the log's end; the producer snapshot may know no record
-behind the log's end, and must know the log's last batch, if it knows its producer, by its last offset; the leader epoch
-checkpoint must know the log's epochs. Such a disagreement means that one of the files is of another segment or was cut,
-or that an offset in the log is wrong. A log that was cut between two batches shows by nothing else in the archive, and
-where none of these files reaches into its last batch (an index has an entry every few kilobytes; that of a follower,
-for each set that it fetched) not at all; the time index nearly always does, for its last entry names the last batch
-that raised the largest timestamp. A time index or checkpoint that was emptied is refused; an empty offset index is
-what a short segment has.
+The small files are read before the log and compared with it while it is read:
 
-A mirror's files are copied one by one, and any but the log may be missing; what is missing is not held against the log.
-Indexes of the last segment of a mirror are not read: the log may have been copied before or after them. The checkpoint
-is the partition's as it is now: its entries behind the segment's end are left out; if some are left, epochs of the log
-that are newer come from the batches. Aborted transactions come from the log where neither a
-transaction index nor a producer snapshot was copied (with a snapshot, a missing index is one that the broker never
-wrote), and what they begin in earlier segments as `preceding_segments` finds it.
+- Entries of the indexes must name what the log holds (`index_checks` has the rules), and none may be after its end.
+- The producer snapshot must have no record after the log's end. If it has the producer of the last batch, it must have
+  that batch's last offset.
+- The leader epoch checkpoint must have the epochs of the log.
+
+A disagreement means that a file belongs to another segment or was cut, or that an offset in the log is wrong. Nothing
+else in the archive shows a log that was cut between two batches. If none of these files reaches into the last batch,
+the cut stays unnoticed: an index has an entry every few kilobytes, or, written by a follower, one for each set that it
+fetched. The time index nearly always reaches it, because its last entry names the last batch that raised the largest
+timestamp. An empty time index or checkpoint is refused. A short segment may have an empty offset index.
+
+A mirror's files are copied one by one, and any file except the log may be missing. A missing file is not compared.
+Indexes of the last segment of a mirror are not read, because the log may have been copied before or after them. The
+checkpoint is the present one of the partition: its entries after the segment's end are left out. If entries remain,
+newer epochs of the log are read from the batches. If neither a transaction index nor a producer snapshot was copied,
+aborted transactions are read from the log, and their starts in earlier segments as in `preceding_segments`. With a
+snapshot, a missing index means that the broker never wrote one.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from coldlog.index.segment_index import IndexChunk
 from coldlog.index.segment_summary import SegmentSummary
 
 _OFFSET_AND_TIME_INDEX = frozenset({SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX})
-_NOBODY: Mapping[int, int] = MappingProxyType({})
+_NO_TRANSACTIONS: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,36 +59,39 @@ class SideFiles:
     is_mirror: bool = False
 
     def add(self, chunk: IndexChunk) -> None:
-        """Holds the next batches of the log against the indexes. A mirror's may be of another moment, or compacted."""
+        """Compare the next batches of the log with the indexes. In a mirror these can be older, newer or compacted."""
         self.offset_index_check.add(chunk)
         if not self.is_mirror:
             self.time_index_check.add(chunk)
             self.txn_index_check.add(chunk)
 
     def up_to(self, last_offset: int) -> SideFiles:
-        """Without aborts behind that offset, for a log that was copied before its transaction index."""
+        """Leave out aborts after that offset, for a log that was copied before its transaction index."""
         count = int(np.searchsorted(self.txn_index.last_offsets, last_offset, side="right"))
         columns = {each.name: getattr(self.txn_index, each.name)[:count] for each in fields(TxnIndex)}
         return replace(self, txn_index=TxnIndex(**columns))
 
     @property
     def is_without_snapshot(self) -> bool:
-        """Only the logs can tell which transactions are open at the segment's end."""
+        """Whether only the logs show which transactions are open at the segment's end."""
         return self.is_mirror and SegmentFileKind.PRODUCER_SNAPSHOT not in self.names
 
     @property
     def is_without_txn_index(self) -> bool:
-        """Only the log can tell which transactions were aborted."""
+        """Whether only the log shows which transactions were aborted."""
         return self.is_without_snapshot and SegmentFileKind.TXN_INDEX not in self.names
 
-    def facts(self, summary: SegmentSummary, open_before: Mapping[int, int] = _NOBODY) -> dict[str, object]:
-        """What they say, in columns of `segments`. A transaction that the log alone shows to be open counts as open;
-        `open_before`: first offsets of those that earlier segments leave open, where there is no snapshot."""
+    def facts(self, summary: SegmentSummary, open_before: Mapping[int, int] = _NO_TRANSACTIONS) -> dict[str, object]:
+        """Return the facts of the small files, in columns of `segments`.
+
+        A transaction that only the log shows as open counts as open. `open_before` has the first offsets of
+        transactions that earlier segments leave open, if there is no snapshot.
+        """
         known = {e.producer_id: e.current_txn_first_offset for e in self.producer_snapshot.entries}
         open_from = {
             **summary.open_transactions,
-            **{who: offset for who, offset in known.items() if offset >= 0},
-            **{who: offset for who, offset in open_before.items() if who not in summary.ended_producers},
+            **{producer: offset for producer, offset in known.items() if offset >= 0},
+            **{producer: offset for producer, offset in open_before.items() if producer not in summary.ended_producers},
         }
         return {
             "txn_index_empty": self.find_txn_index_empty(summary),
@@ -107,23 +113,25 @@ class SideFiles:
             yield from ((epoch, offset) for epoch, offset in summary.leader_epochs if epoch > newest)
 
     def find_txn_index_empty(self, summary: SegmentSummary) -> bool | None:
-        """None (unknown) where the log has abort markers and the index lists none: a marker of a transaction that wrote
-        nothing here leaves no entry, and neither does an index that was lost."""
+        """Return None (unknown) if the log has abort markers and the index has no entry.
+
+        There is no entry if the transaction wrote nothing to this partition, or if the index was lost.
+        """
         if self.txn_index.is_empty and summary.abort_marker_count:
             return None
         return self.txn_index.is_empty
 
     def require_agreement(self, summary: SegmentSummary) -> None:
-        """Raises `ArchiveError` where a file promises what the log does not hold, or was emptied."""
+        """Raise `ArchiveError` if a file names something that the log does not hold, or if it was emptied."""
         self._require_contents(summary)
         self.offset_index_check.finish(summary)
         if self.time_index.entry_count and int(self.time_index.offsets[-1]) > summary.last_offset:
             raise ArchiveError(
                 Reason.TIME_INDEX_INVALID,
-                "time index goes on behind the log's end",
+                "time index has entries after the log's end",
                 object_name=self.names[SegmentFileKind.TIME_INDEX],
                 position=(self.time_index.entry_count - 1) * 12,
-                expected=f"offset {summary.last_offset} at most",
+                expected=f"at most offset {summary.last_offset}",
                 found=f"offset {int(self.time_index.offsets[-1])}",
             )
         self._require_producers(summary)
@@ -133,15 +141,18 @@ class SideFiles:
                 Reason.TXN_INDEX_INVALID,
                 "transaction index lists more aborts than the log has abort markers",
                 object_name=self.names[SegmentFileKind.TXN_INDEX],
-                expected=f"{summary.abort_marker_count} at most",
+                expected=f"at most {summary.abort_marker_count}",
                 found=str(self.txn_index.entry_count),
             )
         if not self.is_mirror:
             self.txn_index_check.finish()
 
     def _require_contents(self, summary: SegmentSummary) -> None:
-        """Kafka adds the largest timestamp to the time index when it closes a segment (unless all are -1), and the
-        checkpoint that it uploads has a line for the epoch of the segment."""
+        """Refuse an emptied time index or checkpoint.
+
+        Kafka adds the largest timestamp to the time index when it closes a segment (unless all timestamps are -1), and
+        the checkpoint that it uploads has a line for the epoch of the segment.
+        """
         has_time_index = SegmentFileKind.TIME_INDEX in self.names
         if has_time_index and not self.time_index.entry_count and summary.largest_batch_timestamp_ms >= 0:
             raise ArchiveError(
@@ -166,16 +177,16 @@ class SideFiles:
         if last_offset > summary.last_offset:
             raise ArchiveError(
                 Reason.LOG_TRUNCATED,
-                "producer snapshot of the segment's end knows later records than the log holds",
+                "producer snapshot of the segment's end has later records than the log",
                 object_name=self.names[SegmentFileKind.LOG],
-                expected=f"offset {last_offset} at least",
+                expected=f"at least offset {last_offset}",
                 found=f"offset {summary.last_offset}",
             )
         known = last_offsets.get(summary.last_producer_id, summary.last_offset)
         if known != summary.last_offset and not self.is_mirror:
             raise ArchiveError(
                 Reason.HEADER_INVALID,
-                "producer snapshot of the segment's end knows the last batch by another offset",
+                "producer snapshot of the segment's end has another offset for the last batch",
                 object_name=self.names[SegmentFileKind.LOG],
                 position=summary.last_position,
                 expected=f"last offset {known}",
@@ -183,8 +194,10 @@ class SideFiles:
             )
 
     def _require_leader_epochs(self, summary: SegmentSummary) -> None:
-        """No batch is of an epoch that the lineage, which goes up to the segment's end, has passed over. That of a
-        mirror was copied at another time."""
+        """Refuse a batch of an epoch that is missing in the lineage, which covers the segment up to its end.
+
+        The lineage of a mirror was copied at another time and is not compared.
+        """
         if self.is_mirror:
             return
         lineage = [entry.leader_epoch for entry in self.leader_epoch_checkpoint.entries]
@@ -192,7 +205,7 @@ class SideFiles:
             if lineage and epoch > lineage[0] and epoch not in lineage:
                 raise ArchiveError(
                     Reason.LEADER_EPOCH_CHECKPOINT_INVALID,
-                    "log holds a leader epoch that the checkpoint does not know",
+                    "log holds a leader epoch that is missing in the checkpoint",
                     object_name=self.names[SegmentFileKind.LEADER_EPOCH_CHECKPOINT],
                     expected=f"one of {lineage[:20]}",
                     found=f"epoch {epoch} at offset {offset}",
@@ -200,8 +213,10 @@ class SideFiles:
 
 
 def read_side_files(layout: ArchiveLayout, segment: ListedSegment, *, is_open_ended: bool = False) -> SideFiles:
-    """Reads and checks every small file; `ArchiveError` names the object. `is_open_ended`: its log may be cut or grow,
-    so that its indexes are of another moment."""
+    """Read and check every small file; `ArchiveError` names the object.
+
+    `is_open_ended`: the log may be cut or still grow, so its indexes may be older or newer than it.
+    """
     names = {kind: name for kind in SegmentFileKind if (name := segment.object_name_of(kind))}
     if is_open_ended:
         names = {kind: name for kind, name in names.items() if kind not in _OFFSET_AND_TIME_INDEX}

@@ -1,23 +1,25 @@
-"""announced_segments: fold the events of the metadata topic into the state of each segment.
+"""Fold the events of the metadata topic into the state of each segment.
 
-Folds `segment_events` as Kafka's RemoteLogMetadataCache does, in the order of the events: a segment's first event must
-announce COPY_SEGMENT_STARTED, an update keeps everything but state, broker, event time and custom metadata (so
-txn_index_empty carries over), transitions that are not Kafka's are dropped and counted, an update of a segment that
-nobody announced too. A segment that has reached DELETE_SEGMENT_FINISHED is forgotten: it may be announced anew, nothing
-else. When a partition's deletion is finished, every segment announced of it before is forgotten in the same way; the
-deletion goes MARKED, STARTED, FINISHED, and what does not follow is dropped and counted too.
+The fold applies the rows of `segment_events` in order, like Kafka's RemoteLogMetadataCache:
 
-Events of a metadata partition may be missing: retention removed the oldest, compaction (KIP-1266) removed older ones of
-a key, or a record cannot be read. The offsets show it, and then these rules hold in that metadata partition as well:
+- A segment's first event must announce COPY_SEGMENT_STARTED.
+- An update changes only state, broker, event time and custom metadata. So txn_index_empty is kept.
+- Invalid transitions, and updates of segments that were not announced, are dropped and counted.
+- A segment that has reached DELETE_SEGMENT_FINISHED is forgotten. Only a new announcement is valid after that.
+- The deletion of a partition goes MARKED, STARTED, FINISHED; other transitions are dropped and counted. When it is
+  finished, every segment announced before is forgotten in the same way.
 
-- An update of a segment whose first event is missing sets its state. What only the first event says is NULL.
-- A segment may reach DELETE_SEGMENT_FINISHED from any state, and a partition's deletion any later state.
-- A first event may announce any state: it then is the segment's whole state in one record.
+Events of a metadata partition may be missing: retention removed the oldest, compaction (KIP-1266) removed older events
+of a key, or a record cannot be read. The offsets show this. Then three more rules apply in that metadata partition:
 
-A tombstone that names a segment says that its deletion was finished: Kafka writes it after that. Tombstones that name
-none (see `remote_log_keys`) change no state; a broker does not let them either.
+- An update of a segment whose first event is missing sets its state. Values that only the first event has are NULL.
+- A segment may reach DELETE_SEGMENT_FINISHED from any state, and a partition's deletion may reach any later state.
+- A first event may announce any state: it then has the segment's whole state in one record.
 
-The fold runs inside Spark's own engine, a group a segment, with no Python in it.
+A tombstone that names a segment means that its deletion was finished, because Kafka writes it after that. A tombstone
+that names no segment (see `remote_log_keys`) changes no state, as in a broker.
+
+The fold runs in Spark's engine, one group per segment, without Python.
 """
 
 from __future__ import annotations
@@ -109,21 +111,21 @@ _FOLD_PARTITION = """aggregate(
     ELSE named_struct('state', known.state, 'finished', known.finished, 'dropped', known.dropped + 1L)
   END
 )"""
-# The ends of the partition are events of each of its segments.
+# The end of a partition's deletion is an event of each of its segments.
 _EVENTS = "sort_array(if(finished IS NULL, events, concat(events, finished)))"
 
 
 def announced_segments(warehouse: Warehouse) -> DataFrame:
-    """A row a segment that events name: its key, `announced_state`, `ANNOUNCED_COLUMNS`, and with `metadata_partition`
-    and `metadata_offset` where it was announced.
+    """Return one row per segment that events name.
 
-    The state is NULL where no event of it was valid; `dropped_event_count` is all that is to be known then. The
-    announced start offset is NULL where the first event is missing.
+    A row has the segment's key, `announced_state`, `ANNOUNCED_COLUMNS`, and the `metadata_partition` and
+    `metadata_offset` of its announcement. The state is NULL if no event of the segment was valid; then only
+    `dropped_event_count` has a meaning. The announced start offset is NULL if the first event is missing.
     """
     named = _events(warehouse).where(
         F.col("event_kind").isin(SEGMENT, SEGMENT_UPDATE, TOMBSTONE) & F.col("segment_id").isNotNull()
     )
-    # A tombstone's key has no topic name; without an event beside it nothing is known of its segment.
+    # A tombstone's key has no topic name; without another event, nothing is known about its segment.
     grouped = named.groupBy(*_UNNAMED_SEGMENT_KEY).agg(
         F.max("topic").alias("topic"), F.collect_list(_event()).alias("events")
     )
@@ -151,8 +153,11 @@ def announced_segments(warehouse: Warehouse) -> DataFrame:
 
 
 def deleted_partitions(warehouse: Warehouse) -> DataFrame:
-    """A row a partition that deletion events name: `delete_state` (NULL: none was valid), the events that `finished`
-    it, and `dropped_event_count`."""
+    """Return one row per partition that deletion events name.
+
+    A row has `delete_state` (NULL: no event was valid), the events that `finished` the deletion, and
+    `dropped_event_count`.
+    """
     events = _events(warehouse).where(F.col("event_kind") == PARTITION_DELETE)
     grouped = events.groupBy(*_PARTITION_KEY).agg(F.sort_array(F.collect_list(_event())).alias("events"))
     folded = grouped.select(*_PARTITION_KEY, F.expr(_FOLD_PARTITION).alias("known"))
@@ -165,7 +170,7 @@ def deleted_partitions(warehouse: Warehouse) -> DataFrame:
 
 
 def _events(warehouse: Warehouse) -> DataFrame:
-    """Events, with `is_complete`: no record of their metadata partition is missing or cannot be read."""
+    """Read the events with `is_complete`: all records of their metadata partition are present and readable."""
     events = warehouse.read(SEGMENT_EVENTS)
     readable = events.where(F.col("problem").isNull()).groupBy("metadata_partition")
     complete = readable.agg((F.count("*") == F.max("metadata_offset") + 1).alias("is_complete"))

@@ -1,8 +1,8 @@
-"""event_rows: turn a record of the metadata topic into a row of `segment_events`.
+"""Turn a record of the metadata topic into a row of `segment_events`.
 
-A value that cannot be read becomes a row of kind `unreadable` with the reason: it is not fatal, as it is not to a
-broker, and it is not lost. A record without a value is a tombstone of a compacted topic (KIP-1266); what its key names
-is in the row. A snapshot event names no partition; Kafka keeps such events in files only, so its row has a problem too.
+A value that cannot be read becomes a row of kind `unreadable` with the reason. As in a broker, this is not fatal, and
+the value is kept. A record without a value is a tombstone of a compacted topic (KIP-1266); its row has what the key
+names. A snapshot event names no partition, and Kafka keeps such events only in files. So its row has a problem too.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SEGMENT, SEGMENT_UPDATE, PARTITION_DELETE = "segment", "segment_update", "partit
 SEGMENT_SNAPSHOT = "segment_snapshot"
 TOMBSTONE = "tombstone"
 LOST = "lost"
-"""Of a row that stands for the events up to its offset: the topic no longer had them when it was read."""
+"""Kind of a row that stands for all events up to its offset, which the topic no longer had when it was read."""
 
 
 def event_row(value: bytes | None, key: bytes | None = None) -> dict[str, object]:
-    """The columns that the record's value decides, or its key where there is no value."""
+    """Make the columns that depend on the record's value, or on its key if there is no value."""
     if value is None:
         return _tombstone_row(key)
     try:
@@ -40,7 +40,7 @@ def event_row(value: bytes | None, key: bytes | None = None) -> dict[str, object
 
 
 def lost_row() -> dict[str, object]:
-    """The columns of a row of kind `lost`."""
+    """Make the columns of a row of kind `lost`."""
     return {"event_kind": LOST, "problem": "the topic no longer had the records up to this offset when it was read"}
 
 
@@ -81,7 +81,7 @@ def _facts(event: Event) -> dict[str, object]:
             return {
                 "event_kind": SEGMENT_SNAPSHOT,
                 "segment_id": event.segment_id,
-                "problem": "a snapshot names no partition, so what it announces is not known",
+                "problem": "a snapshot event names no partition, so it is unknown what it announces",
                 **_segment_facts(event),
             }
 

@@ -1,16 +1,16 @@
-"""event_sources: read the raw records of the metadata topic.
+"""Read the raw records of the metadata topic.
 
-A source gives raw records: partition and offset in the topic, timestamp, key, value, each partition from a given offset
-on. Damage is a row with its facts instead of a value, the last one of its partition. Where the topic's log begins after
-the given offset, retention has removed records that were wanted: a row of the reason `NO_LONGER_THERE` says up to which
-offset. Two sources need nothing but Spark:
+A source returns raw records of each partition from a given offset on: partition and offset in the topic, timestamp,
+key, value. Damage is a row with its facts instead of a value, the last row of its partition. If the topic's log begins
+after the given offset, retention has removed wanted records: a row with the reason `NO_LONGER_THERE` has the last
+offset of these. Two sources need only Spark:
 
-`LogSegmentsSource`   the topic's own log segments, in a broker's data directory or a copy of it
+`LogSegmentsSource`   the topic's log segments, in a broker's data directory or a copy of it
 `TableSource`         a Delta table with the columns partition, offset, timestamp, key and value, as Spark's Kafka
-                      source writes it; timestamp and key may be missing, and a record that was written twice counts
-                      once. Its key and value are BINARY. It does not say where the topic's log began
+                      source writes it. Key and value are BINARY. Timestamp and key may be missing. A record that was
+                      written twice counts once. The table does not show where the topic's log began
 
-A live topic is `operations.live_topic`.
+`live_topic` reads the topic of a running cluster.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ RAW_DDL = (
     "reason STRING, message STRING, object_name STRING, position BIGINT, expected STRING, found STRING"
 )
 NO_ANSWER, REFUSED = "no_answer", "refused"
-"""Reasons of rows that tell of no damage: a source was silent, or did not let us in, while it was read."""
+"""Reasons of rows that are not damage: a source did not answer, or refused access, while it was read."""
 NO_LONGER_THERE = "no_longer_there"
-"""Reason of a row that stands for the records up to its offset: they were wanted, and the topic has lost them."""
+"""Reason of a row that stands for the records up to its offset, which were wanted but are no longer in the topic."""
 _ROWS_A_BATCH = 10_000
 
 
@@ -60,10 +60,10 @@ class EventSource(Protocol):
 
     @property
     def uri(self) -> str:
-        """What it reads; for messages."""
+        """The place that it reads; for messages."""
 
     def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
-        """Rows of `RAW_SCHEMA`: every record at or behind its partition's offset (0 where none is given)."""
+        """Return rows of `RAW_SCHEMA`: every record at or after its partition's offset (0 if none is given)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +79,11 @@ class LogSegmentsSource:
         return self.store.uri
 
     def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
-        """A task a partition of the topic."""
+        """Read with one task per partition of the topic."""
         partitions = list_metadata_partitions(self.store, self.topic)
         if not partitions:
             raise UsageError(
-                f"metadata.uri {self.uri} holds no directory {self.topic}-<partition>; name the directory that holds "
+                f"metadata.uri {self.uri} holds no directory {self.topic}-<partition>; give the directory that holds "
                 "them, or correct metadata.topic"
             )
         starts = [from_offsets.get(each.partition, 0) for each in partitions]
@@ -124,7 +124,7 @@ def _partition_rows(
 
 
 def lost_before(partition: int, log_start_offset: int) -> dict[str, object]:
-    """The row of a metadata partition whose log begins after the wanted offset."""
+    """Make the row of a metadata partition whose log begins after the wanted offset."""
     return {
         "metadata_partition": partition,
         "metadata_offset": log_start_offset - 1,
@@ -149,19 +149,21 @@ class TableSource:
     uri: str
 
     def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
-        """Rows with an offset below what was read already are left to Delta's file statistics to skip."""
+        """Delta's file statistics skip rows below the wanted offsets."""
         try:
             table = spark.read.format("delta").load(self.uri)
         except AnalysisException as missing:
             raise UsageError(f"metadata.uri {self.uri} is not a Delta table ({missing.getCondition()})") from missing
-        lacking = sorted({"partition", "offset", "value"} - set(table.columns))
-        if lacking:
-            raise UsageError(f"the table {self.uri} lacks the columns {', '.join(lacking)}: partition, offset, value")
+        missing_columns = sorted({"partition", "offset", "value"} - set(table.columns))
+        if missing_columns:
+            raise UsageError(
+                f"the table {self.uri} has no column {', '.join(missing_columns)}; it needs partition, offset, value"
+            )
         partition, offset = F.expr("try_cast(partition AS INT)"), F.expr("try_cast(offset AS BIGINT)")
         wanted = F.lit(True)
         if from_offsets:
-            start = F.create_map(*(F.lit(each) for pair in from_offsets.items() for each in pair))
-            # What has no place is wanted too: it is refused where it is seen.
+            start = F.create_map(*(F.lit(number) for pair in from_offsets.items() for number in pair))
+            # Rows without an offset are read too, so that they are refused later.
             wanted = (offset >= F.coalesce(F.try_element_at(start, partition), F.lit(0))) | offset.isNull()
         rows = table.where(wanted).select(
             partition.alias("metadata_partition"),
@@ -171,20 +173,20 @@ class TableSource:
             self._bytes(table, "value").alias("value"),
         )
         rows = rows.dropDuplicates(["metadata_partition", "metadata_offset", "value"])
-        nothing = [name for name in RAW_SCHEMA.names if name not in rows.columns]
-        types = dict(each.strip().split(" ") for each in RAW_DDL.split(","))
-        return rows.withColumns({name: F.lit(None).cast(types[name]) for name in nothing})
+        absent = [name for name in RAW_SCHEMA.names if name not in rows.columns]
+        types = dict(column.strip().split(" ") for column in RAW_DDL.split(","))
+        return rows.withColumns({name: F.lit(None).cast(types[name]) for name in absent})
 
     def _bytes(self, table: DataFrame, name: str) -> Column:
         if name not in table.columns:
             return F.lit(None).cast("binary")
         found = table.schema[name].dataType.simpleString()
         if found != "binary":
-            raise UsageError(f"the table {self.uri} has {found} in its column {name}; the records' bytes are expected")
+            raise UsageError(f"column {name} of the table {self.uri} is {found}; it must be BINARY, the record's bytes")
         return F.col(name)
 
     def _timestamp_ms(self, table: DataFrame) -> Column:
-        """Of a timestamp, or of milliseconds; it is kept for people alone."""
+        """Convert a timestamp or milliseconds; the value is only for people."""
         if "timestamp" not in table.columns:
             return F.lit(None).cast("bigint")
         if table.schema["timestamp"].dataType.simpleString() in ("timestamp", "timestamp_ntz"):

@@ -1,13 +1,13 @@
-"""live_topic: read the metadata topic of a running cluster.
+"""Read the metadata topic of a running cluster.
 
-Each partition is read from the wanted offset to its end as it stood when the reading began, in a task of its own,
-by read_uncommitted as the broker's own reader does. No group is joined, nothing is committed: where a reading stopped
-is in the table of events. The end is taken once, so what arrives meanwhile is the next reading's.
+One task reads each partition, from the wanted offset to the end that it had when the read began. It reads uncommitted,
+as the broker's own reader does. It joins no consumer group and commits nothing: the table of events shows where a read
+stopped. The end is looked up once, so records that arrive meanwhile are read in the next run.
 
-Where the topic begins after the wanted offset (retention), a row says up to which offset its records are lost. A task
-that gets no answer, or is refused, gives a row that says so as its partition's last.
+If the topic begins after the wanted offset (retention), a row has the offset up to which records are lost. A task that
+gets no answer, or is refused, adds a last row with this reason to its partition.
 
-Refused: a topic that the cluster does not have; a partition that ends before what was read of it (`UsageError`).
+Refused with `UsageError`: a topic that the cluster does not have; a partition that ends before the last offset read.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from coldlog.indexing.events.event_sources import NO_ANSWER, RAW_DDL, RAW_SCHEMA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """The offsets [from_offset, end_offset) of a partition; `is_cut`: the topic has lost those before, which were
-    wanted too."""
+    """The offsets [from_offset, end_offset) of a partition; `is_cut`: earlier offsets were wanted too, but are lost."""
 
     partition: int
     from_offset: int
@@ -46,8 +45,9 @@ class TopicSource:
         return f"topic {self.topic} at {self.cluster.bootstrap_servers}"
 
     def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
-        """A task a partition of the topic; the ends are asked for here."""
-        ranges = [each for each in self.plan_ranges(from_offsets) if each.is_cut or each.from_offset < each.end_offset]
+        """Read with one task per partition of the topic; the ends are looked up on the driver."""
+        planned = self.plan_ranges(from_offsets)
+        ranges = [wanted for wanted in planned if wanted.is_cut or wanted.from_offset < wanted.end_offset]
 
         def read_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -57,11 +57,11 @@ class TopicSource:
         return spark.range(0, len(ranges), 1, max(1, len(ranges))).mapInArrow(read_ranges, schema=RAW_DDL)
 
     def plan_ranges(self, from_offsets: Mapping[int, int]) -> list[OffsetRange]:
-        """What there is to read of each partition now."""
+        """Find the offsets to read of each partition."""
         topic = describe_topics(self.cluster, [self.topic]).get(self.topic)
         if topic is None:
             raise UsageError(
-                f"there is no topic {self.topic} at {self.cluster.bootstrap_servers}; correct metadata.topic or "
+                f"the brokers {self.cluster.bootstrap_servers} have no topic {self.topic}; correct metadata.topic or "
                 "metadata.bootstrap_servers"
             )
         partitions = [(self.topic, partition) for partition in topic.partitions]
@@ -70,9 +70,9 @@ class TopicSource:
         for partition, offset in from_offsets.items():
             if latest.get((self.topic, partition), 0) <= offset:
                 raise UsageError(
-                    f"partition {partition} of {self.uri} ends before offset {offset}, which was read before: it is "
-                    "the topic of another cluster, or was made anew; correct metadata.bootstrap_servers, or use a new "
-                    "warehouse"
+                    f"partition {partition} of {self.uri} ends before offset {offset}, which was read before: the "
+                    "topic was created again or belongs to another cluster; correct metadata.bootstrap_servers, or use "
+                    "a new warehouse"
                 )
         return [
             OffsetRange(

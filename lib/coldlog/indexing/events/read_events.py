@@ -1,13 +1,13 @@
-"""read_events: append the new events of the metadata topic to `segment_events`.
+"""Append the new events of the metadata topic to `segment_events`.
 
-Reads a source from the last offset of each metadata partition in `segment_events` and appends what follows it in one
-commit, so a run that is killed anywhere repeats nothing and loses nothing. The record at the last offset is read again
-and must equal the stored one: a source of another cluster, or a topic that was created anew, is refused.
+A source is read from the last offset of each metadata partition in `segment_events`. The records after it are appended
+in one commit, so a killed run repeats nothing and loses nothing. The record at the last offset is read again and must
+equal the stored one: a source of another cluster, or a topic that was created again, is refused.
 
-Damage in the topic's log stops the reading of that metadata partition there, and is a row of `quarantine` until it is
-mended; the other partitions go on. Offsets missing among the new events, or before them, are counted. Compaction leaves
-such holes too, so in a partition whose records have keys only offsets that retention removed count. Where it removed
-some, a row of kind `lost` is stored at the last of them.
+Damage in the topic's log ends the read of that metadata partition. It is a row of `quarantine` until it is repaired;
+other partitions are read on. Offsets that are missing among the new events, or before them, are counted. Compaction
+leaves such holes too. So in a partition whose records have keys, only offsets that retention removed are counted. If
+retention removed some, a row of kind `lost` is stored at the last of them.
 """
 
 from __future__ import annotations
@@ -40,9 +40,12 @@ _DECODED_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSummary:
-    """What one reading found. `missing_offset_count`: offsets up to the last new event of each partition of which
-    nothing was read, in this reading or before: the topic has lost them, or its copy has; holes that compaction may
-    have left do not count. `lost_partitions`: those that end before what was read of them, or do not exist any more."""
+    """What one run read.
+
+    `missing_offset_count` counts offsets, up to the last new event of each partition, that no run has read: the topic
+    or its copy has lost them. Holes that compaction may have left do not count. `lost_partitions` are missing, or end
+    before the offset that was read before.
+    """
 
     new_event_count: int
     unreadable_count: int
@@ -58,14 +61,14 @@ class _Cursor:
 
 
 def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
-    """Brings `segment_events` to the source's end."""
+    """Append all events up to the source's end to `segment_events`."""
     cursors = _cursors(warehouse)
     raw = source.read(warehouse.spark, {partition: cursor.offset for partition, cursor in cursors.items()})
     decoded = _decoded(raw).persist()
     try:
         _require_answers(decoded)
         lost = _require_same_topic(decoded, cursors, source)
-        damaged_count = _note_damage(warehouse, decoded.where(F.col("reason").isNotNull()))
+        damaged_count = _record_damage(warehouse, decoded.where(F.col("reason").isNotNull()))
         new = _after_cursors(decoded.where(F.col("reason").isNull()), cursors)
         lasts = _lasts(new)
         _require_usable(lasts, source)
@@ -83,8 +86,8 @@ def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
 
 
 def _lasts(new: DataFrame) -> list[Row]:
-    """Of each metadata partition: the last offset, how many events, unreadable ones, rows and offsets, the last offset
-    that is lost (NULL: none is), and whether records have keys."""
+    """Return one row per metadata partition: its last offset, its numbers of events, unreadable events, rows and
+    offsets, the last lost offset (NULL: none), and whether records have keys."""
     is_lost = F.col("event_kind") == LOST
     columns = (
         F.max("metadata_offset").alias("last_offset"),
@@ -107,13 +110,15 @@ def _missing_count(row: Row, next_offset: int) -> int:
 def _require_usable(lasts: list[Row], source: EventSource) -> None:
     """Refuse unusable records before anything is written, because events are never removed."""
     if any(row["metadata_partition"] is None or row["last_offset"] is None for row in lasts):
-        raise UsageError(f"{source.uri} holds records without a partition and offset that are integers")
+        raise UsageError(f"{source.uri} holds records whose partition or offset is not an integer; correct them")
     twice = [row["metadata_partition"] for row in lasts if row["rows"] != row["offsets"]]
     if twice:
         raise UsageError(f"{source.uri} holds two values for one offset of metadata partition {twice[0]}; remove one")
     count, unreadable = sum(row["events"] for row in lasts), sum(row["unreadable"] for row in lasts)
     if count and count == unreadable:
-        raise UsageError(f"none of the {count} records of {source.uri} is an event of remote log metadata")
+        raise UsageError(
+            f"none of the {count} records of {source.uri} is a remote log metadata event; correct metadata.*"
+        )
 
 
 def _next_offset(cursors: dict[int, _Cursor], partition: int) -> int:
@@ -144,60 +149,62 @@ def _decoded_row(row: dict[str, Any]) -> dict[str, object]:
 
 
 def _after_cursors(rows: DataFrame, cursors: dict[int, _Cursor]) -> DataFrame:
-    """Rows without an offset too: they are refused where they are counted."""
+    """Keep the rows after the cursors. Rows without an offset are kept too, so that they are refused later."""
     return rows.where((F.col("metadata_offset") > _last_read(cursors)) | F.col("metadata_offset").isNull())
 
 
 def _last_read(cursors: dict[int, _Cursor]) -> Column:
-    """The offset up to which a row's metadata partition was read before."""
-    nothing = F.lit(-1).cast("bigint")
+    """The last offset that was read before of a row's metadata partition; -1 if none."""
+    unread = F.lit(-1).cast("bigint")
     if not cursors:
-        return nothing
-    last = [F.lit(each) for partition, cursor in cursors.items() for each in (partition, cursor.offset)]
-    return F.coalesce(F.try_element_at(F.create_map(*last), F.col("metadata_partition")), nothing)
+        return unread
+    last = [F.lit(number) for partition, cursor in cursors.items() for number in (partition, cursor.offset)]
+    return F.coalesce(F.try_element_at(F.create_map(*last), F.col("metadata_partition")), unread)
 
 
 def _require_answers(decoded: DataFrame) -> None:
-    """A source that was silent for a part of the topic is read again from the start of this reading."""
+    """Raise an error if a part of the topic did not answer; the next run then reads the same events again."""
     failed = decoded.where(F.col("reason").isin(NO_ANSWER, REFUSED)).select("reason", "message").head(1)
     for row in failed:
         raise RetriableError(row["message"]) if row["reason"] == NO_ANSWER else UsageError(row["message"])
 
 
 def _require_same_topic(decoded: DataFrame, cursors: dict[int, _Cursor], source: EventSource) -> tuple[int, ...]:
-    """The stored event at each partition's last offset is the one that stands there now; returns the partitions that
-    end before it or are not there at all. Where that is all of them, it is another topic."""
+    """Raise `UsageError` unless each partition has the stored event at the last offset read.
+
+    Returns the partitions that are missing or end before that offset. If these are all partitions, it is another topic.
+    """
     if not cursors:
         return ()
-    there = {row[0] for row in decoded.select("metadata_partition").distinct().collect()}
-    lost = tuple(sorted(cursors.keys() - there))
+    present = {row[0] for row in decoded.select("metadata_partition").distinct().collect()}
+    lost = tuple(sorted(cursors.keys() - present))
     if len(lost) == len(cursors):
         raise UsageError(
-            f"{source.uri} ends before what was read of it in every metadata partition: it is the topic of another "
-            "cluster, was made anew, or is an old copy; correct where metadata.* points to, or use a new warehouse"
+            f"every metadata partition of {source.uri} ends before the last offset read: the topic was created again, "
+            "is an old copy, or belongs to another cluster; correct where metadata.* points, or use a new warehouse"
         )
-    # The record at the cursor may be lost since, and then a row of that kind stands in its place.
+    # The record at the cursor may have been lost since. Then a row of kind `lost` replaces it.
     again = decoded.where((F.col("metadata_offset") <= _last_read(cursors)) & ~F.col("event_kind").eqNullSafe(LOST))
     for row in again.select("metadata_partition", "metadata_offset", "value").collect():
         value = None if row["value"] is None else bytes(row["value"])
         if value != cursors[row["metadata_partition"]].value:
             raise UsageError(
                 f"{source.uri} holds another event at offset {row['metadata_offset']} of metadata partition "
-                f"{row['metadata_partition']} than was read before: it is the topic of another cluster, or was made "
-                "anew; correct where metadata.* points to, or use a new warehouse"
+                f"{row['metadata_partition']} than was read before: the topic was created again or belongs to another "
+                "cluster; correct where metadata.* points, or use a new warehouse"
             )
     return lost
 
 
-def _note_damage(warehouse: Warehouse, damaged: DataFrame) -> int:
-    """Brings the rows of the metadata topic in `quarantine` to what is damaged now."""
+def _record_damage(warehouse: Warehouse, damaged: DataFrame) -> int:
+    """Update the rows of the metadata topic in `quarantine` to the present damage."""
     found = damaged.collect()
     known = warehouse.read(QUARANTINE).where(F.col("topic") == METADATA_TOPIC)
     before = {row["segment_id"]: row for row in known.collect()}
     names = {row["object_name"] for row in found}
-    mended = [row.asDict() for name, row in before.items() if name not in names]
-    if mended:
-        warehouse.delete_keys(QUARANTINE, warehouse.local(QUARANTINE, mended))
+    repaired = [row.asDict() for name, row in before.items() if name not in names]
+    if repaired:
+        warehouse.delete_keys(QUARANTINE, warehouse.local(QUARANTINE, repaired))
     if found:
         now_ms = time.time_ns() // 1_000_000
         rows = [_quarantine_row(row.asDict(), before.get(row["object_name"]), now_ms) for row in found]

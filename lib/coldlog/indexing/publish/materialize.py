@@ -1,10 +1,14 @@
-"""materialize: what may lookups see from now on?
+"""Publish which offsets of which builds lookups answer from.
 
-Publishes, in this order: which offsets each segment serves and the running maxima of the timestamp over a partition's
-segments (the columns of `segments` that lookups enter by), then which segments may hold aborted transactions
-(`txn_segments`), then a row a partition in `partition_metadata`: its versions name what lookups could see at a time
-(`as_of`). Only rows that differ from what is stored are written; a second run writes nothing. Index rows of builds that
-answered until then go last.
+It publishes in this order:
+
+1. The offsets that each segment serves, and the running maxima of the timestamp over a partition's segments. These are
+   the columns of `segments` where a lookup starts.
+2. The segments that may hold aborted transactions (`txn_segments`).
+3. One row per partition in `partition_metadata`. Its versions are the moments that `as_of` can name.
+4. Index rows of builds that answered until now are removed.
+
+Only changed rows are written; a second run writes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from coldlog.upkeep.superseded_builds import remove_superseded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaterializeSummary:
-    """What one run changed, and what the partitions hold after it."""
+    """What one run changed, and what the partitions hold afterwards."""
 
     changed_segment_count: int
     changed_partition_count: int
@@ -33,10 +37,10 @@ class MaterializeSummary:
 
 
 def materialize_metadata(warehouse: Warehouse, plan: ServingPlan | None = None) -> MaterializeSummary:
-    """Brings the served ranges and `partition_metadata` to what the indexed segments and log start offsets say: to
-    `plan`, if one was made since they changed.
+    """Update the served ranges and `partition_metadata` to the indexed segments and log start offsets.
 
-    A segment that must be counted anew from a log start offset first is a `UsageError`: build_indexes does that.
+    `plan` is used if it was made after these last changed. If a segment must first be counted again from a log start
+    offset, which build_indexes does, `UsageError` is raised.
     """
     if plan is None:
         with ServingPlan(warehouse) as plan:
@@ -44,8 +48,8 @@ def materialize_metadata(warehouse: Warehouse, plan: ServingPlan | None = None) 
     totals = plan.totals
     if totals.uncounted_segment_count:
         raise UsageError(
-            f"{totals.uncounted_segment_count} segments hold a log start offset that their index was not counted from; "
-            "run build_indexes first"
+            f"{totals.uncounted_segment_count} segments must be counted again from a log start offset inside them; run "
+            "build_indexes first"
         )
     if totals.changed_segment_count:
         warehouse.merge(SEGMENTS, plan.segments.where("is_changed"), update=SERVED_COLUMNS)
@@ -64,7 +68,7 @@ def materialize_metadata(warehouse: Warehouse, plan: ServingPlan | None = None) 
 
 
 def _publish_partitions(warehouse: Warehouse, plan: ServingPlan) -> int:
-    """How many rows changed."""
+    """Publish the rows of partitions; return the number of changed rows."""
     if warehouse.is_known_empty(PARTITION_METADATA):
         if plan.totals.partition_count:
             warehouse.append(PARTITION_METADATA, plan.partitions)

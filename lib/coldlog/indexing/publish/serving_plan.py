@@ -1,9 +1,9 @@
-"""serving_plan: which offsets would each segment answer for, if lookups were told now?
+"""Plan which offsets each segment would serve if it were published now.
 
-Brings `index.partition_plan` to all partitions at once, a group a topic-partition. The plan has a row a segment whose
-served columns are to change or that must be counted anew, and a row a partition. The build asks it for segments to
-count anew from a log start offset, materialize for what to publish; where one follows the other and nothing changed
-in between, both ask the same plan.
+The plan applies `index.partition_plan` to all partitions at once, one group per topic-partition. It has one row per
+segment whose served columns change or that must be counted again, and one row per partition. The build reads from it
+which segments to count again from a log start offset. Materialize reads what to publish. If materialize follows the
+build and nothing changed in between, both use the same plan.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _READ_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTotals:
-    """What a plan comes to, over all partitions."""
+    """The totals of a plan over all partitions."""
 
     changed_segment_count: int
     cut_segment_count: int
@@ -78,12 +78,12 @@ class PlanTotals:
     gap_count: int
     superseded_segment_count: int
     may_hold_aborts: bool
-    """A segment is served whose transaction index is not known to be empty."""
+    """A served segment has a transaction index that is not known to be empty."""
 
 
 class ServingPlan:
-    """The plan of a warehouse: made when it is first asked for, kept on the executors until `forget` or the end of the
-    `with` block."""
+    """The plan of a warehouse: made at its first use, kept on the executors until `forget` or the end of the `with`
+    block."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
@@ -98,7 +98,7 @@ class ServingPlan:
         self.forget()
 
     def forget(self) -> None:
-        """Drops the plan: `segments` or `log_start_offsets` are to change."""
+        """Drop the plan, because `segments` or `log_start_offsets` will change."""
         if self._made is not None:
             self._made[0].unpersist()
             self._made = None
@@ -109,12 +109,12 @@ class ServingPlan:
 
     @property
     def segments(self) -> DataFrame:
-        """The rows of segments."""
+        """The plan's rows of segments."""
         return self._make()[0].where(F.col("segment_id").isNotNull())
 
     @property
     def partitions(self) -> DataFrame:
-        """The rows of partitions, in the columns of `partition_metadata`."""
+        """The plan's rows of partitions, in the columns of `partition_metadata`."""
         return self._make()[0].where(F.col("segment_id").isNull()).select(*PARTITION_METADATA.column_names)
 
     def _make(self) -> tuple[DataFrame, PlanTotals]:
@@ -147,7 +147,7 @@ def _totals(planned: DataFrame) -> PlanTotals:
 
 
 def _plan(warehouse: Warehouse, cut_maxima: CutMaxima) -> DataFrame:
-    # Of one version: what is kept of a table as it is now, Spark makes anew behind every merge into it.
+    # Read a fixed version: Spark recomputes cached rows of a table's newest version after every merge into it.
     stored = warehouse.read(SEGMENTS, warehouse.newest_version(SEGMENTS))
     segments = stored.repartition("topic", "partition")
     incarnation = Window.partitionBy("topic", "partition", "topic_id")
@@ -172,7 +172,7 @@ def _plan(warehouse: Warehouse, cut_maxima: CutMaxima) -> DataFrame:
 
 
 def _rank() -> Column:
-    """Grows with the leader epoch and the end of a usable segment: the greatest came with the newest checkpoint."""
+    """Rank usable segments by leader epoch and end: the segment of the highest rank has the newest checkpoint."""
     last_epoch = F.try_element_at("segment_leader_epochs", F.lit(-1))["leader_epoch"]
     has_entries = F.size("leader_epoch_checkpoint") > 0
     return F.when(_is_usable() & has_entries, F.struct(last_epoch, F.col("end_offset"), F.col("segment_id")))
@@ -184,12 +184,12 @@ def _is_usable() -> Column:
 
 
 def plan_rows(rows: pa.Table, cut_maxima: CutMaxima) -> pa.Table:
-    """The plan of one topic-partition from its rows of `segments`, with the log start offset beside them."""
+    """Plan one topic-partition from its rows of `segments` with the column log_start_offset added."""
     by_id = {row["segment_id"]: row for row in rows.to_pylist()}
-    some = next(iter(by_id.values()))
+    first_row = next(iter(by_id.values()))
     checkpoints = {row["topic_id"]: _epoch_starts(row["checkpoint"]) for row in by_id.values() if row["checkpoint"]}
-    plans = plan_partition(map(_facts, by_id.values()), some["log_start_offset"], checkpoints, cut_maxima)
-    where = {"topic": some["topic"], "partition": some["partition"]}
+    plans = plan_partition(map(_facts, by_id.values()), first_row["log_start_offset"], checkpoints, cut_maxima)
+    where = {"topic": first_row["topic"], "partition": first_row["partition"]}
     planned = []
     for plan in plans:
         for served in plan.segments:
@@ -289,7 +289,7 @@ def _partition_row(plan: IncarnationPlan, by_id: dict[str, dict[str, object]]) -
 
 
 def _stable_offset(plan: IncarnationPlan, by_id: dict[str, dict[str, object]]) -> dict[str, object]:
-    """What the last segment served left open; a reader of committed records stops at the oldest such transaction."""
+    """The transactions that the last served segment leaves open; a reader of committed records stops at the oldest."""
     if plan.latest_tiered_offset is None:
         return {"stable_offset": None, "open_transaction_count": None}
     newest = max((each for each in plan.segments if each.reason is None), key=lambda each: each.to_offset or 0)
@@ -307,7 +307,7 @@ def _count(value: object) -> int:
 
 
 def _cut_maxima(warehouse: Warehouse, cut: DataFrame) -> CutMaxima:
-    """Largest timestamp up to the cut: from the stairs, or from the batches where records were not decoded."""
+    """Find the largest timestamp up to the cut, from the stairs, or from the batches if records were not decoded."""
     built = warehouse.read(SEGMENTS).select("segment_id", "build_number", "index_depth")
     served = F.broadcast(cut.select("topic", "partition", "segment_id", "served_to_offset").join(built, ["segment_id"]))
     on = ["topic", "partition", "segment_id", "build_number"]

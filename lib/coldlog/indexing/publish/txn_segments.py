@@ -1,9 +1,9 @@
-"""txn_segments: which segments may hold aborted transactions, and from where on is each the next one?
+"""Publish which segments may hold aborted transactions, and for which offsets each is the next one.
 
-Computed from the served segments by windows over their order: within a leader epoch, as Kafka's
-RemoteLogMetadataCache.nextSegmentWithTxnIndex walks from the segment that holds an offset to the one that holds the
-offset behind it, until one has an index or nothing follows; and over the whole partition, as its caller goes on with
-the next epochs. Only partitions that have such a segment are looked at.
+The rows are computed from the served segments with windows over their order. Within a leader epoch, the walk is that of
+Kafka's RemoteLogMetadataCache.nextSegmentWithTxnIndex: from the segment that holds an offset to the segment that holds
+the offset after it, until a segment has an index or none follows. Over the whole partition, the walk continues with the
+next epochs, as Kafka's caller does. Only partitions with such a segment are computed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PARTITION = ("topic", "partition", "topic_id")
 
 
 def publish_txn_segments(warehouse: Warehouse) -> int:
-    """Brings `txn_segments` to what is served now; returns how many rows changed."""
+    """Update `txn_segments` to the served segments; return the number of changed rows."""
     wanted = wanted_txn_segments(warehouse.read(SEGMENTS)).persist()
     stored = warehouse.read(TXN_SEGMENTS)
     key = list(TXN_SEGMENTS.key)
@@ -37,7 +37,7 @@ def publish_txn_segments(warehouse: Warehouse) -> int:
 
 
 def wanted_txn_segments(segments: DataFrame) -> DataFrame:
-    """The rows of `txn_segments` from rows of `segments`."""
+    """Compute the rows of `txn_segments` from rows of `segments`."""
     served = segments.where(F.col("served_from_offset").isNotNull())
     may_hold = ~F.coalesce("txn_index_empty", F.lit(False))
     concerned = served.where(may_hold).select(*_PARTITION).distinct()
@@ -54,7 +54,7 @@ def wanted_txn_segments(segments: DataFrame) -> DataFrame:
 
 
 def _epoch_parts(served: DataFrame) -> DataFrame:
-    """A row a served segment and leader epoch of it, with the offsets it serves of that epoch."""
+    """Return one row per leader epoch of each served segment, with the offsets of that epoch that it serves."""
     epochs = F.coalesce("announced_leader_epochs", "segment_leader_epochs")
     following = F.try_element_at(epochs, F.col("at") + F.lit(2))["start_offset"]
     exploded = served.select("*", F.posexplode(epochs).alias("at", "epoch"))
@@ -69,15 +69,15 @@ def _epoch_parts(served: DataFrame) -> DataFrame:
 
 
 def _next_from(window: WindowSpec, *, ends_at_gaps: bool) -> Column:
-    """The first offset from which the walk along `window` meets no other segment that may hold aborts.
+    """Return the first offset from which the walk along `window` meets no other segment that may hold aborts.
 
-    A run begins behind such a segment, and where offsets lack if the walk ends at gaps.
+    A run begins after such a segment, and also after missing offsets if the walk ends at gaps.
     """
     previous_to = F.lag("to_offset").over(window)
     begins = previous_to.isNull() | F.lag("may_hold").over(window)
     if ends_at_gaps:
         begins = begins | (previous_to + 1 != F.col("from_offset"))
-    # Behind another segment the whole log is searched on, gaps too; before the first one nothing is known.
+    # After another segment, the search covers the whole log, gaps too. Nothing is known before the first segment.
     start = F.col("from_offset") if ends_at_gaps else F.coalesce(previous_to + 1, "from_offset")
     so_far = window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return F.last(F.when(begins, start), ignorenulls=True).over(so_far)

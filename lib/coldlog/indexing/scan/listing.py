@@ -1,12 +1,12 @@
-"""listing: what does the archive list?
+"""List the segments of the archive in Spark tasks.
 
-Lists the partition directories' objects in tasks, many directories a task and several of them at once, and gives a
-row a segment and a row a stray object. No object is opened, but what tells a layout which topic a directory is of. A
-segment's state here is the one that a listing can tell: with all its required files a copy counts as
-COPY_SEGMENT_FINISHED, else as COPY_SEGMENT_STARTED (`incomplete`).
+A task lists many partition directories, several at once. The result has one row per segment and one row per object that
+the layout does not recognize. No object is opened, except an object that names a directory's topic. The state of a
+segment is derived from the listing: a copy with all required files counts as COPY_SEGMENT_FINISHED, otherwise as
+COPY_SEGMENT_STARTED (`incomplete`).
 
-A directory that cannot be listed (`ArchiveError`) ends no task: it is a row of its own, unrecognized and with the
-partition, so that it is told apart from an empty one. A store that does not answer is nobody's row: it ends the task.
+A directory that cannot be listed (`ArchiveError`) does not end the task. It becomes a row that is unrecognized and has
+the partition, which distinguishes it from an empty directory. A store that does not answer ends the task.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ LISTED_SCHEMA = pa.schema(
 def list_in_tasks(
     warehouse: Warehouse, layout: ArchiveLayout, directories: tuple[PartitionDirectory, ...]
 ) -> DataFrame:
-    """Every segment and every stray object below `directories`, and those of them that cannot be listed, in the columns
-    of `LISTED_SCHEMA`."""
+    """List, in the columns of `LISTED_SCHEMA`, every segment and unrecognized object below `directories`, and the
+    directories that cannot be listed."""
     spark = warehouse.spark
     slots = spark.sparkContext.defaultParallelism
     size = max(1, min(_MOST_DIRECTORIES_A_TASK, math.ceil(len(directories) / slots)))
@@ -72,8 +72,8 @@ def list_in_tasks(
 
 
 def list_directories(layout: ArchiveLayout, directories: Sequence[PartitionDirectory]) -> Iterator[pa.RecordBatch]:
-    """Rows of `LISTED_SCHEMA`, a batch a directory, in that order."""
-    # A store answers a page at a time, and mostly is waited for.
+    """Iterate over rows of `LISTED_SCHEMA`, one batch per directory, in order."""
+    # A store answers one page at a time, and most of the time is waiting.
     with ThreadPoolExecutor(_LISTED_AT_ONCE) as threads:
         yield from threads.map(partial(_listing_rows, layout), directories)
 
@@ -99,7 +99,7 @@ def _listing_rows(layout: ArchiveLayout, directory: PartitionDirectory) -> pa.Re
 
 
 def _unlisted_row(directory: PartitionDirectory, wrong: ArchiveError) -> dict[str, object]:
-    """Unlike a stray's, with the partition."""
+    """Make the row of a directory that cannot be listed; unlike unrecognized objects, it has the partition."""
     shown = unrecognized_directory(directory.name, f"cannot be listed: {wrong}")
     return {
         "topic": directory.topic,

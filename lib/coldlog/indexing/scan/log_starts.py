@@ -1,13 +1,13 @@
-"""log_starts: which log start offsets did the operator supply, or do the brokers tell?
+"""Keep the table of log start offsets up to date with its sources.
 
-Sources (`supplied_log_starts`): a CSV file, and brokers that are asked for the earliest offset of every partition that
-`segments` knows (of a tiered topic that is the start of the whole log, its tier included). And where expiry let a log
-begin (`tier_partitions`). Where several name a partition the highest offset counts. The table holds what they say now,
-so that a line that is taken out no longer counts. Where nothing is supplied, deleted segments and leader epochs tell
-(see `index.partition_plan`); the highest of all counts.
+The sources are a CSV file, the brokers (`supplied_log_starts`) and the log starts that expiry has moved
+(`tier_partitions`). Brokers are asked for the earliest offset of every partition in `segments`; for a tiered topic this
+is the start of the whole log, its tier included. If several sources name a partition, the highest offset counts. The
+table holds what the sources say now, so a line that is removed from the file no longer counts. Log start offsets also
+follow from deleted segments and leader epochs (see `index.partition_plan`); the highest of all counts.
 
-A topic that the brokers do not have, or have under another topic id than the current one of the archive (it was deleted
-and made again), is left out and told.
+A topic that the brokers do not have is left out and reported. So is a topic that was deleted and created again, whose
+topic id on the brokers is not the current one of the archive.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from coldlog.tiering.system_clock import SystemClock
 
 
 def ask_log_start_offsets(warehouse: Warehouse, cluster: Cluster) -> LiveLogStarts:
-    """What the cluster says of the partitions that the warehouse knows."""
+    """Ask the cluster for the log starts of the partitions in the warehouse."""
     return ask_brokers(cluster, _current_topic_ids(warehouse))
 
 
 def read_tier_log_starts(warehouse: Warehouse) -> LogStarts:
-    """Where expire_segments let the logs begin that the warehouse knows, of their current incarnation."""
+    """Read the log starts that expire_segments has moved, for current incarnations of partitions in the warehouse."""
     moved = TierPartitions.below(warehouse.uri, SystemClock()).log_starts()
     known = _current_topic_ids(warehouse) if moved else {}
     return {
@@ -40,12 +40,12 @@ def read_tier_log_starts(warehouse: Warehouse) -> LogStarts:
 
 
 def stored_log_starts(warehouse: Warehouse) -> LogStarts:
-    """What the table holds now."""
+    """Read the rows of the table."""
     return {(row[0], row[1]): row[2] for row in warehouse.read(LOG_START_OFFSETS).collect()}
 
 
 def merge_log_start_offsets(warehouse: Warehouse, *sources: LogStarts) -> int:
-    """Brings `log_start_offsets` to the highest that the sources say; returns how many rows changed."""
+    """Update `log_start_offsets` to the highest offsets of the sources; return the number of changed rows."""
     highest: dict[tuple[str, int], int] = {}
     for source in sources:
         for place, offset in source.items():
@@ -66,7 +66,7 @@ def merge_log_start_offsets(warehouse: Warehouse, *sources: LogStarts) -> int:
 
 
 def _current_topic_ids(warehouse: Warehouse) -> dict[tuple[str, int], str]:
-    """The incarnation of each partition that lookups mean, by the rule of `partition_metadata`."""
+    """Find the incarnation of each partition that lookups use, by the rule of `partition_metadata`."""
     written = F.coalesce("event_timestamp_ms", "log_modified_ms", F.lit(0))
     newest = F.max_by("topic_id", F.struct(written, F.col("topic_id")))
     rows = warehouse.read(SEGMENTS).groupBy("topic", "partition").agg(newest).collect()

@@ -1,9 +1,9 @@
-"""lost_announcements: find the listed segments whose announcement the metadata topic may have lost.
+"""Find the listed segments whose announcement the metadata topic may have lost.
 
-Where retention removed records of a metadata partition before they were read, a listed segment that no event names is
-either an orphan, or was announced in what is lost. A broker copies the segments of a partition one after another, by
-offset. So its announcement lay behind those of the segments before it and ahead of those of the segments after it; it
-can be lost only if lost records lie between the two.
+If retention removed records of a metadata partition before they were read, a listed segment without an event is either
+an orphan or was announced in the lost records. A broker copies the segments of a partition one after another, by
+offset. So the announcement came after those of earlier segments and before those of later segments. It can be lost only
+if lost records lie between the two.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INT64_MAX = 2**63 - 1
 
 
 def lost_offsets(warehouse: Warehouse) -> dict[int, list[int]]:
-    """The last offset of each run of lost records, by metadata partition; mostly there are none."""
+    """Read the last offset of each run of lost records, by metadata partition; usually there are none."""
     rows = warehouse.read(SEGMENT_EVENTS).where(F.col("event_kind") == LOST)
     found: dict[int, list[int]] = {}
     for row in rows.select("metadata_partition", "metadata_offset").collect():
@@ -29,9 +29,9 @@ def lost_offsets(warehouse: Warehouse) -> dict[int, list[int]]:
 
 
 def with_lost_announcements(segments: DataFrame, lost: dict[int, list[int]]) -> DataFrame:
-    """`segments`, which are listed or announced, with the column `may_be_announced`.
+    """Add the column `may_be_announced` to `segments`, which are listed or announced.
 
-    Those announced with their offsets have `metadata_partition` and `metadata_offset` set.
+    Segments announced with their offsets have `metadata_partition` and `metadata_offset` set.
     """
     if not lost:
         return segments.withColumn("may_be_announced", F.lit(False))

@@ -1,8 +1,8 @@
-"""other_key_prefixes: below which key prefixes do segments lie that the Aiven layout was not told of?
+"""Find key prefixes of the Aiven plugin that `archive.key_prefix` does not have.
 
-When `key.prefix` of the plugin was changed, finished segments are not listed any more below the new one. The plugin may
-have noted the prefix of each in the metadata topic (`formats.aiven_custom_metadata`): then it can be said which one
-`archive.key_prefix` lacks.
+After a change of the plugin's `key.prefix`, earlier segments are not below the new prefix. The plugin may have recorded
+each segment's prefix in the metadata topic (`formats.aiven.custom_metadata`). That shows which prefixes are missing in
+`archive.key_prefix`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ _LOOKED_AT = 10_000
 
 
 def find_other_key_prefixes(warehouse: Warehouse, layout: ArchiveLayout) -> Mapping[str, int]:
-    """Prefixes that the layout does not know and how many of the finished segments that were not listed name each; of
-    many segments some are looked at."""
+    """Count, by prefix that the layout does not know, finished segments that were not listed; of many, a sample."""
     if not isinstance(layout, AivenLayout):
         return {}
     is_finished = F.col("state") == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
@@ -34,10 +33,10 @@ def find_other_key_prefixes(warehouse: Warehouse, layout: ArchiveLayout) -> Mapp
     return count_other_prefixes((bytes(row["custom_metadata"]) for row in lost.collect()), layout.key_prefixes)
 
 
-def count_other_prefixes(noted: Iterable[bytes], known: tuple[str, ...]) -> Mapping[str, int]:
-    """How often each prefix is noted that is not known; custom metadata that is not the plugin's says nothing."""
+def count_other_prefixes(custom_metadata: Iterable[bytes], known: tuple[str, ...]) -> Mapping[str, int]:
+    """Count each recorded prefix that is not known; custom metadata of other plugins is ignored."""
     counts: Counter[str] = Counter()
-    for content in noted:
+    for content in custom_metadata:
         try:
             prefix = read_aiven_custom_metadata(content).object_prefix
         except ArchiveError:

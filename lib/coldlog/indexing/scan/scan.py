@@ -1,22 +1,22 @@
-"""scan: bring `segments` to what the archive lists and what the metadata topic announced.
+"""Update `segments` to what the archive lists and what the metadata topic announced.
 
-Lists the archive (`listing`), joins what the metadata topic has announced (`announced_segments`), compares with
-`segments` and writes what differs: new segments, segments whose objects or state changed, segments that have gone. The
-state is the announced one. A partition of which no event is known is told from the listing, and a segment of it that is
-no longer listed counts as DELETE_SEGMENT_FINISHED (`gone`).
+The scan lists the archive (`listing`), joins what the metadata topic has announced (`announced_segments`), compares the
+result with `segments`, and writes the differences: new segments, segments whose objects or state changed, segments that
+are gone. The state is the announced one. The segments of a partition without known events are derived from the listing.
+If such a segment is no longer listed, it counts as DELETE_SEGMENT_FINISHED (`gone`).
 
 A segment that was announced as copied and whose first event is missing (`announced_segments`) is indexed like any
-other; its offsets are those of its listing and its bytes. So is one that may have been announced in events that the
-topic has lost (`lost_announcements`). What is neither listed nor announced with its offsets has no row.
+other. Its offsets are read from its listing and its bytes. The same is true for a segment whose announcement the topic
+may have lost (`lost_announcements`). A segment that is neither listed nor announced with its offsets has no row.
 
-A partition directory that cannot be listed is reported and is a row of `unrecognized_objects`; all others are scanned.
-What is known of its partition and is not listed elsewhere stays as it was.
+A partition directory that cannot be listed is reported and becomes a row of `unrecognized_objects`. All others are
+scanned. Rows of its partition that are not listed elsewhere stay unchanged.
 
-Events are read before the listing is made, so that a segment that is uploaded meanwhile is an orphan for one run and
-never a missing one.
+Events are read before the archive is listed. So a segment that is uploaded meanwhile is an orphan for one run and never
+counts as missing.
 
-Refused: an archive that lists no segment while the tables know some whose deletion nobody announced, and one that lists
-none of those they know; a wrong path must not empty a warehouse.
+Refused, because a wrong path must not empty a warehouse: an archive that lists no segment while the tables have some
+whose deletion was not announced, and an archive that lists none of the segments in the tables.
 """
 
 from __future__ import annotations
@@ -44,15 +44,18 @@ WRITTEN_COLUMNS = (
 _FROM_LISTING, _FROM_EVENTS = "listing", "events"
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
 _REPORTED_DIRECTORIES = 5
-# Of what is not recognized, only a directory that cannot be listed comes with its partition.
+# Of the unrecognized rows, only a directory that cannot be listed has its partition.
 _IS_UNLISTED = "unrecognized_name IS NOT NULL AND topic IS NOT NULL"
 _LOG_OBJECT_BYTES = "aggregate(filter(objects, o -> o.kind = 'log'), 0L, (bytes, o) -> bytes + o.size_bytes)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanSummary:
-    """What one listing found and what of it was new. `unlisted_count`: of `partition_count`, directories that could not
-    be listed; they are among the unrecognized too."""
+    """What one scan found and what had changed.
+
+    `unlisted_count` counts directories, of `partition_count`, that could not be listed; `unrecognized_count` includes
+    them.
+    """
 
     partition_count: int
     segment_count: int
@@ -72,9 +75,9 @@ def scan_segments(
     accept_replaced: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> ScanSummary:
-    """Brings `segments` and `unrecognized_objects` to what the archive lists.
+    """Update `segments` and `unrecognized_objects` to what the archive lists.
 
-    `report` gets the directories that cannot be listed; without it they are printed to stderr.
+    `report` receives lines about directories that cannot be listed; without it they are printed to stderr.
     """
     directories = layout.list_partition_directories()
     listed = list_in_tasks(warehouse, layout, directories.directories).persist()
@@ -86,7 +89,7 @@ def scan_segments(
         differences = found
         if totals["unlisted"]:
             unlisted = listed.where(_IS_UNLISTED)
-            # Of what is kept: to push this join into the expressions above takes the optimizer for ever.
+            # From the cached rows: pushing this join into the expressions above takes the optimizer very long.
             differences = _without_unknown(found, unlisted)
             _report_unlisted(unlisted, totals["unlisted"], report or Console().note)
         counts = {row["change"]: row["count"] for row in differences.groupBy("change").count().collect()}
@@ -127,11 +130,11 @@ def _totals(listed: DataFrame) -> Row:
 
 
 def _expected(listed: DataFrame, announced: DataFrame, lost: dict[int, list[int]]) -> DataFrame:
-    """What listing and events say together: a row a segment, in the columns that a scan writes.
+    """Combine listing and events: one row per segment, in the columns that a scan writes.
 
-    A partition of which no event announced a segment with its offsets is told from the listing alone. In other
-    partitions an object that none announced, in what is lost neither, is an orphan: it waits, and is indexed if it is
-    announced later.
+    If no event announced a segment of a partition with its offsets, only the listing counts for the partition. In other
+    partitions, a listed segment is an orphan if no event announced it and lost events did not either. An orphan waits,
+    and is indexed if it is announced later.
     """
     key = ["topic", "partition", "topic_id", "segment_id"]
     valid = announced.where(F.col("announced_state").isNotNull())
@@ -167,10 +170,11 @@ def _expected(listed: DataFrame, announced: DataFrame, lost: dict[int, list[int]
 
 
 def _differences(expected: DataFrame, stored: DataFrame, *, is_mirror: bool) -> DataFrame:
-    """The written columns of segments that are `new`, `changed` or `gone`.
+    """Return the written columns of segments that are `new`, `changed` or `gone`.
 
-    A changed time of the log alone matters in a mirror, where a file may be replaced by one of the same size, and to a
-    segment in quarantine: it may have been restored. One that was gone and is back unchanged is indexed still.
+    If only the modification time of a log changed, this counts in a mirror, where a file can be replaced by one of the
+    same size, and for a segment in quarantine, which may have been restored. A segment that was gone and is back
+    unchanged is still indexed.
     """
     before = stored.select(
         *SEGMENTS.key, *(F.col(name).alias(f"stored_{name}") for name in (*WRITTEN_COLUMNS, "topic_id", "build_number"))
@@ -194,13 +198,13 @@ def _differences(expected: DataFrame, stored: DataFrame, *, is_mirror: bool) -> 
 
 
 def _wanted(both: DataFrame, *, is_mirror: bool) -> dict[str, Column]:
-    """Each written column as it is to be; what was neither listed nor announced has gone, and keeps what was known."""
+    """Return the new values of the written columns; a segment neither listed nor announced is gone."""
     stored = {name: F.col(f"stored_{name}") for name in WRITTEN_COLUMNS}
     is_expected, is_listed = F.col("is_expected").isNotNull(), F.coalesce("is_listed", F.lit(False))
     wanted = {name: F.when(is_expected, F.col(name)).otherwise(stored[name]) for name in WRITTEN_COLUMNS}
     for name in LISTED_COLUMNS:
         wanted[name] = F.when(is_listed, F.col(name)).otherwise(stored[name])
-    # Where a listing does not tell the size of a log, what the build read of it stays.
+    # If the listing does not show the size of a log, keep the size that the build read.
     has_log = is_listed & F.col("log_modified_ms").isNotNull()
     kept_size = F.coalesce("size_bytes", stored["size_bytes"])
     wanted["size_bytes"] = F.when(has_log, kept_size).otherwise(wanted["size_bytes"])
@@ -227,9 +231,9 @@ def _wanted(both: DataFrame, *, is_mirror: bool) -> dict[str, Column]:
 
 
 def _without_unknown(differences: DataFrame, unlisted: DataFrame) -> DataFrame:
-    """Without those of segments that may lie, unseen, in a directory that cannot be listed.
+    """Leave out segments that may be in a directory that cannot be listed.
 
-    Where a layout knows no topic ids of directories, these are all of that topic and partition.
+    If the layout does not know the topic id of a directory, these are all segments of that topic and partition.
     """
     places = unlisted.select(*(F.col(name).alias(f"unlisted_{name}") for name in ("topic", "partition", "topic_id")))
     is_there = (
@@ -243,11 +247,11 @@ def _without_unknown(differences: DataFrame, unlisted: DataFrame) -> DataFrame:
 
 def _report_unlisted(unlisted: DataFrame, count: int, report: Callable[[str], None]) -> None:
     directories = counted(count, "partition directory", "partition directories")
-    report(f"{directories} could not be listed; what is known of their segments stays as it was:")
+    report(f"{directories} could not be listed; the rows of their segments stay unchanged:")
     for row in unlisted.orderBy("unrecognized_name").limit(_REPORTED_DIRECTORIES).collect():
         report(f"  {row['unrecognized_name']}: {row['unrecognized_why']}")
     if count > _REPORTED_DIRECTORIES:
-        report(f"  ... and {count - _REPORTED_DIRECTORIES:,} more; see unrecognized_objects")
+        report(f"  ... and {count - _REPORTED_DIRECTORIES:,} more; see table unrecognized_objects")
 
 
 def _refuse_emptied(warehouse: Warehouse, layout: ArchiveLayout, differences: DataFrame) -> None:
@@ -255,7 +259,7 @@ def _refuse_emptied(warehouse: Warehouse, layout: ArchiveLayout, differences: Da
     lost = differences.where((F.col("change") == "gone") & ~is_announced).count()
     if lost:
         raise UsageError(
-            f"the archive {layout.uri} lists no segment, but the warehouse {warehouse.uri} knows {lost}; correct "
+            f"the archive {layout.uri} lists no segment, but the warehouse {warehouse.uri} has {lost}; correct "
             "archive.uri, or use another warehouse for another archive"
         )
 
@@ -264,8 +268,8 @@ def _refuse_replaced(warehouse: Warehouse, layout: ArchiveLayout, listed: DataFr
     known = warehouse.read(SEGMENTS).where(F.col("index_status") != IndexStatus.GONE.value).select("segment_id")
     if known.head(1) and not known.join(listed.select("segment_id"), "segment_id", "left_semi").head(1):
         raise UsageError(
-            f"the archive {layout.uri} holds none of the segments that the warehouse {warehouse.uri} knows: another "
-            "archive? use another warehouse for it, or --set scan.accept_replaced_archive=true if all were replaced"
+            f"the archive {layout.uri} holds none of the segments in the warehouse {warehouse.uri}; use another "
+            "warehouse for another archive, or --set scan.accept_replaced_archive=true if all segments were replaced"
         )
 
 
