@@ -1,4 +1,4 @@
--- discrepancies_rows: is each discrepancy of a kind that is known, as grave as its kind, and about a segment?
+-- discrepancies_rows: each discrepancy with its kind, its severity and its segment.
 SELECT
   d.topic, d.partition, d.start_offset, d.segment_id, d.kind, concat(d.kind, ': ', d.severity) AS kind_and_severity,
   s.segment_id AS known_segment_id, d.first_seen_ms, nullif(d.advice, '') AS advice

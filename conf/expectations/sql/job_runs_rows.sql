@@ -1,4 +1,4 @@
--- job_runs_rows: does the end of each run agree with what came of it?
+-- job_runs_rows: each run, with what disagrees between its outcome and its end time and error.
 SELECT
   run_id, job, started_ms, finished_ms, outcome,
   CASE WHEN outcome = 'running' AND finished_ms IS NOT NULL THEN 'running, but it has ended'

@@ -1,9 +1,9 @@
--- offset_index_segments: do the batches of each segment follow one another, and do they say what segments says?
+-- offset_index_segments: the batches of each segment, compared with each other and with table segments.
 --
--- A row a segment and build, of builds after :after_build; what was counted of its batches beside what segments tells.
--- `first_wrong_offset` is the base offset of its first batch that is wrong in itself or to the one before. What segments
--- tells is compared while it is of these batches: while the segment is indexed. The log of the last segment of a mirror
--- may go on behind its last whole batch.
+-- One row per segment and build, of builds after :after_build, with counts of its batches beside those of table segments.
+-- `first_wrong_offset` is the base offset of the first batch that is wrong in itself or does not fit the previous one.
+-- Table segments is compared only while the segment is indexed, because only then it describes these batches. The log of
+-- the last segment of a mirror may continue after its last whole batch.
 WITH in_order AS (
   SELECT
     topic, partition, topic_id, segment_id, build_number, base_offset, last_offset, position, size_bytes, leader_epoch,

@@ -1,6 +1,6 @@
--- partition_metadata_rows: does each partition say what its segments add up to?
+-- partition_metadata_rows: each partition, compared with the totals of its segments.
 --
--- A row a partition and incarnation of its topic, told by partition_metadata or counted from segments.
+-- One row per partition and incarnation of its topic, from partition_metadata or counted from segments.
 WITH counted AS (
   SELECT
     topic, partition, topic_id,

@@ -1,6 +1,6 @@
--- quarantine_rows: is each segment in quarantine told with place and reason, and once?
+-- quarantine_rows: each row of quarantine, compared with its segment.
 --
--- A row a row of quarantine beside its segment, and a row a segment that is quarantined but told nowhere.
+-- One row per row of quarantine with its segment, and one row per quarantined segment that is missing in quarantine.
 SELECT
   topic, partition, start_offset, segment_id, q.reason, q.first_seen_ms, q.last_seen_ms, q.attempt_count,
   if(q.reason IS NULL, 'no row for it', NULL) AS lacking,

@@ -1,6 +1,6 @@
 -- segment_events_rows: each event beside the one before it in its metadata partition, and of its segment or partition.
 --
--- A hole before a record with a key may be left by compaction; one of kind lost stands for all records before it.
+-- Compaction may leave a hole before a record with a key. A row of kind lost stands for all records before it.
 SELECT
   metadata_partition, metadata_offset, event_kind, state, topic, partition, segment_id, start_offset, end_offset,
   CASE WHEN record_key IS NULL AND event_kind <> 'lost' THEN

@@ -1,6 +1,6 @@
--- segments_announced: is each segment in a state that its events announced, with what they announced of it?
+-- segments_announced: each segment, compared with its events.
 --
--- A row a segment that the metadata topic governs. The end of its whole partition ends a segment too, and a tombstone of it.
+-- One row per segment that the metadata topic governs. The deletion of its partition, or a tombstone, ends a segment too.
 SELECT
   s.topic, s.partition, s.topic_id, s.start_offset, s.segment_id, s.state, s.announced_end_offset,
   concat_ws(', ', e.states) AS announced_states,

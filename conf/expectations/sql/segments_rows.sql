@@ -1,6 +1,6 @@
--- segments_rows: does each row of segments agree with itself?
+-- segments_rows: each row of segments, with what is inconsistent in it.
 --
--- A row a segment. What should be NULL is a text that says what does not agree.
+-- One row per segment. Columns that should be NULL have a text that says what is inconsistent.
 SELECT
   topic, partition, topic_id, start_offset, segment_id, end_offset,
   state, state_source, index_status, index_depth, not_served_reason,

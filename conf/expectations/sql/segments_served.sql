@@ -1,6 +1,6 @@
--- segments_served: do the segments that answer lookups follow one another, and do the running maxima run over them?
+-- segments_served: each served segment, compared with the previous one and its running maxima.
 --
--- A row a served segment, beside the one before it in its partition.
+-- One row per served segment, with the previous one of its partition.
 SELECT
   topic, partition, topic_id, served_from_offset, segment_id, served_to_offset,
   served_from_offset - lag(served_to_offset) OVER in_partition - 1 AS missing_offset_count,

@@ -1,8 +1,8 @@
--- time_index_segments: do the stairs of each segment rise, each in its batch, up to the largest timestamp?
+-- time_index_segments: the stairs of each segment, compared with each other, their batches and the largest timestamp.
 --
--- A row a segment and build, of builds after :after_build; what was counted of its stairs beside what segments and
--- offset_index tell. `first_wrong_offset` is the offset of its first stair that is wrong in itself, to the one before or
--- to its batch.
+-- One row per segment and build, of builds after :after_build, with counts of its stairs beside those of table segments
+-- and offset_index. `first_wrong_offset` is the offset of the first stair that is wrong in itself, or does not fit the
+-- previous one or its batch.
 WITH batches AS (
   SELECT topic, partition, segment_id, build_number, base_offset, last_offset, leader_epoch,
          previous_running_max_timestamp_ms, running_max_timestamp_ms

@@ -1,6 +1,6 @@
--- txn_index_rows: does each aborted transaction end in its segment, at a marker of its producer?
+-- txn_index_rows: each aborted transaction, compared with its segment and the marker of its producer.
 --
--- A row an aborted transaction, of builds after :after_build, beside its segment and the control batch at its end.
+-- One row per aborted transaction, of builds after :after_build, with its segment and the control batch at its end.
 SELECT
   x.topic, x.partition, x.segment_id, x.build_number, x.producer_id, x.first_offset, x.last_offset,
   x.last_offset + 1 AS offset_behind, x.last_stable_offset,

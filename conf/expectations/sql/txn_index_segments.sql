@@ -1,6 +1,6 @@
--- txn_index_segments: does each segment have the aborted transactions that segments tells of?
+-- txn_index_segments: each segment's aborted transactions, compared with table segments.
 --
--- A row an indexed segment, of builds after :after_build.
+-- One row per indexed segment, of builds after :after_build.
 SELECT
   s.topic, s.partition, s.start_offset, s.segment_id, s.build_number,
   s.txn_index_empty IS FALSE AS has_aborts, ifnull(x.abort_count, 0) > 0 AS has_rows,

@@ -1,6 +1,6 @@
--- txn_segments_rows: is each segment that may hold aborts found from every offset before it, and from one row only?
+-- txn_segments_rows: each segment that may hold aborts, with the offsets for which it is the next one.
 --
--- A row a row of txn_segments beside its segment, and a row a served segment that may hold aborts but has none.
+-- One row per row of txn_segments with its segment, and one row per served segment that may hold aborts but has no row.
 WITH rows_in_order AS (
   SELECT *,
     epoch_from_offset - lag(to_offset) OVER (

@@ -1,2 +1,2 @@
--- unrecognized_objects_rows: is each stray object told once, with a reason?
+-- unrecognized_objects_rows: each unrecognized object with its reason.
 SELECT name, size_bytes, nullif(why, '') AS why FROM IDENTIFIER(:unrecognized_objects)

@@ -1,4 +1,4 @@
--- validation_results_rows: does each result agree with itself, and is it told once?
+-- validation_results_rows: each result, with what is inconsistent in it.
 SELECT
   run_id, table_name, expectation_id, severity, row_count, unexpected_count, after_build_number, build_number,
   CASE WHEN success AND unexpected_count > 0 THEN concat('success with ', unexpected_count, ' unexpected')
