@@ -69,7 +69,7 @@ def archive(bucket: Bucket, directory: Path) -> Bucket:
     return bucket
 
 
-def test_an_archive_in_a_bucket_gives_the_tables_of_the_directory_and_lookups_ask_for_one_batch(
+def test_an_archive_in_a_bucket_gives_the_same_tables_and_lookups_read_one_batch(
     archive: Bucket, directory: Path, s3_proxy: S3Proxy, spark: SparkSession, tmp_path: Path
 ) -> None:
     s3_proxy.forget()
@@ -113,7 +113,7 @@ def test_an_archive_in_a_bucket_gives_the_tables_of_the_directory_and_lookups_as
             assert asked.range in known
 
 
-def test_a_bucket_that_may_not_be_read_is_told_in_a_line_without_a_secret(
+def test_a_bucket_that_may_not_be_read_is_reported_on_one_line_without_a_secret(
     archive: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -123,16 +123,14 @@ def test_a_bucket_that_may_not_be_read_is_told_in_a_line_without_a_secret(
     assert "Traceback" not in refused.stderr
 
 
-def test_a_warehouse_in_a_bucket_that_is_not_there_is_told_before_spark_is_started(
-    bucket: Bucket, tmp_path: Path
-) -> None:
+def test_a_warehouse_in_a_missing_bucket_is_reported_before_spark_starts(bucket: Bucket, tmp_path: Path) -> None:
     refused = _run("reconcile_archive", tmp_path, f"warehouse.uri=s3://{bucket.name}-other/warehouse")
     assert refused.returncode == 2
     (told,) = refused.stderr.splitlines()
     assert told.startswith(f"spark-submit.sh reconcile_archive: no bucket {bucket.name}-other: correct s3://")
 
 
-def test_tables_that_may_be_listed_but_not_read_by_spark_are_told_in_lines_that_name_the_permission(
+def test_tables_that_spark_may_list_but_not_read_are_reported_with_the_permission(
     golden_uri: str, bucket: Bucket, s3_proxy: S3Proxy, tmp_path: Path
 ) -> None:
     bucket.put_directory(Path(golden_uri), "warehouse")

@@ -34,7 +34,7 @@ def _take_over(bucket: Bucket) -> WarehouseLease:
     return lease
 
 
-def test_second_writer_is_told_who_the_first_one_is_until_it_ends(bucket: Bucket) -> None:
+def test_second_writer_is_refused_with_the_name_of_the_first(bucket: Bucket) -> None:
     uri = bucket.uri("wh")
     with writing(uri) as first:
         assert first is not None
@@ -46,7 +46,7 @@ def test_second_writer_is_told_who_the_first_one_is_until_it_ends(bucket: Bucket
     assert (second.was_abandoned, second.number) == (False, first.number + 1)
 
 
-def test_a_lease_that_nobody_renews_ends_and_whoever_held_it_is_told(bucket: Bucket) -> None:
+def test_a_lease_that_is_not_renewed_ends_and_its_holder_gets_an_error(bucket: Bucket) -> None:
     late = _take(bucket)
     late.confirm()
     taken = _take_over(bucket)
@@ -59,7 +59,7 @@ def test_a_lease_that_nobody_renews_ends_and_whoever_held_it_is_told(bucket: Buc
     taken.confirm()
 
 
-def test_a_writer_that_was_paused_for_longer_than_its_lease_goes_no_further(bucket: Bucket) -> None:
+def test_a_writer_that_was_paused_longer_than_its_lease_stops(bucket: Bucket) -> None:
     clock = [100.0]
     lease = _take(bucket, monotonic=lambda: clock[0])
     clock[0] += 59
@@ -72,9 +72,7 @@ def test_a_writer_that_was_paused_for_longer_than_its_lease_goes_no_further(buck
         lease.require()
 
 
-def test_a_renewal_that_the_store_refuses_is_tried_again_and_told_where_none_succeeds(
-    bucket: Bucket, s3_proxy: S3Proxy
-) -> None:
+def test_a_failed_renewal_is_repeated_and_reported_if_none_succeeds(bucket: Bucket, s3_proxy: S3Proxy) -> None:
     clock = [100.0]
     lease = _take(bucket, monotonic=lambda: clock[0])
     s3_proxy.strikes = lambda request: request.method == "PUT"
@@ -93,13 +91,13 @@ def test_a_renewal_that_the_store_refuses_is_tried_again_and_told_where_none_suc
         lease.require()
 
 
-def test_a_failed_writer_lets_others_in_at_once_but_its_late_commits_are_expected(bucket: Bucket) -> None:
+def test_others_may_write_at_once_after_a_failed_writer_whose_late_commits_are_blocked(bucket: Bucket) -> None:
     with pytest.raises(RuntimeError, match="in the middle"), writing(bucket.uri("wh")):
         raise RuntimeError("in the middle")
     assert _take(bucket).was_abandoned
 
 
-def test_the_newest_of_many_leases_counts_and_old_ones_go(bucket: Bucket) -> None:
+def test_the_newest_of_many_leases_counts_and_old_ones_are_removed(bucket: Bucket) -> None:
     numbers = []
     for _ in range(25):
         with writing(bucket.uri("wh")) as lease:
@@ -112,7 +110,7 @@ def test_the_newest_of_many_leases_counts_and_old_ones_go(bucket: Bucket) -> Non
 
 
 @pytest.mark.parametrize("kept", [0, 2], ids=["all", "the-newest"])
-def test_leases_that_are_gone_make_no_commit_that_is_left_out(
+def test_a_commit_that_delta_skips_after_lost_leases_is_an_error(
     spark: SparkSession, tmp_path: Path, bucket: Bucket, kept: int
 ) -> None:
     def run(topic: str) -> None:
@@ -139,7 +137,7 @@ def test_leases_that_are_gone_make_no_commit_that_is_left_out(
     assert _log_starts(told).keys() == {"a", "b", "c", "d"}
 
 
-def test_a_writer_whose_lease_was_deleted_is_told_behind_another_of_the_same_number(bucket: Bucket) -> None:
+def test_a_writer_whose_lease_was_replaced_by_one_of_the_same_number_gets_an_error(bucket: Bucket) -> None:
     late = _take(bucket)
     bucket.delete(*bucket.keys())
     other = _take(bucket)
@@ -157,7 +155,7 @@ def test_a_writer_whose_lease_was_deleted_is_told_behind_another_of_the_same_num
     [b"", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000, b'{"holder": 1, "state": 2, "counted_from": -1}'],
     ids=["empty", "list", "object", "null", "no-text", "nested", "other-types"],
 )
-def test_a_lease_that_cannot_be_read_is_held_until_it_is_too_old(bucket: Bucket, content: bytes) -> None:
+def test_a_lease_that_cannot_be_read_counts_as_held_until_it_is_too_old(bucket: Bucket, content: bytes) -> None:
     number = _take(bucket).number
     names = {"1": b"", "9" * 20: b"", "note.txt": b"", f"{number + 1:020d}": content}
     bucket.put({f"wh/{FOLDER}/{name}": each for name, each in names.items()})
@@ -167,7 +165,7 @@ def test_a_lease_that_cannot_be_read_is_held_until_it_is_too_old(bucket: Bucket,
     assert (taken.number, taken.was_abandoned) == (number + 2, True)
 
 
-def test_of_many_that_begin_at_once_one_wins(bucket: Bucket) -> None:
+def test_of_many_jobs_that_start_at_once_one_writes(bucket: Bucket) -> None:
     outcomes: list[int | None] = []
     together = threading.Barrier(8)
 
@@ -186,7 +184,7 @@ def test_of_many_that_begin_at_once_one_wins(bucket: Bucket) -> None:
     assert outcomes.count(None) == 7
 
 
-def test_a_store_that_puts_in_spite_of_the_condition_is_refused(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+def test_a_store_that_ignores_the_condition_is_refused(bucket: Bucket, s3_proxy: S3Proxy) -> None:
     _take(bucket).release(is_finished=True)
     s3_proxy.strikes = lambda request: request.method == "PUT"
     s3_proxy.faults = [Fault(status=200), Fault(status=200)]
@@ -202,7 +200,7 @@ def test_a_store_that_puts_in_spite_of_the_condition_is_refused(bucket: Bucket, 
         (Fault(status=400, code="ExpiredToken"), UsageError, "credentials for .* have expired .ExpiredToken."),
     ],
 )
-def test_what_the_store_refuses_is_told_with_what_to_do_and_without_secrets(
+def test_a_refusal_of_the_store_is_reported_with_advice_and_without_secrets(
     bucket: Bucket, s3_proxy: S3Proxy, fault: Fault, error: type[Exception], words: str
 ) -> None:
     s3_proxy.faults = [fault]
@@ -213,7 +211,7 @@ def test_what_the_store_refuses_is_told_with_what_to_do_and_without_secrets(
     assert ACCESS_KEY not in told
 
 
-def test_old_leases_that_may_not_be_deleted_are_told_with_the_permission(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+def test_old_leases_that_may_not_be_deleted_are_reported_with_the_permission(bucket: Bucket, s3_proxy: S3Proxy) -> None:
     for _ in range(9):
         _take(bucket).release(is_finished=True)
     s3_proxy.strikes = lambda request: request.method == "DELETE"
@@ -222,7 +220,7 @@ def test_old_leases_that_may_not_be_deleted_are_told_with_the_permission(bucket:
         _take(bucket)
 
 
-def test_a_store_that_is_down_may_be_tried_again(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_down_is_a_retriable_error(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(RetriableError, match="got no answer"):
@@ -258,7 +256,7 @@ def _row(topic: str, offset: int) -> dict[str, object]:
     return {"topic": topic, "partition": 0, "log_start_offset": offset}
 
 
-def test_a_writer_that_wakes_behind_another_commits_nothing(
+def test_a_writer_that_wakes_after_another_commits_nothing(
     spark: SparkSession, warehouse: Path, bucket: Bucket
 ) -> None:
     late = _open(spark, warehouse, _take(bucket))
@@ -278,7 +276,7 @@ def test_a_writer_that_wakes_behind_another_commits_nothing(
     assert _log_starts(now) == {"before": 3}
 
 
-def test_a_commit_that_is_on_its_way_when_another_takes_over_is_not_made(
+def test_a_commit_in_progress_when_another_job_takes_over_is_not_made(
     spark: SparkSession, warehouse: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
     late = _open(spark, warehouse, _take(bucket))

@@ -28,7 +28,7 @@ def _write_pages(bucket: Bucket) -> list[str]:
     return found
 
 
-def test_a_bucket_that_may_not_be_written_keeps_its_pages_and_says_what_to_do(
+def test_a_bucket_without_write_permission_keeps_its_pages_and_the_error_says_what_to_do(
     bucket: Bucket, s3_proxy: S3Proxy
 ) -> None:
     before = {"pages/results/old.json": b"{}", "pages/index.html": b"<html>old</html>"}
@@ -44,7 +44,7 @@ def test_a_bucket_that_may_not_be_written_keeps_its_pages_and_says_what_to_do(
     assert bucket.keys() == {"pages/results/old.json", "pages/results/new.json", "pages/index.html"}
 
 
-def test_results_that_may_not_be_read_are_told_before_anything_is_validated(bucket: Bucket, s3_proxy: S3Proxy) -> None:
+def test_results_that_may_not_be_read_are_reported_before_the_validation(bucket: Bucket, s3_proxy: S3Proxy) -> None:
     bucket.put({"pages/results/old.json": b"{}"})
     s3_proxy.faults = [Fault(status=403, code="AccessDenied")] * 20
     with pytest.raises(UsageError, match=f"no permission to list s3://{bucket.name}"):

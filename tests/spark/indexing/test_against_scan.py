@@ -63,7 +63,7 @@ def drawn() -> list[Drawn]:
 
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
-def test_every_answer_is_that_of_a_scan(
+def test_every_answer_equals_that_of_a_scan(
     spark: SparkSession, tmp_path: Path, drawn: list[Drawn], depth: IndexDepth
 ) -> None:
     archive = tmp_path / "archive"

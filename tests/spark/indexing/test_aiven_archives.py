@@ -137,7 +137,7 @@ def expected_facts(true: TrueAnswer) -> tuple[int | None, int | None, int | None
 
 
 @pytest.mark.parametrize("variant", ["plain", "zstd", "faults"])
-def test_segments_and_answers_are_the_broker_s(spark: SparkSession, tmp_path: Path, variant: str) -> None:
+def test_segments_and_answers_equal_those_of_the_broker(spark: SparkSession, tmp_path: Path, variant: str) -> None:
     warehouse = index(spark, variant, tmp_path, with_events=True)
     require_true_segments(warehouse, variant)
     require_true_answers(warehouse, variant)
@@ -178,7 +178,7 @@ def test_at_batch_depth_a_lookup_decrypts_the_chunks_of_one_batch(spark: SparkSe
         assert answer["error"] == "CORRUPT_MESSAGE"
 
 
-def test_segments_without_a_key_wait_in_quarantine_and_are_indexed_when_it_comes(
+def test_segments_without_a_key_are_quarantined_and_indexed_when_the_key_is_there(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     variant, first_key = "zstd-encrypted", str(key_files("zstd-encrypted")["key1"])
@@ -244,7 +244,7 @@ def require_no_secret(location: Path, variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", ["plain", "faults"])
-def test_a_listing_alone_is_enough_but_for_which_of_two_whole_copies_was_finished(
+def test_a_listing_shows_everything_except_which_of_two_complete_copies_was_finished(
     spark: SparkSession, tmp_path: Path, variant: str
 ) -> None:
     warehouse = index(spark, variant, tmp_path, with_events=False)

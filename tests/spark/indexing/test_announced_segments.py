@@ -143,9 +143,7 @@ def _expected(known: Known) -> dict[str, object]:
 
 
 @pytest.mark.timeout(900)
-def test_fold_is_that_of_kafkas_cache_and_bridges_holes_where_there_are_some(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_fold_equals_kafkas_cache_and_bridges_missing_events(spark: SparkSession, tmp_path: Path) -> None:
     random = Random(4)
     sequences = [_random_events(random, number) for number in range(2 * SEQUENCE_COUNT)]
     caches = [MetadataCache(is_complete=number < SEQUENCE_COUNT) for number in range(2 * SEQUENCE_COUNT)]

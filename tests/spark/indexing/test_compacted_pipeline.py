@@ -72,9 +72,7 @@ def _truncated_log(segments: Sequence[WrittenSegment]) -> KeyedLog:
 
 
 @pytest.mark.timeout(1200)
-def test_archive_is_indexed_by_what_compaction_and_retention_left_of_its_events(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_archive_is_indexed_from_a_compacted_or_truncated_topic(spark: SparkSession, tmp_path: Path) -> None:
     archive, topic = tmp_path / "archive", tmp_path / "topic"
     starts = {KEY_A_STATE: (0, 8, 16, 24), KEY_FOR_UPDATES: (0, 8, 16, 24), TRUNCATED: (0, 8, 16)}
     written: dict[str, list[WrittenSegment]] = {}

@@ -73,7 +73,7 @@ def _first(records: list[tuple[int, int, int]], timestamp_ms: int) -> Answer:
 
 
 @pytest.mark.parametrize("order", ["deposed leader finished first", "successor finished first", "no events"])
-def test_each_offset_is_answered_once_by_the_records_of_the_lineage(
+def test_each_offset_is_served_once_with_the_record_of_the_lineage(
     spark: SparkSession, tmp_path: Path, order: str
 ) -> None:
     written = _archive(tmp_path / "archive")
@@ -104,7 +104,7 @@ def test_each_offset_is_answered_once_by_the_records_of_the_lineage(
     assert _ask(warehouse, asked, broker_compatible=True) == [_first(log[40:], time) for time in asked]
 
 
-def test_records_that_diverged_are_not_served_where_the_successors_upload_lacks(
+def test_diverged_records_are_not_served_although_the_successors_upload_is_missing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Offsets 50 to 69 are a gap: what the deposed leader wrote there was never part of the log."""
@@ -125,7 +125,7 @@ def test_records_that_diverged_are_not_served_where_the_successors_upload_lacks(
     assert _ask(warehouse, asked, broker_compatible=False) == answers
 
 
-def test_upload_of_a_leader_that_the_lineage_does_not_know_serves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_upload_of_a_leader_outside_the_lineage_serves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """Epoch 2 was never elected in the log that counts: its leader was cut off, and epoch 3 followed epoch 1."""
     stray = Segment(batches=_batches(60, 100, epoch=2, shift_ms=DIVERGED_MS), index_interval_bytes=0)
     first = Segment(batches=(*COMMON, *_batches(50, 60, epoch=1)), index_interval_bytes=0)

@@ -29,7 +29,7 @@ def comparisons(clusters: Warehouse) -> Mapping[str, Compared]:
 
 
 @pytest.mark.parametrize("capability", COMPARISONS)
-def test_nothing_differs_from_what_clusters_answered(comparisons: Mapping[str, Compared], capability: str) -> None:
+def test_answers_equal_those_of_the_clusters(comparisons: Mapping[str, Compared], capability: str) -> None:
     compared = comparisons[capability]
     assert compared.wrong == []
     assert set(compared.asked) == set(CLUSTER_NAMES)
@@ -39,7 +39,7 @@ def test_no_segment_is_quarantined(clusters: Warehouse) -> None:
     assert clusters.read(QUARANTINE).collect() == []
 
 
-def test_archives_hold_index_entries_of_whole_fetched_sets_where_followers_write_them() -> None:
+def test_archives_of_some_versions_have_index_entries_of_whole_fetched_sets() -> None:
     """KAFKA-806: fixed in 3.9.1, 4.0.1 and 4.1.0."""
     assert {cluster for cluster in VERSIONS if follower_entries(cluster)} == BEFORE_KAFKA_806 & {*VERSIONS}
 
@@ -53,12 +53,12 @@ def test_segments_whose_records_an_unclean_election_lost_are_not_served(clusters
     assert served == [("lost-3.6.2", 104, 127)], "the part before the epochs part, which nobody archived again"
 
 
-def test_only_what_kafka_3_6_never_archived_is_a_gap(clusters: Warehouse) -> None:
+def test_only_offsets_that_kafka_3_6_never_archived_are_a_gap(clusters: Warehouse) -> None:
     rows = clusters.read(PARTITION_METADATA).where("gap_count > 0").collect()
     assert {(row["topic"], row["partition"]): row["gap_count"] for row in rows} == dict.fromkeys(NEVER_ARCHIVED, 1)
 
 
-def test_consumers_of_kafka_3_6_alone_are_refused_archived_records() -> None:
+def test_only_consumers_of_kafka_3_6_are_refused_archived_records() -> None:
     refused = {place: offsets for place, offsets in refused_offsets().items() if offsets}
     assert refused == {("killed-3.6.2", 0): list(range(272, 416))}
 
@@ -69,7 +69,7 @@ def test_archives_end_in_a_transaction_whose_marker_is_not_archived(clusters: Wa
     assert stops >= {(f"transactions-{cluster}", 1) for cluster in VERSIONS}
 
 
-def test_events_of_an_upgrade_are_without_and_with_the_field_that_newer_brokers_write(clusters: Warehouse) -> None:
+def test_events_of_an_upgraded_cluster_have_the_newer_field_only_in_part(clusters: Warehouse) -> None:
     """KIP-1058: brokers before 4.0 never say that a transaction index is empty, later ones do where it is."""
     rows = clusters.read(SEGMENT_EVENTS).where("txn_index_empty IS NOT NULL AND start_offset IS NOT NULL").collect()
     told = {str(row["topic"]).partition("-")[2] for row in rows}
@@ -79,7 +79,7 @@ def test_events_of_an_upgrade_are_without_and_with_the_field_that_newer_brokers_
 
 
 @pytest.mark.parametrize("cluster", VERSIONS)
-def test_archives_show_what_they_are_for(cluster: str) -> None:
+def test_archives_contain_the_cases_that_they_were_made_for(cluster: str) -> None:
     by_shape: dict[str, list[Line]] = {}
     for segment in true_lines(cluster, "segments"):
         if segment["state"] == FINISHED:
@@ -97,7 +97,7 @@ def _named(segments: list[Line], field: str) -> set[str]:
     return {each for segment in segments for each in segment[field]}
 
 
-def test_docs_say_how_much_was_compared(comparisons: Mapping[str, Compared]) -> None:
+def test_docs_have_the_numbers_of_comparisons(comparisons: Mapping[str, Compared]) -> None:
     table = versions_table(comparisons)
     is_there = table in (REPOSITORY / "docs" / "reference" / "versions.md").read_text(encoding="utf-8")
     assert is_there, f"docs/reference/versions.md needs this table:\n{table}"

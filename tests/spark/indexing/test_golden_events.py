@@ -49,7 +49,7 @@ def test_every_segment_has_the_state_and_the_metadata_that_the_broker_announced(
         assert row["was_copied"] == ("COPY_SEGMENT_FINISHED" in str(truth[segment_id]["states"]))
 
 
-def test_finished_segments_alone_are_indexed_and_hold_what_was_announced(golden_with_events: Warehouse) -> None:
+def test_only_finished_segments_are_indexed_and_they_are_as_announced(golden_with_events: Warehouse) -> None:
     moved = 0
     for row in golden_with_events.read(SEGMENTS).toArrow().to_pylist():
         is_finished = row["state"] == "COPY_SEGMENT_FINISHED"
@@ -108,7 +108,7 @@ def test_log_start_offsets_are_found_without_being_supplied(golden_with_events: 
 
 
 @pytest.mark.parametrize("broker_compatible", [True, False])
-def test_every_answer_of_the_broker_is_given_from_the_metadata_topic(
+def test_answers_with_the_metadata_topic_equal_those_of_the_broker(
     golden_with_events: Warehouse, broker_compatible: bool
 ) -> None:
     queries = golden_queries()

@@ -86,12 +86,12 @@ def test_every_answer_of_the_broker_is_given(mirrored: Warehouse, broker_compati
     assert sum(answer["offset"] is not None for answer in answers) > 5_000
 
 
-def test_partitions_are_told_as_from_the_tiered_archive(mirrored: Warehouse, golden: Warehouse) -> None:
+def test_partition_metadata_equals_that_of_the_tiered_archive(mirrored: Warehouse, golden: Warehouse) -> None:
     """The lineage of leaders, the stable offset and open transactions too, where nothing but logs was copied."""
     assert rows_of(mirrored, PARTITION_METADATA, SAME_FACTS) == rows_of(golden, PARTITION_METADATA, SAME_FACTS)
 
 
-def test_aborted_transactions_are_those_of_the_brokers_own_indexes(mirrored: Warehouse) -> None:
+def test_aborted_transactions_equal_those_in_the_brokers_indexes(mirrored: Warehouse) -> None:
     """Of the uploader's archive they come from the logs; some began in an earlier segment."""
     true = [
         (s["start_offset"], (s["topic"], s["partition"], a["pid"], a["first"], a["last"]))
@@ -119,7 +119,7 @@ def test_every_suite_holds_on_a_mirror(mirrored: Warehouse) -> None:
     assert sum(table.row_count for table in validated.tables) > 1_000
 
 
-def test_mirror_that_goes_on_is_followed(spark: SparkSession, tmp_path: Path) -> None:
+def test_changes_of_a_mirror_are_indexed(spark: SparkSession, tmp_path: Path) -> None:
     """The last log grows, one is replaced by another of its size, one is deleted; nothing changes without a cause."""
     segments = [Segment(batches=_batches(first), index_interval_bytes=0) for first in (0, 10, 20)]
     folder = write_partition(tmp_path / "mirror", "orders", 0, segments)

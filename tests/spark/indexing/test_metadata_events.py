@@ -71,7 +71,7 @@ def _copy_shares(directory: Path, shares: tuple[float, float, float]) -> Path:
     return directory
 
 
-def test_topic_read_in_pieces_is_the_topic_read_at_once(
+def test_topic_read_in_pieces_equals_the_topic_read_at_once(
     events_only: Warehouse, golden_with_events: Warehouse, tmp_path: Path
 ) -> None:
     counts = []
@@ -93,7 +93,7 @@ class _Killed(BaseException):
 
 
 @pytest.mark.parametrize("is_behind", [False, True])
-def test_reading_that_was_killed_at_its_append_repeats_and_loses_nothing(
+def test_a_read_that_is_killed_at_its_append_repeats_and_loses_nothing(
     events_only: Warehouse,
     golden_with_events: Warehouse,
     tmp_path: Path,
@@ -117,7 +117,7 @@ def test_reading_that_was_killed_at_its_append_repeats_and_loses_nothing(
     assert table_rows(events_only, SEGMENT_EVENTS) == table_rows(golden_with_events, SEGMENT_EVENTS)
 
 
-def test_delta_table_says_what_the_log_segments_say(
+def test_delta_table_gives_the_same_events_as_the_log_segments(
     events_only: Warehouse, golden_with_events: Warehouse, tmp_path: Path
 ) -> None:
     """The table as a stream from Kafka leaves it: wider types, more columns, a record that was written twice."""
@@ -140,7 +140,7 @@ def test_delta_table_says_what_the_log_segments_say(
     assert table_rows(events_only, SEGMENT_EVENTS) == table_rows(golden_with_events, SEGMENT_EVENTS)
 
 
-def test_table_that_holds_no_records_is_refused(events_only: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_without_records_is_refused(events_only: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a Delta table"):
         read_events(events_only, TableSource(uri=str(tmp_path / "nothing")))
     spark.createDataFrame(pa.table({"partition": [0], "key": [0]})).write.format("delta").save(str(tmp_path / "other"))
@@ -187,7 +187,7 @@ def _flipped(log: Path, at: int) -> None:
     log.write_bytes(content)
 
 
-def test_damage_stops_its_partition_alone_and_is_in_quarantine_until_it_is_mended(
+def test_damage_stops_only_its_partition_and_is_quarantined_until_repaired(
     events_only: Warehouse, golden_with_events: Warehouse, tmp_path: Path
 ) -> None:
     topic = _copy_shares(tmp_path / "topic", (1.0, 1.0, 1.0))
@@ -217,7 +217,7 @@ def test_damage_stops_its_partition_alone_and_is_in_quarantine_until_it_is_mende
     assert table_rows(events_only, SEGMENT_EVENTS) == table_rows(golden_with_events, SEGMENT_EVENTS)
 
 
-def test_offsets_that_lack_are_told(events_only: Warehouse, tmp_path: Path) -> None:
+def test_missing_offsets_are_counted(events_only: Warehouse, tmp_path: Path) -> None:
     values = values_of([SEGMENT, UPDATE]) * 5
     topic = write_topic(tmp_path / "topic", {0: values})
     borders = _borders(_log(topic, 0))
@@ -227,7 +227,7 @@ def test_offsets_that_lack_are_told(events_only: Warehouse, tmp_path: Path) -> N
     assert _read(events_only, topic).missing_offset_count == 0
 
 
-def test_directories_beside_the_topic_are_passed_over(events_only: Warehouse, tmp_path: Path) -> None:
+def test_directories_of_other_topics_are_ignored(events_only: Warehouse, tmp_path: Path) -> None:
     topic = write_topic(tmp_path / "data", {0: values_of([SEGMENT])})
     shutil.copytree(topic / f"{METADATA_TOPIC}-0", topic / "orders-0")
     shutil.copytree(topic / f"{METADATA_TOPIC}-0", topic / f"{METADATA_TOPIC}-0.0123456789-delete")
@@ -242,7 +242,7 @@ def _table(spark: SparkSession, location: Path, rows: Sequence[tuple[object, ...
     return TableSource(uri=str(location))
 
 
-def test_tables_that_make_no_sense_are_refused_before_anything_is_kept(
+def test_invalid_tables_are_refused_before_any_row_is_written(
     events_only: Warehouse, spark: SparkSession, tmp_path: Path
 ) -> None:
     good = values_of([SEGMENT, UPDATE])
@@ -263,7 +263,7 @@ def test_tables_that_make_no_sense_are_refused_before_anything_is_kept(
     assert [row["record_timestamp_ms"] for row in events_only.read(SEGMENT_EVENTS).collect()] == [5, 6]
 
 
-def test_partitions_that_end_before_what_was_read_are_told_and_a_topic_of_such_is_refused(
+def test_partitions_that_end_before_the_last_offset_read_are_reported_and_a_topic_of_only_such_is_refused(
     events_only: Warehouse, tmp_path: Path
 ) -> None:
     own = values_of([SEGMENT, UPDATE, DELETE])

@@ -88,7 +88,7 @@ def growth(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Gro
     )
 
 
-def test_bytes_of_the_new_segment_alone_are_read(growth: Growth) -> None:
+def test_only_bytes_of_the_new_segment_are_read(growth: Growth) -> None:
     # The notes tell: of the first run they name every object.
     assert growth.read_first.keys() == {name for segment in growth.first for name in _objects(segment)}
     objects = _objects(growth.added)
@@ -119,7 +119,7 @@ def test_files_have_statistics_of_the_skipping_columns_and_of_no_others(growth: 
     assert seen >= {"segments", "offset_index", "time_index", "txn_index", "txn_segments", "partition_metadata"}
 
 
-def test_answers_behind_any_write_are_those_of_before_or_of_after(growth: Growth) -> None:
+def test_answers_after_each_write_are_the_old_or_the_new_ones(growth: Growth) -> None:
     wanted = [1_000 + at if at < 3 * OFFSETS else None for at in range(3 * OFFSETS + 1)]
     new = tuple(None if time is None else time - 1_000 for time in wanted)
     old = tuple(offset if offset is not None and offset < 2 * OFFSETS else None for offset in new)

@@ -20,7 +20,7 @@ def segment(start_offset: int) -> Segment:
     return Segment(batches=(Batch(base_offset=start_offset, records=(Record(timestamp_ms=1),)),))
 
 
-def test_an_archive_without_any_known_segment_is_refused_unless_it_is_meant(
+def test_an_archive_without_any_known_segment_is_refused_unless_accepted(
     spark: SparkSession, warehouse: Path, tmp_path: Path
 ) -> None:
     write_archive(tmp_path / "one", {TopicPartition(topic="a", partition=0): [segment(0), segment(1)]})

@@ -19,7 +19,7 @@ def noted(prefix: str) -> bytes:
     return bytes([1, 1, len(raw) + 1, len(raw) + 1]) + raw
 
 
-def test_prefixes_that_are_not_known_are_counted_and_foreign_metadata_is_passed_over() -> None:
+def test_unknown_prefixes_are_counted_and_metadata_of_other_plugins_is_ignored() -> None:
     contents = [noted("old/"), noted("old/"), noted("new/"), noted(""), b"", b"\x01\x00\x01\x02", b"of another plugin"]
     assert count_other_prefixes(contents, ("new/",)) == {"old/": 2, "": 1}
     assert count_other_prefixes(contents, ("new/", "old/", "")) == {}
@@ -33,7 +33,7 @@ def segment(number: int, *, is_listed: bool, state: str, metadata: bytes | None)
     }  # fmt: skip
 
 
-def test_only_finished_segments_that_are_not_listed_are_asked(spark: SparkSession, tmp_path: Path) -> None:
+def test_only_finished_segments_that_are_not_listed_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
     warehouse.create_missing()
     finished = "COPY_SEGMENT_FINISHED"

@@ -87,7 +87,9 @@ def _status(warehouse: Warehouse) -> dict[tuple[str, int, int], str]:
     return {(row["topic"], row["partition"], row["start_offset"]): row["index_status"] for row in rows}
 
 
-def test_archive_that_grows_shrinks_and_comes_back_costs_what_changed(spark: SparkSession, tmp_path: Path) -> None:
+def test_runs_over_an_archive_that_grows_shrinks_and_returns_read_only_changes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     archive, orders = tmp_path / "archive", TopicPartition(topic="a.b-1_c", partition=3)
     written = write_archive(archive, {orders: [_segment(0), _segment(8)]})
     warehouse = run_pipeline(spark, archive, tmp_path / "it's a ware house")
@@ -200,7 +202,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 }
 
 
-def test_each_damage_is_quarantined_by_itself_and_repaired_segments_are_taken_in(
+def test_each_damaged_segment_is_quarantined_alone_and_indexed_when_repaired(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     archive = tmp_path / "archive"
@@ -257,7 +259,7 @@ def test_run_fails_when_more_than_one_and_too_large_a_share_is_bad(spark: SparkS
     assert _status(Warehouse(spark=spark, uri=str(tmp_path / "w")))["t", 0, 16] == "indexed"
 
 
-def test_segment_the_store_does_not_give_stays_pending_and_is_read_by_the_next_run(
+def test_segment_that_the_store_does_not_return_stays_pending_for_the_next_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     archive = tmp_path / "archive"
@@ -275,7 +277,7 @@ def test_segment_the_store_does_not_give_stays_pending_and_is_read_by_the_next_r
     assert _ask(warehouse, "t", 0, 1009) == 9
 
 
-def test_archive_that_is_gone_amid_a_build_is_told_as_a_wrong_call_and_costs_nothing(
+def test_archive_that_disappears_during_a_build_is_a_usage_error_and_loses_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     archive = tmp_path / "archive"
@@ -293,7 +295,7 @@ def test_archive_that_is_gone_amid_a_build_is_told_as_a_wrong_call_and_costs_not
     assert set(_status(warehouse).values()) == {"indexed"}
 
 
-def test_of_overlapping_uploads_each_offset_is_answered_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_overlapping_uploads_serve_each_offset_once(spark: SparkSession, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     retry = Segment(batches=_segment(0).batches, index_interval_bytes=0, segment_id="AAAAAAAAAAAAAAAAAAAAAA")
     write_archive(archive, {TopicPartition(topic="copies", partition=0): [_segment(0), retry, _segment(8)]})
@@ -311,7 +313,7 @@ def test_of_overlapping_uploads_each_offset_is_answered_once(spark: SparkSession
 
 
 @pytest.mark.parametrize("depth", IndexDepth)
-def test_segment_that_is_counted_anew_answers_from_its_older_build_until_the_newer_is_published(
+def test_segment_that_is_counted_again_answers_from_its_older_build_until_publication(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: IndexDepth
 ) -> None:
     archive, location, copies = tmp_path / "archive", tmp_path / "warehouse", tmp_path / "copies"
@@ -360,7 +362,7 @@ def test_segment_that_is_counted_anew_answers_from_its_older_build_until_the_new
 
 
 @pytest.mark.timeout(1200)  # seven runs of the pipeline
-def test_run_that_was_cut_behind_any_write_ends_the_same_when_run_again(
+def test_run_that_was_killed_after_any_write_ends_the_same_when_repeated(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = tmp_path / "archive"

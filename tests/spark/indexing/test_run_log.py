@@ -47,7 +47,7 @@ def test_run_has_one_row_from_its_beginning_to_its_end(tables: Warehouse) -> Non
     ("raised", "error"),
     [(ValueError("no luck\ntoday"), "no luck"), (ValueError(), "ValueError"), (KeyboardInterrupt(), "interrupted")],
 )
-def test_run_that_fails_notes_why_and_what_it_had_done(tables: Warehouse, raised: BaseException, error: str) -> None:
+def test_run_that_fails_records_the_reason_and_its_counts(tables: Warehouse, raised: BaseException, error: str) -> None:
     def fail() -> None:
         with recorded_run(tables, "build_indexes") as summary:
             summary["indexed_count"] = 3
@@ -59,7 +59,7 @@ def test_run_that_fails_notes_why_and_what_it_had_done(tables: Warehouse, raised
     assert (run["outcome"], run["error"], run["summary"]) == ("failed", error, '{"indexed_count": 3}')
 
 
-def test_runs_that_never_told_their_end_are_marked_killed_by_the_next(tables: Warehouse) -> None:
+def test_runs_without_a_recorded_end_are_marked_killed_by_the_next_run(tables: Warehouse) -> None:
     with recorded_run(tables, "before"):
         pass
     _leave_running(tables, "lost")

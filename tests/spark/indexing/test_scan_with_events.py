@@ -81,9 +81,7 @@ def _ask(warehouse: Warehouse, *asked: tuple[str, int]) -> list[object]:
 
 
 @pytest.mark.timeout(1200)
-def test_listing_and_events_are_brought_together_and_every_disagreement_is_seen(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_listing_and_events_are_combined_and_every_disagreement_is_found(spark: SparkSession, tmp_path: Path) -> None:
     archive, topic, location = tmp_path / "archive", tmp_path / "topic", tmp_path / "warehouse"
     partitions = {TopicPartition(topic=name, partition=0): [_segment(0), _segment(8)] for name in NAMES.values()}
     by_name = {name: topic for topic, name in NAMES.items()}
@@ -175,9 +173,7 @@ def _served_rows(warehouse: Warehouse) -> list[str]:
     return sorted(map(repr, served.toArrow().to_pylist()))
 
 
-def test_archive_whose_every_segment_was_announced_as_deleted_may_list_nothing(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_archive_may_be_empty_if_all_segments_were_announced_as_deleted(spark: SparkSession, tmp_path: Path) -> None:
     archive, topic = tmp_path / "archive", tmp_path / "topic"
     written = write_archive(archive, {TopicPartition(topic="t", partition=0): [_segment(0), _segment(8)]})
     events = finished(*written)
@@ -197,9 +193,7 @@ def test_archive_whose_every_segment_was_announced_as_deleted_may_list_nothing(
     assert _ask(warehouse, ("t", 1001)) == [None]
 
 
-def test_warehouse_that_was_made_from_the_listing_alone_takes_the_events_over(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_warehouse_that_was_built_from_the_listing_accepts_events_later(spark: SparkSession, tmp_path: Path) -> None:
     archive, topic, location = tmp_path / "archive", tmp_path / "topic", tmp_path / "warehouse"
     written = write_archive(archive, {TopicPartition(topic="t", partition=0): [_segment(at) for at in (0, 8, 16)]})
     warehouse = run_pipeline(spark, archive, location)

@@ -110,7 +110,7 @@ def test_other_engines_read_the_same_rows(golden: Warehouse) -> None:
         assert by_duckdb.sort_by(keys).to_pylist() == expected
 
 
-def test_every_table_and_column_explains_itself(golden: Warehouse) -> None:
+def test_every_table_and_column_has_a_comment(golden: Warehouse) -> None:
     golden.register()
     for table in ALL_TABLES:
         rows = golden.spark.sql(f"DESCRIBE TABLE EXTENDED coldlog.{table.name}").collect()

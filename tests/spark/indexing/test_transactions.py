@@ -97,7 +97,7 @@ def true_aborts(topic: str, partition: int, fetch_offset: int, bound: int) -> li
     )
 
 
-def test_aborts_from_tables_and_from_archive_are_those_of_the_broker(
+def test_aborts_from_tables_and_from_the_archive_equal_those_of_the_broker(
     sql: SparkSession, layout: ArchiveLayout, segments: dict[Partition, list[TxnSegment]]
 ) -> None:
     transactional = {where: members for where, members in segments.items() if where[0] in TRANSACTIONAL}
@@ -127,7 +127,7 @@ ENTRY_FIELDS = ("last_offset", "first_offset", "producer_id", "last_stable_offse
 TRANSACTIONAL = ("payments", "payments.live", "from-librdkafka")
 
 
-def test_one_fetch_with_constants_says_the_same(sql: SparkSession) -> None:
+def test_one_fetch_with_constants_gives_the_same_aborts(sql: SparkSession) -> None:
     rows = sql.sql("SELECT * FROM aborted_transactions('payments', 0, 500, 900)").collect()
     found = sorted((r["last_offset"], r["first_offset"], r["producer_id"], r["last_stable_offset"]) for r in rows)
     assert found == true_aborts("payments", 0, 500, 900)
@@ -135,7 +135,9 @@ def test_one_fetch_with_constants_says_the_same(sql: SparkSession) -> None:
     assert sql.sql("SELECT * FROM aborted_transactions('orders', 0, 0, 9999999)").collect() == []
 
 
-def test_known_empty_indexes_cost_no_object(layout: ArchiveLayout, segments: dict[Partition, list[TxnSegment]]) -> None:
+def test_indexes_known_to_be_empty_are_not_read(
+    layout: ArchiveLayout, segments: dict[Partition, list[TxnSegment]]
+) -> None:
     counts = {}
     for name, forget in (("field", False), ("no field", True)):
         counting = CountingLayout(layout)
@@ -181,7 +183,7 @@ def holds(row: dict[str, object], end: tuple[int, int], offset: int) -> bool:
     return max(end[0], served) <= offset <= end[1]
 
 
-def test_next_segment_with_a_txn_index_is_the_one_that_kafka_walks_to(golden: Warehouse, sql: SparkSession) -> None:
+def test_next_segment_with_a_txn_index_is_the_one_that_kafka_finds(golden: Warehouse, sql: SparkSession) -> None:
     rows = golden.read(SEGMENTS).where("served_from_offset IS NOT NULL").orderBy("start_offset").toArrow().to_pylist()
     asked = []
     for topic in TRANSACTIONAL:
@@ -204,7 +206,7 @@ def test_next_segment_with_a_txn_index_is_the_one_that_kafka_walks_to(golden: Wa
     assert sum(row[4] is None for row in asked) > 100
 
 
-def test_next_segment_of_any_epoch_is_the_first_behind_the_offset(golden: Warehouse, sql: SparkSession) -> None:
+def test_next_segment_of_any_epoch_is_the_first_after_the_offset(golden: Warehouse, sql: SparkSession) -> None:
     rows = golden.read(SEGMENTS).where("served_from_offset IS NOT NULL AND topic = 'payments' AND partition = 0")
     members = rows.orderBy("start_offset").collect()
     for offset in range(0, members[-1]["end_offset"] + 30, 97):
@@ -243,7 +245,7 @@ def open_reader(golden: Warehouse, layout: ArchiveLayout) -> Callable[[str, int,
     return opened
 
 
-def test_records_are_those_that_consumers_read(
+def test_records_equal_those_that_consumers_read(
     open_reader: Callable[[str, int, IsolationLevel], PartitionReader],
 ) -> None:
     stopped = 0
@@ -275,7 +277,7 @@ def committed_offsets(topic: str, partition: int) -> list[int]:
         return [row["o"] for row in map(json.loads, lines) if row["rc"]]
 
 
-def test_committed_lookups_answer_nothing_behind_an_open_transaction_and_say_so(
+def test_committed_lookups_return_an_error_after_an_open_transaction(
     golden: Warehouse, open_reader: Callable[[str, int, IsolationLevel], PartitionReader]
 ) -> None:
     queries = [query for query in golden_queries() if query["topic"] in TRANSACTIONAL and query["archive"]]

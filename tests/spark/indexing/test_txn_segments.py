@@ -71,9 +71,7 @@ def scans_of(answer: DataFrame) -> list[tuple[int, int]]:
     return found
 
 
-def test_what_a_search_reads_does_not_grow_with_the_segments_that_have_none(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_search_reads_no_more_with_more_segments_without_aborts(spark: SparkSession, tmp_path: Path) -> None:
     read: dict[int, list[tuple[int, int]]] = {}
     for count in (1_000, 100_000):
         warehouse = Warehouse(spark=spark, uri=str(tmp_path / str(count)))
@@ -156,7 +154,7 @@ def first_behind(rows: list[dict[str, object]], offset: int) -> object:
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_intervals_lead_where_a_walk_leads(spark: SparkSession, seed: int) -> None:
+def test_intervals_give_the_same_segment_as_a_walk(spark: SparkSession, seed: int) -> None:
     chance = random.Random(seed)
     archives = {f"t{number}": random_segments(chance, f"t{number}") for number in range(150)}
     types = SEGMENTS.column_types

@@ -68,7 +68,7 @@ def _unrecognized(warehouse: Warehouse) -> dict[str, str]:
     return {row["name"]: row["why"] for row in warehouse.read(UNRECOGNIZED_OBJECTS).collect()}
 
 
-def test_bad_directories_of_a_mirror_are_told_and_keep_what_is_known(
+def test_bad_directories_of_a_mirror_are_reported_and_their_rows_stay(
     spark: SparkSession, warehouse: Path, tmp_path: Path
 ) -> None:
     folders = {

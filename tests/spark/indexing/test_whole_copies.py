@@ -40,7 +40,7 @@ def copy_of(first_ms: int, letter: str, epochs: tuple[int, ...]) -> Segment:
     return Segment(batches=batches, segment_id=letter.ljust(21, "x") + "A")
 
 
-def test_copy_of_the_higher_epoch_then_the_longer_then_the_greater_id_answers(
+def test_the_copy_with_the_higher_epoch_then_more_offsets_then_the_greater_id_answers(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     winners, archive = {}, {}

@@ -154,7 +154,7 @@ def past(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Past:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_function_answers_as_it_did_then(past: Past, way: str) -> None:
+def test_every_function_answers_as_it_did_at_that_moment(past: Past, way: str) -> None:
     spark = past.warehouse.spark
     attach_warehouse(spark, past.warehouse.uri, as_of=past.at[way])
     assert by_function(spark) == past.by_function
@@ -167,14 +167,14 @@ def test_every_function_answers_as_it_did_then(past: Past, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_bulk_lookups_and_what_is_shown_are_as_they_were_then(past: Past, way: str) -> None:
+def test_bulk_lookups_and_printed_tables_are_as_at_that_moment(past: Past, way: str) -> None:
     assert by_job(past.then(way)) == past.by_job
     assert shown(past.then(way)) == past.shown
     assert by_job(past.warehouse) != past.by_job
     assert shown(past.warehouse) != past.shown
 
 
-def test_every_version_is_a_moment_and_the_last_is_now(past: Past) -> None:
+def test_every_version_is_a_moment_and_the_last_one_is_the_present(past: Past) -> None:
     """The first is that of an empty table."""
     commits = list_commits(past.warehouse.spark, past.warehouse.location(PARTITION_METADATA))
     answers = [
@@ -186,7 +186,7 @@ def test_every_version_is_a_moment_and_the_last_is_now(past: Past) -> None:
     assert past.by_job in answers
 
 
-def test_past_is_not_written_to(past: Past) -> None:
+def test_a_warehouse_as_of_the_past_cannot_be_written(past: Past) -> None:
     then, spark = past.then("version"), past.warehouse.spark
     rows = past.warehouse.read(SEGMENTS)
     versions = [list_commits(spark, past.warehouse.location(table))[-1] for table in ALL_TABLES]
@@ -217,7 +217,7 @@ def test_past_is_not_written_to(past: Past) -> None:
         ("", "not a timestamp"),
     ],
 )
-def test_moment_that_is_none_is_refused_with_what_there_is(past: Past, as_of: str, told: str) -> None:
+def test_invalid_moment_is_refused_with_the_available_versions(past: Past, as_of: str, told: str) -> None:
     spark = past.warehouse.spark
     warehouse = Warehouse(spark=spark, uri=past.warehouse.uri, as_of=as_of)
     asks: list[Callable[[], object]] = [
@@ -230,7 +230,7 @@ def test_moment_that_is_none_is_refused_with_what_there_is(past: Past, as_of: st
             ask()
 
 
-def test_table_that_came_later_was_empty(past: Past, tmp_path: Path) -> None:
+def test_table_that_was_created_later_is_empty(past: Past, tmp_path: Path) -> None:
     """As when a newer coldlog brings a table into an old warehouse. Times of files are those of the copy's original."""
     spark, location = past.warehouse.spark, tmp_path / "warehouse"
     shutil.copytree(past.warehouse.uri, location, copy_function=shutil.copy2)
@@ -247,12 +247,12 @@ def test_table_that_came_later_was_empty(past: Past, tmp_path: Path) -> None:
     assert answered == {name: rows for name, rows in past.by_function.items() if name in answered}
 
 
-def test_moments_lie_between_commits() -> None:
+def test_a_moment_between_two_commits_is_the_earlier_version() -> None:
     commits = [Commit(version=version, committed_ms=version * 100 + 100) for version in range(3)]
     assert [find_moment(text, commits) for text in ("v0", "v2", "100", "250", "5000")] == [100, 300, 100, 250, 5000]
     assert [find_version(commits, ms, "t") for ms in (99, 100, 199, 200, 5000)] == [None, 0, 0, 1, 2]
 
 
-def test_table_whose_log_was_cut_does_not_pass_for_an_empty_one() -> None:
+def test_table_whose_log_was_cut_is_not_read_as_empty() -> None:
     with pytest.raises(UsageError, match="starts at v3 of 1970-01-01T00:00:00.500Z"):
         find_version([Commit(version=3, committed_ms=500)], 499, "segments")

@@ -44,7 +44,7 @@ def details(created: Warehouse) -> dict[str, Row]:
 
 
 @pytest.mark.parametrize("table", ALL_TABLES, ids=lambda table: table.name)
-def test_table_is_clustered_and_skipped_by_the_columns_of_its_definition(
+def test_table_has_the_clustering_and_skipping_columns_of_its_definition(
     details: dict[str, Row], table: TableDefinition
 ) -> None:
     detail = details[table.name]
@@ -56,7 +56,7 @@ def test_table_is_clustered_and_skipped_by_the_columns_of_its_definition(
 
 
 @pytest.mark.parametrize("table", [*ALL_TABLES, *SMALL_TABLES], ids=lambda table: table.name)
-def test_table_needs_no_feature_that_another_engine_may_lack(
+def test_table_needs_no_feature_that_other_engines_do_not_have(
     created: Warehouse, details: dict[str, Row], table: TableDefinition
 ) -> None:
     detail = details[table.name]
@@ -83,7 +83,7 @@ def test_table_and_each_of_its_columns_have_a_comment(
     assert {field.name: field.metadata.get("comment") for field in fields} == comments
 
 
-def test_every_table_that_is_defined_was_looked_at() -> None:
+def test_every_defined_table_was_checked() -> None:
     modules = (Path(__file__).parents[3] / "lib" / "coldlog" / "tables" / "definitions").glob("*.py")
     defined = {path.stem for path in modules if "TableDefinition(\n    name=" in path.read_text(encoding="utf-8")}
     assert defined == {table.name for table in (*ALL_TABLES, *SMALL_TABLES)}

@@ -97,7 +97,7 @@ def _register(warehouse: Warehouse) -> object:
     ],
     ids=["commit", "gap", "first-commit", "files", "files-of-optimize", "cut-files", "plain-file", "no-log"],
 )
-def test_damaged_table_is_told_in_a_line(
+def test_damaged_table_is_reported_on_one_line(
     spark: SparkSession,
     sound: Path,
     tmp_path: Path,

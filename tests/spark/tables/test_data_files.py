@@ -66,7 +66,9 @@ def last_commit(warehouse: Warehouse, table: TableDefinition) -> dict[str, dict[
 
 
 @pytest.mark.parametrize("table", INDEX_TABLES, ids=lambda table: table.name)
-def test_added_file_equals_what_spark_appends(spark: SparkSession, tmp_path: Path, table: TableDefinition) -> None:
+def test_added_file_equals_a_file_that_spark_appends(
+    spark: SparkSession, tmp_path: Path, table: TableDefinition
+) -> None:
     ours, theirs = (Warehouse(spark=spark, uri=str(tmp_path / name)) for name in ("our own #ö", "theirs"))
     rows = rows_of(table, 101)
     for warehouse in (ours, theirs):
@@ -121,7 +123,7 @@ def test_required_value_that_is_missing_is_refused() -> None:
 
 
 @pytest.mark.parametrize("is_row_group", [True, False], ids=["a row group", "the end of the file"])
-def test_temporary_directory_without_room_is_told_by_its_name(tmp_path: Path, *, is_row_group: bool) -> None:
+def test_full_temporary_directory_is_reported_with_its_name(tmp_path: Path, *, is_row_group: bool) -> None:
     rows = rows_of(TIME_INDEX, 3 * (TIME_INDEX.row_group_rows or 0) if is_row_group else 5_000)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, limits[1]))  # files of a kibibyte, as on a full disk
@@ -162,12 +164,12 @@ writer.close()
     assert int(ran.stdout) < 40 << 10, "KiB"
 
 
-def test_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RetriableError, match="cannot be written: No such file or directory; driver and workers need"):
         write_file(OFFSET_INDEX, rows_of(OFFSET_INDEX, 3), str(tmp_path / "gone"), rows_a_piece=3)
 
 
-def test_folder_without_room_keeps_no_part_of_a_file(tmp_path: Path) -> None:
+def test_full_folder_keeps_no_partial_file(tmp_path: Path) -> None:
     place = tmp_path / "table"
     place.mkdir()
     with (tmp_path / "content").open("xb+") as content:

@@ -42,7 +42,7 @@ def jobs_of(spark: SparkSession, group: str) -> int:
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
 
-def test_look_at_an_empty_table_is_no_job_of_spark(spark: SparkSession, empty: Warehouse) -> None:
+def test_reading_an_empty_table_starts_no_spark_job(spark: SparkSession, empty: Warehouse) -> None:
     empty.read(DISCREPANCIES)  # the first look reads the log
     spark.sparkContext.setJobGroup(GROUP, GROUP)
     try:
@@ -58,7 +58,7 @@ def test_look_at_an_empty_table_is_no_job_of_spark(spark: SparkSession, empty: W
     assert advice_in(empty) == {"a": "look"}
 
 
-def test_rows_that_are_merged_come_and_go_as_in_a_table_that_has_some(empty: Warehouse) -> None:
+def test_merge_into_an_empty_table_works_as_in_a_table_with_rows(empty: Warehouse) -> None:
     for _ in range(2):
         merged = rows_of(empty, {"a": "look", "b": "wait", "c": "gone"})
         empty.merge(DISCREPANCIES, merged.selectExpr("*", "segment_id = 'c' AS is_mended"), remove="is_mended")
@@ -69,7 +69,7 @@ def test_rows_that_are_merged_come_and_go_as_in_a_table_that_has_some(empty: War
         assert advice_in(empty) == {}
 
 
-def test_rows_of_a_writer_that_leaves_no_checksum_are_seen(spark: SparkSession, empty: Warehouse) -> None:
+def test_rows_of_a_writer_without_checksums_are_read(spark: SparkSession, empty: Warehouse) -> None:
     key = "spark.databricks.delta.writeChecksumFile.enabled"
     assert advice_in(empty) == {}
     spark.conf.set(key, "false")
@@ -81,7 +81,7 @@ def test_rows_of_a_writer_that_leaves_no_checksum_are_seen(spark: SparkSession, 
 
 
 @pytest.mark.parametrize("name", ["offset_index", "time_index", "txn_index", "segment_events"])
-def test_a_table_that_cannot_be_made_again_is_not_made_anew_without_its_rows(
+def test_a_lost_table_that_cannot_be_rebuilt_is_not_created_empty(
     empty: Warehouse, spark: SparkSession, name: str
 ) -> None:
     shutil.rmtree(Path(empty.uri) / name)
@@ -97,7 +97,7 @@ def test_a_table_that_cannot_be_made_again_is_not_made_anew_without_its_rows(
     assert not empty.has(next(table for table in ALL_TABLES if table.name == name))
 
 
-def test_columns_that_a_table_of_an_older_release_lacks_are_added(spark: SparkSession, warehouse: Path) -> None:
+def test_missing_columns_are_added_to_a_table_of_an_older_release(spark: SparkSession, warehouse: Path) -> None:
     made = Warehouse(spark=spark, uri=str(warehouse))
     kept = [column for column in SEGMENT_EVENTS.columns if column.name != "problem"]
     older = replace(SEGMENT_EVENTS, columns=tuple(kept))
@@ -113,7 +113,7 @@ def test_columns_that_a_table_of_an_older_release_lacks_are_added(spark: SparkSe
     assert made.newest_version(SEGMENT_EVENTS) == version, "columns are added once"
 
 
-def test_table_that_lacks_a_required_column_is_refused_by_name(spark: SparkSession, warehouse: Path) -> None:
+def test_table_without_a_required_column_is_refused_with_its_name(spark: SparkSession, warehouse: Path) -> None:
     made = Warehouse(spark=spark, uri=str(warehouse))
     spark.sql(f"CREATE TABLE {made.identifier(SEGMENT_EVENTS)} (metadata_offset BIGINT) USING DELTA")
     with pytest.raises(UsageError, match=r"not a segment_events table of coldlog: metadata_partition.*warehouse.uri"):

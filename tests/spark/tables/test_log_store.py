@@ -67,7 +67,7 @@ def test_a_version_is_written_once(writer: _Writer) -> None:
     assert writer.content("t/_delta_log/1.json") == b"mine\nto the end\n"
 
 
-def test_a_version_that_was_not_there_a_moment_ago_is_not_written_over(writer: _Writer, s3_proxy: S3Proxy) -> None:
+def test_a_version_that_another_writer_just_wrote_is_not_overwritten(writer: _Writer, s3_proxy: S3Proxy) -> None:
     writer.bucket.put({"t/_delta_log/1.json": b"theirs\n"})
     # Whoever looks before writing finds nothing: the other one wrote in between.
     looks = ("HEAD", "GET")
@@ -79,7 +79,7 @@ def test_a_version_that_was_not_there_a_moment_ago_is_not_written_over(writer: _
     assert _puts(s3_proxy)
 
 
-def test_a_commit_whose_answer_was_lost_is_found_to_be_this_one(writer: _Writer, s3_proxy: S3Proxy) -> None:
+def test_a_commit_whose_answer_was_lost_is_recognized(writer: _Writer, s3_proxy: S3Proxy) -> None:
     s3_proxy.strikes = lambda request: request.method == "PUT"
     # The server has it; the client hears nothing, and sends it again.
     s3_proxy.faults = [Fault(status=503, code="SlowDown", is_done=True)]
@@ -88,14 +88,14 @@ def test_a_commit_whose_answer_was_lost_is_found_to_be_this_one(writer: _Writer,
     assert len(_puts(s3_proxy)) == 2
 
 
-def test_of_two_puts_at_one_moment_the_one_that_is_told_to_come_again_does(writer: _Writer, s3_proxy: S3Proxy) -> None:
+def test_a_put_that_conflicts_with_another_is_repeated(writer: _Writer, s3_proxy: S3Proxy) -> None:
     s3_proxy.strikes = lambda request: request.method == "PUT"
     s3_proxy.faults = [Fault(status=409, code="ConditionalRequestConflict")]
     writer.write("t/_delta_log/1.json", "mine")
     assert writer.content("t/_delta_log/1.json") == b"mine\n"
 
 
-def test_what_may_not_be_written_is_told_at_once(writer: _Writer, s3_proxy: S3Proxy) -> None:
+def test_a_missing_write_permission_is_reported_at_once(writer: _Writer, s3_proxy: S3Proxy) -> None:
     s3_proxy.strikes = lambda request: request.method == "PUT"
     s3_proxy.faults = [Fault(status=403, code="AccessDenied")] * 9
     with pytest.raises(Py4JJavaError, match="AccessDenied"):
@@ -103,7 +103,7 @@ def test_what_may_not_be_written_is_told_at_once(writer: _Writer, s3_proxy: S3Pr
     assert len(_puts(s3_proxy)) == 1
 
 
-def test_what_may_be_written_over_is(writer: _Writer) -> None:
+def test_a_file_that_may_be_overwritten_is_overwritten(writer: _Writer) -> None:
     for content in ("one", "two"):
         writer.write("t/_delta_log/_last_checkpoint", content, overwrite=True)
     assert writer.content("t/_delta_log/_last_checkpoint") == b"two\n"

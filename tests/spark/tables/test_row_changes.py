@@ -72,7 +72,7 @@ def filled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> War
         (_append_without_statistics, True),
     ],
 )
-def test_commit_leaves_rows_of_older_builds_as_they_were_or_not(
+def test_a_commit_counts_as_a_change_if_it_may_change_rows_of_older_builds(
     filled: Warehouse, commit: Callable[[Warehouse], None], *, is_changed: bool
 ) -> None:
     spark, location = filled.spark, filled.location(TXN_INDEX)
@@ -82,7 +82,7 @@ def test_commit_leaves_rows_of_older_builds_as_they_were_or_not(
     assert are_rows_changed(spark, location, since, until, until_build=VALIDATED_BUILD) is is_changed
 
 
-def test_a_change_between_harmless_commits_is_seen(filled: Warehouse) -> None:
+def test_a_change_between_harmless_commits_is_found(filled: Warehouse) -> None:
     spark, location = filled.spark, filled.location(TXN_INDEX)
     since = newest_version(spark, location)
     for build in (3, 1, 4):

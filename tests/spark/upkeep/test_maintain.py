@@ -55,7 +55,7 @@ def _delete_first_segment(archive: Path) -> tuple[dict[Path, bytes], str]:
     return files, segment_id
 
 
-def test_small_files_become_few_and_every_row_stays(spark: SparkSession, archive: Path, warehouse: Path) -> None:
+def test_small_files_are_compacted_and_every_row_stays(spark: SparkSession, archive: Path, warehouse: Path) -> None:
     built = run_pipeline(spark, archive, warehouse, settings=build_settings(max_bytes_per_commit=200 << 10))
     before = table_contents(built)
     summary = maintain_tables(built, SETTINGS)
@@ -94,7 +94,7 @@ def _age(spark: SparkSession, table: Path, days: int) -> None:
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
-def test_delta_prints_nothing_of_a_vacuum_into_the_results_of_a_job(spark: SparkSession, warehouse: Path) -> None:
+def test_vacuum_prints_nothing_into_the_results_of_a_job(spark: SparkSession, warehouse: Path) -> None:
     built = Warehouse(spark=spark, uri=str(warehouse))
     spark.sql(OFFSET_INDEX.create_statement(built.identifier(OFFSET_INDEX), built.location(OFFSET_INDEX)))
     jvm: Any = spark._jvm
@@ -111,7 +111,9 @@ def test_delta_prints_nothing_of_a_vacuum_into_the_results_of_a_job(spark: Spark
         console.setOutDirect(before)
 
 
-def test_files_older_than_the_retention_go_and_are_told(spark: SparkSession, archive: Path, warehouse: Path) -> None:
+def test_files_older_than_the_retention_are_removed_and_counted(
+    spark: SparkSession, archive: Path, warehouse: Path
+) -> None:
     built = run_pipeline(spark, archive, warehouse, settings=build_settings(max_bytes_per_commit=200 << 10))
     before = built.read(OFFSET_INDEX).count()
     spark.sql(f"OPTIMIZE {built.identifier(OFFSET_INDEX)}")
@@ -127,13 +129,13 @@ def test_files_older_than_the_retention_go_and_are_told(spark: SparkSession, arc
     assert built.read(OFFSET_INDEX).count() == before
 
 
-def test_rows_may_not_be_dropped_by_a_past_that_is_not_kept(spark: SparkSession, warehouse: Path) -> None:
+def test_rows_cannot_be_dropped_by_a_version_that_vacuum_removes(spark: SparkSession, warehouse: Path) -> None:
     settings = MaintenanceSettings(deleted_after_hours=200, vacuum_after_hours=199)
     with pytest.raises(UsageError, match="deleted_after_hours=200 needs older versions than .*vacuum_after_hours=199"):
         maintain_tables(Warehouse(spark=spark, uri=str(warehouse)), settings)
 
 
-def test_a_vacuum_takes_no_more_tasks_than_there_are_cores_to_list_a_folder(
+def test_a_vacuum_lists_a_folder_with_at_most_one_task_per_core(
     spark: SparkSession, archive: Path, warehouse: Path
 ) -> None:
     built = run_pipeline(spark, archive, warehouse)
@@ -159,9 +161,7 @@ def test_a_vacuum_takes_no_more_tasks_than_there_are_cores_to_list_a_folder(
     assert max(task_counts) < 50
 
 
-def test_index_rows_of_segments_that_are_gone_long_ago_are_dropped(
-    spark: SparkSession, archive: Path, warehouse: Path
-) -> None:
+def test_index_rows_of_segments_gone_long_ago_are_dropped(spark: SparkSession, archive: Path, warehouse: Path) -> None:
     built = run_pipeline(spark, archive, warehouse, settings=build_settings(max_bytes_per_commit=200 << 10))
     whole = table_contents(built, without=BUILD_NUMBERS)
     files, segment_id = _delete_first_segment(archive)

@@ -94,7 +94,7 @@ def reconciled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     return Reconciled(cluster=cluster, warehouse=warehouse, summary=summary, rows=_rows(warehouse))
 
 
-def test_each_kind_of_discrepancy_is_told_and_nothing_of_what_is_right(reconciled: Reconciled) -> None:
+def test_each_kind_of_discrepancy_is_found_and_nothing_else(reconciled: Reconciled) -> None:
     assert _told(reconciled.rows) == EXPECTED
     assert {kind for _, _, kind, _, _ in EXPECTED} == set(DiscrepancyKind), "every kind occurs"
     for row in reconciled.rows:
@@ -107,7 +107,7 @@ def test_each_kind_of_discrepancy_is_told_and_nothing_of_what_is_right(reconcile
     assert (summary.counts["copy_unfinished"], summary.counts["orphan"]) == (2, 2)
 
 
-def test_what_is_mended_goes_and_what_stays_keeps_its_time_and_nothing_new_is_no_commit(reconciled: Reconciled) -> None:
+def test_resolved_rows_are_removed_others_keep_their_time_and_no_change_makes_no_commit(reconciled: Reconciled) -> None:
     cluster, warehouse = reconciled.cluster, reconciled.warehouse
     commits = _commits(warehouse)
     assert reconcile(warehouse).new_count == 0
@@ -134,7 +134,7 @@ def test_what_is_mended_goes_and_what_stays_keeps_its_time_and_nothing_new_is_no
     assert all(row["first_seen_ms"] == first_seen[row["topic"]] for row in rows)
 
 
-def test_operator_reads_everything_that_is_wrong_in_one_place_and_a_scheduler_fails_on_it(
+def test_the_job_shows_every_problem_and_fails_with_fail_on(
     reconciled: Reconciled,
 ) -> None:
     cluster, warehouse, results = reconciled.cluster, reconciled.warehouse, io.StringIO()
@@ -179,7 +179,7 @@ def test_severities_are_compared_by_how_grave_they_are() -> None:
     assert [each.is_as_grave_as(Severity.ERROR) for each in Severity] == [True, False, False]
 
 
-def test_archive_of_a_real_broker_has_but_the_copy_that_a_kill_cut_short(golden_with_events: Warehouse) -> None:
+def test_archive_of_a_real_broker_has_only_the_copy_that_a_kill_interrupted(golden_with_events: Warehouse) -> None:
     [dangling] = true_segments("COPY_SEGMENT_STARTED")
     [row] = golden_with_events.read(DISCREPANCIES).collect()
     assert (row["topic"], row["kind"], row["severity"]) == ("crashy-upload", "copy_unfinished", "warning")

@@ -59,7 +59,7 @@ def _check(warehouse: Warehouse, checkpoints: Checkpoints, views: dict[str, str]
     return verdicts
 
 
-def test_every_table_has_a_suite_and_the_suites_know_the_words_of_the_tables() -> None:
+def test_every_table_has_a_suite_that_knows_its_enum_values() -> None:
     assert set(SUITES) == {table.name for table in ALL_TABLES}
     words = {
         "segments.state_is_kafkas": [state.name for state in RemoteLogSegmentState],
@@ -140,7 +140,7 @@ def _worlds_named(verdict: Verdict) -> set[str]:
         (WITH_EVENTS, {"segments.no_event_was_dropped", "segment_events.transition_is_valid"}),
     ],
 )
-def test_good_tables_meet_every_expectation_but_what_the_broker_itself_announced(
+def test_good_tables_meet_every_expectation_except_those_that_the_broker_itself_breaks(
     verdicts: dict[str, Verdict], world: str, expected: set[str]
 ) -> None:
     assert set(verdicts) == set(EVERY_ID)
@@ -187,7 +187,7 @@ def _update(warehouse: Warehouse, change: str) -> None:
     warehouse.spark.sql(f"UPDATE {warehouse.identifier(OFFSET_INDEX)} SET {change} WHERE base_offset = 2")
 
 
-def test_validation_costs_what_changed_and_does_not_forget_what_was_wrong(spark: SparkSession, tmp_path: Path) -> None:
+def test_validation_checks_only_changes_and_checks_failures_again(spark: SparkSession, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     write_archive(archive, {ORDERS: [_segment(0), _segment(8)]})
     warehouse = run_pipeline(spark, archive, tmp_path / "warehouse")
@@ -248,7 +248,7 @@ def _text(stream: object) -> str:
     return stream.getvalue()
 
 
-def test_job_shows_each_table_writes_pages_and_fails_on_what_is_critical_and_on_nothing_else(
+def test_job_shows_each_table_writes_pages_and_fails_only_on_critical_failures(
     job: Job, capfd: pytest.CaptureFixture[str]
 ) -> None:
     capfd.readouterr()
@@ -287,7 +287,7 @@ def test_job_shows_each_table_writes_pages_and_fails_on_what_is_critical_and_on_
     assert warehouse.read(JOB_RUNS).where("outcome = 'succeeded' AND job = 'validate_tables'").count() == 1
 
 
-def test_pages_go_to_a_bucket_and_those_of_older_results_go(job: Job, bucket: Bucket) -> None:
+def test_pages_are_written_to_a_bucket_and_pages_of_older_results_are_removed(job: Job, bucket: Bucket) -> None:
     settings = load_settings(
         "local", [f"warehouse.uri={job.settings.warehouse_uri}", f"validation.data_docs_uri={bucket.uri('pages')}"]
     )
@@ -310,7 +310,7 @@ def test_pages_go_to_a_bucket_and_those_of_older_results_go(job: Job, bucket: Bu
     assert b"log_start_offsets_rows" in index["Body"].read()
 
 
-def test_pages_go_to_folders_and_buckets_alone() -> None:
+def test_pages_are_written_only_to_folders_and_buckets() -> None:
     settings = load_settings("local", ["warehouse.uri=w", "validation.data_docs_uri=hdfs://there/pages"])
     with pytest.raises(UsageError, match="neither a folder nor s3://bucket/prefix"):
         data_docs_place(settings)
@@ -345,7 +345,9 @@ def _suite_files(folder: Path, text: str) -> Path:
         ('{"name"', '\ufeff{"name"', "BOM"),
     ],
 )
-def test_suite_that_names_what_is_not_there_is_refused(tmp_path: Path, before: str, after: str, told: str) -> None:
+def test_suite_that_refers_to_something_undefined_is_refused(
+    tmp_path: Path, before: str, after: str, told: str
+) -> None:
     text = json.dumps(
         {
             "name": "segments",
@@ -367,7 +369,7 @@ def test_suite_that_names_what_is_not_there_is_refused(tmp_path: Path, before: s
         load_suites(_suite_files(tmp_path / "bad", text.replace(before, after)))
 
 
-def test_changed_query_is_another_suite(tmp_path: Path) -> None:
+def test_changed_query_changes_the_digest_of_the_suite(tmp_path: Path) -> None:
     digests = set()
     for number, end in enumerate(("", " -- another")):
         folder = tmp_path / str(number)
@@ -405,7 +407,7 @@ def _remove_suites(folder: Path) -> None:
         (shutil.rmtree, ".", "holds no suite of expectations: nothing would be validated"),
     ],
 )
-def test_suites_that_cannot_be_read_are_refused_by_file_and_cause(
+def test_suites_that_cannot_be_read_are_refused_with_file_and_cause(
     tmp_path: Path, damage: Callable[[Path], None], name: str, told: str
 ) -> None:
     folder = tmp_path / "expectations"
@@ -415,7 +417,7 @@ def test_suites_that_cannot_be_read_are_refused_by_file_and_cause(
         load_suites(folder)
 
 
-def test_a_table_that_is_not_to_be_validated_has_a_suite_that_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_without_expectations_needs_an_empty_suite(spark: SparkSession, tmp_path: Path) -> None:
     nothing = json.dumps({"name": "segments", "meta": {"views": {}}, "expectations": []})
     suite = load_suites(_suite_files(tmp_path / "expectations", nothing))[0]
     warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
@@ -424,7 +426,7 @@ def test_a_table_that_is_not_to_be_validated_has_a_suite_that_says_so(spark: Spa
     assert [(table.table, table.scope is None, table.verdicts) for table in summary.tables] == [("segments", False, ())]
 
 
-def test_expectation_that_cannot_be_evaluated_is_not_met_and_says_why(spark: SparkSession) -> None:
+def test_expectation_that_cannot_be_evaluated_fails_with_the_reason(spark: SparkSession) -> None:
     suite: Suite = SUITES["log_start_offsets"]
     rows = spark.createDataFrame([("orders", 0)], "topic STRING, partition INT")
     verdicts = {v.expectation.id: v for v in Checkpoints(suites=()).check(suite.views[0], suite.expectations, rows)}

@@ -35,7 +35,7 @@ from damaged_archives import (
 
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
-def test_every_flipped_byte_of_a_log_is_told_with_its_batch(depth: IndexDepth) -> None:
+def test_every_flipped_byte_of_a_log_is_reported_with_its_batch(depth: IndexDepth) -> None:
     """The checksum covers a batch from its attributes on, and magic and length show by themselves. A base offset that
     is wrong shows at this batch, at the next one, or by the time index; a leader epoch by falling, or by the
     checkpoint. Where it does neither, the segment no longer follows the lineage of its partition."""
@@ -69,7 +69,7 @@ def test_every_flipped_byte_of_a_log_is_told_with_its_batch(depth: IndexDepth) -
 
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
-def test_every_cut_log_is_told_with_the_batch_that_it_lacks(depth: IndexDepth) -> None:
+def test_every_cut_log_is_reported_with_the_missing_batch(depth: IndexDepth) -> None:
     """A log that ends with a batch ends before the last offset that the time index and the snapshot know."""
     content = PARTITION.content(LOG)
     for length in range(len(content)):
@@ -84,7 +84,7 @@ def test_every_cut_log_is_told_with_the_batch_that_it_lacks(depth: IndexDepth) -
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
 @pytest.mark.parametrize("suffix", [LOG, *SIDE_FILES])
-def test_random_bytes_in_a_files_place_are_told(suffix: str, depth: IndexDepth) -> None:
+def test_random_bytes_instead_of_a_file_are_reported(suffix: str, depth: IndexDepth) -> None:
     chance = random.Random(suffix)
     size = len(INDEXED.content(suffix))
     for length in (1, 2, 13, size - 1, size, size + 1, 10 * size, *(chance.randrange(1, 500) for _ in range(10))):
@@ -138,7 +138,7 @@ def _moved(partition: Partition, byte: int) -> Partition:
     ],
     ids=["offset index", "time index", "producer snapshot"],
 )
-def test_the_last_batchs_base_offset_is_held_against_whatever_names_it(
+def test_the_last_batchs_base_offset_is_compared_with_every_file_that_names_it(
     partition: Partition, reason: Reason, suffix: str, entry_bytes: int | None, byte: int, depth: IndexDepth
 ) -> None:
     """Nothing follows it, and nothing protects it."""
@@ -153,14 +153,14 @@ NAMELESS = _ending_with(_last_batch(_EARLY_MS))
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
 @pytest.mark.parametrize("byte", [0, 1, 2, 3])
-def test_no_batch_is_further_from_the_segments_start_than_an_index_can_say(byte: int, depth: IndexDepth) -> None:
+def test_a_batch_too_far_from_the_segments_start_for_an_index_is_damage(byte: int, depth: IndexDepth) -> None:
     row = quarantined(build(_moved(NAMELESS, byte), options(depth))[1], LOG)
     assert row is not None
     assert (row["reason"], row["position"]) == (Reason.HEADER_INVALID, NAMELESS.borders[-2])
 
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
-def test_a_last_batch_that_nothing_names_is_held_to_what_was_announced_and_takes_no_offsets_of_others(
+def test_a_last_batch_that_no_file_names_is_compared_with_its_announcement_and_takes_no_offsets_of_others(
     depth: IndexDepth,
 ) -> None:
     """Without a producer, an entry of an index and an event, nothing in the archive tells that its offset is wrong: it
@@ -180,7 +180,7 @@ def test_a_last_batch_that_nothing_names_is_held_to_what_was_announced_and_takes
     assert (row["reason"], row["found"]) == (Reason.OFFSETS_NOT_ANNOUNCED, f"offset {11 + 0x40}")
 
 
-def test_a_file_that_became_shorter_since_it_was_listed_is_told() -> None:
+def test_a_file_that_became_shorter_after_listing_is_reported() -> None:
     listed = LocalTieredStorageLayout(store=MemoryStore(INDEXED.objects))
     whole = undamaged(IndexDepth.RECORD, is_indexed=True)
     for suffix in (LOG, *SIDE_FILES):

@@ -49,7 +49,7 @@ _LAST_STABLE_OFFSETS = frozenset({*range(26, 34), *range(60, 68)})
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
 @pytest.mark.parametrize("suffix", SIDE_FILES)
-def test_every_flipped_byte_of_a_side_file_is_told_or_changes_no_answer(suffix: str, depth: IndexDepth) -> None:
+def test_every_flipped_byte_of_a_side_file_is_reported_or_changes_no_answer(suffix: str, depth: IndexDepth) -> None:
     passed = set()
     for at, content in flips(INDEXED.content(suffix), PATTERNS):
         damaged = INDEXED.with_content(suffix, content)
@@ -76,7 +76,7 @@ def test_every_flipped_byte_of_a_side_file_is_told_or_changes_no_answer(suffix: 
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
 @pytest.mark.parametrize("suffix", SIDE_FILES)
-def test_every_cut_side_file_is_told_or_changes_no_answer(suffix: str, depth: IndexDepth) -> None:
+def test_every_cut_side_file_is_reported_or_changes_no_answer(suffix: str, depth: IndexDepth) -> None:
     """A transaction index without entries is in doubt, which reconcile_archive tells, as is one that was lost."""
     content, passed = INDEXED.content(suffix), []
     for length in range(len(content)):
@@ -95,7 +95,7 @@ def test_every_cut_side_file_is_told_or_changes_no_answer(suffix: str, depth: In
     assert passed == list(whole_entries.get(suffix, ()))
 
 
-def test_the_newest_checkpoint_with_a_wrong_offset_serves_nothing_in_silence() -> None:
+def test_a_wrong_offset_in_the_newest_checkpoint_is_reported() -> None:
     """It is the lineage that all segments are held against: one that it does not fit is told as outside of it."""
     whole = undamaged(IndexDepth.BATCH)
     suffix, passed = ".leader_epoch_checkpoint", 0
@@ -130,7 +130,7 @@ def _end(offset: int, make_marker: Callable[..., Batch]) -> Batch:
 @pytest.mark.parametrize(
     ("first_offset", "is_told"), [(6, False), (5, False), (8, True), (9, True)], ids=["true", "lower", "own", "next"]
 )
-def test_the_index_alone_says_where_a_transaction_of_an_earlier_segment_began(first_offset: int, is_told: bool) -> None:
+def test_only_the_index_has_the_start_of_a_transaction_of_an_earlier_segment(first_offset: int, is_told: bool) -> None:
     """It is believed as long as it says an earlier segment."""
     partition = Partition.of(
         Segment(batches=(_write(0), _end(1, commit_marker), _write(6), _write(7))),

@@ -60,7 +60,7 @@ def _read_in_windows(log: bytes, depth: IndexDepth, window_bytes: int) -> tuple[
     window_bytes=st.one_of(st.integers(1, 200), st.integers(1, 5_000)),
     depth=st.sampled_from(IndexDepth),
 )
-def test_windows_of_any_size_tell_the_same_damage_in_bounded_steps(
+def test_windows_of_any_size_report_the_same_damage_in_bounded_steps(
     damage: object, seed: int, window_bytes: int, depth: IndexDepth
 ) -> None:
     assert callable(damage)
@@ -76,7 +76,7 @@ def test_windows_of_any_size_tell_the_same_damage_in_bounded_steps(
 @pytest.mark.parametrize("window_bytes", [1, 61, 97, 98, 5_000])
 @pytest.mark.parametrize("codec", [None, Codec.GZIP])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_message_set_behind_good_batches_is_told_where_it_begins(
+def test_a_message_set_after_good_batches_is_reported_at_its_start(
     magic: Magic, codec: Codec | None, window_bytes: int
 ) -> None:
     records = [Record(timestamp_ms=5, value=b"v" * 40)] * 3
@@ -120,7 +120,7 @@ def _options_of_settings(*changes: str) -> BuildOptions:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
-def test_a_batch_larger_than_max_decompressed_bytes_is_told_and_its_neighbours_are_indexed(codec: Codec) -> None:
+def test_a_batch_larger_than_max_decompressed_bytes_is_reported_and_other_segments_are_indexed(codec: Codec) -> None:
     partition = _with_large_batch(codec, 3 * KIB)
     roomy = build(partition, _options_of_settings("index.max_decompressed_bytes=4KiB"))
     assert [each.outcome["outcome"] for each in roomy] == ["indexed"] * 3
@@ -137,7 +137,7 @@ def test_a_batch_larger_than_max_decompressed_bytes_is_told_and_its_neighbours_a
 
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
-def test_a_batch_larger_than_max_batch_bytes_is_told_and_its_neighbours_are_indexed(depth: IndexDepth) -> None:
+def test_a_batch_larger_than_max_batch_bytes_is_reported_and_other_segments_are_indexed(depth: IndexDepth) -> None:
     partition = _with_large_batch(Codec.NONE, 2 * KIB)
     roomy = build(partition, _options_of_settings("index.max_batch_bytes=3KiB", f"index.depth={depth}"))
     assert [each.outcome["outcome"] for each in roomy] == ["indexed"] * 3

@@ -200,7 +200,7 @@ def _outcomes(spark: SparkSession, pipeline: Pipeline) -> list[str]:
 
 
 @pytest.mark.timeout(900)
-def test_warehouse_whose_runs_were_killed_again_and_again_ends_as_an_undisturbed_one(
+def test_warehouse_whose_runs_were_killed_repeatedly_equals_an_undisturbed_one(
     spark: SparkSession, pipeline: Pipeline, undisturbed: dict[str, list[str]]
 ) -> None:
     # While tables are created.
@@ -221,7 +221,7 @@ def test_warehouse_whose_runs_were_killed_again_and_again_ends_as_an_undisturbed
 
 
 @pytest.mark.timeout(900)
-def test_run_that_was_killed_amid_any_commit_ends_as_an_undisturbed_one(
+def test_warehouse_of_a_run_killed_during_any_commit_equals_an_undisturbed_one(
     spark: SparkSession, pipeline: Pipeline, undisturbed: dict[str, list[str]]
 ) -> None:
     # In the scan: what it found is written, and not committed.

@@ -92,7 +92,9 @@ LARGE_BATCHES = {"record_count": 40, "value_bytes": MIB, "size_bytes": 120 * MIB
     ],
     ids=["gibibyte-none", "gibibyte-zstd", "tiny-records-none", "large-batches-lz4"],
 )
-def test_task_takes_the_memory_of_a_window_whatever_the_segment(spark: SparkSession, tmp_path: Path, log: Log) -> None:
+def test_a_task_needs_the_memory_of_a_window_for_a_segment_of_any_size(
+    spark: SparkSession, tmp_path: Path, log: Log
+) -> None:
     records = [Record(timestamp_ms=1_000 + at, value=os.urandom(log.value_bytes)) for at in range(log.record_count)]
     batch = Batch(base_offset=0, records=tuple(records), codec=log.codec)
     once = build_batch(batch)

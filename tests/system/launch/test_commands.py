@@ -120,7 +120,7 @@ def test_wrong_calls_say_what_to_do_and_exit_with_2(tmp_path: Path) -> None:
         (("list_offsets", "--topic", "orders", "--timestamp", "5", *BOTH), "not both"),
     ],
 )
-def test_wrong_questions_are_refused_before_spark_starts(
+def test_wrong_requests_are_refused_before_spark_starts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

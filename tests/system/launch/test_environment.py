@@ -12,14 +12,12 @@ import environment
 import pytest
 
 
-def test_a_fitting_stamp_means_that_nothing_is_done() -> None:
+def test_with_a_matching_stamp_nothing_is_installed() -> None:
     assert environment.has_packages("development")
     assert environment.has_jars()
 
 
-def test_a_changed_constraint_or_another_place_asks_for_an_installation(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_changed_constraint_or_path_starts_an_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     before = environment.packages_hash()
     for name in ("setup.cfg", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_bytes((environment.REPOSITORY / name).read_bytes())
@@ -29,7 +27,7 @@ def test_a_changed_constraint_or_another_place_asks_for_an_installation(
     assert len({before, elsewhere, environment.packages_hash()}) == 3
 
 
-def test_a_mark_of_a_killed_installation_asks_for_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_mark_of_a_killed_installation_starts_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     mark.touch()
     monkeypatch.setattr(environment, "INSTALLING", mark)
@@ -86,7 +84,7 @@ def test_the_fallback_for_maven_names_what_the_pom_names() -> None:
     assert not any("$" in package for package in packages)
 
 
-def test_airflow_is_installed_anew_when_its_versions_or_its_place_change(
+def test_airflow_is_installed_again_when_its_versions_or_its_path_change(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     hashes = {environment.airflow_hash()}
@@ -99,7 +97,7 @@ def test_airflow_is_installed_anew_when_its_versions_or_its_place_change(
     assert len(hashes) == 3
 
 
-def test_what_airflow_needs_is_pinned() -> None:
+def test_the_dependencies_of_airflow_are_pinned() -> None:
     wanted = [line for line in environment.AIRFLOW_REQUIREMENTS.read_text().splitlines() if not line.startswith("#")]
     pinned = environment.AIRFLOW_CONSTRAINTS.read_text().splitlines()
     assert all("==" in line for line in [*wanted, *pinned])
@@ -118,7 +116,7 @@ def test_every_direct_requirement_is_pinned_alike_in_both_files() -> None:
     assert without_extras <= {re.split(r"\s*;", line)[0] for line in pinned}
 
 
-def test_a_server_of_s3_is_built_for_a_cluster_once_and_again_for_another_version(
+def test_the_s3_server_is_built_once_and_again_for_another_version(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """By a go that notes what it was told and leaves a program, or fails."""
@@ -143,9 +141,7 @@ def test_a_server_of_s3_is_built_for_a_cluster_once_and_again_for_another_versio
     assert (tmp_path / "told").read_text() == "install github.com/versity/versitygw/cmd/versitygw@v1.8.0\n" * 2
 
 
-def test_without_go_the_server_of_s3_is_refused_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_go_the_s3_server_is_refused_with_advice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(environment.SetupError, match="Go 1.24 or newer is needed"):
         environment.install_versitygw(0)

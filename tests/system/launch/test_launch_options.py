@@ -16,7 +16,9 @@ from coldlog.launch_options import launch_environment, launch_options, main
 from coldlog.runtime.settings_sources import REPOSITORY
 
 
-def test_jars_and_memory_are_told_and_what_a_job_sets_itself_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_launch_options_have_jars_and_memory_but_no_options_that_a_job_sets_itself(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert (
         main(["--master", "local[1]", "--set", "spark.driver.memory=3g", "--set=spark.sql.shuffle.partitions=9"]) == 0
     )
@@ -24,7 +26,7 @@ def test_jars_and_memory_are_told_and_what_a_job_sets_itself_is_not(capsys: pyte
     assert options == {"spark.driver.memory": "3g", "spark.jars": ",".join(list_jars(REPOSITORY / ".jars"))}
 
 
-def test_every_option_that_counts_before_the_jvm_runs_is_told_but_the_master() -> None:
+def test_launch_options_have_every_option_that_counts_before_the_jvm_except_the_master() -> None:
     given = {**dict.fromkeys(LAUNCH_OPTIONS, "x"), **REQUIRED_OPTIONS, "spark.jars.packages": "a:b:1"}
     assert launch_options(given).keys() == (LAUNCH_OPTIONS | {"spark.jars.packages"}) - {"spark.master"}
 
@@ -37,7 +39,7 @@ def test_driver_memory_of_the_environment_counts_unless_it_was_set(
     assert json.loads(capsys.readouterr().out)["options"]["spark.driver.memory"] == "5g"
 
 
-def test_a_schedulers_own_python_is_replaced_and_its_spark_configuration_kept(tmp_path: Path) -> None:
+def test_the_schedulers_python_is_replaced_and_its_spark_configuration_kept(tmp_path: Path) -> None:
     scheduler = {
         "PYSPARK_PYTHON": "/scheduler/python",
         "SPARK_HOME": "/scheduler/spark",
@@ -58,7 +60,7 @@ def test_only_a_local_master_is_bound_to_the_loopback_address() -> None:
     assert "SPARK_LOCAL_IP" not in launch_environment({"spark.master": "spark://host:7077"}, {})
 
 
-def test_wrong_settings_are_refused_in_one_line_before_any_jvm(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_settings_are_refused_on_one_line_before_any_jvm(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--set", "warehose.uri=x"]) == 2
     answer = capsys.readouterr()
     assert answer.out == ""
@@ -67,7 +69,7 @@ def test_wrong_settings_are_refused_in_one_line_before_any_jvm(capsys: pytest.Ca
     )
 
 
-def test_a_driver_that_takes_coldlog_from_what_executors_are_sent_finds_the_checkout(tmp_path: Path) -> None:
+def test_a_driver_that_imports_the_executors_package_finds_the_checkout(tmp_path: Path) -> None:
     """Spark's own spark-submit puts that package before all others."""
     package = package_zip()
     program = (

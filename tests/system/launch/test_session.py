@@ -67,7 +67,7 @@ def test_sql_takes_named_parameters_with_delta_loaded(spark: SparkSession) -> No
     assert [row.id for row in rows] == [8, 9]
 
 
-def test_every_required_option_is_in_force(spark: SparkSession) -> None:
+def test_every_required_option_is_set(spark: SparkSession) -> None:
     assert {key: spark.conf.get(key) for key in REQUIRED_OPTIONS} == REQUIRED_OPTIONS
 
 
@@ -92,7 +92,7 @@ def test_driver_memory_of_the_environment_wins_over_files_but_not_over_set(jars:
     assert spark_options(from_user, environment, jar_directory=jars)["spark.driver.memory"] == "3g"
 
 
-def test_a_cluster_keeps_its_own_addresses_and_shuffles(jars: Path) -> None:
+def test_addresses_and_shuffles_of_a_cluster_are_not_changed(jars: Path) -> None:
     settings = load_settings("cluster", ["cluster.ship_packages=false"])
     options = spark_options(settings, {"MASTER": "spark://host:7077"}, jar_directory=jars)
     assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions"} & options.keys()
@@ -100,7 +100,7 @@ def test_a_cluster_keeps_its_own_addresses_and_shuffles(jars: Path) -> None:
     assert not is_local("spark://localhost:7077")
 
 
-def test_workers_are_sent_the_package_and_told_which_s3_is_meant_but_not_who_asks(jars: Path) -> None:
+def test_workers_get_the_package_and_the_s3_endpoint_but_no_credentials(jars: Path) -> None:
     settings = load_settings("cluster", ["cluster.ship_packages=false", "cluster.python=/opt/python3.11"])
     s3 = {"AWS_ENDPOINT_URL": "https://minio:9000", "AWS_REGION": "eu-north-1", "AWS_SECRET_ACCESS_KEY": "hush"}
     options = spark_options(settings, {"MASTER": "spark://host:7077", **s3}, jar_directory=jars)
@@ -114,7 +114,7 @@ def test_workers_are_sent_the_package_and_told_which_s3_is_meant_but_not_who_ask
     assert executor_python(settings, "local[2]") == sys.executable
 
 
-def test_workers_are_told_the_endpoint_of_the_drivers_profile(
+def test_workers_get_the_endpoint_of_the_drivers_profile(
     jars: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     profile = tmp_path / "config"
@@ -128,9 +128,7 @@ def test_workers_are_told_the_endpoint_of_the_drivers_profile(
     assert options["spark.executorEnv.AWS_REGION"] == "eu-north-1"
 
 
-def test_spark_is_told_how_to_reach_a_bucket_that_is_only_written_to(
-    jars: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spark_gets_s3_options_for_a_bucket_that_is_only_written(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://minio:9000")
     settings = load_settings("local", ["warehouse.uri=/data/coldlog"])
     for places in ((), ("replayed", "orders,payments")):
@@ -142,25 +140,25 @@ def test_spark_is_told_how_to_reach_a_bucket_that_is_only_written_to(
     assert options["spark.sql.warehouse.dir"].endswith("/data/coldlog")
 
 
-def test_what_tasks_import_is_in_the_archive_for_workers_and_spark_is_not() -> None:
+def test_the_archive_for_workers_has_what_tasks_import_without_spark() -> None:
     names = {each.name.lower().replace("_", "-") for each in list_shipped_packages()}
     assert {"pyarrow", "numba", "numpy", "delta-spark", "deltalake", "s3fs", "cryptography", "zstandard"} <= names
     assert not {"pyspark", "great-expectations", "pytest", "coldlog"} & names
 
 
-def test_spark_defaults_say_what_sessions_set_themselves() -> None:
+def test_spark_defaults_equal_the_options_that_sessions_set() -> None:
     lines = (REPOSITORY / "conf" / "spark-defaults.conf").read_text().splitlines()
     told = dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
     assert told == REQUIRED_OPTIONS
 
 
-def test_a_secret_in_settings_is_refused_unshown(jars: Path) -> None:
+def test_a_secret_in_settings_is_refused_and_not_shown(jars: Path) -> None:
     with pytest.raises(UsageError, match="fs.s3a.secret.key must not be a setting") as refused:
         spark_options(Settings(spark={"spark.hadoop.fs.s3a.secret.key": "hush"}), {}, jar_directory=jars)
     assert "hush" not in str(refused.value)
 
 
-def test_jars_of_the_user_replace_ours_and_missing_ones_are_refused(tmp_path: Path, jars: Path) -> None:
+def test_the_users_jars_replace_the_default_ones_and_missing_jars_are_refused(tmp_path: Path, jars: Path) -> None:
     mine = Settings(spark={"spark.jars.packages": "a:b:1"})
     assert "spark.jars" not in spark_options(mine, {}, jar_directory=tmp_path)
     assert spark_options(Settings(), {}, jar_directory=jars)["spark.jars"] == str(jars / "a.jar")
@@ -178,7 +176,7 @@ def test_jobs_are_listed_with_the_first_line_of_their_docstring(
     assert "unknown job count_goats: give one of count_sheep" in capsys.readouterr().err
 
 
-def test_help_is_answered_by_the_command_without_a_session(tmp_path: Path) -> None:
+def test_help_is_printed_without_a_session(tmp_path: Path) -> None:
     command = [str(REPOSITORY / "spark-submit.sh"), "run_pipeline", "--help"]
     answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stderr) == (0, "")
@@ -199,7 +197,7 @@ def test_every_job_of_the_repository_prints_its_help(
     assert re.fullmatch(r"[A-Z][^?]*\.", summary)
 
 
-def test_a_job_shows_its_progress_on_stderr_its_result_on_stdout_and_nothing_else(tmp_path: Path) -> None:
+def test_a_job_prints_only_progress_on_stderr_and_results_on_stdout(tmp_path: Path) -> None:
     script = tmp_path / "speak.py"
     script.write_text(
         JOB.format(name="speak", body='    job.console.note("progress")\n    job.console.result("result")')
@@ -263,7 +261,7 @@ def ended_jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int,
         ("worker_usage", 2, "spark-submit.sh fail: no bucket there; correct archive.uri"),
     ],
 )
-def test_the_end_of_a_job_is_an_exit_code_and_an_error_is_seen(
+def test_a_job_ends_with_an_exit_code_and_prints_its_error(
     ended_jobs: dict[str, tuple[int, str]], name: str, code: int, last_line: str
 ) -> None:
     found_code, told = ended_jobs[name]
@@ -274,7 +272,7 @@ def test_the_end_of_a_job_is_an_exit_code_and_an_error_is_seen(
     assert ("Traceback" in told) == (name in ("crash", "worker_usage"))
 
 
-def test_error_of_our_own_code_in_a_worker_keeps_its_traceback(ended_jobs: dict[str, tuple[int, str]]) -> None:
+def test_a_bug_in_a_worker_keeps_its_traceback(ended_jobs: dict[str, tuple[int, str]]) -> None:
     code, told = ended_jobs["worker_crash"]
     assert code == 1
     assert "pyspark.errors" in told
@@ -320,7 +318,9 @@ FULL_HEAP = '    job.spark.range(90_000_000).selectExpr("collect_list(repeat(id,
         "worker",
     ],
 )
-def test_end_of_a_process_of_spark_is_told_in_a_few_lines(tmp_path: Path, body: str, what: str, advice: str) -> None:
+def test_the_end_of_a_spark_process_is_explained_in_a_few_lines(
+    tmp_path: Path, body: str, what: str, advice: str
+) -> None:
     script = tmp_path / "fall.py"
     script.write_text(JOB.format(name="fall", body=body))
     answer = run_python(script, "--set", "spark.driver.memory=512m", cwd=tmp_path)

@@ -94,7 +94,7 @@ def _environment(home: Path) -> Mapping[str, str]:
 
 
 @pytest.mark.parametrize("has_namespace", [HAS_NAMESPACES], ids=["namespace" if HAS_NAMESPACES else "dead-proxies"])
-def test_pipeline_indexes_the_sample_by_its_defaults_without_a_network(
+def test_pipeline_indexes_the_sample_with_its_defaults_without_a_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_namespace: bool
 ) -> None:
     checkout, home = tmp_path / "check out", tmp_path / "home"

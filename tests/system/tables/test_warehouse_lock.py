@@ -41,7 +41,7 @@ def test_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) ->
             holder.kill()
 
 
-def test_lock_goes_with_a_killed_process_and_with_the_block(tmp_path: Path) -> None:
+def test_lock_is_released_by_a_killed_process_and_after_the_block(tmp_path: Path) -> None:
     with _hold(tmp_path) as holder:
         holder.send_signal(signal.SIGKILL)
     with writing(str(tmp_path)):
@@ -50,7 +50,7 @@ def test_lock_goes_with_a_killed_process_and_with_the_block(tmp_path: Path) -> N
         pass
 
 
-def test_folder_that_cannot_be_made_is_a_usage_error(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="correct warehouse.uri"), writing(str(tmp_path / "file" / "warehouse")):
         pass

@@ -61,7 +61,7 @@ SIZES = st.lists(
 
 
 @given(sizes=SIZES, task_count=st.integers(1, 64))
-def test_tasks_hold_each_segment_once_in_its_order_and_none_is_idle(sizes: list[int | None], task_count: int) -> None:
+def test_tasks_hold_each_segment_once_in_order_and_none_is_empty(sizes: list[int | None], task_count: int) -> None:
     work = work_of(sizes)
     tasks = plan_tasks(work, task_count)
     assert flat(tasks) == work
@@ -70,7 +70,7 @@ def test_tasks_hold_each_segment_once_in_its_order_and_none_is_idle(sizes: list[
 
 
 @given(sizes=SIZES, task_count=st.integers(1, 64))
-def test_no_task_has_more_than_its_share_and_one_segment(sizes: list[int | None], task_count: int) -> None:
+def test_a_task_has_at_most_its_share_and_one_segment(sizes: list[int | None], task_count: int) -> None:
     work = work_of(sizes)
     largest = max((cost_of([each]) for each in work), default=0)
     for task in plan_tasks(work, task_count):
@@ -84,13 +84,13 @@ def test_segments_of_one_size_keep_every_core_busy(size: int, count: int, task_c
     assert max(lengths) - min(lengths) <= 1
 
 
-def test_many_small_segments_are_shared_though_one_large_one_has_nearly_all_bytes() -> None:
+def test_many_small_segments_are_divided_although_one_large_segment_has_most_bytes() -> None:
     tasks = plan_tasks(work_of([*[1] * 1000, 100 * MIB]), 2)
     assert [len(task) for task in tasks] == [551, 450]
 
 
 @given(sizes=SIZES, max_bytes=st.one_of(st.integers(1, 10), st.integers(1, 1 << 41)))
-def test_commits_hold_each_segment_once_in_its_order_within_their_bytes(
+def test_commits_hold_each_segment_once_in_order_and_at_most_their_bytes(
     sizes: list[int | None], max_bytes: int
 ) -> None:
     work = work_of(sizes)
@@ -103,6 +103,6 @@ def test_commits_hold_each_segment_once_in_its_order_within_their_bytes(
         assert bytes_of(commit) + following[0].log_bytes > max_bytes, "a commit that could hold more costs a run time"
 
 
-def test_segment_larger_than_a_commit_is_published_alone_between_its_neighbours() -> None:
+def test_segment_larger_than_a_commit_gets_its_own_commit() -> None:
     commits = plan_commits(work_of([4, 6, 11, 0, 10, 1]), 10)
     assert [[each.log_bytes for each in commit] for commit in commits] == [[4, 6], [11], [0, 10], [1]]

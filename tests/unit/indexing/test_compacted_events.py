@@ -60,7 +60,7 @@ def _state(known: dict[str, Known], segment_id: str) -> RemoteLogSegmentState | 
 
 @pytest.mark.parametrize("draft", Draft)
 @given(seed=SEEDS)
-def test_compacted_topic_folds_to_the_states_of_the_whole_one(draft: Draft, seed: int) -> None:
+def test_compacted_topic_folds_to_the_states_of_the_complete_topic(draft: Draft, seed: int) -> None:
     random = Random(seed)
     events, log = write_lives(random, draft)
     true = _fold(events, is_complete=True)
@@ -89,7 +89,7 @@ def _assert_same_facts(left: Known, true: Known, *, is_placed: bool) -> None:
 
 
 @given(seed=SEEDS, share=st.floats(0, 1))
-def test_truncated_topic_folds_to_the_true_state_of_every_segment_that_it_still_names(seed: int, share: float) -> None:
+def test_truncated_topic_folds_to_the_true_state_of_every_segment_it_still_names(seed: int, share: float) -> None:
     events, _ = write_lives(Random(seed), Draft.KEY_A_STATE)
     true = _fold(events, is_complete=True)
     left = _fold(events[int(share * len(events)) :], is_complete=False)
@@ -98,7 +98,7 @@ def test_truncated_topic_folds_to_the_true_state_of_every_segment_that_it_still_
     }
 
 
-def test_lives_and_passes_of_the_cleaner_meet_every_case() -> None:
+def test_generated_topics_cover_every_case() -> None:
     """Without these the properties above would say little."""
     met = set()
     for seed in range(200):

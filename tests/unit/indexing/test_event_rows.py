@@ -26,7 +26,7 @@ EPOCH_7 = struct.pack(">i", 7)
         (TEXT_KEY + b":UPDATE", "orders", None),
     ],
 )
-def test_record_without_a_value_is_a_tombstone_of_what_its_key_names(
+def test_record_without_a_value_is_a_tombstone_of_its_key(
     key: bytes, topic: str | None, segment_id: str | None
 ) -> None:
     assert event_row(None, key) == {
@@ -52,7 +52,7 @@ def test_record_without_a_value_is_a_tombstone_of_what_its_key_names(
         TEXT_KEY.replace(b"orders", b"\xff"),
     ],
 )
-def test_tombstone_of_a_key_that_is_not_known_is_unreadable_and_says_so(key: bytes) -> None:
+def test_tombstone_with_an_unknown_key_is_unreadable_with_a_reason(key: bytes) -> None:
     row = event_row(None, key)
     assert row["event_kind"] == "unreadable"
     assert "an unknown key" in str(row["problem"])
@@ -62,7 +62,7 @@ def test_record_without_value_and_key_is_unreadable() -> None:
     assert event_row(None)["problem"] == "the record has no value and no key"
 
 
-def test_snapshot_is_kept_with_the_problem_that_it_names_no_partition() -> None:
+def test_snapshot_event_is_kept_with_the_problem_that_it_names_no_partition() -> None:
     row = event_row(encode_event(SNAPSHOT))
     assert (row["event_kind"], row["segment_id"]) == ("segment_snapshot", SNAPSHOT.segment_id)
     assert "names no partition" in str(row["problem"])
@@ -92,7 +92,7 @@ def test_tags_of_version_1_have_no_meaning_in_version_0() -> None:
     assert decode_event(encode_event(later)) == later
 
 
-def test_update_of_version_1_is_what_the_draft_of_the_kip_writes() -> None:
+def test_update_of_version_1_is_read_as_in_the_draft_of_the_kip() -> None:
     update = replace(UPDATE, version=1, unknown_tags=UnknownTags(event=((0, EPOCH_7), (1, struct.pack(">q", 199)))))
     written = (
         b"\x01\x01\x01"  # frame version, api key, message version
@@ -105,7 +105,7 @@ def test_update_of_version_1_is_what_the_draft_of_the_kip_writes() -> None:
 
 
 @pytest.mark.parametrize("version", [2, 127])
-def test_later_message_version_is_unreadable_and_says_so(version: int) -> None:
+def test_later_message_version_is_unreadable_with_a_reason(version: int) -> None:
     value = bytearray(encode_event(SEGMENT))
     value[2] = version
     row = event_row(bytes(value))

@@ -82,7 +82,7 @@ def test_an_entry_may_name_a_batch_or_a_fetched_set(good: bytes, window_bytes: i
     ],
 )
 @pytest.mark.parametrize("window_bytes", [1, 1500, 1 << 20])
-def test_an_entry_that_names_anything_else_is_refused_by_its_place(bad: bytes, entry: int, window_bytes: int) -> None:
+def test_any_other_entry_is_refused_with_its_position(bad: bytes, entry: int, window_bytes: int) -> None:
     with pytest.raises(ArchiveError) as caught:
         check(SIX_BATCHES, bad, window_bytes)
     assert caught.value.reason is Reason.OFFSET_INDEX_INVALID

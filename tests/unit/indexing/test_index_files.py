@@ -78,7 +78,9 @@ def require_good_rows(answers: pa.Table, location: Path) -> None:
     ]
 
 
-def test_rows_of_damaged_segments_are_in_no_file_though_others_have_their_id(archive: Path, tmp_path: Path) -> None:
+def test_rows_of_damaged_segments_are_in_no_file_although_other_segments_have_their_id(
+    archive: Path, tmp_path: Path
+) -> None:
     answers = index(archive, tmp_path)
     outcomes = {row["partition"]: row["outcome"] for row in outcomes_of(answers)}
     assert outcomes == {0: "indexed", 1: "quarantined", 2: "quarantined", 3: "indexed"}
@@ -93,6 +95,6 @@ def test_full_file_is_followed_by_another(archive: Path, tmp_path: Path, monkeyp
     require_good_rows(answers, tmp_path)
 
 
-def test_folder_that_cannot_be_written_is_told_and_may_be_tried_again(archive: Path, tmp_path: Path) -> None:
+def test_folder_that_cannot_be_written_is_a_retriable_error(archive: Path, tmp_path: Path) -> None:
     with pytest.raises(RetriableError, match=r"gone/part-.* cannot be written: No such file"):
         index(archive, tmp_path / "gone")

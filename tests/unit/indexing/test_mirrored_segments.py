@@ -89,7 +89,7 @@ LAST = "00000000000000000008"
         (61, b"", None),
     ],
 )
-def test_last_log_counts_as_far_as_it_is_whole(
+def test_last_log_counts_up_to_its_last_whole_batch(
     folder: Path, kept: int | None, added: bytes, end_offset: int | None
 ) -> None:
     """Its indexes, which may be of another moment, are not held against it."""
@@ -103,7 +103,7 @@ def test_last_log_counts_as_far_as_it_is_whole(
         assert (last["outcome"], last["end_offset"]) == ("indexed", end_offset)
 
 
-def test_damage_in_the_last_log_that_good_batches_follow_is_damage(folder: Path) -> None:
+def test_damage_in_the_last_log_before_good_batches_is_reported(folder: Path) -> None:
     log = folder / f"{LAST}.log"
     content = bytearray(log.read_bytes())
     content[70] ^= 1
@@ -111,13 +111,13 @@ def test_damage_in_the_last_log_that_good_batches_follow_is_damage(folder: Path)
     assert [outcome["outcome"] for outcome in outcomes_of(folder)] == ["indexed", "quarantined"]
 
 
-def test_earlier_log_has_to_be_whole(folder: Path) -> None:
+def test_earlier_log_must_be_complete(folder: Path) -> None:
     log = folder / "00000000000000000000.log"
     log.write_bytes(log.read_bytes()[:-1])
     assert [outcome["outcome"] for outcome in outcomes_of(folder)] == ["quarantined", "indexed"]
 
 
-def test_lineage_goes_up_to_the_segments_end_and_knows_the_epochs_of_the_log(folder: Path) -> None:
+def test_lineage_ends_with_the_segment_and_has_the_epochs_of_the_log(folder: Path) -> None:
     """The checkpoint is copied at another time than the logs: later than the first, earlier than the last."""
     entries = [{"leader_epoch": 0, "start_offset": 0}, {"leader_epoch": 1, "start_offset": 8}]
     checkpoint = folder / "leader-epoch-checkpoint"
@@ -132,7 +132,7 @@ def test_lineage_goes_up_to_the_segments_end_and_knows_the_epochs_of_the_log(fol
     assert [outcome["leader_epoch_checkpoint"] for outcome in outcomes_of(folder)] == [[], []]
 
 
-def test_nothing_but_the_log_is_needed(folder: Path) -> None:
+def test_only_the_log_is_needed(folder: Path) -> None:
     wanted = ("end_offset", "max_timestamp_ms", "record_count", "segment_leader_epochs", "txn_index_empty")
     whole = [[outcome[name] for name in wanted] for outcome in outcomes_of(folder)]
     for path in folder.iterdir():
@@ -144,7 +144,7 @@ def test_nothing_but_the_log_is_needed(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kinds", [SIDE_FILES, frozenset[SegmentFileKind]()])
-def test_aborts_and_open_transactions_are_a_brokers_with_or_without_its_files(
+def test_aborts_and_open_transactions_are_as_in_the_broker_with_or_without_its_files(
     tmp_path: Path, kinds: Collection[SegmentFileKind]
 ) -> None:
     """Against the broker's own transaction indexes; 17 of these transactions began in an earlier segment."""
@@ -166,7 +166,7 @@ def _abort(row: Mapping[str, object]) -> tuple[object, ...]:
     return tuple(row[name] for name in ("topic", "partition", "producer_id", "first_offset", "last_offset"))
 
 
-def test_damaged_predecessor_does_not_spoil_the_segment_behind_it(tmp_path: Path) -> None:
+def test_damaged_segment_does_not_affect_the_next_segment(tmp_path: Path) -> None:
     segments = write_mirror(tmp_path, topics={"payments"}, kinds=())
     victim, behind = (segment for segment in segments[3:5])
     log = tmp_path / "payments-0" / f"{victim['start_offset']:020d}.log"

@@ -57,7 +57,7 @@ def read_and_agree(stem: Path) -> None:
     files.require_agreement(summary)
 
 
-def test_a_transaction_index_of_no_bytes_says_the_same_as_none(copied: Path) -> None:
+def test_an_empty_transaction_index_counts_like_a_missing_one(copied: Path) -> None:
     without, summary = read_and_walk(copied)
     assert without.find_txn_index_empty(summary) is True
     copied.with_name(copied.name + ".txnindex").touch()
@@ -78,7 +78,7 @@ def test_a_transaction_index_of_no_bytes_says_the_same_as_none(copied: Path) -> 
         (".snapshot", Reason.PRODUCER_SNAPSHOT_INVALID),
     ],
 )
-def test_an_emptied_file_is_told_by_name(copied: Path, suffix: str, reason: Reason) -> None:
+def test_an_emptied_file_is_reported_with_its_name(copied: Path, suffix: str, reason: Reason) -> None:
     copied.with_name(copied.name + suffix).write_bytes(b"")
     with pytest.raises(ArchiveError) as caught:
         read_and_agree(copied)

@@ -47,7 +47,7 @@ def jobs() -> Iterator[Any]:
         yield module
 
 
-def test_what_is_said_counts_and_what_is_not_has_its_default(jobs: Any) -> None:
+def test_variables_that_are_set_count_and_the_rest_have_defaults(jobs: Any) -> None:
     told = jobs.Deployment.of({"COLDLOG_RETRIES": "0", "COLDLOG_TIMEOUT_MINUTES": "1.5", "COLDLOG_POOL": "writers"})
     assert (told.retries, told.timeout, told.pool) == (0, timedelta(seconds=90), "writers")
     assert (told.retry_delay, told.conn_id, told.warehouse) == (timedelta(minutes=5), "spark_default", None)
@@ -67,9 +67,7 @@ def test_what_is_said_counts_and_what_is_not_has_its_default(jobs: Any) -> None:
         ("COLDLOG_EXPIRY_SCHEDULE", ["", " "], "is empty"),
     ],
 )
-def test_a_variable_that_makes_no_sense_is_refused_by_its_name(
-    jobs: Any, name: str, values: list[str], expected: str
-) -> None:
+def test_an_invalid_variable_is_refused_with_its_name(jobs: Any, name: str, values: list[str], expected: str) -> None:
     for value in values:
         with pytest.raises(ValueError, match=f"^{name} .*{expected}"):
             jobs.Deployment.of({name: value})
@@ -115,7 +113,7 @@ def test_a_warehouse_with_a_secret_is_refused_and_not_shown(jobs: Any, text: str
 @pytest.mark.parametrize(
     "text", ["warehouse", "/", "s3://", "s3:/abc123", "file:abc123", "file://abc123/x", "name:abc123@bucket"]
 )
-def test_a_warehouse_that_is_no_place_is_refused_and_not_shown(jobs: Any, text: str) -> None:
+def test_a_warehouse_that_is_not_a_place_is_refused_and_not_shown(jobs: Any, text: str) -> None:
     with pytest.raises(ValueError, match="COLDLOG_WAREHOUSE .*expected an absolute path or a URI") as caught:
         jobs.Deployment.of({"COLDLOG_WAREHOUSE": text})
     assert "abc123" not in str(caught.value)
@@ -144,6 +142,6 @@ def test_settings_are_texts_as_after_set(jobs: Any) -> None:
         ('{"a.b": ' + "9" * 5_000 + "}", "coldlog_settings is not JSON"),
     ],
 )
-def test_settings_that_are_none_are_refused_by_the_variable(jobs: Any, text: str, told: str) -> None:
+def test_invalid_settings_are_refused_with_the_name_of_the_variable(jobs: Any, text: str, told: str) -> None:
     with pytest.raises(FailError, match=told):
         jobs._settings(text, None)

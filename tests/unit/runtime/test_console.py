@@ -26,21 +26,21 @@ def test_a_stage_is_one_line_with_its_facts_and_its_duration() -> None:
     assert progress.getvalue() == "scan        30 partitions, 1,251 segments, 12.9 MB   1.2 s\n"
 
 
-def test_a_stage_that_fails_says_so_and_raises() -> None:
+def test_a_stage_that_fails_shows_failed_and_raises() -> None:
     progress = io.StringIO()
     with pytest.raises(ValueError, match="broken"), _console(iter([0.0, 1.0]), progress).stage("build"):
         raise ValueError("broken")
     assert progress.getvalue() == "build       FAILED   1.0 s\n"
 
 
-def test_a_terminal_shows_a_stage_while_it_runs_and_then_its_line_alone() -> None:
+def test_a_terminal_shows_a_running_stage_and_then_only_its_line() -> None:
     progress = _Terminal()
     with _console(iter([0.0, 1.0]), progress).stage("build"):
         assert progress.getvalue() == "build       ..."
     assert progress.getvalue().endswith("\r\x1b[Kbuild          1.0 s\n")
 
 
-def test_a_table_aligns_numbers_right_and_shows_nothing_for_none() -> None:
+def test_a_table_aligns_numbers_right_and_shows_none_as_an_empty_cell() -> None:
     rows = [("orders", 7, None, True), ("late.events", 1234, 5, False)]
     assert plain_table(["topic", "count", "offset", "ok"], rows).splitlines() == [
         "topic        count  offset  ok",
@@ -65,18 +65,18 @@ def test_a_table_without_rows_is_its_header() -> None:
         (3 * 10**18, "3000.0 PB"),
     ],
 )
-def test_bytes_are_read_at_a_glance(size_bytes: int, text: str) -> None:
+def test_bytes_have_a_decimal_unit(size_bytes: int, text: str) -> None:
     assert human_bytes(size_bytes) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.04, "0.0 s"), (59.94, "59.9 s"), (59.96, "1 m 0 s"), (136, "2 m 16 s"), (7500, "2 h 5 m")]
 )
-def test_durations_are_read_at_a_glance(seconds: float, text: str) -> None:
+def test_durations_are_seconds_minutes_or_hours(seconds: float, text: str) -> None:
     assert human_duration(seconds) == text
 
 
-def test_timestamps_are_utc_and_those_no_calendar_holds_stay_numbers() -> None:
+def test_timestamps_are_utc_and_those_outside_the_calendar_stay_numbers() -> None:
     assert human_timestamp(1_767_607_200_000) == "2026-01-05T10:00:00.000Z"
     assert human_timestamp(-1) == "1969-12-31T23:59:59.999Z"
     assert human_timestamp(2**63 - 1) == str(2**63 - 1)

@@ -65,7 +65,7 @@ def test_absolute_uris_are_kept(repository: Path, text: str, uri: str) -> None:
 
 
 @pytest.mark.parametrize("begin", ["file:", "file://", "file://localhost", "FILE://localhost", "file:///"])
-def test_a_file_uri_means_the_path_that_an_archive_is_opened_by(repository: Path, begin: str) -> None:
+def test_a_file_uri_is_the_same_path_for_warehouse_and_archive(repository: Path, begin: str) -> None:
     settings = load_settings(
         "near", [f"warehouse.uri={begin}/tmp/a%20b/", "archive.uri=/tmp/a b"], repository=repository
     )
@@ -75,7 +75,7 @@ def test_a_file_uri_means_the_path_that_an_archive_is_opened_by(repository: Path
 
 
 @pytest.mark.parametrize("sign", ["?", "@", "#", "%41", "%"])
-def test_signs_of_uris_are_signs_of_a_name_in_a_file_uri(repository: Path, sign: str) -> None:
+def test_special_characters_of_uris_are_part_of_the_name_in_a_file_uri(repository: Path, sign: str) -> None:
     settings = load_settings("near", [f"warehouse.uri=file:///tmp/x{sign}y"], repository=repository)
     assert settings.warehouse_uri == f"/tmp/x{sign.replace('%41', 'A')}y"
 
@@ -94,13 +94,13 @@ def test_signs_of_uris_are_signs_of_a_name_in_a_file_uri(repository: Path, sign:
         ("~no-such-user/x", "warehouse.uri \\(--set\\) = '~no-such-user/x'.*home"),
     ],
 )
-def test_a_uri_that_means_no_path_of_this_machine_makes_none(repository: Path, uri: str, told: str) -> None:
+def test_a_file_uri_that_is_not_a_path_of_this_machine_is_refused(repository: Path, uri: str, told: str) -> None:
     with pytest.raises(UsageError, match=told) as caught:
         load_settings("near", [f"warehouse.uri={uri}"], repository=repository)
     assert "abc123" not in str(caught.value)
 
 
-def test_spark_keys_are_handed_on_as_texts(repository: Path) -> None:
+def test_spark_keys_are_passed_on_as_texts(repository: Path) -> None:
     settings = load_settings("near", ["spark.sql.ansi.enabled=true"], repository=repository)
     assert settings.spark == {"spark.ui.enabled": "false", "spark.sql.ansi.enabled": "true"}
 
@@ -183,7 +183,7 @@ def test_what_looks_like_a_credential_is_refused_and_not_repeated(repository: Pa
         ("spark.proxies", "http://one:80/,http://two:80/ mail@host"),
     ],
 )
-def test_what_holds_no_secret_is_no_credential(repository: Path, key: str, value: str) -> None:
+def test_a_text_without_a_secret_is_accepted(repository: Path, key: str, value: str) -> None:
     assert load_settings("near", [f"{key}={value}"], repository=repository).spark[key] == value
 
 
@@ -214,14 +214,14 @@ def test_an_error_in_a_file_names_the_file(repository: Path) -> None:
         (b"a = " + b"{a = " * 900 + b"1" + b"}" * 900, "is nested too deeply|unknown setting"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused_by_its_name(repository: Path, content: bytes, told: str) -> None:
+def test_a_file_that_cannot_be_read_is_refused_with_its_name(repository: Path, content: bytes, told: str) -> None:
     (repository / "conf" / "near.toml").write_bytes(content)
     with pytest.raises(UsageError, match=told) as caught:
         load_settings("near", repository=repository)
     assert "conf/near.toml" in str(caught.value)
 
 
-def test_a_directory_is_no_file_of_settings(repository: Path) -> None:
+def test_a_directory_instead_of_a_settings_file_is_refused(repository: Path) -> None:
     (repository / "conf" / "base.toml").unlink()
     (repository / "conf" / "base.toml").mkdir()
     with pytest.raises(UsageError, match="conf/base.toml cannot be read: Is a directory"):
@@ -229,12 +229,12 @@ def test_a_directory_is_no_file_of_settings(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("env", ["far", "../conf/near", "", "base.toml"])
-def test_an_unknown_environment_is_refused_with_those_there_are(repository: Path, env: str) -> None:
+def test_an_unknown_environment_is_refused_with_the_known_ones(repository: Path, env: str) -> None:
     with pytest.raises(UsageError, match="known are near"):
         load_settings(env, repository=repository)
 
 
-def test_a_needed_uri_that_is_not_set_says_how_to_set_it() -> None:
+def test_the_error_of_a_missing_uri_says_how_to_set_it() -> None:
     with pytest.raises(UsageError, match="--set archive.uri=... or write it into conf/local.toml"):
         _ = Settings().archive_uri
 
@@ -246,7 +246,7 @@ def test_every_environment_of_the_repository_loads() -> None:
             assert load_settings(path.stem).archive.layout is ArchiveLayout.LOCAL_TIERED_STORAGE
 
 
-def test_every_key_has_a_meaning_and_a_default_that_it_would_accept(repository: Path) -> None:
+def test_every_key_has_a_meaning_and_a_valid_default(repository: Path) -> None:
     for key in list_setting_keys():
         assert key.meaning
         if key.default is not None:
