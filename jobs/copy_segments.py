@@ -1,7 +1,8 @@
 """Copy closed segments of log directories that are not in the archive yet.
 
 For brokers that do not tier themselves: the closed, committed segments of copy.log_directories are copied to
-archive.uri in the layout of LocalTieredStorage, and announced at metadata.uri. Runs without Spark; see docs/tier.md.
+archive.uri in the layout of LocalTieredStorage, and announced at metadata.uri. Runs without Spark; see
+docs/how-to/copy-segments.md.
 """
 
 from __future__ import annotations

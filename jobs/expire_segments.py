@@ -1,7 +1,8 @@
 """Delete archived segments that have outlived their retention.
 
 Deletes from what copy_segments has copied, by retention.ms, retention.bytes, log start offsets and leader epochs, as
-Kafka does; also objects that killed runs left. Copies can go on at the same time. Runs without Spark; see docs/tier.md.
+Kafka does; also objects that killed runs left. Copies can go on at the same time. Runs without Spark; see
+docs/how-to/expire-segments.md.
 """
 
 from __future__ import annotations

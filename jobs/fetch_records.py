@@ -3,7 +3,7 @@
 Makes one fetch of the archive, as a consumer does, or as many as --max-records needs. Prints one JSON object per
 record, in order of offsets. Keys, values and header values that are not UTF-8 are {"base64": ...}. If there is no
 record to return, one line gives the reason (OFFSET_OUT_OF_RANGE, ...) and the exit code is 1. Runs without Spark; see
-docs/records.md.
+docs/how-to/fetch-records.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The order is that of Kafka Streams: the next record is always taken from the partition whose next record has the lowest
 timestamp; within a partition, offsets stay in order. With --name, a later run continues where this run ended. See
-docs/records.md.
+docs/how-to/replay-topics.md.
 """
 
 from __future__ import annotations
