@@ -230,7 +230,7 @@ def test_a_directory_instead_of_a_settings_file_is_refused(repository: Path) -> 
 
 @pytest.mark.parametrize("env", ["far", "../conf/near", "", "base.toml"])
 def test_an_unknown_environment_is_refused_with_the_known_ones(repository: Path, env: str) -> None:
-    with pytest.raises(UsageError, match="known are near"):
+    with pytest.raises(UsageError, match="give one of near"):
         load_settings(env, repository=repository)
 
 
