@@ -200,7 +200,7 @@ def test_a_warehouse_as_of_the_past_cannot_be_written(past: Past) -> None:
         lambda: run_pipeline_job(job_of(past.warehouse, io.StringIO(), f"warehouse.as_of={past.at['version']}")),
     ]
     for write in writes:
-        with pytest.raises(UsageError, match="only read"):
+        with pytest.raises(UsageError, match="read-only"):
             write()
     assert versions == [list_commits(spark, past.warehouse.location(table))[-1] for table in ALL_TABLES]
 

@@ -177,7 +177,7 @@ def test_full_folder_keeps_no_partial_file(tmp_path: Path) -> None:
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, limits[1]))
         try:
-            with pytest.raises(RetriableError, match="cannot be written: File too large; .* room in it"):
+            with pytest.raises(RetriableError, match="cannot be written: File too large; .* with space"):
                 _put(str(place), S3Options(), "part", _FileContent(file=content, size_bytes=1 << 16))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)

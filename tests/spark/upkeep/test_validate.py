@@ -275,7 +275,7 @@ def test_job_shows_each_table_writes_pages_and_fails_only_on_critical_failures(
     assert json.loads(row["read_versions"])["offset_index"] == row["table_version"]
     pages = Path(job.settings.warehouse_uri) / "data_docs"
     page = next((pages / "validations" / "offset_index_segments").rglob("*.html")).read_text(encoding="utf-8")
-    assert "Each batch begins right behind the one before" in page
+    assert "Each batch begins directly after the previous batch" in page
     assert "offset_index_segments" in (pages / "index.html").read_text(encoding="utf-8")
     assert warehouse.read(JOB_RUNS).where("outcome = 'failed' AND error LIKE '%not met%'").count() == 1
 
