@@ -136,7 +136,7 @@ def test_option_that_cannot_be_set_is_refused_without_its_value(tmp_path: Path, 
 
 
 def test_settings_that_lead_nowhere_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="needs metadata.bootstrap_servers"):
+    with pytest.raises(UsageError, match="give --set metadata.bootstrap_servers=host:port"):
         open_event_source(load_settings("local", ["metadata.source=topic"]))
     with pytest.raises(UsageError, match=r"client_config cannot be read: .*/none: FileNotFoundError"):
         open_cluster("h:1", TIMEOUT_MS, str(tmp_path / "none"))
