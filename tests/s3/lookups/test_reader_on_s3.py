@@ -55,7 +55,7 @@ def test_missing_credentials_are_reported(warehouse_uri: str, monkeypatch: pytes
     [
         (403, "listings", UsageError, "no permission to list .* allow s3:ListBucket"),
         (403, ".json", RetriableError, "segments cannot be read .* s3:GetObject"),
-        (403, ".parquet", UsageError, r"parquet of s3://.* cannot be read: .* it takes permission s3:GetObject"),
+        (403, ".parquet", UsageError, r"parquet of s3://.* cannot be read: .* it needs permission s3:GetObject"),
         (404, ".parquet", RetriableError, "parquet of s3://.* is missing; .* if the table was vacuumed meanwhile"),
     ],
 )
