@@ -269,7 +269,7 @@ DISCREPANCIES = [
     ("forgotten", 24, KIND.ORPHAN, "an event that announces it", "5 objects"),
     ("given.up", 0, KIND.COPY_UNFINISHED, "COPY_SEGMENT_FINISHED", "COPY_SEGMENT_STARTED, 5 objects"),
     ("incomplete", 0, KIND.COPY_INCOMPLETE, "every required file", "no offset_index"),
-    ("missing", 0, KIND.SEGMENT_MISSING, f"a log of {LOG_BYTES} bytes and its files", "no object"),
+    ("missing", 0, KIND.SEGMENT_MISSING, f"a log of {LOG_BYTES} bytes with its files", "no object"),
     ("orphan", 8, KIND.ORPHAN, "an event that announces it", "5 objects"),
     ("partial", 0, KIND.FILES_MISSING, "every required file", "no time_index"),
     ("promised", 8, KIND.TXN_INDEX_PROMISED, "aborted transactions", "no abort marker"),
