@@ -13,6 +13,7 @@ from kafka import TopicPartition
 from pyspark.sql import SparkSession
 
 from broker.conftest import Played, events_only
+from broker.late_answers import late_answers
 from broker.scenario import admin, make_topic, producer
 from broker.tiered_broker import TieredBroker
 from builders.metadata_events import DELETE, SEGMENT, UPDATE
@@ -177,11 +178,21 @@ def test_client_config_opens_a_listener_that_asks_for_a_password(
 
 def test_wrong_password_is_refused_before_its_time_is_up_and_not_told(broker: TieredBroker) -> None:
     wrong = "told-nobody"
-    # A busy broker takes seconds; when the time is up it is another error.
-    cluster = open_cluster(broker.sasl_bootstrap_servers, 60_000, broker.client_config(wrong))
+    cluster = open_cluster(broker.sasl_bootstrap_servers, 120_000, broker.client_config(wrong))
+    start = time.monotonic()
     with pytest.raises(UsageError, match=r"does not authorize coldlog for topic events \(SaslAuth") as refused:
         describe_topics(cluster, ["events"])
+    assert time.monotonic() - start < 60
     assert wrong not in repr((refused.value, refused.value.__cause__))
+
+
+def test_refusal_that_arrives_together_with_the_end_of_the_connection_is_told(broker: TieredBroker) -> None:
+    with late_answers(broker.sasl_port) as port:
+        right = open_cluster(f"127.0.0.1:{port}", 60_000, broker.client_config())
+        assert describe_topics(right, ["__remote_log_metadata"])
+        wrong = open_cluster(f"127.0.0.1:{port}", 20_000, broker.client_config("told-nobody"))
+        with pytest.raises(UsageError, match=r"does not authorize coldlog for topic events \(SaslAuth"):
+            describe_topics(wrong, ["events"])
 
 
 def test_broker_that_stands_still_is_given_up_in_time(broker: TieredBroker, spark: SparkSession) -> None:

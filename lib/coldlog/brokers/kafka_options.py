@@ -14,9 +14,11 @@ or that a user may not set, values of the wrong type.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
+from typing import Any
 
 from coldlog.errors import UsageError
 
@@ -32,7 +34,40 @@ def client_library() -> ModuleType:
             "kafka-python is not installed; run .venv/bin/python -m uv pip install --constraints constraints.txt "
             "--editable '.[kafka]', on a cluster also for every executor's Python"
         ) from missing
+    _mend_refusals()
     return kafka  # type: ignore[no-any-return]  # it ships no types
+
+
+@functools.cache
+def _mend_refusals() -> None:
+    """Let the client report a refused password, and at once. kafka-python 3.0.12 has two faults here.
+
+    It drops bytes that arrive together with the end of a connection. A broker refuses a password and closes, so a
+    slow client sees only the end. And it keeps the refusal of a first connection to itself: it retries until its time
+    is up.
+    """
+    from kafka.errors import SaslAuthenticationFailedError
+    from kafka.net import manager, transport
+
+    def with_last_bytes(receive: Callable[[Any], tuple[bytes, object]]) -> Callable[[Any], tuple[bytes, object]]:
+        def receive_all(self: Any) -> tuple[bytes, object]:
+            received, end = receive(self)
+            # The next read finds the end again.
+            return received, None if received else end
+
+        return receive_all
+
+    for kind in (transport.KafkaTCPTransport, transport.KafkaSSLTransport):
+        kind._sock_recv = with_last_bytes(kind._sock_recv)
+    connect = manager.KafkaConnectionManager._connect
+
+    async def connect_or_refuse(self: Any, node: Any, connection: Any, **options: object) -> None:
+        await connect(self, node, connection, **options)
+        refusal = connection.init_future.exception
+        if isinstance(refusal, SaslAuthenticationFailedError):
+            self._auth_failures[node.node_id] = refusal
+
+    manager.KafkaConnectionManager._connect = connect_or_refuse
 
 
 def read_client_options(path: str) -> dict[str, str]:
