@@ -34,7 +34,7 @@ from coldlog.indexing.builds.index_files import (
     outcomes_of,
     write_index_files,
 )
-from coldlog.indexing.builds.segment_build import BuildOptions, OutcomeKind, build_segments
+from coldlog.indexing.builds.segment_build import READ_COLUMNS, BuildOptions, OutcomeKind, build_segments
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.model.states import IndexStatus
 from coldlog.runtime.spark_failures import error_of_a_worker
@@ -44,33 +44,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.superseded_builds import remove_superseded
 
-PUBLISHED_COLUMNS = (
-    "end_offset",
-    "size_bytes",
-    "max_timestamp_ms",
-    "max_timestamp_offset",
-    "min_timestamp_ms",
-    "metadata_max_timestamp_ms",
-    "segment_leader_epochs",
-    "txn_index_empty",
-    "index_status",
-    "index_depth",
-    "build_number",
-    "superseded_build_numbers",
-    "counted_from_offset",
-    "counted_max_timestamp_ms",
-    "counted_max_timestamp_offset",
-    "batch_count",
-    "record_count",
-    "control_batch_count",
-    "commit_marker_count",
-    "abort_marker_count",
-    "codecs",
-    "leader_epoch_checkpoint",
-    "open_transaction_count",
-    "open_from_offset",
-)
-
+PUBLISHED_COLUMNS = (*READ_COLUMNS, "index_status", "build_number", "superseded_build_numbers")
 
 _Written = dict[tuple[object, ...], tuple[int, int, int]]
 """Numbers of batches, records and stairs, by segment key."""

@@ -57,12 +57,7 @@ class OutcomeKind(StrEnum):
     UNREADABLE = "unreadable"
 
 
-_FROM_SEGMENTS = (
-    "topic",
-    "partition",
-    "topic_id",
-    "start_offset",
-    "segment_id",
+READ_COLUMNS = (
     "end_offset",
     "size_bytes",
     "max_timestamp_ms",
@@ -85,9 +80,10 @@ _FROM_SEGMENTS = (
     "open_transaction_count",
     "open_from_offset",
 )
+"""The columns of `segments` that a build fills with what it has read."""
 OUTCOME_SCHEMA = pa.schema(
     [
-        *(SEGMENTS.arrow_schema.field(name).with_nullable(True) for name in _FROM_SEGMENTS),
+        *(SEGMENTS.arrow_schema.field(name).with_nullable(True) for name in (*SEGMENTS.key, *READ_COLUMNS)),
         ("outcome", pa.string()),
         ("replaces_build_numbers", pa.list_(pa.int64())),
         ("log_bytes", pa.int64()),
