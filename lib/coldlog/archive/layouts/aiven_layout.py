@@ -32,6 +32,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from coldlog.archive.layouts.aiven_segment import OpenedSegment, OpenedSegments
 from coldlog.archive.layouts.layout import (
@@ -45,10 +46,15 @@ from coldlog.archive.layouts.layout import (
     SegmentObject,
     UnrecognizedObject,
 )
-from coldlog.archive.layouts.plain_objects import (
-    require_small_kind,
-    split_level,
-    unrecognized_directory,
+from coldlog.archive.layouts.plain_objects import require_small_kind
+from coldlog.archive.layouts.sorted_entries import (
+    INT32_MAX,
+    UUID_PATTERN,
+    SegmentKey,
+    list_level,
+    segment_of,
+    sort_level,
+    sort_partition,
     unrecognized_object,
 )
 from coldlog.archive.stores.object_names import require_object_name
@@ -61,14 +67,11 @@ SUFFIXES: dict[str, ObjectKind] = {
     ".indexes": BundleKind.INDEXES,
     ".rsm-manifest": BundleKind.MANIFEST,
 }
-_KINDS = tuple(SUFFIXES.values())
-# 22 characters hold 132 bits, so the last one carries only the two highest of its six.
-_UUID = r"[A-Za-z0-9_-]{21}[AQgw]"
-_TOPIC = re.compile(rf"(?P<topic>[A-Za-z0-9._-]{{1,249}})-(?P<topic_id>{_UUID})")
+_TOPIC = re.compile(rf"(?P<topic>[A-Za-z0-9._-]{{1,249}})-(?P<topic_id>{UUID_PATTERN})")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
-_FILE = re.compile(rf"(?P<start_offset>[0-9]{{20}})-(?P<segment_id>{_UUID})(?P<suffix>\.[a-z-]+)")
-_INT32_MAX = 2**31 - 1
-_INT64_MAX = 2**63 - 1
+_Topic = tuple[str, str, str]
+"""Name of the directory, topic, topic id."""
+_REPEATED = "another upload of its segment id has a lower start offset, more objects or an earlier key prefix"
 _LISTED_AT_ONCE = 16
 
 
@@ -100,29 +103,16 @@ class AivenLayout:
         prefix: a partition below two prefixes is one directory."""
         found: dict[str, PartitionDirectory] = {}
         unrecognized: list[UnrecognizedObject] = []
-        topics: list[tuple[str, str, str]] = []
+        topics: list[_Topic] = []
         for prefix in self.key_prefixes:
-            names, strays = split_level(self._iter_directories(prefix), self._strays(prefix))
-            for name in names:
-                match = _TOPIC.fullmatch(name[len(prefix) :])
-                if match is None or match["topic"] in (".", ".."):
-                    unrecognized.append(unrecognized_directory(name, "no <topic>-<topic id>"))
-                else:
-                    topics.append((name, match["topic"], match["topic_id"]))
-            unrecognized += [unrecognized_object(stray, "a file beside the topics") for stray in strays]
+            level, find = (self._iter_directories(prefix), self._strays(prefix)), partial(_find_topic, prefix)
+            below, others = sort_level(level, find, form="no <topic>-<topic id>", beside="topics")
+            topics += below
+            unrecognized += others
         with ThreadPoolExecutor(_LISTED_AT_ONCE) as pool:
-            listed = list(pool.map(self._list_topic, [name for name, _, _ in topics]))
-        for (topic_directory, topic, topic_id), (names, strays) in zip(topics, listed, strict=True):
-            unrecognized += [unrecognized_object(stray, "a file beside the partitions") for stray in strays]
-            for name in names:
-                number = name[len(topic_directory) + 1 :]
-                if _PARTITION.fullmatch(number) is None or int(number) > _INT32_MAX:
-                    unrecognized.append(unrecognized_directory(name, "no partition"))
-                    continue
-                directory = PartitionDirectory(
-                    name=f"{topic}-{topic_id}/{number}", topic=topic, topic_id=topic_id, partition=int(number)
-                )
-                found[directory.name] = directory
+            for directories, others in pool.map(self._list_topic, topics):
+                found |= {directory.name: directory for directory in directories}
+                unrecognized += others
         return DirectoryListing(
             directories=tuple(found[name] for name in sorted(found)), unrecognized=tuple(unrecognized)
         )
@@ -130,28 +120,18 @@ class AivenLayout:
     def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
         """List the directory below each prefix once."""
         unrecognized: list[UnrecognizedObject] = []
-        uploads: dict[tuple[str, int, int], dict[ObjectKind, SegmentObject]] = {}
+        uploads: dict[tuple[SegmentKey, int], list[SegmentObject]] = {}
         for rank, prefix in enumerate(self.key_prefixes):
-            key = prefix + directory.name
-            unrecognized += [
-                unrecognized_directory(name, "a directory below a partition")
-                for name in self.store.list_directories(key)
-            ]
-            for info in self.store.iter_objects(key):
-                match = _FILE.fullmatch(info.name.rpartition("/")[2])
-                kind = SUFFIXES.get(match["suffix"]) if match else None
-                if match is None or kind is None or int(match["start_offset"]) > _INT64_MAX:
-                    unrecognized.append(unrecognized_object(info, "no <start offset>-<segment id><suffix>"))
-                    continue
-                upload = match["segment_id"], int(match["start_offset"]), rank
-                uploads.setdefault(upload, {})[kind] = _listed(kind, info)
+            objects, others = sort_partition(self.store, prefix + directory.name, SUFFIXES)
+            uploads |= {(key, rank): listed for key, listed in objects.items()}
+            unrecognized += others
         segments: dict[str, ListedSegment] = {}
-        for upload in sorted(uploads, key=lambda upload: (upload[1], -len(uploads[upload]), upload[2])):
-            segment_id, start_offset, _ = upload
-            if segment_id in segments:
-                unrecognized += [_repeated(listed) for listed in uploads[upload].values()]
+        for upload in sorted(uploads, key=lambda upload: (upload[0][0], -len(uploads[upload]), upload[1])):
+            key, listed = upload[0], uploads[upload]
+            if key[1] in segments:
+                unrecognized += [unrecognized_object(each, _REPEATED) for each in listed]
             else:
-                segments[segment_id] = _segment(directory, start_offset, segment_id, uploads[upload])
+                segments[key[1]] = segment_of(directory, key, listed, SUFFIXES.values())
         in_order = sorted(segments.values(), key=lambda segment: (segment.start_offset, segment.segment_id))
         return SegmentListing(segments=tuple(in_order), unrecognized=tuple(unrecognized))
 
@@ -191,8 +171,8 @@ class AivenLayout:
     def _open(self, segment: ListedSegment) -> OpenedSegment:
         return self._opened.open(self.store, segment)
 
-    def _list_topic(self, name: str) -> tuple[list[str], list[ObjectInfo]]:
-        return split_level(self.store.list_directories(name), self.store.iter_objects(name))
+    def _list_topic(self, topic: _Topic) -> tuple[list[PartitionDirectory], list[UnrecognizedObject]]:
+        return sort_level(list_level(self.store, topic[0]), partial(_find_partition, topic), form="no partition")
 
     def _iter_directories(self, prefix: str) -> Iterator[str]:
         """Directories that begin with the prefix, without those that belong to a longer prefix or lead to it."""
@@ -226,24 +206,16 @@ def read_key_prefixes(text: str) -> tuple[str, ...]:
     return prefixes
 
 
-def _listed(kind: ObjectKind, info: ObjectInfo) -> SegmentObject:
-    return SegmentObject(kind=kind, name=info.name, size_bytes=info.size_bytes, modified_ms=info.modified_ms)
+def _find_topic(prefix: str, name: str) -> _Topic | None:
+    match = _TOPIC.fullmatch(name[len(prefix) :])
+    return None if match is None or match["topic"] in (".", "..") else (name, match["topic"], match["topic_id"])
 
 
-def _segment(
-    directory: PartitionDirectory, start_offset: int, segment_id: str, by_kind: dict[ObjectKind, SegmentObject]
-) -> ListedSegment:
-    return ListedSegment(
-        topic=directory.topic,
-        topic_id=directory.topic_id,
-        partition=directory.partition,
-        start_offset=start_offset,
-        segment_id=segment_id,
-        objects=tuple(by_kind[kind] for kind in _KINDS if kind in by_kind),
-        missing_kinds=tuple(kind for kind in _KINDS if kind not in by_kind),
+def _find_partition(topic_directory: _Topic, name: str) -> PartitionDirectory | None:
+    above, topic, topic_id = topic_directory
+    number = name[len(above) + 1 :]
+    if _PARTITION.fullmatch(number) is None or int(number) > INT32_MAX:
+        return None
+    return PartitionDirectory(
+        name=f"{topic}-{topic_id}/{number}", topic=topic, topic_id=topic_id, partition=int(number)
     )
-
-
-def _repeated(listed: SegmentObject) -> UnrecognizedObject:
-    why = "another upload of its segment id has a lower start offset, more objects or an earlier key prefix"
-    return UnrecognizedObject(name=listed.name, size_bytes=listed.size_bytes, why=why)

@@ -25,21 +25,24 @@ from dataclasses import dataclass
 from coldlog.archive.layouts.layout import (
     DirectoryListing,
     ListedSegment,
+    ObjectKind,
     PartitionDirectory,
     SegmentFileKind,
     SegmentListing,
     SegmentObject,
-    UnrecognizedObject,
 )
-from coldlog.archive.layouts.plain_objects import (
-    get_listed,
-    read_small_object,
-    require_small_kind,
-    split_level,
-    unrecognized_directory,
+from coldlog.archive.layouts.plain_objects import get_listed, read_small_object, require_small_kind
+from coldlog.archive.layouts.sorted_entries import (
+    INT32_MAX,
+    UUID_PATTERN,
+    SegmentKey,
+    list_level,
+    segment_of,
+    sort_level,
+    sort_partition,
     unrecognized_object,
 )
-from coldlog.archive.stores.object_store import ObjectInfo, ObjectStore
+from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 
 LOCAL_TIERED_STORAGE = "local_tiered_storage"
@@ -54,16 +57,10 @@ SUFFIXES = {
 }
 REQUIRED_KINDS = tuple(kind for kind in SegmentFileKind if kind is not SegmentFileKind.TXN_INDEX)
 
-_KINDS = {suffix: kind for kind, suffix in SUFFIXES.items()}
-# 22 characters hold 132 bits, so the last one carries only the two highest of its six.
-_UUID = r"[A-Za-z0-9_-]{21}[AQgw]"
-_DIRECTORY = re.compile(rf"(?P<topic>[A-Za-z0-9._-]{{1,249}})-(?P<partition>0|[1-9][0-9]{{0,9}})-(?P<topic_id>{_UUID})")
-_FILE = re.compile(rf"(?P<start_offset>[0-9]{{20}})-(?P<segment_id>{_UUID})(?P<suffix>\.[a-z_]+)")
-# Start offset and segment id.
-SegmentKey = tuple[int, str]
-
-_INT32_MAX = 2**31 - 1
-_INT64_MAX = 2**63 - 1
+_KINDS: dict[str, ObjectKind] = {suffix: kind for kind, suffix in SUFFIXES.items()}
+_DIRECTORY = re.compile(
+    rf"(?P<topic>[A-Za-z0-9._-]{{1,249}})-(?P<partition>0|[1-9][0-9]{{0,9}})-(?P<topic_id>{UUID_PATTERN})"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,34 +86,18 @@ class LocalTieredStorageLayout:
 
     def list_partition_directories(self) -> DirectoryListing:
         """List the root once."""
-        directories, unrecognized = [], []
-        names, strays = split_level(self.store.list_directories(""), self.store.iter_objects(""))
-        for name in names:
-            directory = find_partition_directory(name)
-            if directory is None:
-                unrecognized.append(unrecognized_directory(name, "no <topic>-<partition>-<topic id>"))
-            else:
-                directories.append(directory)
-        unrecognized += [unrecognized_object(stray, "a file beside the partitions") for stray in strays]
+        level, form = list_level(self.store, ""), "no <topic>-<partition>-<topic id>"
+        directories, unrecognized = sort_level(level, find_partition_directory, form=form)
         return DirectoryListing(directories=tuple(directories), unrecognized=tuple(unrecognized))
 
     def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
         """List the directory once."""
-        unrecognized = [
-            unrecognized_directory(name, "a directory below a partition")
-            for name in self.store.list_directories(directory.name)
-        ]
-        objects: dict[SegmentKey, list[SegmentObject]] = {}
-        for info in self.store.iter_objects(directory.name):
-            found = _find_segment_object(info)
-            if found is None:
-                unrecognized.append(unrecognized_object(info, "no <start offset>-<segment id><suffix>"))
-            else:
-                objects.setdefault(found[0], []).append(found[1])
+        objects, unrecognized = sort_partition(self.store, directory.name, _KINDS)
         kept, repeated = _split_repeated_ids(objects)
-        segments = tuple(_listed_segment(directory, key, objects[key]) for key in kept)
+        segments = tuple(segment_of(directory, key, objects[key], REQUIRED_KINDS) for key in kept)
         for key in repeated:
-            unrecognized += [_repeated_id(key, listed) for listed in objects[key]]
+            why = f"segment id {key[1]} belongs to a lower start offset"
+            unrecognized += [unrecognized_object(listed, why) for listed in objects[key]]
         return SegmentListing(segments=segments, unrecognized=tuple(unrecognized))
 
     def has_file(self, segment: ListedSegment, kind: SegmentFileKind) -> bool:
@@ -142,7 +123,7 @@ class LocalTieredStorageLayout:
 def find_partition_directory(name: str) -> PartitionDirectory | None:
     """The topic-partition of a directory's name; None if Kafka does not write such a name."""
     match = _DIRECTORY.fullmatch(name)
-    if match is None or int(match["partition"]) > _INT32_MAX or match["topic"] in (".", ".."):
+    if match is None or int(match["partition"]) > INT32_MAX or match["topic"] in (".", ".."):
         return None
     return PartitionDirectory(
         name=name, topic=match["topic"], topic_id=match["topic_id"], partition=int(match["partition"])
@@ -170,16 +151,6 @@ def _stem(segment_id: RemoteLogSegmentId, start_offset: int) -> str:
     return f"{name_directory(segment_id.topic_id_partition)}/{start_offset:020d}-{segment_id.segment_id}"
 
 
-def _find_segment_object(info: ObjectInfo) -> tuple[SegmentKey, SegmentObject] | None:
-    match = _FILE.fullmatch(info.name.rpartition("/")[2])
-    if match is None or match["suffix"] not in _KINDS or int(match["start_offset"]) > _INT64_MAX:
-        return None
-    listed = SegmentObject(
-        kind=_KINDS[match["suffix"]], name=info.name, size_bytes=info.size_bytes, modified_ms=info.modified_ms
-    )
-    return (int(match["start_offset"]), match["segment_id"]), listed
-
-
 def _split_repeated_ids(keys: Iterable[SegmentKey]) -> tuple[list[SegmentKey], list[SegmentKey]]:
     """Keys in order, and apart from them the keys whose segment id also has a lower start offset."""
     kept: dict[str, SegmentKey] = {}
@@ -190,24 +161,5 @@ def _split_repeated_ids(keys: Iterable[SegmentKey]) -> tuple[list[SegmentKey], l
     return list(kept.values()), repeated
 
 
-def _listed_segment(directory: PartitionDirectory, key: SegmentKey, objects: list[SegmentObject]) -> ListedSegment:
-    by_kind = {listed.kind: listed for listed in objects}
-    return ListedSegment(
-        topic=directory.topic,
-        topic_id=directory.topic_id,
-        partition=directory.partition,
-        start_offset=key[0],
-        segment_id=key[1],
-        objects=tuple(by_kind[kind] for kind in SegmentFileKind if kind in by_kind),
-        missing_kinds=tuple(kind for kind in REQUIRED_KINDS if kind not in by_kind),
-    )
-
-
 def _get_object(segment: ListedSegment, kind: SegmentFileKind) -> SegmentObject:
-    directory = f"{segment.topic}-{segment.partition}-{segment.topic_id}"
-    return get_listed(segment, kind, f"{directory}/{segment.start_offset:020d}-{segment.segment_id}{SUFFIXES[kind]}")
-
-
-def _repeated_id(key: SegmentKey, listed: SegmentObject) -> UnrecognizedObject:
-    why = f"segment id {key[1]} belongs to a lower start offset"
-    return UnrecognizedObject(name=listed.name, size_bytes=listed.size_bytes, why=why)
+    return get_listed(segment, kind, name_object(segment.remote_log_segment_id, segment.start_offset, kind))

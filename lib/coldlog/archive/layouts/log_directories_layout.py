@@ -38,7 +38,7 @@ unrecognized.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -61,15 +61,9 @@ from coldlog.archive.layouts.log_directory import (
     read_directory_name,
     read_topic_id,
 )
-from coldlog.archive.layouts.plain_objects import (
-    get_listed,
-    read_small_object,
-    require_small_kind,
-    split_level,
-    unrecognized_directory,
-    unrecognized_object,
-)
-from coldlog.archive.stores.object_store import ObjectInfo, ObjectStore
+from coldlog.archive.layouts.plain_objects import get_listed, read_small_object, require_small_kind
+from coldlog.archive.layouts.sorted_entries import list_directories_below, list_level, sort_level, unrecognized_object
+from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.errors import ArchiveError, Reason, UsageError
 from coldlog.model.ids import uuid_text
 
@@ -135,23 +129,16 @@ class LogDirectoriesLayout:
         unrecognized: list[UnrecognizedObject] = []
         directories: list[PartitionDirectory] = []
         for above in self._iter_above(unrecognized):
-            names, strays = split_level(self.store.list_directories(above), self.store.iter_objects(above))
-            for name in names:
-                place = read_directory_name(name.rpartition("/")[2])
-                if place is None:
-                    unrecognized.append(unrecognized_directory(name, "no <topic>-<partition>"))
-                else:
-                    directories.append(PartitionDirectory(name=name, topic=place[0], topic_id="", partition=place[1]))
-            unrecognized += _unrecognized_files(strays)
+            level, form = list_level(self.store, above), "no <topic>-<partition>"
+            found, others = sort_level(level, _find_partition_directory, form=form, ignored=BROKER_FILES)
+            directories += found
+            unrecognized += others
         directories.sort(key=lambda directory: directory.name)
         return DirectoryListing(directories=tuple(directories), unrecognized=tuple(unrecognized))
 
     def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
         """List the directory and read its `partition.metadata`; `ArchiveError` if that cannot be read."""
-        unrecognized = [
-            unrecognized_directory(name, "a directory below a partition")
-            for name in self.store.list_directories(directory.name)
-        ]
+        unrecognized = list_directories_below(self.store, directory.name)
         found = find_partition_in(self.store, directory.name)
         if found is None:
             return SegmentListing(segments=(), unrecognized=tuple(unrecognized))
@@ -213,19 +200,20 @@ class LogDirectoriesLayout:
         if not any(character in pattern for character in "*?["):
             yield from self._iter_above(unrecognized, f"{above}/{pattern}" if above else pattern, level + 1)
             return
-        names, strays = split_level(self.store.list_directories(above), self.store.iter_objects(above))
+
+        def find(name: str) -> str | None:
+            return name if fnmatchcase(name.rpartition("/")[2], pattern) else None
+
+        form = f"name does not match {pattern}"
+        names, others = sort_level(list_level(self.store, above), find, form=form, ignored=BROKER_FILES)
         for name in names:
-            if fnmatchcase(name.rpartition("/")[2], pattern):
-                yield from self._iter_above(unrecognized, name, level + 1)
-            else:
-                unrecognized.append(unrecognized_directory(name, f"name does not match {pattern}"))
-        unrecognized += _unrecognized_files(strays)
+            yield from self._iter_above(unrecognized, name, level + 1)
+        unrecognized += others
 
 
-def _unrecognized_files(strays: Iterable[ObjectInfo]) -> Iterator[UnrecognizedObject]:
-    for info in strays:
-        if info.name.rpartition("/")[2] not in BROKER_FILES:
-            yield unrecognized_object(info, "a file beside the partitions")
+def _find_partition_directory(name: str) -> PartitionDirectory | None:
+    place = read_directory_name(name.rpartition("/")[2])
+    return None if place is None else PartitionDirectory(name=name, topic=place[0], topic_id="", partition=place[1])
 
 
 def _listed_segment(found: LocalPartition, segment: LocalSegment, topic_id: str) -> ListedSegment:

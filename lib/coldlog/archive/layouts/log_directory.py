@@ -24,6 +24,7 @@ from itertools import pairwise
 
 from coldlog.archive.layouts.layout import SMALL_FILE_LIMIT_BYTES, SegmentFileKind, SegmentObject
 from coldlog.archive.layouts.log_windows import LogFile
+from coldlog.archive.layouts.sorted_entries import INT32_MAX, INT64_MAX, segment_object
 from coldlog.archive.stores.object_store import ObjectInfo, ObjectStore
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.kafka.leader_epoch_checkpoint import LeaderEpochEntry, read_leader_epoch_checkpoint
@@ -47,7 +48,6 @@ _KINDS = {
     ".timeindex": SegmentFileKind.TIME_INDEX,
     ".txnindex": SegmentFileKind.TXN_INDEX,
 }
-_INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 _PIECE_BYTES = 64 << 10
 _LONGEST_ENTRY_BYTES = 24
 """A multiple of the entry sizes of both indexes, 8 and 12 bytes."""
@@ -102,7 +102,7 @@ class LocalPartition:
 def read_directory_name(name: str) -> tuple[str, int] | None:
     """Topic and partition; None for a directory that is not a partition's."""
     matched = _DIRECTORY.fullmatch(name)
-    if matched is None or int(matched["partition"]) > _INT32_MAX:
+    if matched is None or int(matched["partition"]) > INT32_MAX:
         return None
     return matched["topic"], int(matched["partition"])
 
@@ -136,7 +136,7 @@ def find_partition_in(store: ObjectStore, name: str) -> LocalPartition | None:
             lineage = info
         elif file_name == PARTITION_METADATA:
             metadata = info
-        elif matched and int(matched["offset"]) <= _INT64_MAX:
+        elif matched and int(matched["offset"]) <= INT64_MAX:
             offset, kind = int(matched["offset"]), _KINDS.get(matched["suffix"])
             if kind is None:
                 snapshots[offset] = info
@@ -224,11 +224,7 @@ def _iter_segments(
         found = by_offset[base_offset]
         if end_offset in snapshots:
             found[SegmentFileKind.PRODUCER_SNAPSHOT] = snapshots[end_offset]
-        objects = tuple(
-            SegmentObject(kind=kind, name=info.name, size_bytes=info.size_bytes, modified_ms=info.modified_ms)
-            for kind in SegmentFileKind
-            if (info := found.get(kind)) is not None
-        )
+        objects = tuple(segment_object(kind, info) for kind in SegmentFileKind if (info := found.get(kind)) is not None)
         yield LocalSegment(base_offset=base_offset, end_offset=end_offset, objects=objects)
 
 

@@ -6,17 +6,13 @@ it may be half written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from coldlog.archive.layouts.layout import (
     SMALL_FILE_LIMIT_BYTES,
     ListedSegment,
     SegmentFileKind,
     SegmentObject,
-    UnrecognizedObject,
 )
-from coldlog.archive.stores.object_names import printable_name
-from coldlog.archive.stores.object_store import ObjectInfo, ObjectStore
+from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.errors import ArchiveError, Reason, UsageError
 
 
@@ -43,27 +39,6 @@ def read_small_object(store: ObjectStore, listed: SegmentObject) -> memoryview:
         size_bytes = store.size_bytes(listed.name)
         raise _unreadable(listed, "object size changed after it was listed", f"{listed.size_bytes} bytes", size_bytes)
     return content
-
-
-def split_level(directories: Iterable[str], objects: Iterable[ObjectInfo]) -> tuple[list[str], list[ObjectInfo]]:
-    """The names of directories, and the other objects, of a level that holds directories.
-
-    An entry that may be a directory counts as one: listing it raises the error that explains why it cannot be listed.
-    As a stray file it would look like a removed directory.
-    """
-    listed = list(objects)
-    names = [*directories, *(info.name for info in listed if info.may_be_directory)]
-    return names, [info for info in listed if not info.may_be_directory]
-
-
-def unrecognized_directory(name: str, why: str) -> UnrecognizedObject:
-    """A directory that is not part of the layout."""
-    return UnrecognizedObject(name=printable_name(name), size_bytes=0, why=f"directory: {why}")
-
-
-def unrecognized_object(info: ObjectInfo, why: str) -> UnrecognizedObject:
-    """An object that is not part of a segment."""
-    return UnrecognizedObject(name=printable_name(info.name), size_bytes=info.size_bytes, why=why)
 
 
 def _unreadable(listed: SegmentObject, message: str, expected: str, found_bytes: int | None = None) -> ArchiveError:

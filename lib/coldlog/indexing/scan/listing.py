@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, PartitionDirectory, SegmentFileKind
-from coldlog.archive.layouts.plain_objects import unrecognized_directory
+from coldlog.archive.layouts.sorted_entries import unrecognized_directory
 from coldlog.errors import ArchiveError
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.tables.definitions.segments import SEGMENTS
