@@ -18,7 +18,6 @@ from decimal import Decimal
 from numbers import Integral, Real
 from operator import index
 from os import PathLike, fspath
-from types import TracebackType
 
 import pyarrow as pa
 
@@ -67,9 +66,7 @@ class OffsetReader:
     def __enter__(self) -> OffsetReader:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, SegmentObject, object_kind
+from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.errors import RetriableError, UsageError
 from coldlog.formats.kafka.record_batch import Int64Column, read_batch_headers
 from coldlog.formats.kafka.sections import SectionReader
@@ -20,6 +20,7 @@ from coldlog.index.changed_logs import replaced_batch, shorter_log
 from coldlog.index.stairs import RunningMaximum, find_stairs
 from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.served_index import FoundBatch
+from coldlog.tables.definitions.segments import listed_segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +85,3 @@ def _require_indexed(batch: FoundBatch, found_bytes: int, base_offsets: list[int
             f"a batch with base offset {batch.base_offset}",
             f"base offsets {', '.join(map(str, base_offsets))}",
         )
-
-
-def listed_segment(row: Mapping[str, object]) -> ListedSegment:
-    """Convert a row of `segments` to the segment that it names."""
-    objects = tuple(
-        SegmentObject(kind=object_kind(each["kind"]), name=each["name"], size_bytes=each["size_bytes"], modified_ms=0)
-        for each in row["objects"]  # type: ignore[attr-defined]  # an Arrow list column
-    )
-    return ListedSegment(
-        topic=str(row["topic"]),
-        topic_id=str(row["topic_id"]),
-        partition=int(str(row["partition"])),
-        start_offset=int(str(row["start_offset"])),
-        segment_id=str(row["segment_id"]),
-        objects=objects,
-        missing_kinds=(),
-    )

@@ -9,7 +9,6 @@ build and nothing changed in between, both use the same plan.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import TracebackType
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -92,9 +91,7 @@ class ServingPlan:
     def __enter__(self) -> ServingPlan:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.forget()
 
     def forget(self) -> None:

@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.archive.layouts.layout import ListedSegment
-from coldlog.lookups.batch_lookup import listed_segment
 from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
-from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.segments import SEGMENTS, listed_segment
 from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.delta.table_files import TableFiles, list_table_files
 from coldlog.tables.delta.table_reader import TableReader
