@@ -6,6 +6,7 @@ import re
 
 import pytest
 from docs.reference import FOLDER, PAGES, TABLES, page_text
+from pyspark.sql import SparkSession
 
 from coldlog.lookups.functions import FUNCTIONS, VIEWS
 from coldlog.sql import attach_warehouse
@@ -20,6 +21,15 @@ def section_of(page: str, heading: str) -> str:
     return str(section)
 
 
+@pytest.fixture(scope="module")
+def attached(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
+    """A session with the names of a warehouse without rows, whose columns are those of any other."""
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path_factory.mktemp("attached") / "warehouse"))
+    warehouse.create_missing()
+    attach_warehouse(spark, warehouse.uri)
+    return spark
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_committed_page_is_what_the_code_makes(page: str) -> None:
     committed = (FOLDER / page).read_text(encoding="utf-8")
@@ -29,18 +39,16 @@ def test_committed_page_is_what_the_code_makes(page: str) -> None:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_arguments_and_columns_of_a_function_are_those_that_spark_knows(golden: Warehouse, function: str) -> None:
-    attach_warehouse(golden.spark, golden.uri)
+def test_arguments_and_columns_of_a_function_are_those_that_spark_knows(attached: SparkSession, function: str) -> None:
     arguments, columns = section_of("sql-functions.md", function).split("| column | type | meaning |")
     values = ", ".join(f"{name} => CAST(NULL AS {type_})" for name, type_ in ROW.findall(arguments))
-    answer = golden.spark.sql(f"SELECT * FROM {function}({values})")
+    answer = attached.sql(f"SELECT * FROM {function}({values})")
     assert ROW.findall(columns) == [(name, type_.upper()) for name, type_ in answer.dtypes]
 
 
-def test_columns_of_tables_and_views_are_those_that_spark_knows(golden: Warehouse) -> None:
-    attach_warehouse(golden.spark, golden.uri)
-    kept = {row.tableName for row in golden.spark.sql("SHOW TABLES IN coldlog").collect()}
+def test_columns_of_tables_and_views_are_those_that_spark_knows(attached: SparkSession) -> None:
+    kept = {row.tableName for row in attached.sql("SHOW TABLES IN coldlog").collect()}
     assert kept >= {*VIEWS, "segments", "time_index"}
     for name in {*VIEWS, *(table.name for table in TABLES)} & kept:
         told = re.findall(r"^\| `(\w+)` \|", section_of("tables.md", name), re.MULTILINE)
-        assert told == golden.spark.table(f"coldlog.{name}").columns, name
+        assert told == attached.table(f"coldlog.{name}").columns, name
