@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 
 from coldlog.archive.layouts.aiven_segment import OpenedSegment, OpenedSegments
 from coldlog.archive.layouts.layout import (
@@ -79,24 +80,18 @@ _LISTED_AT_ONCE = 16
 class AivenLayout:
     """An ArchiveLayout over a store; an earlier entry of `key_prefixes` has precedence."""
 
+    name: ClassVar[str] = AIVEN
+    is_mirror: ClassVar[bool] = False
+    """Every upload has its own id."""
+
     store: ObjectStore
     key_prefixes: tuple[str, ...] = ("",)
     _opened: OpenedSegments = field(default_factory=OpenedSegments, compare=False, repr=False)
 
     @property
-    def name(self) -> str:
-        """The name of this layout in settings."""
-        return AIVEN
-
-    @property
     def uri(self) -> str:
         """The archive as the user wrote it."""
         return self.store.uri
-
-    @property
-    def is_mirror(self) -> bool:
-        """False: every upload has its own id."""
-        return False
 
     def list_partition_directories(self) -> DirectoryListing:
         """List the root of each prefix and then each topic, several topics at a time. A directory's name is without the

@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from coldlog.archive.layouts.layout import (
     DirectoryListing,
@@ -67,22 +68,16 @@ _DIRECTORY = re.compile(
 class LocalTieredStorageLayout:
     """An ArchiveLayout over a store whose root is the directory `kafka-tiered-storage`."""
 
-    store: ObjectStore
+    name: ClassVar[str] = LOCAL_TIERED_STORAGE
+    is_mirror: ClassVar[bool] = False
+    """Every upload has its own id."""
 
-    @property
-    def name(self) -> str:
-        """The name of this layout in settings."""
-        return LOCAL_TIERED_STORAGE
+    store: ObjectStore
 
     @property
     def uri(self) -> str:
         """The archive as the user wrote it."""
         return self.store.uri
-
-    @property
-    def is_mirror(self) -> bool:
-        """False: every upload has its own id."""
-        return False
 
     def list_partition_directories(self) -> DirectoryListing:
         """List the root once."""

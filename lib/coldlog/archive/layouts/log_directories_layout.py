@@ -41,6 +41,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import ClassVar
 
 from coldlog.archive.layouts.layout import (
     SMALL_FILE_LIMIT_BYTES,
@@ -93,6 +94,10 @@ _SUFFIXES = {
 class LogDirectoriesLayout:
     """An ArchiveLayout over a store that holds partition directories `above_partitions` below its root."""
 
+    name: ClassVar[str] = LOG_DIRECTORIES
+    is_mirror: ClassVar[bool] = True
+    """A broker may still write to the log."""
+
     store: ObjectStore
     above_partitions: str = ""
 
@@ -104,19 +109,9 @@ class LogDirectoriesLayout:
             )
 
     @property
-    def name(self) -> str:
-        """The name of this layout in settings."""
-        return LOG_DIRECTORIES
-
-    @property
     def uri(self) -> str:
         """The archive as the user wrote it."""
         return self.store.uri
-
-    @property
-    def is_mirror(self) -> bool:
-        """True: a broker may still write to the log."""
-        return True
 
     def holds_partitions(self) -> bool:
         """At least one partition directory exists; listing stops at the first one."""
