@@ -7,6 +7,7 @@ JVM.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -42,8 +43,7 @@ def file_count_if_known(spark: SparkSession, location: str, *, is_just_loaded: b
 
 def commit_text(spark: SparkSession, location: str, version: int) -> str:
     """Read the lines of a commit with Delta's own reader, so that every store works that works for Delta."""
-    jvm = _jvm(spark)
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
+    jvm, log = _jvm(spark), _delta_log(spark, location)
     path = jvm.org.apache.spark.sql.delta.util.FileNames.unsafeDeltaFile(log.logPath(), version)
     return str(log.store().read(path, log.newDeltaHadoopConf()).mkString("\n"))
 
@@ -77,7 +77,7 @@ def add_files(
     jvm: Any = _jvm(spark)
     delta, scala = jvm.org.apache.spark.sql.delta, jvm.org.apache.spark.api.python.PythonUtils
     none = jvm.scala.Option.empty()
-    commit = delta.DeltaLog.forTable(spark._jsparkSession, location).startTransaction(none, none)
+    commit = _delta_log(spark, location).startTransaction(none, none)
     actions = [
         delta.actions.AddFile(
             file.path, scala.toScalaMap({}), file.size_bytes, file.modified_ms, True, file.statistics,
@@ -97,10 +97,20 @@ def add_files(
 
 
 def _snapshot(spark: SparkSession, location: str, *, is_just_loaded: bool = False) -> Any:
-    log = _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
+    log = _delta_log(spark, location)
     if is_just_loaded:
         return log.unsafeVolatileSnapshot()
     return log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
+
+
+def _delta_log(spark: SparkSession, location: str) -> Any:
+    return _delta_log_class(_jvm(spark)).forTable(spark._jsparkSession, location)
+
+
+@functools.lru_cache(maxsize=1)
+def _delta_log_class(jvm: Any) -> Any:
+    """Delta's class. It is kept, because the JVM searches all jars for each part of a name."""
+    return jvm.org.apache.spark.sql.delta.DeltaLog
 
 
 def _jvm(spark: SparkSession) -> Any:
