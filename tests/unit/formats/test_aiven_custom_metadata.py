@@ -27,9 +27,10 @@ def text(value: str) -> bytes:
     return varint(len(raw) + 1) + raw
 
 
-@given(st.integers(0, 2**63 - 1), st.text(max_size=300), st.text(max_size=300))
+@given(st.integers(-(2**63), 2**63 - 1), st.text(max_size=300), st.text(max_size=300))
 def test_every_field_is_read(size: int, prefix: str, key: str) -> None:
-    content = tagged((0, varint(size << 1)), (1, text(prefix)), (2, text(key)), (9, b"of a later version"))
+    zigzag = (size << 1) ^ (size >> 63)
+    content = tagged((0, varint(zigzag)), (1, text(prefix)), (2, text(key)), (9, b"of a later version"))
     assert read_aiven_custom_metadata(content) == AivenCustomMetadata(
         remote_bytes=size, object_prefix=prefix, object_key=key
     )

@@ -122,6 +122,7 @@ LIES: list[tuple[str, object]] = [
     ("segmentIndexes.leaderEpoch", ...),
     ("segmentIndexes.transaction", ...),
     ("segmentIndexes.transaction", 5),
+    ("segmentIndexes.transaction.size", 2**31 - 1),
     ("encryption", None),
     ("encryption", ...),
     ("encryption", "yes"),
@@ -134,9 +135,12 @@ LIES: list[tuple[str, object]] = [
     ("encryption.aad", ...),
     ("remoteLogSegmentMetadata", 1),
     ("remoteLogSegmentMetadata.startOffset", -1),
+    ("remoteLogSegmentMetadata.endOffset", -2),
     ("remoteLogSegmentMetadata.endOffset", 2**63),
+    ("remoteLogSegmentMetadata.maxTimestampMs", -2),
     ("remoteLogSegmentMetadata.segmentLeaderEpochs", {"-1": 0}),
     ("remoteLogSegmentMetadata.segmentLeaderEpochs", {"\u0663": 0}),
+    ("remoteLogSegmentMetadata.segmentLeaderEpochs", {"2147483648": 0}),
     ("remoteLogSegmentMetadata.txnIdxEmpty", "no"),
     ("remoteLogSegmentMetadata.remoteLogSegmentId.id", 7),
 ]
@@ -157,6 +161,30 @@ def test_optional_fields_of_a_manifest_may_be_missing() -> None:
     assert read(with_field("remoteLogSegmentMetadata", ...)).described is None
     assert read(with_field("segmentIndexes.transaction", None)).indexes.transaction is None
     assert read(with_field("remoteLogSegmentMetadata.of a later broker", {"a": [1]})).encryption is not None
+
+
+def test_largest_leader_epoch_and_chunks_of_one_byte_are_read() -> None:
+    described = read(with_field("remoteLogSegmentMetadata.segmentLeaderEpochs", {"2147483647": 5})).described
+    assert described is not None
+    assert described.leader_epochs == ((2**31 - 1, 5),)
+    manifest = read(manifest_of(write_aiven_segment(AivenSegment(log=bytes(3)), chunk_bytes=1)))
+    assert manifest.chunk_index.chunk_count == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[1]", "manifest is not a JSON object: expected an object, found [1]"),
+        (b'{"version":"3"}', "manifest has an unknown version: expected \"1\", found '3'"),
+        (b"[" * 100_000, "manifest is cut or is not JSON: expected a JSON object, found nesting that is too deep"),
+    ],
+    ids=["list", "version", "deep"],
+)
+def test_refused_manifest_shows_what_was_found(content: bytes, message: str) -> None:
+    with pytest.raises(ArchiveError) as refused:
+        read(content)
+    assert str(refused.value) == message
+    assert refused.value.position == -1
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.message_sets import Magic, build_compressed_message_set, build_message_set
-from builders.payload_codecs import Codec
+from builders.payload_codecs import XERIAL_HEAD, Codec, compress
 from builders.segment_builder import Batch, Record, build_batch, build_batch_around, build_segment, varint
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.kafka.sections import SectionReader
@@ -189,13 +189,25 @@ def test_damaged_compression_is_refused_with_its_batch(codec: Codec, payload: by
 def test_consecutive_gzip_members_and_zstd_frames_are_joined() -> None:
     plain = build_batch(Batch(base_offset=0, records=(Record(timestamp_ms=1), Record(timestamp_ms=2))))[61:]
     half = len(plain) // 2
-    for codec, compress in (
+    for codec, squeeze in (
         (Codec.GZIP, gzip.compress),
         (Codec.ZSTD, zstandard.compress),
     ):
-        payload = compress(plain[:half]) + compress(plain[half:])
+        payload = squeeze(plain[:half]) + squeeze(plain[half:])
         log = build_batch_around(Batch(base_offset=0, codec=codec, last_offset_delta=1), payload, records_count=2)
         assert read(log).record_count == 2
+
+
+def test_empty_blocks_of_snappy_are_skipped() -> None:
+    plain = build_batch(Batch(base_offset=0, records=(Record(timestamp_ms=1), Record(timestamp_ms=2))))[61:]
+    whole = compress(Codec.SNAPPY_XERIAL, plain)
+    assert whole.startswith(XERIAL_HEAD)
+    empty = b"\x00\x00\x00\x01\x00"
+    payload = XERIAL_HEAD + empty + whole[len(XERIAL_HEAD) :] + empty
+    log = build_batch_around(
+        Batch(base_offset=0, codec=Codec.SNAPPY_XERIAL, last_offset_delta=1), payload, records_count=2
+    )
+    assert read(log).record_count == 2
 
 
 def test_lz4_frame_ends_at_its_end_mark() -> None:

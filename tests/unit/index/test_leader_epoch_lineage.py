@@ -45,6 +45,11 @@ def test_segments_are_inside_or_outside_the_lineage_as_kafka_decides(
     assert lineage_of(lineage).is_within(list(epochs.items()), end, log_end_offset) is is_within
 
 
+def test_no_segment_is_within_an_empty_lineage_and_one_without_epochs_is_within_none() -> None:
+    assert not lineage_of({}).is_within([(1, 15)], 19, 90)
+    assert not lineage_of(LINEAGE).is_within([], 19, 90)
+
+
 def test_epochs_without_records_are_ignored() -> None:
     entries = {0: 0, 1: 0, 2: 0, 3: 30, 4: 40, 5: 60, 6: 60, 7: 70, 8: 70}
     assert dict(filter_epochs(entries.items())) == {2: 0, 3: 30, 4: 40, 6: 60, 8: 70}

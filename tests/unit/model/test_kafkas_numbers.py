@@ -1,12 +1,15 @@
-"""Test numbers and texts that Kafka defines: error codes (org.apache.kafka.common.protocol.Errors) and uuids."""
+"""Test numbers and texts that Kafka defines: error codes (org.apache.kafka.common.protocol.Errors), limits, uuids."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from coldlog.errors import UsageError
-from coldlog.model.fetch import FetchErrorCode
+from coldlog.model.fetch import FetchErrorCode, FetchRequest
 from coldlog.model.ids import uuid_bytes, uuid_text
+from coldlog.model.list_offsets import ErrorCode
 
 
 def test_error_codes_of_fetches_are_kafkas() -> None:
@@ -18,6 +21,32 @@ def test_error_codes_of_fetches_are_kafkas() -> None:
         "REQUEST_TIMED_OUT": 7,
         "THROTTLING_QUOTA_EXCEEDED": 89,
     }
+
+
+def test_error_codes_of_list_offsets_are_kafkas_and_other_ones_are_higher() -> None:
+    codes = {code.name: code.value for code in ErrorCode}
+    own = {name: codes.pop(name) for name in ("LOCAL_REQUIRED", "OPEN_TRANSACTION", "STALE_INDEX", "NOT_DECODED")}
+    assert codes == {
+        "NONE": 0,
+        "CORRUPT_MESSAGE": 2,
+        "UNKNOWN_TOPIC_OR_PARTITION": 3,
+        "REQUEST_TIMED_OUT": 7,
+        "TOPIC_AUTHORIZATION_FAILED": 29,
+        "UNSUPPORTED_VERSION": 35,
+        "INVALID_REQUEST": 42,
+        "KAFKA_STORAGE_ERROR": 56,
+        "FENCED_LEADER_EPOCH": 74,
+        "UNKNOWN_LEADER_EPOCH": 75,
+    }
+    assert list(own.values()) == [10_001, 10_002, 10_003, 10_004], "stored in tables: they must not change"
+
+
+def test_fetch_of_nothing_at_once_is_a_request_and_negative_limits_are_refused() -> None:
+    request = FetchRequest(topic="orders", partition=0, offset=0, max_bytes=0, timeout_ms=0)
+    assert (request.max_bytes, request.timeout_ms, request.is_committed) == (0, 0, False)
+    for name in ("max_bytes", "timeout_ms"):
+        with pytest.raises(UsageError, match="max_bytes and timeout_ms must not be negative"):
+            replace(request, **{name: -1})  # type: ignore[arg-type]  # a number of the request
 
 
 @pytest.mark.parametrize("size", [0, 15, 17])

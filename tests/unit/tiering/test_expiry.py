@@ -129,6 +129,7 @@ def test_timestamp_in_the_future_holds_back_later_segments_and_is_reported() -> 
     held = found.held_back
     assert (held.by.start_offset, held.segment_count, held.size_bytes) == (0, 1, 7)
     assert plan(remote(0, 9, max_ms=FUTURE), remote(10, 19, max_ms=NEW)).held_back is None
+    assert plan(remote(0, 9, max_ms=NOW), remote(10, 19, max_ms=OLD)).held_back is None
     assert plan(remote(0, 9, max_ms=NEW), remote(10, 19, max_ms=OLD)).held_back is None
 
 
