@@ -24,6 +24,7 @@ import numba
 import pytest
 from numba.core import caching
 
+import golden_fixtures
 from mutants.shadow import SHADOW, ShadowTree
 
 _KERNELS = SHADOW / "kernels"
@@ -44,7 +45,11 @@ class TestRun:
 
 
 def warm_up(tree: ShadowTree) -> None:
-    """Import what tests need and let the library be found in `tree`."""
+    """Import what tests need and let the library be found in `tree`.
+
+    The indexed sample archives of build/worlds are those of the library as it is: a mutant builds none of its own.
+    """
+    golden_fixtures._folder_of_this_code()
     os.chdir(tree.root)
     os.environ["PYTHONPATH"] = os.pathsep.join(tree.python_path)
     sys.path[:0] = tree.python_path

@@ -75,9 +75,14 @@ def _read_functions(sources: Mapping[str, str]) -> tuple[set[str], dict[str, set
         for name, _, _, node in function_spans(ast.parse(text)):
             names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
             mentions.setdefault(name, set()).update(names)
-            if is_compiled(node):
+            if is_compiled(node) or _is_intrinsic(node):
                 compiled.add(name)
     return compiled, mentions
+
+
+def _is_intrinsic(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether numba calls the function to generate code of its callers."""
+    return any(ast.unparse(each) == "intrinsic" for each in node.decorator_list)
 
 
 def _callers(name: str, compiled: set[str], mentions: Mapping[str, set[str]]) -> tuple[set[str], set[str]]:

@@ -3,7 +3,8 @@
 The order of the mutants depends on the seed and on the changed lines alone. A mutant is tried with the tests that call
 its function, those of its own room first, up to `MAX_TEST_S` of tests. It is killed when one fails, or when they take
 far longer than they did; it survives when all pass. Survivors are named in survivors.toml with the reason why they may,
-and any other fails the run.
+and any other fails the run. So are modules that only tests with processes or servers reach: their mutants are not
+tried.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,21 +25,20 @@ from mutants.reach import ReachRecorder, callers_of_compiled, compiled_with
 from mutants.shadow import REPOSITORY, SHADOW, ShadowTree
 
 ROOMS = ("formats", "index", "model", "tiering/rules", "lookups", "replay")
+OUTCOMES = ("killed", "timeout", "survived", "unreached", "elsewhere")
 SURVIVORS = Path(__file__).parent / "survivors.toml"
 REACH = SHADOW / "reach.jsonl"
 MAX_TEST_S = 60.0
 _SLOWEST_TEST_S = 30.0
-_SKIPPED_FILES = (
-    "test_session.py", "test_without_network.py", "test_notebook.py", "test_deployment.py", "test_environment.py",
-    "test_unreachable_master.py", "test_commands.py", "test_tier_killed.py", "test_validate.py", "test_stores.py",
-    "test_writers.py", "test_s3*.py", "test_kafka_client.py", "test_mutants.py",
-)  # fmt: skip
+_TIERS = ("tests/unit", "tests/sweep", "tests/spark")
+_SKIPPED_FILES = ("test_deployment.py", "test_kafka_client.py", "test_mutants.py", "test_validate.py")
 _SERVERS = ("spark", "s3", "moto", "bucket")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeededResult:
-    """What became of a mutant: killed, timeout, survived, or unreached by any quick test."""
+    """What became of a mutant: killed, timeout, survived, unreached by any quick test, or elsewhere: not tried, because
+    its module is tested by slow tests only."""
 
     mutant: Mutant
     outcome: str
@@ -92,7 +93,7 @@ def record_reach(tree: ShadowTree) -> None:
     REACH.unlink(missing_ok=True)
     recorder = ReachRecorder(library=str(tree.root / "lib"), output=REACH)
     skipped = [f"--ignore-glob=*{name}" for name in _SKIPPED_FILES]
-    run = run_files(["tests", *skipped], timeout_s=3600, plugins=[QuickTests(), recorder])
+    run = run_files([*_TIERS, *skipped], timeout_s=3600, plugins=[QuickTests(), recorder])
     (SHADOW / "reach.log").write_text(run.output, encoding="utf-8")
     if run.exit_code not in (0, 1):
         raise RuntimeError(f"the tests did not run: {SHADOW / 'reach.log'}")
@@ -183,6 +184,7 @@ def run_seeded(
             if result is None or not result.is_killed:
                 result = try_mutant(tree, reach, mutant)
                 spent += result.cpu_s
+                print(f"{result.outcome:9} {result.cpu_s:6.1f} s  {mutant.function}: {mutant.new_line}", flush=True)
             results.append(result)
             file.write(result.as_json() + "\n")
             file.flush()
@@ -202,6 +204,8 @@ def read_results(path: Path) -> list[SeededResult]:
 
 def try_mutant(tree: ShadowTree, reach: Reach, mutant: Mutant) -> SeededResult:
     """Run the tests that may notice one mutant."""
+    if mutant.path in modules_tested_elsewhere():
+        return SeededResult(mutant=mutant, outcome="elsewhere", killer="", test_count=0, cpu_s=0)
     tests = reach.tests_of(mutant)
     if not tests:
         return SeededResult(mutant=mutant, outcome="unreached", killer="", test_count=0, cpu_s=0)
@@ -221,8 +225,19 @@ def try_mutant(tree: ShadowTree, reach: Reach, mutant: Mutant) -> SeededResult:
 
 def explained_survivors() -> dict[tuple[str, str, str], str]:
     """The reason by (function, old line, new line)."""
-    entries = tomllib.loads(SURVIVORS.read_text(encoding="utf-8")).get("survivor", [])
+    entries = _read_survivors("survivor")
     return {(each["function"], each["old"], each["new"]): each["why"] for each in entries}
+
+
+def modules_tested_elsewhere() -> dict[str, str]:
+    """The files with their tests, by the path of the module."""
+    return {each["path"]: each["tests"] for each in _read_survivors("elsewhere")}
+
+
+@cache
+def _read_survivors(kind: str) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = tomllib.loads(SURVIVORS.read_text(encoding="utf-8")).get(kind, [])
+    return found
 
 
 def _function_of_line(text: str) -> dict[int, str]:
@@ -258,5 +273,5 @@ def by_room(results: Sequence[SeededResult]) -> Iterator[str]:
     """A line of counts for each room."""
     for room in ROOMS:
         outcomes = [each.outcome for each in results if each.mutant.path.startswith(f"lib/coldlog/{room}/")]
-        counts = {outcome: outcomes.count(outcome) for outcome in ("killed", "timeout", "survived", "unreached")}
+        counts = {outcome: outcomes.count(outcome) for outcome in OUTCOMES}
         yield f"{room}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items())

@@ -124,8 +124,9 @@ def test_every_flipped_bit_is_found() -> None:
 def test_snapshot_cut_anywhere_is_refused() -> None:
     content = memoryview(write_producer_snapshot(ProducerSnapshot(entries=(ENTRY, ENTRY))))
     for size in range(len(content)):
-        with pytest.raises(ArchiveError):
+        with pytest.raises(ArchiveError) as refused:
             read_producer_snapshot(content[:size])
+        assert 0 <= refused.value.position <= size
 
 
 def test_negative_count_is_refused() -> None:

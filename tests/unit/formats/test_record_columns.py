@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.segment_builder import Segment, build_segment
+from builders.segment_builder import Batch, Segment, build_batch_around, build_segment, varint
 from builders.strategies import partitions
 from coldlog.errors import ArchiveError
 from coldlog.formats.kafka.record_batch import BatchHeaders, read_batch_headers
@@ -167,6 +167,25 @@ def _are_offsets_good(found: list[Row] | str, headers: BatchHeaders) -> bool:
         for offset in offsets
     )
     return ascend and inside
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (varint(50) + b"abc" + varint(-1) + varint(0), "key, value or header extends beyond its record"),
+        (varint(-1) + varint(50) + b"abc" + varint(0), "key, value or header extends beyond its record"),
+        (varint(-1) + varint(-1) + varint(1) + varint(9) + b"abc", "key, value or header extends beyond its record"),
+        (varint(-1) + varint(-1) + varint(3), "record has more headers than bytes"),
+        (varint(-1) + varint(-1) + varint(1) + varint(-1) + varint(-1), "header has no name"),
+        (varint(-1) + varint(-1) + varint(0) + b"rest", "record is longer than its fields"),
+        (varint(-1) + b"\xff\xff\xff", "record has a number that does not end"),
+    ],
+)
+def test_wrong_field_is_named(fields: bytes, message: str) -> None:
+    body = b"\x00" + varint(0) + varint(0) + fields
+    log = build_batch_around(Batch(base_offset=0, last_offset_delta=0), varint(len(body)) + body, records_count=1)
+    with pytest.raises(ArchiveError, match=message):
+        by_column(log, RecordBounds(), EVERYTHING)
 
 
 def test_more_records_than_in_the_header_are_refused_with_the_batch_position() -> None:

@@ -58,9 +58,7 @@ def written(directory: Path, first: int) -> LogDirectoryTier:
     return LogDirectoryTier(str(directory), LIMITS)
 
 
-def tail_of(
-    directory: Path, known: PartitionFacts | None, *, first: int = 1, broker_compatible: bool = False, **changes: int
-) -> LocalTail:
+def tail_of(directory: Path, known: PartitionFacts | None, *, first: int = 1, **changes: int) -> LocalTail:
     """The log from segment number `first` on beside its archive; `changes` are what a live broker knows besides."""
     local = written(directory, first)
     state = local.read_state(TOPIC, 0)
@@ -73,7 +71,7 @@ def tail_of(
         topic_id="A" * 22,
     )
     state = replace(state, **changes)  # type: ignore[arg-type]  # numbers of LocalLogState
-    return LocalTail(local, TOPIC, 0, known, state, broker_compatible=broker_compatible)
+    return LocalTail(local, TOPIC, 0, known, state)
 
 
 Answer = tuple[ErrorCode, FoundOffset | None]
@@ -124,9 +122,9 @@ def test_answer_of_the_archive_below_the_log_start_is_replaced(tmp_path: Path) -
 
 def test_broker_compatible_search_begins_at_the_first_local_segment(tmp_path: Path) -> None:
     """The broker's rule may skip records of the archive that the log directory still has."""
-    assert first_at(tail_of(tmp_path, facts(tiered=7)), 56) == at(8, 60, 5)
-    compatible = tail_of(tmp_path / "compatible", facts(tiered=7), broker_compatible=True)
-    assert first_at(compatible, 56) == at(5, 60, 2)
+    tail = tail_of(tmp_path, facts(tiered=7))
+    assert first_at(tail, 56) == at(8, 60, 5)
+    assert first_at(replace(tail, broker_compatible=True), 56) == at(5, 60, 2)
 
 
 def test_latest_is_the_offset_up_to_which_may_be_fetched(tmp_path: Path) -> None:

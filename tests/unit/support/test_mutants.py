@@ -9,7 +9,8 @@ import pytest
 from mutants.by_hand import HandMutant, read_hand_mutants
 from mutants.operators import function_spans, list_mutants
 from mutants.reach import callers_of_compiled
-from mutants.seeded import ROOMS, explained_survivors, library_sources
+from mutants.seeded import ROOMS, explained_survivors, library_sources, modules_tested_elsewhere
+from mutants.shadow import REPOSITORY
 
 HAND_MUTANTS = read_hand_mutants()
 
@@ -80,6 +81,7 @@ def test_compiled_functions_are_reached_through_their_python_callers() -> None:
     callers = callers_of_compiled(library_sources(("formats", "index")))
     assert callers["_find_stairs"] == {"find_stairs"}
     assert "find_stairs" in callers["read_signed"]
+    assert callers["_call"] == callers["checksum"] == callers["_walk"]
     assert all(callers.values())
 
 
@@ -95,3 +97,9 @@ def test_explained_survivors_are_mutants_that_can_be_made() -> None:
         for each in list_mutants(path, text, only=functions)
     }
     assert set(explained) <= made
+
+
+def test_modules_tested_elsewhere_and_their_tests_exist() -> None:
+    for path, tests in modules_tested_elsewhere().items():
+        assert path in library_sources(ROOMS)
+        assert (REPOSITORY / tests).is_file()
