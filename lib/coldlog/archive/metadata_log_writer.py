@@ -184,8 +184,7 @@ def writing_metadata_log(
     with _system_errors(directory):
         make_directories(directory)
         _refuse_foreign(directory, topic)
-        descriptor = os.open(os.path.join(directory, MARKER), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
+    with _opened(directory, MARKER) as descriptor:
         with _system_errors(directory), _locked(descriptor, directory, lock_wait_s):
             count = _read_count(descriptor, directory, topic) or _write_count(descriptor, directory, partition_count)
             for partition in range(count):
@@ -202,17 +201,12 @@ def writing_metadata_log(
             yield writer
         finally:
             writer.close()
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
 def holding_jobs_lock(directory: str, *, is_shared: bool) -> Iterator[None]:
     """Hold the lock of a job that must run alone on this log, or, if shared, of a job that uses leases."""
-    with _system_errors(directory):
-        make_directories(directory)
-        descriptor = os.open(os.path.join(directory, JOBS_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
+    with _opened(directory, JOBS_LOCK) as descriptor:
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as held:
@@ -221,17 +215,12 @@ def holding_jobs_lock(directory: str, *, is_shared: bool) -> Iterator[None]:
                 "with tier.scheduled=true"
             ) from held
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
 def holding_schedule_lock(directory: str, schedule: str) -> Iterator[None]:
     """Hold the lock of a job that uses this schedule; leases in another schedule would not exclude its work."""
-    with _system_errors(directory):
-        make_directories(directory)
-        descriptor = os.open(os.path.join(directory, SCHEDULE_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
+    with _opened(directory, SCHEDULE_LOCK) as descriptor:
         with _system_errors(directory), suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # No other job runs.
@@ -246,6 +235,16 @@ def holding_schedule_lock(directory: str, schedule: str) -> Iterator[None]:
                 f"in {schedule}, so work would be done twice; use one warehouse.uri for all of them"
             )
         yield
+
+
+@contextmanager
+def _opened(directory: str, name: str) -> Iterator[int]:
+    """Open a file of the directory, both created if missing, and close it at the end of the block."""
+    with _system_errors(directory):
+        make_directories(directory)
+        descriptor = os.open(os.path.join(directory, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 

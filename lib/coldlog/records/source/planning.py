@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
 from coldlog.model.states import IsolationLevel
@@ -15,8 +14,7 @@ from coldlog.records.source.offset_ranges import OffsetResolver, PartitionSpan
 from coldlog.records.source.options import SourceOptions, TopicPartition
 from coldlog.records.source.read_tasks import ReadTask, TaskSizes, plan_tasks
 from coldlog.records.source.record_reader import RecordReader
-from coldlog.runtime.open_layout import layout_opener
-from coldlog.runtime.settings import Settings
+from coldlog.runtime.open_layout import decode_limits, layout_opener
 
 
 def plan_reading(options: SourceOptions, wanted: RecordFilter) -> list[ReadTask]:
@@ -44,7 +42,7 @@ def _resolving(options: SourceOptions) -> Iterator[tuple[ArchivedLogs, OffsetRes
     """Open the tables as they are now."""
     files = list_source_files(options.warehouse_uri, options.as_of_ms)
     logs = ArchivedLogs(files)
-    batches = BatchReader(open_layout=layout_opener(options.settings), limits=_limits(options.settings))
+    batches = BatchReader(open_layout=layout_opener(options.settings), limits=decode_limits(options.settings))
     index, lookup = open_lookup(files.lookups, LookupOptions(batches=batches))
     try:
         yield logs, OffsetResolver(options, logs, index, lookup)
@@ -57,12 +55,7 @@ def open_reader(options: SourceOptions, count_bytes: Callable[[int], None]) -> R
     """Open the reader of this reading's tasks, in the process that calls it."""
     return RecordReader(
         layout=layout_opener(options.settings)(),
-        limits=_limits(options.settings),
+        limits=decode_limits(options.settings),
         columns=options.columns,
         count_bytes=count_bytes,
     )
-
-
-def _limits(settings: Settings) -> DecodeLimits:
-    index = settings.index
-    return DecodeLimits(max_batch_bytes=index.max_batch_bytes, max_decompressed_bytes=index.max_decompressed_bytes)

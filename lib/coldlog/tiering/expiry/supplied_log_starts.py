@@ -10,14 +10,14 @@ that is not a number.
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coldlog.brokers.kafka_client import Cluster, OffsetSpec, describe_topics, list_offsets
 from coldlog.errors import UsageError
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tiering.tier_assignments import read_csv
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
@@ -35,7 +35,8 @@ class LiveLogStarts:
 
 def read_log_start_offsets(path: str) -> LogStarts:
     """Read the log starts from a CSV file."""
-    rows = [_log_start_offset(path, number, row) for number, row in _csv_rows(path)]
+    found = read_csv(path, LOG_START_OFFSETS.column_names, "log_start_offsets.uri")
+    rows = [_log_start_offset(path, number, row) for number, row in found]
     log_starts = dict(rows)
     repeated = len(rows) - len(log_starts)
     if repeated:
@@ -57,25 +58,8 @@ def ask_brokers(cluster: Cluster, known: Mapping[tuple[str, int], str]) -> LiveL
     )
 
 
-def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as lines:
-            reader = csv.DictReader(lines)
-            missing = [name for name in LOG_START_OFFSETS.column_names if name not in (reader.fieldnames or ())]
-            if missing:
-                raise UsageError(
-                    f"{path}: the first line must name topic,partition,log_start_offset; missing: {missing}"
-                )
-            for row in reader:
-                yield reader.line_num, row
-    except OSError as unreadable:
-        raise UsageError(f"log_start_offsets.uri cannot be read: {path}: {unreadable.strerror}") from unreadable
-    except UnicodeDecodeError as unreadable:
-        raise UsageError(f"{path}: not UTF-8 text: {unreadable.reason} at byte {unreadable.start}") from unreadable
-
-
 def _log_start_offset(path: str, number: int, row: dict[str, str]) -> tuple[tuple[str, int], int]:
-    numbers = (row["partition"] or "", row["log_start_offset"] or "")
+    numbers = (row["partition"], row["log_start_offset"])
     if not all(_INTEGER.fullmatch(text) for text in numbers):
         raise UsageError(f"{path}, line {number}: partition and log_start_offset must be integers: {row}")
     partition, offset = int(numbers[0]), int(numbers[1])
