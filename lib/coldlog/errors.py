@@ -12,6 +12,11 @@ from enum import StrEnum
 class ColdlogError(Exception):
     """The base class of all errors that coldlog raises deliberately."""
 
+    @property
+    def text_with_notes(self) -> str:
+        """The text, followed by the notes that were added to the error."""
+        return "; ".join([str(self), *getattr(self, "__notes__", ())])
+
 
 class RetriableError(ColdlogError):
     """The same call may succeed later: a store that is down, throttled or slow."""
@@ -102,14 +107,32 @@ class ArchiveError(ColdlogError):
 
     def with_object_name(self, object_name: str) -> ArchiveError:
         """The same error with the name of the object that was read."""
+        return self.replaced(object_name=object_name)
+
+    def replaced(
+        self, *, message: str | None = None, object_name: str | None = None, position: int | None = None
+    ) -> ArchiveError:
+        """The same error with another message, object or position."""
         return ArchiveError(
             self.reason,
-            self.message,
-            object_name=object_name,
-            position=self.position,
+            self.message if message is None else message,
+            object_name=self.object_name if object_name is None else object_name,
+            position=self.position if position is None else position,
             expected=self.expected,
             found=self.found,
         )
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """The fields as columns of a row."""
+        return {
+            "reason": self.reason.value,
+            "message": self.message,
+            "object_name": self.object_name,
+            "position": self.position,
+            "expected": self.expected,
+            "found": self.found,
+        }
 
 
 def _rebuild_archive_error(

@@ -91,7 +91,7 @@ class OpenedSegment:
         try:
             return stored if self.cipher is None else self.cipher.decrypt(stored)
         except ArchiveError as damage:
-            raise _at(damage, self.indexes, location.position) from None
+            raise damage.replaced(object_name=self.indexes.name, position=location.position) from None
 
     def _fill(self, store: ObjectStore, chunks: range, window: memoryview, until: int | None) -> None:
         """Restore the chunks into the window; the chunk that was read last is copied."""
@@ -119,7 +119,7 @@ class OpenedSegment:
                     is_compressed=self.manifest.is_compressed,
                 )
             except ArchiveError as damage:
-                raise _at(damage, self.log, chunk_start) from None
+                raise damage.replaced(object_name=self.log.name, position=chunk_start) from None
 
     def _range_of(self, kind: SegmentFileKind) -> IndexRange | None:
         ranges = self.manifest.indexes
@@ -265,14 +265,3 @@ def _read_whole(
             found=f"{position + len(content)} bytes",
         )
     return content
-
-
-def _at(damage: ArchiveError, listed: SegmentObject, position: int) -> ArchiveError:
-    return ArchiveError(
-        damage.reason,
-        damage.message,
-        object_name=listed.name,
-        position=position,
-        expected=damage.expected,
-        found=damage.found,
-    )

@@ -78,13 +78,7 @@ class SectionReader:
                         ends, group = [], batch
                     size, used = self._decompress_growing(codec, section), 0
             except ArchiveError as damage:
-                raise ArchiveError(
-                    damage.reason,
-                    damage.message,
-                    position=int(headers.position[batch]),
-                    expected=damage.expected,
-                    found=damage.found,
-                ) from damage
+                raise damage.replaced(position=int(headers.position[batch])) from damage
             ends.append(used + size)
         if ends:
             yield self._group(headers, group, ends)

@@ -268,12 +268,4 @@ def _key_of(segment: ListedSegment) -> dict[str, object]:
 
 
 def _facts_of(wrong: ArchiveError, segment: ListedSegment) -> dict[str, object]:
-    log = segment.find_object(SegmentFileKind.LOG)
-    return {
-        "reason": wrong.reason.value,
-        "message": wrong.message,
-        "object_name": wrong.object_name or (log.name if log else ""),
-        "position": wrong.position,
-        "expected": wrong.expected,
-        "found": wrong.found,
-    }
+    return {**wrong.facts, "object_name": wrong.object_name or segment.object_name_of(SegmentFileKind.LOG)}

@@ -114,12 +114,7 @@ def _partition_rows(
     except ArchiveError as wrong:
         yield {
             "metadata_partition": partition.partition,
-            "reason": wrong.reason.value,
-            "message": wrong.message,
-            "object_name": wrong.object_name,
-            "position": wrong.position,
-            "expected": wrong.expected,
-            "found": wrong.found,
+            **wrong.facts,
         }
 
 

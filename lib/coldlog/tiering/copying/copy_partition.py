@@ -110,15 +110,15 @@ class PartitionCopier:
         try:
             work.outcome = self._copy(work)
         except NotCopiableError as refused:
-            work.outcome, work.why = CopyOutcome.HELD_BACK, _with_notes(refused)
+            work.outcome, work.why = CopyOutcome.HELD_BACK, refused.text_with_notes
         except RetriableError as failed:
-            work.outcome, work.why = CopyOutcome.RETRIABLE, _with_notes(failed)
+            work.outcome, work.why = CopyOutcome.RETRIABLE, failed.text_with_notes
         except ArchiveError as wrong:
             is_changing = wrong.reason in _CHANGED
             work.outcome = CopyOutcome.RETRIABLE if is_changing else CopyOutcome.DAMAGED
-            work.why = _with_notes(wrong)
+            work.why = wrong.text_with_notes
         except ColdlogError as refused:
-            work.outcome, work.why = CopyOutcome.REFUSED, _with_notes(refused)
+            work.outcome, work.why = CopyOutcome.REFUSED, refused.text_with_notes
 
     def _copy(self, work: PartitionCopy) -> CopyOutcome:
         store = LocalStore(root=work.directory, uri=work.directory)
@@ -232,7 +232,3 @@ def identify(store: LocalStore, found: LocalPartition) -> TopicIdPartition:
             f"{found.name} has no topic id: its partition.metadata is missing, damaged, or from a broker before 2.8"
         )
     return TopicIdPartition(topic=found.topic, partition=found.partition, topic_id=topic_id)
-
-
-def _with_notes(error: ColdlogError) -> str:
-    return "; ".join([str(error), *getattr(error, "__notes__", ())])

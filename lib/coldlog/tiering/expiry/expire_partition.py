@@ -131,14 +131,14 @@ class PartitionExpirer:
                 raise RetriableError(self.absent[work.partition])
             work.outcome = self._expire(work)
         except RetriableError as failed:
-            work.outcome, work.why = ExpiryOutcome.RETRIABLE, _with_notes(failed)
+            work.outcome, work.why = ExpiryOutcome.RETRIABLE, failed.text_with_notes
         except ArchiveError as wrong:
             # A copy at the same time adds objects, and a deletion of that copy removes them.
             is_changing = wrong.reason is Reason.OBJECT_MISSING and self._has_changed(work)
             work.outcome = ExpiryOutcome.RETRIABLE if is_changing else ExpiryOutcome.DAMAGED
-            work.why = _with_notes(wrong)
+            work.why = wrong.text_with_notes
         except ColdlogError as refused:
-            work.outcome, work.why = ExpiryOutcome.REFUSED, _with_notes(refused)
+            work.outcome, work.why = ExpiryOutcome.REFUSED, refused.text_with_notes
 
     def _expire(self, work: PartitionExpiry) -> ExpiryOutcome:
         partition, entry = work.partition, None
@@ -291,10 +291,6 @@ def _deleted(segment: RemoteSegment, reason: str) -> DeletedSegment:
 def _belongs(orphan: Orphan, known: Set[str]) -> bool:
     """True if the object belongs to an existing segment. A temporary file never does, whatever its name says."""
     return orphan.kind is not OrphanKind.TEMPORARY and orphan.segment_id in known
-
-
-def _with_notes(error: ColdlogError) -> str:
-    return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def iter_reasons(work: PartitionExpiry) -> Iterator[tuple[str, int, int]]:
