@@ -83,7 +83,7 @@ READ_COLUMNS = (
 """The columns of `segments` that a build fills with what it has read."""
 OUTCOME_SCHEMA = pa.schema(
     [
-        *(SEGMENTS.arrow_schema.field(name).with_nullable(True) for name in (*SEGMENTS.key, *READ_COLUMNS)),
+        *(SEGMENTS.arrow_schema.field(name).with_nullable(True) for name in (*SEGMENTS.key, "topic_id", *READ_COLUMNS)),
         ("outcome", pa.string()),
         ("replaces_build_numbers", pa.list_(pa.int64())),
         ("log_bytes", pa.int64()),
