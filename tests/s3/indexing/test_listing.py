@@ -1,4 +1,4 @@
-"""A task lists several directories of a bucket at once, and loses none."""
+"""Test that a task lists several directories of a bucket at the same time, and loses none."""
 
 from __future__ import annotations
 

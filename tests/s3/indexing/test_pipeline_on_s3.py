@@ -1,4 +1,4 @@
-"""The whole pipeline over an archive in a bucket, by the command that users type, and what it asks and tells."""
+"""Test the whole pipeline on an archive in a bucket, with the command of users: its requests and its output."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _run_pipeline(folder: Path, *settings: str) -> subprocess.CompletedProcess[s
 
 
 def _run(job: str, folder: Path, *settings: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, whose workers have the environment of now."""
+    """Run in a new process, whose workers get the current environment."""
     arguments = [part for setting in settings for part in ("--set", setting)]
     return subprocess.run(
         [sys.executable, "-P", "-m", "coldlog.launch.submit", job, *arguments],

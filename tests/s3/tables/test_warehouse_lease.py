@@ -1,4 +1,4 @@
-"""Two jobs never write one warehouse on S3 at once, and one that comes too late writes nothing."""
+"""Test that two jobs never write one warehouse on S3 at once, and that a job with an old lease writes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _take(bucket: Bucket, *, ttl_s: float = 60.0, monotonic: Callable[[], float]
 
 
 def _take_over(bucket: Bucket) -> WarehouseLease:
-    """As if the lease before it had not been renewed in time."""
+    """As if the previous lease had not been renewed in time."""
     lease = _take(bucket, ttl_s=-1)
     lease.ttl_s = 60
     return lease

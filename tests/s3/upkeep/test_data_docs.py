@@ -1,4 +1,4 @@
-"""Pages in a bucket: what was there stays as long as the new ones are not, and a refusal says what to do."""
+"""Test pages in a bucket: the old ones stay until the new ones are written, and errors say what to do."""
 
 from __future__ import annotations
 

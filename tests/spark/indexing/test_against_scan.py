@@ -1,4 +1,4 @@
-"""Generated archives, indexed by the whole pipeline: every answer is that of a scan over what was written."""
+"""Test that answers from generated archives, indexed by the whole pipeline, equal a scan over the written records."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Drawn:
 
     @property
     def starts_behind_a_segments_last_record(self) -> bool:
-        """There the broker goes by an end offset that only the metadata topic knows."""
+        """Then the broker uses the end offset in the metadata topic, which the archive does not have."""
         return any(each.batches[-1].last_offset < self.log_start_offset <= each.end_offset for each in self.segments)
 
 
 @pytest.fixture(scope="module")
 def drawn() -> list[Drawn]:
-    """A hundred partitions: what Hypothesis would try one by one, collected for one run of the pipeline."""
+    """A hundred partitions that Hypothesis drew, collected so that one run of the pipeline indexes them all."""
     collected: list[Drawn] = []
 
     @settings(max_examples=100, derandomize=True, database=None, suppress_health_check=list(HealthCheck), deadline=None)

@@ -1,4 +1,4 @@
-"""Archives of the Aiven plugin through the whole pipeline: the broker's truths, keys that come later, crashes."""
+"""Test the whole pipeline on archives of the Aiven plugin: broker's answers, keys added later, crashed copies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
 
 @contextmanager
 def keys_named(spark: SparkSession, setting: str) -> Iterator[None]:
-    """The variable in this process and in Spark's workers, which have their environment from the driver."""
+    """Set the variable in this process and in Spark's workers, which get their environment from the driver."""
     context = spark.sparkContext
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(ENVIRONMENT_VARIABLE, setting)
@@ -64,7 +64,7 @@ def open_variant(variant: str) -> ArchiveLayout:
 
 
 def write_log_starts(variant: str, path: Path) -> Path:
-    """Where the broker said that each log begins: an archive does not know what DeleteRecords removed."""
+    """Write the log starts that the broker reported; an archive does not show what DeleteRecords deleted."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["topic", "partition", "log_start_offset"])
@@ -93,7 +93,7 @@ def segments_of(warehouse: Warehouse) -> dict[str, Row]:
 
 
 def require_true_segments(warehouse: Warehouse, variant: str) -> None:
-    """Every finished segment is indexed and is what the broker announced."""
+    """Check that every finished segment is indexed and equals its announcement by the broker."""
     rows = segments_of(warehouse)
     for segment_id, true in finished_segments(variant).items():
         row = rows[segment_id]
@@ -108,8 +108,8 @@ def require_true_segments(warehouse: Warehouse, variant: str) -> None:
 
 
 def require_true_answers(warehouse: Warehouse, variant: str, options: LookupOptions | None = None) -> None:
-    """Every answer that the broker gave from the archive. As committed, the archive cannot go behind a transaction
-    whose end is in a segment that is not archived; and what is not archived it does not know."""
+    """Check every answer that the broker gave from the archive. With read_committed, the archive has no answer after
+    the start of a transaction whose end is not archived."""
     stable = {
         (row["topic"], row["partition"]): row["stable_offset"] for row in warehouse.read(PARTITION_METADATA).collect()
     }
@@ -226,7 +226,7 @@ def build(warehouse: Warehouse, variant: str, *, retry_quarantined: bool = False
 
 
 def advice(warehouse: Warehouse) -> set[str]:
-    """What `archive_problems` says is to be done."""
+    """The advice in `archive_problems`."""
     warehouse.register()
     register_functions(warehouse.spark)
     problems = warehouse.spark.table("coldlog.archive_problems")
@@ -234,7 +234,7 @@ def advice(warehouse: Warehouse) -> set[str]:
 
 
 def require_no_secret(location: Path, variant: str) -> None:
-    """Neither a key nor a line of its file is in any file of the warehouse."""
+    """Check that no file of the warehouse has a key or a line of a key file."""
     lines = {line for path in key_files(variant).values() for line in path.read_bytes().split() if len(line) == 64}
     assert len(lines) > 50
     for path in location.rglob("*"):

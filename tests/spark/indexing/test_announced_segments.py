@@ -1,4 +1,4 @@
-"""The fold of events to states, against a state machine of the tests, over sequences that no broker would write."""
+"""Test the fold of events to states against a state machine of the tests, also with sequences that no broker writes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _partition(number: int) -> TopicIdPartition:
 
 
 def _random_events(random: Random, number: int) -> list[Event]:
-    """Some segments of one partition: mostly what a broker would write, often repeated, in part at random."""
+    """Events of some segments of one partition: mostly as a broker writes them, often repeated, some at random."""
     partition = _partition(number)
     ids = [uuid_text(random.randbytes(16)) for _ in range(random.randint(1, 3))]
     events: list[Event] = []
@@ -84,9 +84,9 @@ def _random_events(random: Random, number: int) -> list[Event]:
 
 
 def _warehouse(spark: SparkSession, location: Path, sequences: Sequence[Sequence[Event]]) -> Warehouse:
-    """Each sequence in order, woven into others of the same metadata partition, written in no order.
+    """Write each sequence in order, mixed with others of the same metadata partition; the rows are shuffled.
 
-    Sequences of the second half are in metadata partitions of which a record is missing.
+    Sequences of the second half are in metadata partitions that lost a record.
     """
     warehouse = Warehouse(spark=spark, uri=str(location))
     identifier = warehouse.identifier(SEGMENT_EVENTS)

@@ -1,4 +1,4 @@
-"""The whole pipeline over metadata topics that were compacted (KIP-1266), by either draft, or truncated."""
+"""Test the whole pipeline on metadata topics that were truncated or compacted (KIP-1266, both drafts)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEY_A_STATE, KEY_FOR_UPDATES, TRUNCATED = "key.a.state", "key.for.updates", "tru
 
 
 def _segment(start: int) -> Segment:
-    """Eight records, a millisecond apart; the offset and 1,000 is the time."""
+    """Eight records; the timestamp is 1,000 ms plus the offset."""
     records = tuple(Record(timestamp_ms=1_000 + offset, value=b"v") for offset in range(start, start + 8))
     return Segment(batches=(Batch(base_offset=start, records=records),), index_interval_bytes=0)
 

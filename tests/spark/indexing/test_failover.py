@@ -1,4 +1,4 @@
-"""Overlapping uploads of a deposed leader and its successor, through the whole pipeline."""
+"""Test the whole pipeline on overlapping uploads of a deposed leader and its successor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DIVERGED_MS, NEW_LEADER_MS = 100_000, 200_000
 
 
 def _batches(first: int, last: int, *, epoch: int, shift_ms: int = 0) -> tuple[Batch, ...]:
-    """Batches of five records from offset `first` to `last`; the offset plus `shift_ms` is the time."""
+    """Batches of five records from offset `first` to `last`; the timestamp is the offset plus `shift_ms`."""
     return tuple(
         Batch(
             base_offset=base,
@@ -126,7 +126,7 @@ def test_diverged_records_are_not_served_although_the_successors_upload_is_missi
 
 
 def test_upload_of_a_leader_outside_the_lineage_serves_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """Epoch 2 was never elected in the log that counts: its leader was cut off, and epoch 3 followed epoch 1."""
+    """Epoch 2 is not in the lineage of the log: its leader was cut off, and epoch 3 followed epoch 1."""
     stray = Segment(batches=_batches(60, 100, epoch=2, shift_ms=DIVERGED_MS), index_interval_bytes=0)
     first = Segment(batches=(*COMMON, *_batches(50, 60, epoch=1)), index_interval_bytes=0)
     last = Segment(batches=_batches(60, 80, epoch=3), index_interval_bytes=0)

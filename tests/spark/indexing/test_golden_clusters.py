@@ -1,4 +1,4 @@
-"""What real clusters of several versions answered about their archives, against what the tables answer.
+"""Compare answers from the tables with the answers of real clusters of several versions about their archives.
 
 Each archive is by three brokers whose leaders changed; tests/broker/cluster_play.py says what each topic shows.
 """
@@ -70,7 +70,7 @@ def test_archives_end_in_a_transaction_whose_marker_is_not_archived(clusters: Wa
 
 
 def test_events_of_an_upgraded_cluster_have_the_newer_field_only_in_part(clusters: Warehouse) -> None:
-    """KIP-1058: brokers before 4.0 never say that a transaction index is empty, later ones do where it is."""
+    """KIP-1058: brokers from 4.0 on announce that a transaction index is empty; earlier ones never do."""
     rows = clusters.read(SEGMENT_EVENTS).where("txn_index_empty IS NOT NULL AND start_offset IS NOT NULL").collect()
     told = {str(row["topic"]).partition("-")[2] for row in rows}
     assert told == {cluster for cluster in CLUSTER_NAMES if cluster.rpartition("-")[2] >= "4"}

@@ -1,4 +1,4 @@
-"""What a real broker's metadata topic says of the sample archive, and what is answered from it."""
+"""Test what a real broker's metadata topic says about the sample archive, and the answers that use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real Kafka 4.2.1 broker answered about the sample archive, against what the tables answer."""
+"""Compare answers from the tables with those of a real Kafka 4.2.1 broker about the sample archive."""
 
 from __future__ import annotations
 

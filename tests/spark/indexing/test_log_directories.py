@@ -1,4 +1,4 @@
-"""Mirrors of log directories through the whole pipeline: a broker's truths hold, whatever files were copied."""
+"""Test the whole pipeline on mirrors of log directories: the broker's answers, for every set of copied files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def open_mirror(directory: Path, above_partitions: str = "") -> ArchiveLayout:
 
 @pytest.fixture(scope="module")
 def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """Everything that lies in a log directory was copied."""
+    """A mirror to which every file of the log directories was copied."""
     folder = tmp_path_factory.mktemp("whole")
     write_mirror(folder / "mirror", topics=golden_topics(), kinds=SIDE_FILES)
     log_starts = write_log_start_offsets(folder / "log_starts.csv")
@@ -51,7 +51,7 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ware
 
 @pytest.fixture(scope="module")
 def uploaded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """As Pinterest's uploader writes it with one bit of entropy; of some topics the logs alone."""
+    """A mirror as Pinterest's uploader writes it with one bit of entropy; for some topics only the logs."""
     folder = tmp_path_factory.mktemp("uploaded")
     topics = golden_topics()
     for bit, names, kinds in (("0", topics - LOGS_ALONE, UPLOADED), ("1", LOGS_ALONE, frozenset[SegmentFileKind]())):
@@ -87,12 +87,12 @@ def test_every_answer_of_the_broker_is_given(mirrored: Warehouse, broker_compati
 
 
 def test_partition_metadata_equals_that_of_the_tiered_archive(mirrored: Warehouse, golden: Warehouse) -> None:
-    """The lineage of leaders, the stable offset and open transactions too, where nothing but logs was copied."""
+    """Also the lineage, the stable offset and open transactions of topics of which only logs were copied."""
     assert rows_of(mirrored, PARTITION_METADATA, SAME_FACTS) == rows_of(golden, PARTITION_METADATA, SAME_FACTS)
 
 
 def test_aborted_transactions_equal_those_in_the_brokers_indexes(mirrored: Warehouse) -> None:
-    """Of the uploader's archive they come from the logs; some began in an earlier segment."""
+    """In the uploader's archive they are found in the logs; some began in an earlier segment."""
     true = [
         (s["start_offset"], (s["topic"], s["partition"], a["pid"], a["first"], a["last"]))
         for s in true_segments("COPY_SEGMENT_FINISHED")
@@ -120,7 +120,7 @@ def test_every_suite_holds_on_a_mirror(mirrored: Warehouse) -> None:
 
 
 def test_changes_of_a_mirror_are_indexed(spark: SparkSession, tmp_path: Path) -> None:
-    """The last log grows, one is replaced by another of its size, one is deleted; nothing changes without a cause."""
+    """The last log grows, one log is replaced by another of the same size, one is deleted; nothing else changes."""
     segments = [Segment(batches=_batches(first), index_interval_bytes=0) for first in (0, 10, 20)]
     folder = write_partition(tmp_path / "mirror", "orders", 0, segments)
     (folder / "partition.metadata").unlink()
@@ -129,7 +129,7 @@ def test_changes_of_a_mirror_are_indexed(spark: SparkSession, tmp_path: Path) ->
     last.write_bytes(whole[: len(whole) // 2])
 
     def run() -> tuple[dict[int, int], list[object]]:
-        """Which build each listed segment is of, and where times around each segment's middle are found."""
+        """The build number of each listed segment, and the offsets of times near the middle of each segment."""
         warehouse = run_pipeline(spark, open_mirror(tmp_path / "mirror"), tmp_path / "warehouse")
         rows = warehouse.read(SEGMENTS).where("is_listed").select("start_offset", "build_number").collect()
         with OffsetReader(warehouse.uri) as reader:

@@ -1,4 +1,4 @@
-"""The metadata topic read at once, in pieces, from a table, killed, damaged, and another cluster's."""
+"""Test reading the metadata topic: at once, in parts, from a table, in killed runs, damaged, or of another cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _log(directory: Path, partition: int) -> Path:
 
 @pytest.fixture
 def events_only(spark: SparkSession, tmp_path: Path) -> Warehouse:
-    """A warehouse of the test's own with the tables that a reading of the topic needs."""
+    """A warehouse that has only the tables that are needed to read the topic."""
     warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
     for table in (SEGMENT_EVENTS, QUARANTINE):
         spark.sql(table.create_statement(warehouse.identifier(table), warehouse.location(table)))
@@ -61,7 +61,7 @@ def _borders(log: Path) -> list[int]:
 
 
 def _copy_shares(directory: Path, shares: tuple[float, float, float]) -> Path:
-    """The topic as it was when each partition had that share of its batches."""
+    """Copy the topic as it was when each partition had this share of its batches."""
     for partition, share in zip(PARTITIONS, shares, strict=True):
         log = _log(RLMM, partition)
         borders = _borders(log)
@@ -89,7 +89,7 @@ def test_topic_read_in_pieces_equals_the_topic_read_at_once(
 
 
 class _Killed(BaseException):
-    """Ends a run as a kill does: nothing catches it."""
+    """End a run as a kill does; no handler catches it."""
 
 
 @pytest.mark.parametrize("is_behind", [False, True])
@@ -120,7 +120,7 @@ def test_a_read_that_is_killed_at_its_append_repeats_and_loses_nothing(
 def test_delta_table_gives_the_same_events_as_the_log_segments(
     events_only: Warehouse, golden_with_events: Warehouse, tmp_path: Path
 ) -> None:
-    """The table as a stream from Kafka leaves it: wider types, more columns, a record that was written twice."""
+    """A table as a stream from Kafka writes it: wider types, more columns, one record written twice."""
     location = str(tmp_path / "kafka")
     records = golden_with_events.read(SEGMENT_EVENTS).select(
         F.lit(METADATA_TOPIC).alias("topic"),

@@ -1,5 +1,5 @@
-"""One segment more in an archive that is indexed: which bytes are read, which files are written, and when do lookups
-see it?"""
+"""Test what a run does when an indexed archive has one more segment: which bytes it reads, which files it writes, and
+when lookups see the segment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from noting_store import NotingStore, take_notes
 
 GROWING, OTHER = TopicPartition(topic="orders", partition=0), TopicPartition(topic="orders", partition=1)
 OFFSETS = 9
-"""A segment has so many, a millisecond apart."""
+"""The records of a segment, one millisecond apart."""
 TIMES = range(1_000, 1_000 + 3 * OFFSETS + 1)
 
 Answers = tuple[int | None, ...]
@@ -35,7 +35,7 @@ Actions = list[dict[str, dict[str, str]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """What a run did that found one segment more. `copies` are of the warehouse behind each of its writes, in order."""
+    """What a run did that found one new segment. `copies` are of the warehouse after each write, in order."""
 
     warehouse: Warehouse
     first: list[WrittenSegment]
@@ -163,6 +163,6 @@ def _logs(location: Path, table: TableDefinition) -> list[Path]:
 
 
 def _actions(location: Path, table: TableDefinition, from_version: int) -> Actions:
-    """Of every commit from a version on."""
+    """The actions of every commit from a version on."""
     lines = [line for log in _logs(location, table)[from_version:] for line in log.read_text().splitlines()]
     return [json.loads(line) for line in lines]

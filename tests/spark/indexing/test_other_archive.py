@@ -1,4 +1,4 @@
-"""A warehouse is not emptied by the path of another archive."""
+"""Test that the path of another archive does not empty a warehouse."""
 
 from __future__ import annotations
 

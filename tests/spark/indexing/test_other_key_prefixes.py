@@ -1,4 +1,4 @@
-"""Segments below a key prefix that nobody named: the metadata topic may know it."""
+"""Test that a key prefix that is missing in the settings is reported if the metadata topic has it."""
 
 from __future__ import annotations
 

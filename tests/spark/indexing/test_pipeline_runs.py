@@ -1,4 +1,4 @@
-"""Runs of the pipeline over archives that grow, shrink, break and are repaired, and runs that are cut anywhere."""
+"""Test pipeline runs on archives that grow, shrink, break and are repaired, and runs that are killed at any write."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _ask(warehouse: Warehouse, topic: str, partition: int, timestamp_ms: int) ->
 
 
 def _answers(location: Path, topic: str, partition: int, times: Iterable[int]) -> list[int | None] | None:
-    """Of a reader without Spark; None where it knows no such partition."""
+    """Answers of a reader without Spark; None if it does not know the partition."""
     with OffsetReader(location) as reader:
         try:
             found = [reader.offset_for_timestamp(topic, partition, time) for time in times]

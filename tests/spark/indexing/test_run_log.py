@@ -1,4 +1,4 @@
-"""Rows of `job_runs`: while a run runs, when it ends well or badly, and when it never told its end."""
+"""Test the rows of `job_runs`: of a run in progress, of a run that succeeded or failed, and of one that was killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _runs(warehouse: Warehouse) -> list[dict[str, object]]:
 
 
 def _leave_running(warehouse: Warehouse, name: str) -> None:
-    """What a run that is killed leaves: its row of the beginning."""
+    """Leave what a killed run leaves: the row that it wrote at its start."""
     with recorded_run(warehouse, name):
         (running,) = (row for row in _runs(warehouse) if row["outcome"] == "running")
     warehouse.merge(JOB_RUNS, warehouse.local(JOB_RUNS, [running]))

@@ -1,4 +1,4 @@
-"""Archives that agree and disagree with what the metadata topic announced of them."""
+"""Test scans of archives that agree or disagree with their announcements in the metadata topic."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NAMES = {topic: topic.replace(" ", ".") for topic in TOPICS}
 
 
 def _segment(start: int, *, epoch: int = 0) -> Segment:
-    """Four batches of two records, a millisecond apart; the offset and 1,000 is the time."""
+    """Four batches of two records; the timestamp is 1,000 ms plus the offset."""
     batches = tuple(
         Batch(
             base_offset=base,

@@ -1,4 +1,4 @@
-"""The tables hold, row for row, what a real broker says of its archive."""
+"""Test that the tables equal, row by row, what a real broker reports about its archive."""
 
 from __future__ import annotations
 

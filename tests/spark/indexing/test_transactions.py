@@ -1,4 +1,4 @@
-"""Transactions: what the tables, the archive and a walk as Kafka's say of aborts is one, and what consumers read."""
+"""Test that tables, archive and a walk like Kafka's agree about aborted transactions, and what consumers read."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def segments(golden: Warehouse) -> dict[Partition, list[TxnSegment]]:
 
 @dataclass
 class CountingLayout:
-    """A layout that notes which transaction indexes were looked for."""
+    """A layout that records which transaction indexes were looked for."""
 
     real: ArchiveLayout
     looked_for: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ class CountingLayout:
 
 
 def fetches(segments: dict[Partition, list[TxnSegment]]) -> Iterator[tuple[str, int, int, int]]:
-    """Fetches of each partition: at every border of a segment and between, short ones and long ones."""
+    """Short and long fetches of each partition, at every border of a segment and between borders."""
     for (topic, partition), members in segments.items():
         borders = sorted({each.segment.start_offset for each in members} | {members[-1].end_offset + 1})
         points = sorted({*borders, *(border + 3 for border in borders), *(border - 1 for border in borders if border)})
@@ -156,7 +156,7 @@ def test_indexes_known_to_be_empty_are_not_read(
 
 
 def walk(members: Iterable[dict[str, object]], leader_epoch: int, offset: int) -> str | None:
-    """Segment by segment from the one that holds the offset in that epoch, until one may have an index."""
+    """Go from the segment that holds the offset in this epoch to the next ones, until one may have an index."""
     while True:
         holding = [
             row for row in members if (end := epoch_end(row, leader_epoch)) is not None and holds(row, end, offset)

@@ -1,4 +1,4 @@
-"""The next segment with aborts: for any order of segments, epochs and gaps, and what a search reads of how many."""
+"""Test the search for the next segment with aborts: any order of segments, epochs and gaps, and how much it reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coldlog.tables.delta.warehouse import Warehouse
 
 
 def segment_rows(spark: SparkSession, count: int, with_aborts: int) -> DataFrame:
-    """Segments of 100 offsets, served whole, `with_aborts` of them spread evenly."""
+    """Segments of 100 offsets that are served as a whole; `with_aborts` of them, evenly distributed, have aborts."""
     known = spark.range(count).select(
         F.lit("big").alias("topic"),
         F.lit(0).alias("partition"),
@@ -124,7 +124,7 @@ def random_segments(chance: random.Random, topic: str) -> list[dict[str, object]
 
 
 def kafka_walk(rows: list[dict[str, object]], leader_epoch: int, offset: int) -> object:
-    """RemoteLogMetadataCache: from the segment that holds the offset in the epoch to the one behind its end."""
+    """As RemoteLogMetadataCache: go from the segment that holds the offset in the epoch to the one after its end."""
     while True:
         for row in rows:
             epochs = [(each["leader_epoch"], each["start_offset"]) for each in row["segment_leader_epochs"]]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""One partition directory that cannot be listed hides no other, and does not look like an empty one."""
+"""Test that a partition directory that cannot be listed hides no other one, and is not treated as empty."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_announced_segments_of_a_directory_that_cannot_be_listed_are_neither_mis
     summary = scan_segments(tables, _refusing(layout, "one"))
     assert (summary.changed_count, summary.gone_count, summary.unlisted_count) == (0, 0, 1)
     assert _statuses(tables) == before
-    # Who gives no `report` has it on stderr.
+    # Without `report`, it is printed on stderr.
     assert capsys.readouterr().err.splitlines() == [
         "1 partition directory could not be listed; the rows of their segments stay unchanged:",
         f"  {directory.name}: directory: cannot be listed: object cannot be read in {directory.name}",
@@ -138,7 +138,7 @@ def test_announced_segments_of_a_directory_that_cannot_be_listed_are_neither_mis
 
 
 def _refusing(layout: LocalTieredStorageLayout, topic: str) -> LocalTieredStorageLayout:
-    """The directory of that topic may not be listed; a class made here is sent to tasks as a whole."""
+    """A layout that cannot list the directory of this topic. The class is local, so that it is pickled by value."""
 
     class RefusingLayout(LocalTieredStorageLayout):
         def list_segments(self, directory: PartitionDirectory) -> SegmentListing:

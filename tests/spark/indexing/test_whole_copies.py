@@ -1,4 +1,4 @@
-"""Of two whole copies of one range a lookup answers from the one that docs/how-to/use-the-metadata-topic.md names."""
+"""Test which of two complete copies of the same offsets answers, as in docs/how-to/use-the-metadata-topic.md."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from golden_warehouse import run_pipeline
 
 WON_MS, LOST_MS = 1_000, 900_000
-"""Where the times begin: the loser's are later, so that one that answered would be seen."""
+"""First timestamps of the copy that must answer and of the other; they differ, so that a wrong answer is noticed."""
 
-# What decides: how the winner's id begins and its leader epochs, four records of each, then the loser's. What would
-# decide next speaks for the loser.
+# By the rule that decides: the first letter of the id and the leader epochs (four records each) of the copy that must
+# answer, then those of the other. The next rule would choose the other one.
 PAIRS = {
     "epoch": (("A", (0, 1)), ("z", (0, 0, 0))),
     "length": (("A", (0, 0, 0)), ("z", (0, 0))),
@@ -27,8 +27,8 @@ PAIRS = {
 
 
 def copy_of(first_ms: int, letter: str, epochs: tuple[int, ...]) -> Segment:
-    """From offset 0 on, records a millisecond apart. Other partitions have a segment of the same id, as where somebody
-    has copied a partition's directory."""
+    """A copy from offset 0 on, with records one millisecond apart. Other partitions have a segment with the same id, as
+    if somebody had copied a partition's directory."""
     batches = tuple(
         Batch(
             base_offset=4 * number,

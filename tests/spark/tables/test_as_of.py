@@ -1,4 +1,4 @@
-"""What would have been answered then: a warehouse read as it was, by time and by version, and its edges."""
+"""Test answers as of a past moment: by time, by version, and at the first and last version."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ QUESTIONS = {
 
 
 def segment(start_offset: int, timestamp_ms: int, *, is_aborted: bool = False) -> Segment:
-    """Two records, and perhaps the end of their transaction."""
+    """Two records, and optionally the end of their transaction."""
     wrote = Batch(
         base_offset=start_offset,
         records=tuple(Record(timestamp_ms=time) for time in (timestamp_ms, timestamp_ms + 1)),
@@ -74,7 +74,7 @@ Answers = dict[str, list[tuple[object, ...]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """A warehouse that has gone on, and what it answered before."""
+    """A warehouse after a second run, and its answers before that run."""
 
     warehouse: Warehouse
     by_function: Answers
@@ -82,7 +82,7 @@ class Past:
     problems: list[tuple[object, ...]]
     shown: str
     at: dict[str, str]
-    """The moment of those answers, in each way to say it."""
+    """The moment of those answers, in each allowed notation."""
 
     def then(self, way: str) -> Warehouse:
         return Warehouse(spark=self.warehouse.spark, uri=self.warehouse.uri, as_of=self.at[way])
@@ -92,7 +92,7 @@ WAYS = ("time", "milliseconds", "version")
 
 
 def by_function(spark: SparkSession) -> Answers:
-    """What every function answers under LATERAL."""
+    """The answers of every function under LATERAL."""
     values = ", ".join(f"('{topic}', {time}L)" for topic, _, time in REQUESTS)
     requests = f"VALUES {values} AS q(topic, timestamp_ms)"
     return {
@@ -231,7 +231,7 @@ def test_invalid_moment_is_refused_with_the_available_versions(past: Past, as_of
 
 
 def test_table_that_was_created_later_is_empty(past: Past, tmp_path: Path) -> None:
-    """As when a newer coldlog brings a table into an old warehouse. Times of files are those of the copy's original."""
+    """As if a newer coldlog added a table to an old warehouse. The files keep the times of the copied ones."""
     spark, location = past.warehouse.spark, tmp_path / "warehouse"
     shutil.copytree(past.warehouse.uri, location, copy_function=shutil.copy2)
     shutil.rmtree(location / TXN_SEGMENTS.name)

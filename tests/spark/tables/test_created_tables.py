@@ -1,4 +1,4 @@
-"""What does Delta itself say of every table, once it is there?"""
+"""Test what Delta reports about every table after it was created."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WRITER_FEATURES = {"appendOnly", "invariants", "domainMetadata", "clustering"}
 
 @pytest.fixture(scope="module")
 def created(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """Every table, those that are written without Spark too."""
+    """Every table, also those that are written without Spark."""
     warehouse = Warehouse(spark=spark, uri=str(tmp_path_factory.mktemp("created") / "warehouse"))
     warehouse.create_missing()
     for table in SMALL_TABLES:
@@ -38,7 +38,7 @@ def created(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wa
 
 @pytest.fixture(scope="module")
 def details(created: Warehouse) -> dict[str, Row]:
-    """Its row of DESCRIBE DETAIL, by a table's name."""
+    """By table name: the row of DESCRIBE DETAIL."""
     asked = {table.name: f"DESCRIBE DETAIL {created.identifier(table)}" for table in (*ALL_TABLES, *SMALL_TABLES)}
     return {name: created.spark.sql(statement).collect()[0] for name, statement in asked.items()}
 

@@ -1,4 +1,4 @@
-"""A damaged table of a warehouse is told in one line: which file, what is wrong, what to do."""
+"""Test that a damaged table is reported in one line: which file, what is wrong, what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a table that tasks write themselves are what Spark's own writer would have made of the same rows."""
+"""Test that table files written by tasks equal what Spark's own writer makes of the same rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TEXTS = ("a", "orders", "ö" * 40)
 
 
 def rows_of(table: TableDefinition, count: int) -> pa.Table:
-    """Every other optional value is missing; numbers reach the ends of their types."""
+    """Every second optional value is missing; numbers include the limits of their types."""
 
     def value(kind: pa.DataType, at: int) -> object:
         if pa.types.is_string(kind):
@@ -59,7 +59,7 @@ def write_file(table: TableDefinition, rows: pa.Table, location: str, *, rows_a_
 
 
 def last_commit(warehouse: Warehouse, table: TableDefinition) -> dict[str, dict[str, object]]:
-    """The actions of the newest commit; of those of one kind the last."""
+    """The last action of each kind in the newest commit."""
     log = max((Path(warehouse.uri) / table.name / "_delta_log").glob("*.json"))
     actions = [json.loads(line) for line in log.read_text().splitlines() if line]
     return {kind: content for action in actions for kind, content in action.items()}

@@ -1,4 +1,4 @@
-"""A table without rows costs no query, and takes rows as any other does."""
+"""Test that an empty table costs no query, and that rows can be written to it as to any other table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def empty(spark: SparkSession, warehouse: Path) -> Warehouse:
 
 
 def rows_of(warehouse: Warehouse, advice: dict[str, str]) -> DataFrame:
-    """A discrepancy a segment id, with its advice."""
+    """One discrepancy for each segment id, with its advice."""
     facts = {"topic": "t", "partition": 0, "topic_id": "A" * 22, "start_offset": 0, "kind": "orphan"}
     told = {"severity": "warning", "expected": "an event", "found": "none", "first_seen_ms": 7}
     rows = [{**facts, **told, "segment_id": segment, "advice": text} for segment, text in advice.items()]

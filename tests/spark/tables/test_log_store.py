@@ -1,4 +1,4 @@
-"""A commit on S3 is put on the condition that there is none, whatever a look beforehand has told."""
+"""Test that a commit on S3 is written only if it does not exist, also if an earlier check did not find it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HADOOP = "spark.hadoop."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Writer:
-    """The log store, as Delta has it, over one bucket."""
+    """The log store as Delta uses it, over one bucket."""
 
     jvm: Any
     store: Any

@@ -1,4 +1,4 @@
-"""Which commits to an index table leave the rows of its older builds as they were?"""
+"""Test which commits to an index table do not change the rows of older builds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _run(statement: str) -> Callable[[Warehouse], None]:
 
 @pytest.fixture(scope="module")
 def filled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """A warehouse whose aborted transactions are of the builds 1 and 2."""
+    """A warehouse with aborted transactions of builds 1 and 2."""
     warehouse = Warehouse(spark=spark, uri=str(tmp_path_factory.mktemp("warehouse")))
     spark.sql(TXN_INDEX.create_statement(warehouse.identifier(TXN_INDEX), warehouse.location(TXN_INDEX)))
     warehouse.append(TXN_INDEX, _rows(warehouse, 1, 2))

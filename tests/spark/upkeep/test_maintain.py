@@ -1,4 +1,4 @@
-"""Maintenance makes tables smaller and changes no answer."""
+"""Test that maintenance makes tables smaller and changes no answer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _segments_of(warehouse: Warehouse, segment_id: str) -> int:
 
 
 def _delete_first_segment(archive: Path) -> tuple[dict[Path, bytes], str]:
-    """Of the first partition; its files, to be put back, and its id."""
+    """Remove a segment of the first partition; return its files, to restore them, and its id."""
     (directory,) = (archive / "kafka-tiered-storage").glob(f"{TOPICS[0]}-*")
     log = min(directory.glob("*.log"))
     segment_id = log.name[21:43]
@@ -75,7 +75,7 @@ def test_small_files_are_compacted_and_every_row_stays(spark: SparkSession, arch
 
 
 def _age(spark: SparkSession, table: Path, days: int) -> None:
-    """As if everything of the table had been written, and taken out of it, so long ago."""
+    """Change the times of the table's files as if they had been written and removed that long ago."""
     earlier_ms = days * 24 * 3_600_000
 
     def earlier(told: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Every kind of discrepancy, beside healthy segments that give none; the archive of a real broker; what is mended."""
+"""Test every kind of discrepancy, segments without one, the archive of a real broker, and repaired segments."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _told(rows: Iterable[Row]) -> list[tuple[object, ...]]:
 
 
 def _publish(cluster: Cluster, warehouse: Warehouse) -> None:
-    """Appends what was announced since the last time to `segment_events`, and lists the archive."""
+    """Append the new announcements to `segment_events`, and list the archive."""
     known = warehouse.read(SEGMENT_EVENTS).where("metadata_partition = 0").count()
     rows = [
         {"metadata_partition": 0, "metadata_offset": offset, **event_row(encode_event(event))}
@@ -71,7 +71,7 @@ def _commits(warehouse: Warehouse) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """A cluster with everything wrong, and what its first reconciliation told and wrote."""
+    """A cluster with every kind of problem, and what its first reconciliation printed and wrote."""
 
     cluster: Cluster
     warehouse: Warehouse

@@ -1,4 +1,4 @@
-"""Suites of expectations hold on good tables, fail on broken ones, and cost what has changed."""
+"""Test that expectations are met by good tables, fail on broken ones, and are checked only for changed rows."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def verdicts(
     golden_with_events: Warehouse,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Verdict]:
-    """The verdicts on all worlds that were broken, the one that was not, and three whole warehouses, in one check."""
+    """The verdicts, from one check, on all broken worlds, the good one, and three whole warehouses."""
     folder = tmp_path_factory.mktemp("broken")
     worlds: World = place_worlds(world_of(golden_with_events), BREAKAGES)
     good = {GOLDEN: golden, SHALLOW: golden_shallow, WITH_EVENTS: golden_with_events}
@@ -116,7 +116,7 @@ def verdicts(
 
 
 def _as_world(world: str, rows: DataFrame) -> DataFrame:
-    """The rows of a table under names of their own."""
+    """The rows of a table, with topic names of this world."""
     for name in {"topic", "run_id", "name"} & {*rows.columns}:
         rows = rows.withColumn(name, F.concat(F.lit(world), name))
     if "metadata_partition" in rows.columns:
@@ -126,7 +126,7 @@ def _as_world(world: str, rows: DataFrame) -> DataFrame:
 
 
 def _worlds_named(verdict: Verdict) -> set[str]:
-    """The worlds that rows which are not as expected lie in."""
+    """The worlds of the rows that do not meet the expectation."""
     texts = [str(value) for row in verdict.sample for value in row.values()]
     return {text[: text.index(">") + 1] for text in texts if text.startswith("<")}
 
@@ -317,7 +317,7 @@ def test_pages_are_written_only_to_folders_and_buckets() -> None:
 
 
 def _suite_files(folder: Path, text: str) -> Path:
-    """Every suite there is, but of `segments` the one in `text`."""
+    """Write all suites, with `text` as the suite of `segments`."""
     shutil.copytree(EXPECTATIONS, folder)
     (folder / "sql" / "rows.sql").write_text("SELECT * FROM IDENTIFIER(:segments)", encoding="utf-8")
     (folder / "segments.json").write_text(text, encoding="utf-8")

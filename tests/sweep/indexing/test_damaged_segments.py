@@ -1,4 +1,4 @@
-"""Whatever is wrong with a log becomes one row that says where, and harms no neighbour."""
+"""Test that each damaged log becomes one row with the position of the damage, and changes no other segment."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from damaged_archives import (
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
 def test_every_flipped_byte_of_a_log_is_reported_with_its_batch(depth: IndexDepth) -> None:
-    """The checksum covers a batch from its attributes on, and magic and length show by themselves. A base offset that
-    is wrong shows at this batch, at the next one, or by the time index; a leader epoch by falling, or by the
-    checkpoint. Where it does neither, the segment no longer follows the lineage of its partition."""
+    """The checksum covers a batch from its attributes on. A wrong magic or length is always found. A wrong base offset
+    is found at this batch, at the next batch, or in the time index. A wrong leader epoch is found if epochs decrease or
+    if the checkpoint does not have it. Otherwise the segment no longer follows the lineage of its partition."""
     borders, passed = PARTITION.borders, 0
     for at, log in flips(PARTITION.content(LOG), PATTERNS):
         batch = bisect_right(borders, at) - 1
@@ -70,7 +70,7 @@ def test_every_flipped_byte_of_a_log_is_reported_with_its_batch(depth: IndexDept
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
 def test_every_cut_log_is_reported_with_the_missing_batch(depth: IndexDepth) -> None:
-    """A log that ends with a batch ends before the last offset that the time index and the snapshot know."""
+    """If the cut is between two batches, the log ends before the last offset in the time index and the snapshot."""
     content = PARTITION.content(LOG)
     for length in range(len(content)):
         cut = PARTITION.with_content(LOG, content[:length])
@@ -98,7 +98,7 @@ _LATE_MS, _EARLY_MS = 5_000, 50
 
 
 def _ending_with(last: Batch, *, index_interval_bytes: int = 4096) -> Partition:
-    """The log in the middle holds offsets 8 and 9, then that batch."""
+    """Three segments; the log of the middle one has offsets 8 and 9, then the batch `last`."""
     before = Batch(base_offset=8, records=(Record(timestamp_ms=100), Record(timestamp_ms=90)), leader_epoch=1)
     return Partition.of(
         small_segment(0, epoch=0),
@@ -121,7 +121,7 @@ def _last_batch(timestamp_ms: int, *, producer_id: int = -1) -> Batch:
 
 
 def _moved(partition: Partition, byte: int) -> Partition:
-    """The base offset of the last batch made larger by a bit of that byte."""
+    """Set one bit in this byte of the base offset of the last batch, so that the offset is larger."""
     log = bytearray(partition.content(LOG))
     log[partition.borders[-2] + byte] ^= 0x40
     return partition.with_content(LOG, bytes(log))
@@ -141,7 +141,7 @@ def _moved(partition: Partition, byte: int) -> Partition:
 def test_the_last_batchs_base_offset_is_compared_with_every_file_that_names_it(
     partition: Partition, reason: Reason, suffix: str, entry_bytes: int | None, byte: int, depth: IndexDepth
 ) -> None:
-    """Nothing follows it, and nothing protects it."""
+    """No batch follows it, and no checksum covers its base offset."""
     row = quarantined(build(_moved(partition, byte), options(depth))[1], suffix)
     assert row is not None
     assert row["reason"] == reason
@@ -163,8 +163,8 @@ def test_a_batch_too_far_from_the_segments_start_for_an_index_is_damage(byte: in
 def test_a_last_batch_that_no_file_names_is_compared_with_its_announcement_and_takes_no_offsets_of_others(
     depth: IndexDepth,
 ) -> None:
-    """Without a producer, an entry of an index and an event, nothing in the archive tells that its offset is wrong: it
-    reaches into the next segment, and ends where that one begins."""
+    """Without a producer, an index entry and an event, nothing in the archive shows that the offset is wrong: the
+    segment then overlaps the next one, and serves offsets up to the start of that one."""
     moved = _moved(NAMELESS, 7)
     built = build(moved, options(depth))
     assert quarantined(built[1], LOG) is None

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a small file of a segment becomes one row that says where, or changes no answer."""
+"""Test that each damaged side file becomes one row with the position of the damage, or changes no answer."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from damaged_archives import (
 )
 
 _MAY_DIFFER = {".leader_epoch_checkpoint": {"leader_epoch_checkpoint"}}
-"""Columns of the outcome of a segment whose side file was damaged and passed."""
+"""By suffix: columns of the outcome that may differ if the damage of the side file was not noticed."""
 
 
 def _require_harmless(suffix: str, built: Built, depth: IndexDepth) -> None:
-    """What passes changes no row, but for what no answer is taken from."""
+    """Check that damage that was not noticed changes no row, except in columns that no answer uses."""
     whole = undamaged(depth, is_indexed=True)
     differing = {key for key, value in built.outcome.items() if value != whole[1].outcome[key]}
     assert differing <= _MAY_DIFFER.get(suffix, set())
     own = [piece for piece in built.pieces[:-1] if piece[0] != TXN_INDEX.name]
     assert own == [piece for piece in whole[1].pieces[:-1] if piece[0] != TXN_INDEX.name]
-    # Kafka writes 0 in some; the SQL functions hand it on and go by the offsets.
+    # Kafka writes 0 in some entries; the SQL functions return this column, but decide by the offsets.
     aborted, truly = ([{**row, "last_stable_offset": 0} for row in each.rows(TXN_INDEX)] for each in (built, whole[1]))
     assert aborted == truly
     # Of the checkpoints, the newest of a partition counts.
@@ -77,7 +77,7 @@ def test_every_flipped_byte_of_a_side_file_is_reported_or_changes_no_answer(suff
 @pytest.mark.parametrize("depth", list(IndexDepth))
 @pytest.mark.parametrize("suffix", SIDE_FILES)
 def test_every_cut_side_file_is_reported_or_changes_no_answer(suffix: str, depth: IndexDepth) -> None:
-    """A transaction index without entries is in doubt, which reconcile_archive tells, as is one that was lost."""
+    """reconcile_archive reports a transaction index without entries, or without a file, as in doubt."""
     content, passed = INDEXED.content(suffix), []
     for length in range(len(content)):
         damaged = INDEXED.with_content(suffix, content[:length])
@@ -96,7 +96,7 @@ def test_every_cut_side_file_is_reported_or_changes_no_answer(suffix: str, depth
 
 
 def test_a_wrong_offset_in_the_newest_checkpoint_is_reported() -> None:
-    """It is the lineage that all segments are held against: one that it does not fit is told as outside of it."""
+    """All segments are compared with this lineage; one that does not fit it is reported as outside the lineage."""
     whole = undamaged(IndexDepth.BATCH)
     suffix, passed = ".leader_epoch_checkpoint", 0
     for _, content in flips(PARTITION.content(suffix, segment=2), (0x01, 0x02)):
@@ -131,7 +131,7 @@ def _end(offset: int, make_marker: Callable[..., Batch]) -> Batch:
     ("first_offset", "is_told"), [(6, False), (5, False), (8, True), (9, True)], ids=["true", "lower", "own", "next"]
 )
 def test_only_the_index_has_the_start_of_a_transaction_of_an_earlier_segment(first_offset: int, is_told: bool) -> None:
-    """It is believed as long as it says an earlier segment."""
+    """The start in the index is used if it is in an earlier segment."""
     partition = Partition.of(
         Segment(batches=(_write(0), _end(1, commit_marker), _write(6), _write(7))),
         Segment(batches=(_end(8, abort_marker), _write(9), _end(10, abort_marker))),

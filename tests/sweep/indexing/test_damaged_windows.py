@@ -1,5 +1,5 @@
-"""A damaged log is told alike whatever windows it is read in, in steps that are bounded; and limits are those of the
-settings."""
+"""Test that the same damage is reported for every size of window, that reads are bounded, and that limits are those of
+the settings."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def _random(seed: int) -> bytes:
 
 
 def _overwritten(seed: int) -> bytes:
-    """Random bytes behind a good beginning."""
+    """A good beginning, then random bytes."""
     chance = random.Random(seed)
     at = chance.randrange(len(WHOLE_LOG))
     return WHOLE_LOG[:at] + chance.randbytes(chance.randrange(1, 3_000))
 
 
 def _read_in_windows(log: bytes, depth: IndexDepth, window_bytes: int) -> tuple[Row, int]:
-    """The outcome, and in how many reads the log was read."""
+    """The outcome, and the number of reads of the log."""
     store = MemoryStore(PARTITION.with_content(LOG, log).objects)
     outcome = build_store(store, options(depth, window_bytes=window_bytes))[1].outcome
     return outcome, sum(read.name == PARTITION.name_of(LOG) for read in store.reads)
@@ -96,7 +96,7 @@ KIB = 1024
 
 
 def _with_large_batch(codec: Codec, value_bytes: int) -> Partition:
-    """Its second batch in the middle segment holds one record of that size, and compresses well."""
+    """The second batch of the middle segment has one record of this size, which compresses well."""
     middle = Segment(
         batches=(
             Batch(base_offset=8, records=(Record(timestamp_ms=100),), leader_epoch=1),
@@ -112,7 +112,7 @@ def _with_large_batch(codec: Codec, value_bytes: int) -> Partition:
 
 
 def _options_of_settings(*changes: str) -> BuildOptions:
-    """As a job's settings make them."""
+    """The build options that a job makes of its settings."""
     settings = load_settings("local", list(changes))
     return BuildOptions(
         depth=settings.index.depth, limits=decode_limits(settings), window_bytes=settings.index.window_bytes

@@ -1,4 +1,4 @@
-"""Runs of the pipeline whose processes are really killed (`kill -9`), at moments told by what the warehouse holds.
+"""Test pipeline runs whose processes are killed (`kill -9`) at moments that the content of the warehouse defines.
 
 Of a run the driver is killed, or its JVM; nothing that it started may stay behind. A moment is a number of commits of
 one table, or files that were written and not committed, so a slow machine is killed at the same place as a fast one.
@@ -47,7 +47,7 @@ BROKEN_LOG = "late.events-2-*/00000000000000000000-*.log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """Who is killed once the run has made `commit_count` commits to `table`."""
+    """Which process is killed after `commit_count` commits of the run to `table`."""
 
     table: TableDefinition
     commit_count: int
@@ -71,7 +71,7 @@ class Pipeline:
         return (self.folder / "stderr").read_text(encoding="utf-8")
 
     def start(self) -> subprocess.Popen[bytes]:
-        """In a session of its own, by which all of its processes are found."""
+        """Start the run in its own process session, so that all of its processes can be found."""
         settings = (
             f"archive.uri={self.archive}",
             f"warehouse.uri={self.warehouse}",
@@ -88,7 +88,7 @@ class Pipeline:
         assert code == 0, self.stderr
 
     def kill(self, kill: Kill) -> int:
-        """Starts a run, kills it and waits until every process of it is gone; the driver's exit code."""
+        """Start a run, kill it and wait until all its processes have ended; return the driver's exit code."""
         commits_before = self.commit_count(kill.table)
         with self.start() as run:
             moment = commits_before + kill.commit_count
@@ -101,7 +101,7 @@ class Pipeline:
 
     def kill_amid(self, table: TableDefinition, copies: Sequence[Path] = (), file_counts: Sequence[int] = ()) -> None:
         """Starts a run and kills all of it at once when a file of `table` is written and not committed. Before that,
-        each of `copies` is made amid a commit too, when the warehouse has as many files as `file_counts` say."""
+        each of `copies` is made during a commit too, when the warehouse has as many files as `file_counts` say."""
         noted = max(1, self.commit_count(JOB_RUNS))
         with self.start() as run:
             wait_until(lambda: self.commit_count(JOB_RUNS) > noted or run.poll() is not None, every_s=0.005)
@@ -114,7 +114,7 @@ class Pipeline:
             kill_session(run)
 
     def _stop(self, run: subprocess.Popen[bytes], jvm: int, is_so: Callable[[], bool]) -> None:
-        """Stops the JVM, which alone commits, at a moment when it is so."""
+        """Suspend the JVM, the only process that commits, at a moment when this is true."""
         while True:
             wait_until(lambda: is_so() or run.poll() is not None, every_s=0.001)
             assert run.poll() is None, f"it ended before that moment\n{self.stderr}"
@@ -128,11 +128,11 @@ class Pipeline:
 
     @property
     def file_count(self) -> int:
-        """Of data, committed or not."""
+        """Data files, committed or not."""
         return len(list(self.warehouse.glob("*/*.parquet")))
 
     def has_uncommitted(self, table: TableDefinition) -> bool:
-        """A file of it is there, perhaps half of it, that its log does not name."""
+        """The table has a file, maybe incomplete, that its log does not name."""
         location = self.warehouse / table.name
         files = {path.name for path in location.glob("*.parquet")}
         return bool(files - _committed(location)) if files else False
@@ -142,7 +142,7 @@ class Pipeline:
 
 
 def _committed(location: Path) -> set[str]:
-    """Files that ever were named in the log, as far as it is written."""
+    """Files that any commit of the log names."""
     names = set()
     for log in (location / "_delta_log").glob("*.json"):
         for line in log.read_text(encoding="utf-8").splitlines():
@@ -153,7 +153,7 @@ def _committed(location: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A part of the sample, one of its segments broken."""
+    """A part of the sample, with one damaged segment."""
     archive = tmp_path_factory.mktemp("killed") / "archive"
     source = KAFKA_SAMPLE / "archive" / "kafka-tiered-storage"
     for partition in PARTITIONS:
@@ -166,7 +166,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(spark: SparkSession, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """The tables of a run that nobody disturbed."""
+    """The tables of a run that was not killed."""
     folder = tmp_path_factory.mktemp("undisturbed")
     warehouse = run_pipeline(
         spark,

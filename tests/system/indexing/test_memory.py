@@ -35,14 +35,14 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 TOPIC = TopicPartition(topic="large", partition=0)
 WINDOW_BYTES = IndexSettings().window_bytes
 SLACK_BYTES = 16 * MIB
-"""For what Spark's worker and Arrow do beside: batches on their way, pools that grow."""
+"""Room for Spark's worker and Arrow: batches in transfer, memory pools that grow."""
 
 Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """One batch again and again, its timestamps later each time."""
+    """The same batch many times, with later timestamps each time."""
 
     codec: Codec
     record_count: int
@@ -52,7 +52,7 @@ class Log:
     """index.max_batch_bytes and index.max_decompressed_bytes."""
 
     def write(self, path: Path, batch: bytes) -> int:
-        """How often."""
+        """Write the log; return how many times the batch is repeated."""
         count = self.size_bytes // len(batch) + 1
         base_ms, max_ms = struct.unpack_from(">qq", batch, 27)
         with path.open("wb") as log:

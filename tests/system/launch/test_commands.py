@@ -1,4 +1,4 @@
-"""The commands that schedulers and scripts rely on, run as they run them."""
+"""Test the commands of schedulers and scripts, run in the same way."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOTH = ("--set", "list_offsets.log_directory=/logs", "--set", "list_offsets.boot
 
 
 def _submit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """From another directory than the repository's, as a scheduler would."""
+    """Run from outside the repository, as a scheduler does."""
     return subprocess.run(
         [str(ROOT / "spark-submit.sh"), *arguments],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""The installation: when it does nothing, what it refuses, and that it agrees with itself."""
+"""Test the installation: when it does nothing, what it refuses, and that its version files agree."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_every_direct_requirement_is_pinned_alike_in_both_files() -> None:
 def test_the_s3_server_is_built_once_and_again_for_another_version(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """By a go that notes what it was told and leaves a program, or fails."""
+    """Install with a stand-in for go that records its arguments and writes a program, or fails."""
     go = tmp_path / "bin" / "go"
     go.parent.mkdir()
     go.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/told\ntouch "$GOBIN/versitygw"\nexit "${{FAILS:-0}}"\n')

@@ -1,4 +1,4 @@
-"""What a scheduler is told when it asks how a job is to be submitted."""
+"""Test the launch options that a scheduler gets for a job."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_wrong_settings_are_refused_on_one_line_before_any_jvm(capsys: pytest.Ca
 
 
 def test_a_driver_that_imports_the_executors_package_finds_the_checkout(tmp_path: Path) -> None:
-    """Spark's own spark-submit puts that package before all others."""
+    """Spark's own spark-submit puts this package before all others."""
     package = package_zip()
     program = (
         "import coldlog; from coldlog.launch.executor_packages import package_zip; "

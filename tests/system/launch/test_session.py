@@ -1,4 +1,4 @@
-"""The session, and the way to it: options, Delta, what a user sees when a job starts."""
+"""Test the session and its start: options, Delta, and what a user sees."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ ENDS = {
 
 @pytest.fixture(scope="module")
 def ended_jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
-    """The exit code and stderr of each of `ENDS`, run one after another by one process and its JVM."""
+    """The exit code and stderr of each case of `ENDS`; one process and its JVM run them one after another."""
     folder = tmp_path_factory.mktemp("ends")
     functions = "\n".join(f"def {name}(job):\n{body}" for name, body in ENDS.items())
     script = folder / "fail.py"

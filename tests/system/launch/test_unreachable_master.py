@@ -1,4 +1,4 @@
-"""A standalone cluster that is not there is told in a line, and one that is there starts as the guide says."""
+"""Test that an unreachable standalone cluster is reported in one line, and that the guide's cluster starts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """Taken, so that nobody else listens there, and not listened at."""
+    """A port that is bound but not listened on, so that no other process listens there."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Once set up, `./spark-submit.sh run_pipeline` alone indexes the sample by its defaults, and needs no network.
+"""Test that `./spark-submit.sh run_pipeline`, after the setup, indexes the sample with defaults and without a network.
 
 Of the sample only some partitions are left: .ci/run starts with all of it.
 
@@ -68,7 +68,7 @@ def _leave_some_partitions(checkout: Path) -> int:
 
 
 def _set_up(checkout: Path, patch: pytest.MonkeyPatch) -> None:
-    """As an installation at that place leaves it, with the packages and jars of this checkout behind links."""
+    """Make an installation at this place, with links to the packages and jars of this checkout."""
     (checkout / ".jars").symlink_to(environment.JARS)
     venv = checkout / ".venv"
     packages = next(environment.VENV.glob("lib/python*/site-packages"))
@@ -86,7 +86,7 @@ def _set_up(checkout: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def _environment(home: Path) -> Mapping[str, str]:
-    """With a home in which no tool finds a cache or a configuration."""
+    """Run with an empty home directory, so that no tool finds a cache or a configuration."""
     kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG", "SPARK_SUBMIT_OPTS") if name in os.environ}
     proxies = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"), NOBODY)
     registries = {"PIP_INDEX_URL": NOBODY, "UV_DEFAULT_INDEX": NOBODY, "UV_OFFLINE": "1", "MAVEN_ARGS": "--offline"}

@@ -1,4 +1,4 @@
-"""Two jobs never write one warehouse at once, and a killed one holds nothing."""
+"""Test that two jobs never write one warehouse at once, and that a killed job leaves no lock."""
 
 from __future__ import annotations
 

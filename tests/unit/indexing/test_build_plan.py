@@ -1,4 +1,4 @@
-"""Every segment is read once, by tasks that end about together, and published in commits that a run can lose."""
+"""Test that each segment is read once, by tasks of about equal work, and published in commits of limited size."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from coldlog.indexing.builds.build_plan import SegmentWork, plan_commits, plan_t
 
 MIB = 1 << 20
 OPENING_BYTES = MIB
-"""Small segments are not free: each counts as if it had so much more to read."""
+"""The cost of opening a segment, in bytes; it is added to the size of each segment."""
 
 
 def work_of(sizes: Sequence[int | None]) -> list[SegmentWork]:
-    """A segment a size, in their order; None has no log at all."""
+    """One segment for each size, in order; None: a segment without a log."""
     return [
         SegmentWork(
             segment=ListedSegment(

@@ -1,6 +1,6 @@
-"""Metadata topics that were compacted (KIP-1266) or truncated, without Spark: what is left of them folds to the same.
+"""Test that compacted (KIP-1266) or truncated metadata topics fold to the states of the whole topic, without Spark.
 
-The fold is `MetadataCache`, to which test_announced_segments holds the one of the product.
+The fold is the tests' `MetadataCache`; test_announced_segments compares it with the fold of the library.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEFT_OF: dict[Draft, dict[RemoteLogSegmentState, set[RemoteLogSegmentState | Non
         STARTED: {STARTED, None}, FINISHED: {FINISHED}, DELETING: {DELETING, None}, DELETED: {DELETED, None, STARTED},
     },
 }  # fmt: skip
-"""The states that a compacted topic may tell of a segment, by its true one; None: nothing is known of it."""
+"""By the true state of a segment: the states that a compacted topic may show. None: the topic has no event of it."""
 
 
 def _fold(events: Iterable[Event], *, is_complete: bool) -> dict[str, Known]:
@@ -99,7 +99,7 @@ def test_truncated_topic_folds_to_the_true_state_of_every_segment_it_still_names
 
 
 def test_generated_topics_cover_every_case() -> None:
-    """Without these the properties above would say little."""
+    """The properties above say little if a case is missing."""
     met = set()
     for seed in range(200):
         random = Random(seed)

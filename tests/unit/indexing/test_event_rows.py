@@ -1,4 +1,4 @@
-"""Records of the metadata topic as rows: tombstones, message versions, and what cannot be read is said by name."""
+"""Test how records of the metadata topic become rows: tombstones, message versions, and records that cannot be read."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_snapshot_event_is_kept_with_the_problem_that_it_names_no_partition() ->
 
 
 def test_events_of_an_upgraded_cluster_are_read_side_by_side() -> None:
-    """Before KIP-1058, with it, and with message version 1, in which tag 0 of an update is another field."""
+    """Before KIP-1058, with KIP-1058, and with message version 1, in which tag 0 of an update is a different field."""
     before, since = replace(SEGMENT, txn_index_empty=None), SEGMENT
     new = replace(SEGMENT, version=1, unknown_tags=UnknownTags(event=((1, EPOCH_7),)))
     rows = [event_row(encode_event(event)) for event in (before, since, new)]

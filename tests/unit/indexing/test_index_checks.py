@@ -1,4 +1,4 @@
-"""An offset index agrees with its log as a leader or a follower writes it; any other entry is refused."""
+"""Test that an offset index may have the entries that a leader or a follower writes, and that others are refused."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ SIX_BATCHES = Segment(
     )
 )
 POSITIONS = batch_positions(SIX_BATCHES.batches)
-"""Of the batches whose last offsets are 109, 119, ..., 159."""
+"""Entries for the batches whose last offsets are 109, 119, ..., 159."""
 
 
 def check(segment: Segment, offset_index: bytes, window_bytes: int = 1 << 20) -> None:
-    """What a build does with a segment's offset index."""
+    """Check the offset index of a segment as a build does."""
     index = read_offset_index(memoryview(offset_index), base_offset=segment.start_offset)
     checked = OffsetIndexCheck(index=index, object_name="00000000000000000100.index")
     checked.finish(

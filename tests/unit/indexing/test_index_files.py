@@ -1,4 +1,4 @@
-"""Of the segments that a task reads, the rows of the good ones are in its files and those of no other."""
+"""Test that the files of a task hold the rows of the good segments that it read, and no other rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DAMAGED = (1, 2)
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """One segment a partition, all of the same id; two are damaged at their end."""
+    """One segment for each partition, all with the same id; two are damaged at their end."""
     segment = Segment(batches=BATCHES, segment_id="x" * 21 + "A")
     written = write_archive(tmp_path / "archive", {place: [replace(segment)] for place in PARTITIONS})
     for at in DAMAGED:
@@ -48,7 +48,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 def index(archive: Path, location: Path) -> pa.Table:
-    """All segments of the archive, by one task."""
+    """Index all segments of the archive in one task."""
     layout = open_archive(str(archive), "local_tiered_storage")
     works = [
         SegmentWork(segment=each, log_modified_ms=0, count_from_offset=0, replaces_build_numbers=())

@@ -1,4 +1,4 @@
-"""What is read of a mirror's segments: logs that are cut or written to, side files of another moment, or none."""
+"""Test how segments of a mirror are read: cut or growing logs, side files that are missing or from another moment."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ LAST = "00000000000000000008"
 def test_last_log_counts_up_to_its_last_whole_batch(
     folder: Path, kept: int | None, added: bytes, end_offset: int | None
 ) -> None:
-    """Its indexes, which may be of another moment, are not held against it."""
+    """Its indexes may be from another moment, so they are not compared with it."""
     log = folder / f"{LAST}.log"
     log.write_bytes(log.read_bytes()[:kept] + added)
     first, last = outcomes_of(folder)
@@ -118,7 +118,7 @@ def test_earlier_log_must_be_complete(folder: Path) -> None:
 
 
 def test_lineage_ends_with_the_segment_and_has_the_epochs_of_the_log(folder: Path) -> None:
-    """The checkpoint is copied at another time than the logs: later than the first, earlier than the last."""
+    """The checkpoint was copied at another time than the logs: later than the first one, earlier than the last."""
     entries = [{"leader_epoch": 0, "start_offset": 0}, {"leader_epoch": 1, "start_offset": 8}]
     checkpoint = folder / "leader-epoch-checkpoint"
     for lineage in ([(0, 0), (1, 8), (2, 16)], [(0, 0)]):
@@ -147,7 +147,7 @@ def test_only_the_log_is_needed(folder: Path) -> None:
 def test_aborts_and_open_transactions_are_as_in_the_broker_with_or_without_its_files(
     tmp_path: Path, kinds: Collection[SegmentFileKind]
 ) -> None:
-    """Against the broker's own transaction indexes; 17 of these transactions began in an earlier segment."""
+    """Compare with the broker's own transaction indexes; 17 of these transactions began in an earlier segment."""
     write_mirror(tmp_path, topics=TRANSACTIONAL, kinds=kinds)
     outcomes, aborted = build(tmp_path)
     true = [

@@ -1,4 +1,4 @@
-"""A transaction index is empty by what it holds; other small files that were emptied are told."""
+"""Test that a transaction index may be an empty file, and that other side files that are empty are reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """The stem of a segment of the sample that has commits and no abort, in an archive of its own."""
+    """The stem of a segment of the sample that has commits and no abort, copied to its own archive."""
     segment = next(
         each for each in true_segments("COPY_SEGMENT_FINISHED") if each["topic"] == "payments" and not each["aborted"]
     )

@@ -1,4 +1,4 @@
-"""What dags/coldlog_jobs.py makes of its variables, without an Airflow; tests/airflow has one."""
+"""Test how dags/coldlog_jobs.py reads its variables, without Airflow; tests/airflow uses a real one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pytest
 
 
 class FailError(Exception):
-    """As AirflowFailException."""
+    """Stands for AirflowFailException."""
 
 
 @pytest.fixture(scope="module")
 def jobs() -> Iterator[Any]:
-    """The module, over stand-ins for what it takes of Airflow, which lives in an environment of its own."""
+    """The module, with stand-ins for the names that it imports from Airflow, which has its own environment."""
     taken: dict[str, dict[str, Any]] = {
         "airflow.providers.apache.spark.operators.spark_submit": {"SparkSubmitOperator": object},
         "airflow.sdk": {"Asset": dict, "Context": dict, "Variable": object},
