@@ -113,6 +113,16 @@ def _log_of_large_batches(codec: Codec, seed: int) -> bytes:
     )
 
 
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY_XERIAL, Codec.LZ4, Codec.ZSTD])
+def test_batches_of_megabytes_are_decompressed(codec: Codec) -> None:
+    values = [bytes([at]) * size for at, size in enumerate((5, 3_000_000, 5_000_000, 7))]
+    log = build_segment(
+        Batch(base_offset=at, codec=codec, records=(WrittenRecord(timestamp_ms=1, value=value),))
+        for at, value in enumerate(values)
+    )
+    assert [each.value for each in read(log)] == values
+
+
 def test_record_that_is_longer_than_its_batch_is_refused() -> None:
     body = b"\x00" + varint(0) + varint(0) + varint(-1) + varint(-1) + varint(0)
     log = build_batch_around(Batch(base_offset=0, last_offset_delta=0), varint(len(body) + 1) + body, records_count=1)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from builders.metadata_events import DELETE, PARTITION, SEGMENT, SNAPSHOT, UPDATE, events
-from coldlog.errors import UsageError
+from coldlog.errors import ArchiveError, UsageError
 from coldlog.formats.kafka.record_batch import read_batch_headers
 from coldlog.formats.kafka.records import iter_records
 from coldlog.formats.kafka.remote_log_metadata import (
@@ -121,6 +121,7 @@ def test_any_byte_but_zero_is_true() -> None:
         replace(SNAPSHOT, segment_leader_epochs=((1, 2), (3, 4))),
         replace(SEGMENT, size_bytes=1 << 31),
         replace(SEGMENT, unknown_tags=UnknownTags(event=((0, b"\x01"),))),
+        replace(SEGMENT, txn_index_empty=None, unknown_tags=UnknownTags(event=((0, b"\x01"), (5, b"")))),
         replace(UPDATE, unknown_tags=UnknownTags(event=((2, b""), (2, b"")))),
         replace(UPDATE, unknown_tags=UnknownTags(event=((-1, b""),))),
         replace(UPDATE, unknown_tags=UnknownTags(event=((1 << 31, b""),))),
@@ -135,6 +136,22 @@ def test_any_byte_but_zero_is_true() -> None:
 def test_events_that_could_not_be_read_are_not_written(event: Event) -> None:
     with pytest.raises(UsageError):
         encode_event(event)
+
+
+@pytest.mark.parametrize(
+    ("event", "tag", "size"),
+    [(SEGMENT, 1, 4), (UPDATE, 0, 4), (UPDATE, 1, 8), (DELETE, 0, 4), (DELETE, 1, 8), (SNAPSHOT, 1, 4)],
+)
+def test_fields_of_version_1_have_their_size_and_are_unknown_in_version_0(event: Event, tag: int, size: int) -> None:
+    for version, length in ((0, size - 1), (0, size + 1), (1, size)):
+        told = replace(event, version=version, unknown_tags=UnknownTags(event=((tag, bytes(length)),)))
+        assert decode_event(encode_event(told)) == told
+    for length in (size - 1, size + 1):
+        told = replace(event, version=1, unknown_tags=UnknownTags(event=((tag, bytes(length)),)))
+        with pytest.raises(ArchiveError, match=f"tag {tag} of event has a wrong size"):
+            decode_event(encode_event(told))
+    other = replace(event, version=1, unknown_tags=UnknownTags(event=((7, b"of any size"),)))
+    assert decode_event(encode_event(other)) == other
 
 
 def test_a_partition_is_deleted_one_step_at_a_time() -> None:

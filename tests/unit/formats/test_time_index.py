@@ -102,12 +102,20 @@ def test_entries_with_the_same_offset_are_accepted() -> None:
         (packed((5, 10), (6, 9)), 12),
         (packed((-1, 10)), 0),
         (packed((3, 1), (4, -5)), 12),
+        (packed((3, -1)), 0),
     ],
 )
 def test_damage_is_refused_at_its_entry(content: bytes | memoryview, position: int) -> None:
     with pytest.raises(ArchiveError) as refused:
         read_time_index(memoryview(content), base_offset=0)
     assert (refused.value.reason, refused.value.position) == (Reason.TIME_INDEX_INVALID, position)
+
+
+def test_offset_beyond_int64_is_refused() -> None:
+    base_offset = 2**63 - 3
+    assert read_time_index(packed((9, 2)), base_offset=base_offset).offsets.tolist() == [2**63 - 1]
+    with pytest.raises(ArchiveError, match="wrong offset in entry 1"):
+        read_time_index(packed((9, 2), (10, 3)), base_offset=base_offset)
 
 
 def test_descending_columns_are_not_written() -> None:
