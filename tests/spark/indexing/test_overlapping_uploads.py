@@ -1,0 +1,238 @@
+"""Test the whole pipeline on overlapping uploads of a partition, by one leader or by two: one answers for each offset.
+
+All cases are topics of one archive, which is indexed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
+from builders.metadata_topic import FINISHED, became, finished, started, values_of, write_topic
+from builders.segment_builder import Batch, Record, Segment
+from builders.side_files import build_leader_epoch_checkpoint
+from coldlog.formats.kafka.remote_log_events import Event
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.rows import requests_from_rows
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
+from golden_warehouse import run_pipeline
+
+Answer = tuple[int, int, int] | None
+"""Offset, timestamp, leader epoch."""
+DIVERGED_MS, NEW_LEADER_MS = 100_000, 200_000
+
+
+def _batches(first: int, last: int, *, epoch: int, shift_ms: int = 0, records: int = 5) -> tuple[Batch, ...]:
+    """Batches of five records from offset `first` to `last`; the timestamp is the offset plus `shift_ms`."""
+    return tuple(
+        Batch(
+            base_offset=base,
+            records=tuple(Record(timestamp_ms=shift_ms + base + at, value=b"v") for at in range(records)),
+            leader_epoch=epoch,
+        )
+        for base in range(first, last, records)
+    )
+
+
+COMMON = _batches(0, 50, epoch=0)
+DEPOSED = Segment(batches=(*COMMON, *_batches(50, 100, epoch=0, shift_ms=DIVERGED_MS)), index_interval_bytes=0)
+SUCCESSOR = Segment(batches=(*COMMON[8:], *_batches(50, 120, epoch=1, shift_ms=NEW_LEADER_MS)), index_interval_bytes=0)
+LATER = Segment(batches=SUCCESSOR.batches[6:], index_interval_bytes=0)
+LINEAGE = [(0, 0), (1, 50)]
+# Epoch 2 is not in the lineage of the log: its leader was cut off, and epoch 3 followed epoch 1.
+FIRST = Segment(batches=(*COMMON, *_batches(50, 60, epoch=1)), index_interval_bytes=0)
+STRAY = Segment(batches=_batches(60, 100, epoch=2, shift_ms=DIVERGED_MS), index_interval_bytes=0)
+LAST = Segment(batches=_batches(60, 80, epoch=3), index_interval_bytes=0)
+
+# The checkpoints do not show that the second leader cut the first one's records: only the batches do.
+BEFORE_CUT = Segment(batches=_batches(0, 16, epoch=1, shift_ms=1_000, records=2), index_interval_bytes=0)
+CUTTING = Segment(batches=_batches(8, 16, epoch=2, shift_ms=4_992, records=2), index_interval_bytes=0)
+ONCE = Segment(batches=_batches(0, 8, epoch=0, shift_ms=1_000, records=2), index_interval_bytes=0)
+AGAIN = Segment(batches=ONCE.batches, index_interval_bytes=0, segment_id="A" * 22)
+AFTER = Segment(batches=_batches(8, 16, epoch=0, shift_ms=1_000, records=2), index_interval_bytes=0)
+
+ORDERS = ("deposed.finished.first", "successor.finished.first", "no.events")
+WON_MS, LOST_MS = 1_000, 900_000
+"""First timestamps of the copy that must answer and of the other; they differ, so that a wrong answer is noticed."""
+
+# By the rule that decides between complete copies: the first letter of the id and the leader epochs (four records each)
+# of the copy that must answer, then those of the other. The next rule would choose the other one. The rules are in
+# docs/how-to/use-the-metadata-topic.md.
+PAIRS = {
+    "epoch": (("A", (0, 1)), ("z", (0, 0, 0))),
+    "length": (("A", (0, 0, 0)), ("z", (0, 0))),
+    "id": (("z", (0, 0)), ("A", (0, 0))),
+}
+
+
+def _copy_of(first_ms: int, letter: str, epochs: tuple[int, ...]) -> Segment:
+    """A copy from offset 0 on, with records one millisecond apart. Other partitions have a segment with the same id, as
+    if somebody had copied a partition's directory."""
+    batches = tuple(
+        batch
+        for number, epoch in enumerate(epochs)
+        for batch in _batches(4 * number, 4 * number + 4, epoch=epoch, shift_ms=first_ms, records=4)
+    )
+    return Segment(batches=batches, segment_id=letter.ljust(21, "x") + "A")
+
+
+WINNERS = {
+    TopicPartition(topic=topic, partition=partition): _copy_of(WON_MS, *winner)
+    for topic, (winner, _) in PAIRS.items()
+    for partition in (0, 1)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uploads:
+    """The segments of each topic in the order of writing, and the warehouse."""
+
+    written: dict[str, list[WrittenSegment]]
+    warehouse: Warehouse
+
+    def rows(self, topic: str) -> list[Row]:
+        """Of `segments`, in the order of writing."""
+        numbers = {each.segment_id: number for number, each in enumerate(self.written[topic])}
+        rows = self.warehouse.read(SEGMENTS).where(f"topic = '{topic}'").collect()
+        return sorted(rows, key=lambda row: numbers[row["segment_id"]])
+
+    def partition(self, topic: str) -> Row:
+        (row,) = self.warehouse.read(PARTITION_METADATA).where(f"topic = '{topic}'").collect()
+        return row
+
+    def ask(self, topic: str, timestamps_ms: Sequence[int], *, broker_compatible: bool = False) -> list[Answer]:
+        requests = requests_from_rows([(topic, 0, time_ms) for time_ms in timestamps_ms])
+        options = LookupOptions(broker_compatible=broker_compatible)
+        answers = find_offsets_for_timestamps(self.warehouse, requests, options).to_pylist()
+        return [
+            None if row["offset"] is None else (row["offset"], row["offset_timestamp_ms"], row["leader_epoch"])
+            for row in answers
+        ]
+
+
+@pytest.fixture(scope="module")
+def uploads(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Uploads:
+    folder = tmp_path_factory.mktemp("uploads")
+    archive = folder / "archive"
+    of_topics = {order: [DEPOSED, SUCCESSOR] for order in ORDERS}
+    of_topics |= {"successor.missing": [DEPOSED, LATER], "stray": [FIRST, STRAY, LAST]}
+    of_topics |= {"cut": [BEFORE_CUT, CUTTING], "again": [ONCE, AGAIN, AFTER]}
+    written = {
+        topic: write_archive(archive, {TopicPartition(topic=topic, partition=0): segments})
+        for topic, segments in of_topics.items()
+    }
+    # Each leader's checkpoint holds the lineage of its own log.
+    lineages = dict.fromkeys((*ORDERS, "successor.missing"), LINEAGE) | {"stray": [(0, 0), (1, 50), (3, 60)]}
+    for topic, lineage in lineages.items():
+        checkpoint = written[topic][-1].stem.with_name(written[topic][-1].stem.name + ".leader_epoch_checkpoint")
+        checkpoint.write_bytes(build_leader_epoch_checkpoint(lineage))
+    for place, winner in WINNERS.items():
+        both = [winner, _copy_of(LOST_MS, *PAIRS[place.topic][1])]
+        # The leader epoch checkpoints that come with them are those of the order of writing.
+        write_archive(archive, {place: both[::-1] if place.partition else both})
+    metadata = write_topic(folder / "topic", {0: values_of(_events(written))})
+    warehouse = run_pipeline(spark, archive, folder / "warehouse", metadata=metadata)
+    return Uploads(written=written, warehouse=warehouse)
+
+
+def _events(written: dict[str, list[WrittenSegment]]) -> list[Event]:
+    """Of the topics whose segments were announced; of the others the listing says everything."""
+    events = finished(*written["successor.missing"], *written["stray"])
+    for order in ORDERS[:2]:
+        events += [started(each) for each in written[order]]
+        copied = [event for each in written[order] for event in became(each, FINISHED)]
+        events += copied if order.startswith("deposed") else copied[::-1]
+    return events
+
+
+def _log_of_the_lineage() -> list[tuple[int, int, int]]:
+    records = [record for batch in (*COMMON, *SUCCESSOR.batches[2:]) for record in batch.placed_records]
+    return [(record.offset, record.timestamp_ms, record.leader_epoch) for record in records]
+
+
+def _first(records: list[tuple[int, int, int]], timestamp_ms: int) -> Answer:
+    return next((record for record in records if record[1] >= timestamp_ms), None)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_each_offset_is_served_once_with_the_record_of_the_lineage(uploads: Uploads, order: str) -> None:
+    rows = {row["start_offset"]: row for row in uploads.rows(order)}
+    assert {row["state_source"] for row in rows.values()} == {"listing" if order == "no.events" else "events"}
+    served = {at: (row["served_from_offset"], row["served_to_offset"]) for at, row in rows.items()}
+    assert served == {0: (0, 39), 40: (40, 119)}
+    assert {at: row["is_within_lineage"] for at, row in rows.items()} == {0: False, 40: True}
+    assert [each["leader_epoch"] for each in rows[40]["segment_leader_epochs"]] == [0, 1]
+    partition = uploads.partition(order)
+    assert (partition["earliest_offset"], partition["latest_tiered_offset"], partition["gap_count"]) == (0, 119, 0)
+    assert (partition["max_timestamp_ms"], partition["max_timestamp_offset"]) == (NEW_LEADER_MS + 119, 119)
+    lineage = [(each["leader_epoch"], each["start_offset"]) for each in partition["leader_epoch_lineage"]]
+    assert lineage == LINEAGE
+
+    log = _log_of_the_lineage()
+    assert [offset for offset, _, _ in log] == list(range(120))
+    asked = sorted({time + shift for _, time, _ in log for shift in (0, 1)} | {DIVERGED_MS + at for at in (0, 50, 99)})
+    assert uploads.ask(order, asked) == [_first(log, time) for time in asked]
+    # A broker passes over the deposed leader's segment as a whole.
+    assert uploads.ask(order, asked, broker_compatible=True) == [_first(log[40:], time) for time in asked]
+
+
+def test_diverged_records_are_not_served_although_the_successors_upload_is_missing(uploads: Uploads) -> None:
+    """Offsets 50 to 69 are a gap: what the deposed leader wrote there was never part of the log."""
+    assert LATER.start_offset == 70
+    rows = uploads.rows("successor.missing")
+    assert [(row["served_from_offset"], row["served_to_offset"]) for row in rows] == [(0, 49), (70, 119)]
+    assert uploads.partition("successor.missing")["gap_count"] == 1
+    first_of_successor = (70, NEW_LEADER_MS + 70, 1)
+    answers = [(0, 0, 0), (49, 49, 0), first_of_successor, first_of_successor]
+    assert uploads.ask("successor.missing", [0, 49, 50, DIVERGED_MS + 50]) == answers
+
+
+def test_upload_of_a_leader_outside_the_lineage_serves_nothing(uploads: Uploads) -> None:
+    found = [(row["is_within_lineage"], row["not_served_reason"]) for row in uploads.rows("stray")]
+    assert found == [(True, None), (False, "outside_lineage"), (True, None)]
+    for broker_compatible in (False, True):
+        answers = [(59, 59, 1), (60, 60, 3), (79, 79, 3), None, None]
+        assert uploads.ask("stray", [59, 60, 79, 80, DIVERGED_MS], broker_compatible=broker_compatible) == answers
+
+
+def test_repeated_upload_is_a_duplicate_and_a_deposed_leaders_upload_is_cut(uploads: Uploads) -> None:
+    assert sorted(str(row["not_served_reason"]) for row in uploads.rows("again")) == ["None", "None", "duplicate"]
+    assert [row["not_served_reason"] for row in uploads.rows("cut")] == [None, None]
+    answers = uploads.ask("again", [1_000 + at for at in range(17)])
+    assert answers == [*((at, 1_000 + at, 0) for at in range(16)), None]
+    # What the deposed leader wrote from offset 8 on (times 1008 to 1015) was never part of the log.
+    answers = uploads.ask("cut", [1_007, 1_008, 1_015, 5_007, 5_008])
+    assert answers == [(7, 1_007, 1), (8, 5_000, 2), (8, 5_000, 2), (15, 5_007, 2), None]
+    cut = uploads.rows("cut")[0]
+    assert (cut["served_to_offset"], cut["running_max_timestamp_ms"]) == (7, 1_007)
+
+
+def test_the_copy_with_the_higher_epoch_then_more_offsets_then_the_greater_id_answers(uploads: Uploads) -> None:
+    ends = {(place.topic, place.partition, each.segment_id): each.end_offset for place, each in WINNERS.items()}
+    of_pairs = f"topic IN {tuple(PAIRS)}"
+    for row in uploads.warehouse.read(SEGMENTS).where(of_pairs).collect():
+        served = row["not_served_reason"], row["served_from_offset"], row["served_to_offset"]
+        end = ends.pop((row["topic"], row["partition"], row["segment_id"]), None)
+        assert served == (("duplicate", None, None) if end is None else (None, 0, end)), row["segment_id"]
+    assert ends == {}
+    known = uploads.warehouse.read(PARTITION_METADATA).where(of_pairs).collect()
+    assert {(row["topic"], row["partition"]): row["latest_tiered_offset"] for row in known} == {
+        (place.topic, place.partition): segment.end_offset for place, segment in WINNERS.items()
+    }
+
+    asked: list[tuple[object, ...]] = []
+    expected: list[tuple[int | None, int | None]] = []
+    for place, segment in WINNERS.items():
+        records = segment.placed_records
+        times = [*(record.timestamp_ms for record in records), records[-1].timestamp_ms + 1, LOST_MS]
+        asked += [(place.topic, place.partition, timestamp_ms) for timestamp_ms in times]
+        expected += [*((record.offset, record.leader_epoch) for record in records), (None, None), (None, None)]
+    answers = find_offsets_for_timestamps(uploads.warehouse, requests_from_rows(asked)).to_pylist()
+    assert [(answer["offset"], answer["leader_epoch"]) for answer in answers] == expected
