@@ -51,7 +51,7 @@ FIRST = Segment(batches=(*COMMON, *_batches(50, 60, epoch=1)), index_interval_by
 STRAY = Segment(batches=_batches(60, 100, epoch=2, shift_ms=DIVERGED_MS), index_interval_bytes=0)
 LAST = Segment(batches=_batches(60, 80, epoch=3), index_interval_bytes=0)
 
-# The checkpoints do not show that the second leader cut the first one's records: only the batches do.
+# A deposed leader whose records all have one epoch, and two uploads of one leader with the same offsets.
 BEFORE_CUT = Segment(batches=_batches(0, 16, epoch=1, shift_ms=1_000, records=2), index_interval_bytes=0)
 CUTTING = Segment(batches=_batches(8, 16, epoch=2, shift_ms=4_992, records=2), index_interval_bytes=0)
 ONCE = Segment(batches=_batches(0, 8, epoch=0, shift_ms=1_000, records=2), index_interval_bytes=0)
