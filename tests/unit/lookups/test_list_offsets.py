@@ -1,0 +1,179 @@
+"""Test the rules of ListOffsets: with the facts of an archive alone, and with a log directory that has everything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from builders.log_directory_writer import write_partition
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.list_offsets import ListOffsets, _without_local
+from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
+from coldlog.lookups.questions import Answers, Indices, PartitionQuestions, Questions
+from coldlog.lookups.served_index import PartitionFacts, ServedIndex, WarehouseFiles
+from coldlog.model.list_offsets import NEWEST_VERSION, ErrorCode
+from coldlog.tables.delta.table_files import ColumnRanges, TableFiles
+
+LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
+LATEST, EARLIEST, LATEST_TIERED, PENDING = -1, -2, -5, -6
+NONE, LOCAL_REQUIRED = ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED
+
+
+def empty_index() -> ServedIndex:
+    """The tables of a warehouse in which nothing is archived yet."""
+    bounds = {"topic": np.empty(0, dtype=np.object_), "partition": np.empty(0, dtype=np.int64)}
+    table = TableFiles(location="", version=0, paths=(), ranges=ColumnRanges(minima=bounds, maxima=bounds, count=0))
+    return ServedIndex(WarehouseFiles(partitions=table, segments=table, batches=table, stairs=table))
+
+
+def written(directory: Path) -> LogDirectoryTier:
+    """Offsets 0 to 3 of epoch 0, and 4 to 7 of epoch 5, of which the last two are in an open transaction."""
+    batches = (
+        Batch(base_offset=0, records=tuple(Record(timestamp_ms=each) for each in (10, 40, 20, 30))),
+        Batch(base_offset=4, records=(Record(timestamp_ms=50), Record(timestamp_ms=45)), leader_epoch=5),
+        Batch(
+            base_offset=6,
+            records=(Record(timestamp_ms=60), Record(timestamp_ms=61)),
+            leader_epoch=5,
+            is_transactional=True,
+            producer_id=9,
+            producer_epoch=0,
+            base_sequence=0,
+        ),
+    )
+    write_partition(directory, "orders", 0, [Segment(batches=batches[:2]), Segment(batches=batches[2:])])
+    return LogDirectoryTier(str(directory), LIMITS)
+
+
+def asked(*timestamps_ms: int, version: int = NEWEST_VERSION, leader_epoch: int = -1) -> Questions:
+    count = len(timestamps_ms)
+    return Questions(
+        topics=pa.array(["orders"] * count, pa.string()),
+        partitions=np.zeros(count, dtype=np.int64),
+        timestamps_ms=np.array(timestamps_ms, dtype=np.int64),
+        leader_epochs=np.full(count, leader_epoch, dtype=np.int64),
+        is_committed=np.zeros(count, dtype=np.bool_),
+        versions=np.full(count, version, dtype=np.int64),
+        is_invalid=np.zeros(count, dtype=np.bool_),
+    )
+
+
+def summary(answers: Answers) -> list[tuple[ErrorCode, int, int]]:
+    """Error, offset and leader epoch of each answer."""
+    columns = answers.errors.tolist(), answers.offsets.tolist(), answers.leader_epochs.tolist()
+    return [(ErrorCode(error), offset, epoch) for error, offset, epoch in zip(*columns, strict=True)]
+
+
+def test_partition_that_neither_the_archive_nor_a_local_tier_has_is_unknown(tmp_path: Path) -> None:
+    unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+    assert summary(ListOffsets(empty_index()).answer(asked(LATEST, 7))) == [unknown] * 2
+    other = ListOffsets(empty_index(), LogDirectoryTier(str(tmp_path), LIMITS))
+    assert summary(other.answer(asked(LATEST, 7))) == [unknown] * 2
+
+
+def test_partition_that_is_not_archived_is_answered_by_the_log_directory(tmp_path: Path) -> None:
+    lookup = ListOffsets(empty_index(), written(tmp_path))
+    assert summary(lookup.answer(asked(LATEST, EARLIEST, 0, 41, 62))) == [
+        (NONE, 8, 5), (NONE, 0, 0), (NONE, 0, 0), (NONE, 4, 5), (NONE, -1, -1),
+    ]  # fmt: skip
+
+
+def test_records_of_an_open_transaction_are_found_unless_committed_ones_are_asked_for(tmp_path: Path) -> None:
+    lookup = ListOffsets(empty_index(), written(tmp_path))
+    assert summary(lookup.answer_one("orders", 0, 55)) == [(NONE, 6, 5)]
+    assert summary(lookup.answer_one("orders", 0, LATEST)) == [(NONE, 8, 5)]
+    assert summary(lookup.answer_one("orders", 0, 55, is_committed=True)) == [(NONE, -1, -1)]
+    assert summary(lookup.answer_one("orders", 0, LATEST, is_committed=True)) == [(NONE, 6, 5)]
+
+
+@pytest.mark.parametrize(
+    ("version", "leader_epoch", "expected"),
+    [
+        (NEWEST_VERSION, 5, (NONE, 4, 5)),
+        (NEWEST_VERSION, -1, (NONE, 4, 5)),
+        (NEWEST_VERSION, 4, (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)),
+        (NEWEST_VERSION, 6, (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)),
+        (4, 6, (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)),
+        (3, 6, (NONE, 4, -1)),
+    ],
+)
+def test_request_that_names_another_leader_epoch_is_refused_from_version_4_on(
+    tmp_path: Path, version: int, leader_epoch: int, expected: tuple[ErrorCode, int, int]
+) -> None:
+    lookup = ListOffsets(empty_index(), written(tmp_path))
+    assert summary(lookup.answer(asked(41, version=version, leader_epoch=leader_epoch))) == [expected]
+
+
+def test_no_request_is_refused_if_no_leader_epoch_is_known(tmp_path: Path) -> None:
+    lookup = ListOffsets(empty_index(), written(tmp_path))
+    (tmp_path / "orders-0" / "leader-epoch-checkpoint").unlink()
+    assert summary(lookup.answer(asked(41, leader_epoch=4))) == [(NONE, 4, 5)]
+
+
+def test_damaged_log_is_the_answer_of_its_partition(tmp_path: Path) -> None:
+    lookup = ListOffsets(empty_index(), written(tmp_path))
+    log = tmp_path / "orders-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1] + b"\xff")
+    assert summary(lookup.answer(asked(41, EARLIEST))) == [(ErrorCode.CORRUPT_MESSAGE, -1, -1)] * 2
+
+
+def test_impossible_requests_are_reported_first_and_other_ones_when_their_work_is_done(tmp_path: Path) -> None:
+    questions = asked(41, -9, LATEST, 41)
+    questions.is_invalid[3] = True
+    lookup, reported = ListOffsets(empty_index(), written(tmp_path)), Answers.nothing(4)
+    places: list[int] = []
+
+    def report(where: Indices, answers: Answers) -> None:
+        places.extend(where.tolist())
+        reported.put(where, answers)
+
+    (work,) = lookup.answer_from_tables(questions, report)
+    assert places == [1, 3]
+    assert sorted(work.where.tolist()) == [0, 2]
+    refused = [(ErrorCode.UNSUPPORTED_VERSION, -1, -1), (ErrorCode.INVALID_REQUEST, -1, -1)]
+    assert summary(reported)[1::2] == refused
+    assert summary(lookup.answer(questions)) == [(NONE, 4, 5), refused[0], (NONE, 8, 5), refused[1]]
+
+
+def facts(*, log_start: int | None = None, earliest: int | None = None, tiered: int | None = None) -> PartitionFacts:
+    return PartitionFacts(
+        topic_id="A" * 22,
+        log_start_offset=log_start,
+        earliest_offset=earliest,
+        latest_tiered_offset=tiered,
+        max_timestamp_ms=None,
+        max_timestamp_offset=None,
+        stable_offset=None,
+        lineage=((0, 0), (5, 8)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (facts(), [(LOCAL_REQUIRED, -1, -1), (NONE, -1, -1), (LOCAL_REQUIRED, -1, -1)]),
+        (facts(earliest=2, tiered=11), [(NONE, 2, 0), (NONE, 11, 5), (NONE, 12, 5)]),
+        (facts(log_start=3, earliest=2, tiered=7), [(NONE, 3, 0), (NONE, 7, 0), (NONE, 8, 5)]),
+        (facts(log_start=20, tiered=11), [(NONE, 20, 5), (NONE, 11, 5), (NONE, 20, 5)]),
+        (facts(log_start=20), [(NONE, 20, 5), (NONE, -1, -1), (LOCAL_REQUIRED, -1, -1)]),
+    ],
+)
+def test_archive_alone_knows_where_it_begins_and_ends(
+    known: PartitionFacts, expected: list[tuple[ErrorCode, int, int]]
+) -> None:
+    questions = PartitionQuestions.at(asked(PENDING, LATEST_TIERED, EARLIEST), np.array([2, 1, 0]))
+    assert summary(_without_local(known, questions, Answers.nothing(3))) == expected
+
+
+@pytest.mark.parametrize(
+    ("leader_epoch", "error"),
+    [(5, NONE), (4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
+def test_archive_alone_compares_leader_epochs_with_its_newest(leader_epoch: int, error: ErrorCode) -> None:
+    questions = PartitionQuestions.at(asked(EARLIEST, leader_epoch=leader_epoch), np.array([0]))
+    ((found, _, _),) = summary(_without_local(facts(earliest=0), questions, Answers.nothing(1)))
+    assert found is error
