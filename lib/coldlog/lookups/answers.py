@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
 from coldlog.model.list_offsets import ErrorCode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LATEST, EARLIEST = -1, -2
 """Spark's Kafka source takes these numbers for "from the end" and "from the beginning"."""

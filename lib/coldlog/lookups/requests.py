@@ -13,16 +13,18 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
-from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
 from coldlog.lookups.rows import REQUEST_DEFAULTS, REQUEST_TYPES, numbered_requests, requests_from_rows
 from coldlog.model.states import IsolationLevel
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _REQUIRED = ("topic", "partition", "timestamp_ms")
 _ISOLATION_LEVELS = {level.value for level in IsolationLevel}
@@ -159,6 +161,8 @@ def _integer(path: str, number: int, name: str, value: object) -> int:
 
 def read_requests_table(path: str, spark: SparkSession) -> pa.Table:
     """Read requests from a Delta table."""
+    from pyspark.errors import AnalysisException  # files are read without Spark
+
     location = path.removeprefix("delta:")
     try:
         rows = spark.read.format("delta").load(location)

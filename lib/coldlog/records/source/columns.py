@@ -9,32 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
-
 HEADERS = "headers"
-COLUMN_TYPES: dict[str, DataType] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    HEADERS: ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+COLUMN_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    HEADERS: "array<struct<key:string,value:binary>>",
 }
-"""Types by name, in the order of the Kafka source."""
+"""Spark's names of the types, in the order of the Kafka source."""
 
 
-def spark_schema(columns: Sequence[str]) -> StructType:
-    """Return the schema of these columns, in Spark's types."""
-    return StructType([StructField(name, COLUMN_TYPES[name]) for name in columns])
+def columns_ddl(columns: Sequence[str]) -> str:
+    """Return the schema of these columns as Spark's DDL."""
+    return ", ".join(f"{name} {COLUMN_TYPES[name]}" for name in columns)

@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from coldlog.errors import UsageError
-from coldlog.records.source.columns import spark_schema
+from coldlog.records.source.columns import columns_ddl
 from coldlog.records.source.options import SourceOptions, read_columns, read_options
 from coldlog.runtime.settings import Settings
 
@@ -86,8 +86,8 @@ def _source_class(
         def name(cls) -> str:
             return SHORT_NAME
 
-        def schema(self) -> StructType:
-            return spark_schema(read_columns(self._options()))
+        def schema(self) -> str:
+            return columns_ddl(read_columns(self._options()))
 
         def reader(self, schema: StructType) -> UnfilteredReader:
             options = read_options(self._options())
@@ -106,8 +106,8 @@ def _source_class(
 
 
 def _require_schema(schema: StructType, options: SourceOptions) -> None:
-    fixed = spark_schema(options.columns).simpleString()
-    if schema.simpleString() != fixed:
+    fixed = columns_ddl(options.columns)
+    if ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema) != fixed:
         raise UsageError(f"archived records have the fixed schema {fixed}; use the option columns to select columns")
 
 

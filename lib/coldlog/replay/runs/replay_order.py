@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.records.source.arrow_rows import arrow_schema
-from coldlog.records.source.columns import COLUMN_TYPES
+from coldlog.records.source.columns import COLUMN_TYPES, columns_ddl
 from coldlog.records.source.options import SourceOptions, TopicPartition
 from coldlog.records.source.planning import open_reader
 from coldlog.records.source.read_tasks import ReadTask
@@ -62,9 +62,7 @@ _SURVEY_DDL = (
 _KEYED_SCHEMA = pa.schema(
     [("task", pa.int32()), ("reached_ms", pa.int64()), ("bucket", pa.int32()), *arrow_schema(RECORD_COLUMNS)]
 )
-_KEYED_DDL = "task INT, reached_ms BIGINT, bucket INT, " + ", ".join(
-    f"{name} {kind.simpleString()}" for name, kind in COLUMN_TYPES.items()
-)
+_KEYED_DDL = f"task INT, reached_ms BIGINT, bucket INT, {columns_ddl(RECORD_COLUMNS)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from builders.broker_directory import write_broker_directory
 from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_offset_checkpoint, write_partition
@@ -24,20 +23,13 @@ from coldlog.archive.open_archive import open_archive_for_writing
 from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.errors import ArchiveError, RetriableError, UsageError
 from coldlog.formats.kafka.leader_epoch_checkpoint import read_leader_epoch_checkpoint
-from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.reader import OffsetReader
-from coldlog.tables.definitions.discrepancies import DISCREPANCIES
-from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
-from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
-from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tiering.copying.copy_partition import CopyOutcome, PartitionCopy
 from coldlog.tiering.copying.copy_segments import CopySummary, copy_segments, random_uuid
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from copying_tier import OPTIONS, ORDERS, BreakAt, KilledError, Tier, stem_of
-from golden_warehouse import golden_queries, is_true_answer, run_pipeline, write_log_start_offsets
 from kafka_sample import TIERED_STORAGE, TrueSegment
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
@@ -158,30 +150,6 @@ def test_every_event_equals_the_brokers_event(
             assert dict(own.leader_epochs) == {int(epoch): offset for epoch, offset in broker["leader_epochs"].items()}
         if true["rec_max_ts"] >= 0:
             assert own.max_timestamp_ms == broker["max_ts"]
-
-
-def test_copied_archive_answers_as_the_broker_did(spark: SparkSession, tmp_path: Path) -> None:
-    """Through scan with events, build and lookup; only a few topics, because a run of all takes a minute."""
-    tier, topics = Tier(root=tmp_path / "tier"), {"payments", "late.events", "crashy-upload", "trimmed-by-time"}
-    segments = write_broker_directory(tier.logs, topics)
-    tier.copy()
-    log_starts = write_log_start_offsets(tmp_path / "log_starts.csv")
-    warehouse = run_pipeline(
-        spark, tier.archive, tmp_path / "warehouse", log_start_offsets=log_starts, metadata=tier.metadata
-    )
-    for table in (QUARANTINE, UNRECOGNIZED_OBJECTS, DISCREPANCIES):
-        assert warehouse.read(table).count() == 0, table.name
-    assert warehouse.read(PARTITION_METADATA).count() == len({(s["topic"], s["partition"]) for s in segments})
-    queries = [query for query in golden_queries() if query["topic"] in topics]
-    with OffsetReader(warehouse.uri, LookupOptions()) as reader:
-        answers = reader.list_offsets([(q["topic"], q["partition"], q["ts"]) for q in queries])
-    wrong = [
-        (query, answer)
-        for query, answer in zip(queries, answers, strict=True)
-        if not is_true_answer(query, answer, broker_compatible=False)
-    ]
-    assert wrong == []
-    assert sum(answer["offset"] is not None for answer in answers) > 1_000
 
 
 # Which segments are copied.
@@ -364,7 +332,7 @@ def test_log_with_gaps_of_compaction_is_copied_only_if_gaps_are_allowed(tmp_path
     assert tier.finished() == [(0, 9), (10, 19)]
 
 
-def test_epochs_that_the_broker_has_removed_stay_in_the_tiers_lineage(spark: SparkSession, tier: Tier) -> None:
+def test_epochs_that_the_broker_has_removed_stay_in_the_tiers_lineage(tier: Tier) -> None:
     """A broker that does not tier raises its first leader epoch to where its own retention lets the log begin."""
     tier.copy()
     folder = tier.logs / "orders-0"
@@ -378,9 +346,6 @@ def test_epochs_that_the_broker_has_removed_stay_in_the_tiers_lineage(spark: Spa
     archived = (tier.archive / ROOT_DIRECTORY / f"{newest}.leader_epoch_checkpoint").read_bytes()
     entries = read_leader_epoch_checkpoint(memoryview(archived)).entries
     assert [(each.leader_epoch, each.start_offset) for each in entries] == [(0, 0)]
-    warehouse = run_pipeline(spark, tier.archive, tier.warehouse, metadata=tier.metadata)
-    (row,) = warehouse.read(PARTITION_METADATA).collect()
-    assert (row["earliest_offset"], row["latest_tiered_offset"], row["served_segment_count"]) == (0, 29, 3)
 
 
 def test_damage_is_not_archived_and_ends_the_work_on_its_partition(tier: Tier) -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from coldlog.archive.open_archive import open_archive
 from coldlog.errors import UsageError
 from coldlog.model.fetch import FetchedRecords, PartitionEnds
 from coldlog.model.states import IsolationLevel
 from coldlog.replay.positions import PartitionPositions
-from fetching import open_fetcher_over
-from s3_proxy import S3Proxy
-from s3_server import Bucket
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 
@@ -96,31 +91,3 @@ def test_positions_and_ends_of_partitions_that_stay_assigned_are_kept() -> None:
     assert positions.current_lag("a", 0) == 7
     positions.assign([("a", 0), ("b", 0)])
     assert (positions.current_lag("a", 0), positions.current_lag("b", 0)) == (7, None)
-
-
-def test_lag_over_tables_in_a_bucket_needs_no_request(
-    golden_uri: str, golden_archive: Path, bucket: Bucket, s3_proxy: S3Proxy
-) -> None:
-    for table in ("partition_metadata", "segments", "offset_index", "time_index", "txn_index", "quarantine"):
-        bucket.put_directory(Path(golden_uri) / table, f"warehouse/{table}")
-    opener = partial(open_archive, str(golden_archive), "local_tiered_storage")
-    with open_fetcher_over(bucket.uri("warehouse"), opener) as fetcher:
-        found = {level: PartitionPositions(fetcher, level) for level in IsolationLevel}
-        for positions in found.values():
-            positions.assign([("payments", 1), ("orders", 0)])
-            positions.refresh()
-        s3_proxy.forget()
-        read = fetcher.rows_read
-        for positions in found.values():
-            positions.seek("payments", 1, 0)
-            positions.seek("orders", 0, 3_000)
-        assert {level: each.current_lag("payments", 1) for level, each in found.items()} == {
-            UNCOMMITTED: 918,
-            COMMITTED: 875,
-        }
-        assert [each.current_lag("orders", 0) for each in found.values()] == [953, 953]
-        assert s3_proxy.requests == []
-        # The tables have not changed: their logs are listed, and no row is read again.
-        found[COMMITTED].refresh()
-        assert s3_proxy.requests != []
-        assert fetcher.rows_read == read

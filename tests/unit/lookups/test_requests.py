@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.lookups.requests import read_requests_file, read_requests_table
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests import read_requests_file
 from coldlog.runtime.timestamps import timestamp_from_text
 
 
@@ -91,19 +89,9 @@ def test_json_lines_are_read_and_errors_name_the_line(tmp_path: Path) -> None:
         read_requests_file(str(path))
 
 
-def test_delta_table_of_requests_is_read(spark: SparkSession, tmp_path: Path) -> None:
-    location = str(tmp_path / "asked")
-    spark.sql("SELECT 'orders' AS topic, 1L AS partition, 5 AS timestamp_ms, 'x' AS more").write.format("delta").save(
-        location
-    )
-    assert read_requests_table(location, spark).to_pylist() == requests_from_rows([("orders", 1, 5)]).to_pylist()
-
-
-def test_missing_file_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         read_requests_file(str(tmp_path / "none.csv"))
-    with pytest.raises(UsageError, match="Delta table"):
-        read_requests_table(str(tmp_path / "none"), spark)
 
 
 def test_optional_columns_are_read_and_names_like_null_are_names(tmp_path: Path) -> None:
