@@ -1,4 +1,5 @@
-"""The sample archives, indexed: as uris, which need no Spark once they are built, and as warehouses.
+"""The sample archives and some that were written for tests, indexed: as uris, which need no Spark once they are
+built, and as warehouses.
 
 Each is built once for all tests and processes, in build/worlds below a digest of all files that it depends on; the next
 run of the same code finds it there. They are read only: a test that changes one copies it first. `indexed_worlds` says
@@ -59,6 +60,26 @@ def clusters_uri(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
+def stages(request: pytest.FixtureRequest) -> list[Path]:
+    """The folders of an archive that grows (`staged_archive`), each with `archive` and `warehouse`."""
+    from staged_archive import stage_folders
+
+    return stage_folders(_world(request, "stages"))
+
+
+@pytest.fixture(scope="session")
+def written_uri(request: pytest.FixtureRequest) -> str:
+    """The archive of `written_topics`, in `archive` beside the warehouse."""
+    return _uri(request, "written")
+
+
+@pytest.fixture(scope="session")
+def grown_mirror_uri(request: pytest.FixtureRequest) -> str:
+    """The mirror of `grown_mirror`, in `mirror` beside the warehouse."""
+    return _uri(request, "grown-mirror")
+
+
+@pytest.fixture(scope="session")
 def golden(spark: SparkSession, golden_uri: str) -> Warehouse:
     """`golden_uri` as a warehouse."""
     return _open(spark, golden_uri)
@@ -95,12 +116,16 @@ def _open(spark: SparkSession, uri: str) -> Warehouse:
 
 
 def _uri(request: pytest.FixtureRequest, name: str) -> str:
+    return str(_world(request, name) / "warehouse")
+
+
+def _world(request: pytest.FixtureRequest, name: str) -> Path:
     folder = _folder_of_this_code() / name
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "is-built").exists():
             _build(request, name, folder)
-    return str(folder / "warehouse")
+    return folder
 
 
 def _build(request: pytest.FixtureRequest, name: str, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Build the warehouses that many tests read: the sample archives, indexed.
+"""Build the warehouses that many tests read: the sample archives and written ones, indexed.
 
 A world is built once for all tests and processes, in build/worlds below a digest of everything that it depends on; the
 next run of the same code finds it there. Worlds are read only. A test that changes one copies it first.
@@ -17,8 +17,11 @@ from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.archive.open_archive import open_archive
 from coldlog.model.states import IndexDepth
 from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
+from grown_mirror import build_grown_mirror
 from kafka_clusters import copy_all_archives, copy_all_metadata_logs
 from kafka_sample import KAFKA_SAMPLE
+from staged_archive import build_stages
+from written_topics import build_written
 
 ARCHIVE = KAFKA_SAMPLE / "archive"
 
@@ -59,5 +62,8 @@ WORLDS: dict[str, Callable[[SparkSession, Path], None]] = {
     "golden-with-events": _golden_with_events,
     "zstd-encrypted": _zstd_encrypted,
     "clusters": _clusters,
+    "stages": build_stages,
+    "written": build_written,
+    "grown-mirror": build_grown_mirror,
 }
 """How each world is built into a folder of its own."""

@@ -7,6 +7,7 @@ once; a bucket for each test.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,10 +58,24 @@ def s3_proxy(session_s3_proxy: S3Proxy) -> Iterator[S3Proxy]:
     session_s3_proxy.begin()
 
 
+@pytest.fixture(scope="session")
+def golden_bucket(golden_uri: str, s3_server: S3Server) -> Bucket:
+    """A bucket with a copy of the sample's warehouse, as `warehouse`; it is read only."""
+    bucket = s3_server.make_bucket()
+    bucket.put_directory(Path(golden_uri), "warehouse")
+    return bucket
+
+
 @pytest.fixture
-def bucket(s3_server: S3Server, s3_proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    """A fresh bucket, which coldlog reaches through the proxy."""
+def s3_access(s3_server: S3Server, s3_proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> S3Proxy:
+    """The environment in which coldlog reaches the server, through the proxy."""
     for name, value in s3_server.environment(s3_proxy.endpoint).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
+    return s3_proxy
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, s3_access: S3Proxy) -> Bucket:
+    """A fresh bucket, which coldlog reaches through the proxy."""
     return s3_server.make_bucket()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,25 +20,44 @@ from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_store import open_s3_store
 from coldlog.errors import ArchiveError, Reason, UsageError
 from example_archives import EXAMPLES, PLACES, Example, Place
+from s3_server import S3Server
 
 SMALL_KINDS = tuple(kind for kind in SegmentFileKind if kind is not SegmentFileKind.LOG)
 OpenStore = Callable[[Mapping[str, bytes]], ObjectStore]
 
 
-@pytest.fixture(params=["local", "memory", "s3"])
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
+@pytest.fixture(scope="module", params=list(EXAMPLES))
+def example(request: pytest.FixtureRequest) -> Example:
+    return EXAMPLES[request.param]()
+
+
+@pytest.fixture(scope="module", params=["local", "memory", "s3"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def open_store(
+    kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OpenStore]:
     """Open a store with the given objects; if the store has a root, other objects are beside it."""
-    if request.param == "memory":
-        return MemoryStore
-    if request.param == "local":
-        return lambda objects: _local_store(tmp_path / "archive", objects)
-    bucket = request.getfixturevalue("bucket")
+    if kind == "memory":
+        yield MemoryStore
+    elif kind == "local":
+        yield lambda objects: _local_store(tmp_path_factory.mktemp("archive"), objects)
+    else:
+        server, proxy = request.getfixturevalue("s3_server"), request.getfixturevalue("session_s3_proxy")
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in server.environment(proxy.endpoint).items():
+                patch.setenv(name, value)
+            patch.delenv("AWS_PROFILE", raising=False)
+            yield partial(_s3_store, server)
 
-    def open_bucket(objects: Mapping[str, bytes]) -> ObjectStore:
-        bucket.put({f"tier/{name}": content for name, content in objects.items()} | {"tier-2/x": b"", "x": b""})
-        return open_s3_store(bucket.uri("tier"), S3Options())
 
-    return open_bucket
+def _s3_store(server: S3Server, objects: Mapping[str, bytes]) -> ObjectStore:
+    bucket = server.make_bucket()
+    bucket.put({f"tier/{name}": content for name, content in objects.items()} | {"tier-2/x": b"", "x": b""})
+    return open_s3_store(bucket.uri("tier"), S3Options())
 
 
 def _local_store(root: Path, objects: Mapping[str, bytes]) -> LocalStore:
@@ -55,13 +75,9 @@ def decryption_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, keys_setting("encrypted"))
 
 
-@pytest.fixture(scope="module", params=list(EXAMPLES))
-def example(request: pytest.FixtureRequest) -> Example:
-    return EXAMPLES[request.param]()
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def layout(example: Example, open_store: OpenStore) -> ArchiveLayout:
+    """Shared by the tests that only read."""
     return example.open_layout(open_store(example.objects))
 
 

@@ -15,10 +15,10 @@ from s3_server import ACCESS_KEY, SECRET_KEY, Bucket
 
 
 @pytest.fixture
-def warehouse_uri(golden_uri: str, bucket: Bucket) -> str:
+def warehouse_uri(golden_bucket: Bucket, s3_access: S3Proxy) -> str:
     """A copy of the sample's warehouse in a bucket."""
-    bucket.put_directory(Path(golden_uri), "warehouse")
-    return bucket.uri("warehouse")
+    s3_access.forget()
+    return golden_bucket.uri("warehouse")
 
 
 def test_answers_are_those_of_the_broker_and_each_question_reads_only_what_it_needs(

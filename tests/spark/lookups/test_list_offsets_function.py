@@ -13,14 +13,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from archived_partitions import Answer, ArchivedPartition, Request, archived_partitions, expected_answer
-from builders.archive_writer import TopicPartition, write_archive
-from builders.segment_builder import Batch, Record, Segment
 from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
-from coldlog.model.states import IndexDepth
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import build_settings, golden_queries, is_true_answer, run_pipeline
+from golden_warehouse import golden_queries, is_true_answer
 from spark_plans import scans_of
 
 LONGEST, SHORTEST = 2**63 - 1, -(2**63)
@@ -231,17 +228,12 @@ def test_kinds_of_partitions_missing_in_the_sample_are_answered_as_by_a_scan(
     ]
 
 
-def test_answer_in_a_segment_at_batch_depth_is_not_decoded(spark: SparkSession, tmp_path: Path) -> None:
+def test_answer_in_a_segment_at_batch_depth_is_not_decoded(spark: SparkSession, written_uri: str) -> None:
     """A decoded segment after it answers independently."""
-    partition = TopicPartition(topic="t", partition=0)
-    segments = [_segment(0, 100), _segment(10, 200), _segment(20, 150), _segment(30, 300)]
-    write_archive(tmp_path / "archive", {partition: segments[:2]})
-    shallow = build_settings(IndexDepth.BATCH)
-    run_pipeline(spark, tmp_path / "archive", tmp_path / "warehouse", settings=shallow)
-    write_archive(tmp_path / "archive", {partition: segments})
-    warehouse = run_pipeline(spark, tmp_path / "archive", tmp_path / "warehouse", settings=build_settings())
-    attach_warehouse(spark, warehouse.uri)
-    view_of(spark, [Request(topic="t", partition=0, timestamp_ms=time) for time in (0, 200, 201, 300, 301, -3, -2)])
+    attach_warehouse(spark, written_uri)
+    view_of(
+        spark, [Request(topic="shallow", partition=0, timestamp_ms=time) for time in (0, 200, 201, 300, 301, -3, -2)]
+    )
     answers = answers_of(spark.sql(LATERAL))
     assert [(error, offset) for error, offset, *_ in answers] == [
         (ErrorCode.NOT_DECODED, None),
@@ -253,10 +245,6 @@ def test_answer_in_a_segment_at_batch_depth_is_not_decoded(spark: SparkSession, 
         (ErrorCode.NONE, 0),
     ]
     assert {route for *_, route, _ in answers[:4]} == {Route.REMOTE_THEN_LOCAL}
-
-
-def _segment(start_offset: int, timestamp_ms: int) -> Segment:
-    return Segment(batches=(Batch(base_offset=start_offset, records=(Record(timestamp_ms=timestamp_ms),)),))
 
 
 def test_every_answer_of_the_archive_equals_the_brokers(golden: Warehouse) -> None:

@@ -3,44 +3,39 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
 import numpy as np
-from pyspark.sql import SparkSession
 
-from builders.archive_writer import TopicPartition, write_archive
-from builders.segment_builder import Batch, Record, Segment
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
 from coldlog.lookups.rows import questions_of, requests_from_rows
 from coldlog.lookups.served_index import list_warehouse_files
 from coldlog.lookups.timed_answers import answer_until
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
-from golden_warehouse import run_pipeline
+from staged_archive import FUTURE, SECOND
 
-FIRST_MS = 1_700_000_000_000
 TIMEOUT_S = 10.0
 
 
 def test_partitions_that_were_read_before_a_hang_are_answered_and_others_time_out(
-    spark: SparkSession, tmp_path: Path
+    stages: list[Path], tmp_path: Path
 ) -> None:
-    archive, warehouse = tmp_path / "archive", tmp_path / "warehouse"
-    segment = Segment(batches=(Batch(base_offset=0, records=(Record(timestamp_ms=FIRST_MS),)),))
-    places = {TopicPartition(topic="t", partition=each): [segment] for each in range(3)}
-    write_archive(archive, dict(list(places.items())[:2]))
-    run_pipeline(spark, archive, warehouse)
-    before = set(warehouse.glob("*_index/*.parquet"))
-    write_archive(archive, places)
-    run_pipeline(spark, archive, warehouse)
-    hung = set(warehouse.glob("*_index/*.parquet")) - before
+    """Partitions of `future` have no segments in the files of the second stage, next-4 has none in others."""
+    warehouse = tmp_path / "warehouse"
+    shutil.copytree(stages[1] / "warehouse", warehouse)
+    before = {file.name for file in (stages[0] / "warehouse").glob("*_index/*.parquet")}
+    hung = [file for file in warehouse.glob("*_index/*.parquet") if file.name not in before]
     for file in hung:
         # Opening this FIFO blocks until another process writes to it.
         file.unlink()
         os.mkfifo(file)
     assert hung, "the last partition has files of its own"
 
-    rows = [("t", each, FIRST_MS) for each in range(3)] + [("t", 2, SpecialTimestamp.EARLIEST_LOCAL.value)]
+    (first_ms,) = SECOND["next", 4]
+    rows = [("future", each, FUTURE["future", each][0]) for each in range(2)]
+    rows += [("next", 4, first_ms), ("next", 4, SpecialTimestamp.EARLIEST_LOCAL.value)]
     options, files = LookupOptions(), list_warehouse_files(str(warehouse))
     requests = requests_from_rows(rows)
     asked = questions_of(requests, np.zeros(len(rows), dtype=np.bool_), options.isolation_level, options.timeout_ms)

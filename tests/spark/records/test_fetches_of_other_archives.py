@@ -6,10 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from aiven_sample import archive_of, keys_setting, true_partitions
-from builders.mirror_writer import SIDE_FILES, write_mirror
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.archive.open_archive import open_archive
 from coldlog.fetcher import open_fetcher
@@ -18,7 +16,6 @@ from coldlog.model.states import IsolationLevel
 from coldlog.records.partition_records import open_partition
 from coldlog.tables.delta.warehouse import Warehouse
 from fetching import LIMITS, as_truth, fetch_all, of_truth, open_fetcher_over, true_records
-from golden_warehouse import run_pipeline, write_log_start_offsets
 from record_rows import true_batches
 from s3_proxy import S3Proxy
 from s3_server import Bucket
@@ -64,12 +61,9 @@ def test_missing_key_is_reported(zstd_encrypted_uri: str, monkeypatch: pytest.Mo
     assert "expected key" in refused.message
 
 
-def test_mirror_of_log_directories_gives_the_records_of_a_consumer(spark: SparkSession, tmp_path: Path) -> None:
-    write_mirror(tmp_path / "mirror", topics={"payments", "orders"}, kinds=SIDE_FILES)
-    log_starts = write_log_start_offsets(tmp_path / "log_starts.csv")
-    opener = partial(open_archive, str(tmp_path / "mirror"), "log_directories")
-    warehouse = run_pipeline(spark, opener(), tmp_path / "warehouse", log_start_offsets=log_starts)
-    with open_fetcher_over(warehouse.uri, opener) as fetcher:
+def test_mirror_of_log_directories_gives_the_records_of_a_consumer(grown_mirror_uri: str) -> None:
+    opener = partial(open_archive, str(Path(grown_mirror_uri).parent / "mirror"), "log_directories")
+    with open_fetcher_over(grown_mirror_uri, opener) as fetcher:
         for topic, partition in (("orders", 0), ("payments", 0), ("payments", 1), ("payments", 2)):
             for level in IsolationLevel:
                 is_committed = level is IsolationLevel.READ_COMMITTED

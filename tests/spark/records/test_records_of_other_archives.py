@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 from pathlib import Path
 
 import pyspark.sql.datasource as ds
@@ -11,76 +9,62 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aiven_sample import archive_of, keys_setting, true_partitions
-from builders.archive_writer import TopicPartition, write_archive
-from builders.mirror_writer import SIDE_FILES, write_mirror
-from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.archive.open_archive import open_archive
 from coldlog.model.states import IsolationLevel
 from coldlog.records.partition_records import open_partition
 from coldlog.tables.delta.warehouse import Warehouse
 from fetching import LIMITS
-from golden_warehouse import run_pipeline, write_log_start_offsets
+from grown_mirror import write_grown_mirror
 from record_rows import as_truth, consumed, moment, of_truth, read, true_batches
 from s3_proxy import S3Proxy
-from s3_server import Bucket
+from s3_server import Bucket, S3Server
+from written_topics import LARGE_BATCH_RECORDS, LARGE_BATCHES, START_MS
 
-START_MS = 1_700_000_000_000
 MIB = 1 << 20
-BATCHES, BATCH_RECORDS = 400, 5
 
 
 @pytest.fixture(scope="module")
-def large(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Warehouse]:
-    """One log of 27 MB with batches of many sizes."""
-    folder, chance = tmp_path_factory.mktemp("large"), random.Random(8)
-    batches = tuple(
-        Batch(
-            base_offset=number * BATCH_RECORDS,
-            records=tuple(
-                Record(timestamp_ms=START_MS + number, value=chance.randbytes(chance.randint(7_000, 20_000)))
-                for _ in range(BATCH_RECORDS)
-            ),
-        )
-        for number in range(BATCHES)
-    )
-    write_archive(folder / "archive", {TopicPartition(topic="large", partition=0): [Segment(batches=batches)]})
-    return folder / "archive", run_pipeline(spark, folder / "archive", folder / "warehouse")
+def large(written_uri: str, s3_server: S3Server) -> Bucket:
+    """A bucket with one log of 27 MB, as `archive`."""
+    bucket = s3_server.make_bucket()
+    archive = Path(written_uri).parent / "archive"
+    for folder in archive.glob("*/large-0-*"):
+        bucket.put_directory(folder, f"archive/{folder.relative_to(archive)}")
+    return bucket
 
 
 @pytest.mark.parametrize(
     ("first", "last", "options"),
     [
-        (0, BATCHES - 1, {}),
+        (0, LARGE_BATCHES - 1, {}),
         (0, 120, {}),
         (150, 290, {}),
-        (30, BATCHES - 1, {}),
-        (0, BATCHES - 1, {"maxPartitionBytes": 6 * MIB}),
+        (30, LARGE_BATCHES - 1, {}),
+        (0, LARGE_BATCHES - 1, {"maxPartitionBytes": 6 * MIB}),
         (60, 330, {"maxPartitionBytes": 6 * MIB}),
     ],
 )
 def test_only_bytes_that_are_read_are_requested_from_a_bucket(
-    large: tuple[Path, Warehouse],
-    bucket: Bucket,
-    s3_proxy: S3Proxy,
+    spark: SparkSession,
+    written_uri: str,
+    large: Bucket,
+    s3_access: S3Proxy,
     first: int,
     last: int,
     options: dict[str, int],
 ) -> None:
-    archive, warehouse = large
-    bucket.put_directory(archive, "archive")
-    s3_proxy.forget()
     found = read(
-        warehouse,
-        bucket.uri("archive"),
+        Warehouse(spark=spark, uri=written_uri),
+        large.uri("archive"),
         ds.GreaterThanOrEqual(("timestamp",), moment(START_MS + first)),
         ds.LessThanOrEqual(("timestamp",), moment(START_MS + last)),
         subscribe="large",
         columns="offset",
         **options,
     )
-    assert found.offsets() == list(range(first * BATCH_RECORDS, (last + 1) * BATCH_RECORDS))
-    asked = [each.range.removeprefix("bytes=").split("-") for each in s3_proxy.gets]
+    assert found.offsets() == list(range(first * LARGE_BATCH_RECORDS, (last + 1) * LARGE_BATCH_RECORDS))
+    asked = [each.range.removeprefix("bytes=").split("-") for each in s3_access.gets]
     assert found.bytes_read == sum(task.size_bytes for task in found.tasks) > 6 * MIB
     assert sum(int(end) - int(start) + 1 for start, end in asked) == found.bytes_read
 
@@ -120,24 +104,23 @@ def test_compressed_and_encrypted_chunks_give_the_records_of_the_logs(
     assert compared > 1_000
 
 
-def test_only_the_indexed_part_of_a_grown_mirror_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_only_the_indexed_part_of_a_grown_mirror_is_read(
+    spark: SparkSession, grown_mirror_uri: str, tmp_path: Path
+) -> None:
     """The mirror was copied in the middle of a batch; records appended since then belong to the next run."""
-    write_mirror(tmp_path / "mirror", topics={"orders"}, kinds=SIDE_FILES)
-    log = max((tmp_path / "mirror" / "orders-0").glob("*.log"))
-    whole, own = log.read_bytes(), [each for each in true_batches("orders", 0) if each["base"] >= int(log.stem)]
-    ended = own[len(own) // 2]
-    os.truncate(log, ended["pos"] + ended["size"] + 100)
-    opened = open_archive(str(tmp_path / "mirror"), "log_directories")
-    warehouse = run_pipeline(
-        spark, opened, tmp_path / "warehouse", log_start_offsets=write_log_start_offsets(tmp_path / "log_starts.csv")
-    )
-    truths = [each for each in consumed("orders", 0) if each["o"] <= ended["last"]]
-    for content in (log.read_bytes(), whole):
-        log.write_bytes(content)
+    log = write_grown_mirror(tmp_path / "mirror")
+    warehouse = Warehouse(spark=spark, uri=grown_mirror_uri)
+    truths = [each for each in consumed("orders", 0) if each["o"] <= log.last_offset]
+    for content in (log.file.read_bytes(), log.whole):
+        log.file.write_bytes(content)
         found = read(
-            warehouse, tmp_path / "mirror", subscribe="orders", archive_layout="log_directories", includeHeaders=True
+            warehouse,
+            tmp_path / "mirror",
+            assign='{"orders":[0]}',
+            archive_layout="log_directories",
+            includeHeaders=True,
         )
         assert as_truth(found.rows.to_pylist(), truths) == of_truth(truths)
         assert found.bytes_read == sum(
-            each["size"] for each in true_batches("orders", 0) if each["last"] <= ended["last"]
+            each["size"] for each in true_batches("orders", 0) if each["last"] <= log.last_offset
         )

@@ -8,150 +8,36 @@ import pyspark.sql.datasource as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
-from builders.payload_codecs import Codec
-from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker
-from builders.side_files import build_leader_epoch_checkpoint
 from coldlog.errors import ArchiveError, Reason, UsageError
 from coldlog.records.source.datasource import register_source
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import run_pipeline
 from record_rows import moment, read
-
-START_MS = 1_700_000_000_000
-
-
-def batches(
-    first: int, last: int, *, epoch: int = 0, said: bytes = b"v", codec: Codec = Codec.NONE
-) -> tuple[Batch, ...]:
-    """Return batches of five records; a record's time is START_MS plus its offset."""
-    return tuple(
-        Batch(
-            base_offset=base,
-            records=tuple(Record(timestamp_ms=START_MS + base + at, value=said * 40) for at in range(5)),
-            leader_epoch=epoch,
-            codec=codec,
-        )
-        for base in range(first, last, 5)
-    )
-
-
-COMMON = batches(0, 50)
-OVERLAPPING = [
-    Segment(batches=(*COMMON, *batches(50, 100, said=b"d"))),
-    Segment(batches=(*COMMON[8:], *batches(50, 120, epoch=1, said=b"n"))),
-]
-THREE = [Segment(batches=batches(first, first + 50)) for first in (0, 50, 100)]
-HOLES = [
-    Segment(
-        batches=(
-            Batch(
-                base_offset=3,
-                records=tuple(Record(timestamp_ms=START_MS, value=b"c", offset=offset) for offset in (4, 7, 12)),
-                last_offset_delta=12,
-                codec=Codec.ZSTD,
-            ),
-            Batch(base_offset=20, last_offset_delta=9, stored_max_timestamp_ms=START_MS),
-            Batch(
-                base_offset=40, records=(Record(timestamp_ms=START_MS + 9, value=b"e"),), log_append_time_ms=START_MS
-            ),
-        ),
-        stored_start_offset=0,
-    )
-]
-NAMES = [
-    Segment(
-        batches=(
-            Batch(
-                base_offset=0,
-                records=(
-                    Record(timestamp_ms=-1, key=b"", headers=((b"\xff\xfe-a", None), ("ключ".encode(), b""))),
-                    Record(timestamp_ms=-5_000_000_000_000, value=b""),
-                ),
-                codec=Codec.LZ4,
-            ),
-        )
-    )
-]
-
-
-def transactional(first: int, count: int, producer_id: int) -> Batch:
-    return Batch(
-        base_offset=first,
-        records=tuple(Record(timestamp_ms=START_MS, value=b"%d" % producer_id) for _ in range(count)),
-        is_transactional=True,
-        producer_id=producer_id,
-        producer_epoch=0,
-        base_sequence=first,
-    )
-
-
-def marker(kind: object, offset: int, producer_id: int) -> Batch:
-    built: Batch = kind(offset=offset, timestamp_ms=START_MS, producer_id=producer_id, producer_epoch=0, leader_epoch=0)  # type: ignore[operator]
-    return built
-
-
-TRANSACTIONS = [
-    Segment(batches=(transactional(0, 3, 7), transactional(3, 2, 8), transactional(5, 2, 7))),
-    Segment(batches=(transactional(7, 2, 8), marker(commit_marker, 9, 8), transactional(10, 1, 8))),
-    Segment(
-        batches=(
-            marker(abort_marker, 11, 7),
-            transactional(12, 2, 7),
-            marker(commit_marker, 14, 7),
-            marker(abort_marker, 15, 8),
-            Batch(base_offset=16, records=(Record(timestamp_ms=START_MS, value=b"plain"),)),
-            transactional(17, 1, 9),
-        )
-    ),
-]
-UNDECIDED = [
-    Segment(batches=(*batches(0, 5), transactional(5, 3, 7), *batches(8, 13))),
-    Segment(batches=(marker(abort_marker, 13, 7), *batches(14, 19))),
-    Segment(batches=(transactional(19, 1, 7), marker(commit_marker, 20, 7))),
-]
-COMMITTED = [3, 4, 7, 8, 12, 13, 16]
-"""Of producer 7 the second transaction, of 8 the first; 9's is open where the archive ends."""
+from written_topics import COMMITTED_OFFSETS, START_MS, Written, copy_written, damage_segment
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("written")
-
-
-@pytest.fixture(scope="module")
-def written(archive: Path) -> dict[str, list[WrittenSegment]]:
-    topics = {
-        "overlap": OVERLAPPING, "gap": THREE, "hurt": THREE, "short": THREE, "holes": HOLES, "names": NAMES,
-        "transactions": TRANSACTIONS, "undecided": UNDECIDED,
-    }  # fmt: skip
-    found: dict[str, list[WrittenSegment]] = {}
-    for each in write_archive(archive, {TopicPartition(topic=name, partition=0): own for name, own in topics.items()}):
-        found.setdefault(each.topic_partition.topic, []).append(each)
-    successor = found["overlap"][1].stem
-    lineage = successor.with_name(successor.name + ".leader_epoch_checkpoint")
-    lineage.write_bytes(build_leader_epoch_checkpoint([(0, 0), (1, 50)]))
-    for missing in (found["gap"][1].stem, found["undecided"][1].stem):
-        for path in missing.parent.glob(f"{missing.name}*"):
-            path.unlink()
-    return found
-
-
-@pytest.fixture(scope="module")
-def indexed(
-    spark: SparkSession,
-    archive: Path,
-    written: dict[str, list[WrittenSegment]],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Warehouse:
-    """A warehouse of intact logs; then one log is damaged and another cut."""
-    warehouse = run_pipeline(spark, archive, tmp_path_factory.mktemp("indexed") / "warehouse")
-    content = bytearray(written["hurt"][1].log.read_bytes())
-    content[content.rindex(b"v" * 40)] ^= 1
-    written["hurt"][1].log.write_bytes(content)
+def copied(written_uri: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Written]:
+    """An archive that was intact when it was indexed; then one log was damaged and another cut."""
+    archive, warehouse, written = copy_written(written_uri, tmp_path_factory.mktemp("written"))
+    damage_segment(written["hurt"][1])
     log = written["short"][2].log
     log.write_bytes(log.read_bytes()[:-10])
-    return warehouse
+    return archive, warehouse, written
+
+
+@pytest.fixture(scope="module")
+def archive(copied: tuple[Path, Path, Written]) -> Path:
+    return copied[0]
+
+
+@pytest.fixture(scope="module")
+def written(copied: tuple[Path, Path, Written]) -> Written:
+    return copied[2]
+
+
+@pytest.fixture(scope="module")
+def indexed(spark: SparkSession, copied: tuple[Path, Path, Written]) -> Warehouse:
+    return Warehouse(spark=spark, uri=str(copied[1]))
 
 
 def test_every_offset_of_overlapping_uploads_is_read_once_from_the_served_log(
@@ -199,11 +85,13 @@ def test_names_of_headers_and_times_before_1970_are_as_for_a_consumer(indexed: W
 
 def test_aborted_records_are_skipped_wherever_their_marker_is(indexed: Warehouse, archive: Path) -> None:
     committed = {"subscribe": "transactions", "kafka_isolation_level": "read_committed"}
-    assert read(indexed, archive, **committed).offsets() == COMMITTED
+    assert read(indexed, archive, **committed).offsets() == COMMITTED_OFFSETS
     for start in range(17):
         # Tasks of one batch each, wherever the range begins.
         at = {"startingOffsets": f'{{"transactions":{{"0":{start}}}}}', "maxPartitionBytes": 1}
-        assert read(indexed, archive, **committed, **at).offsets() == [each for each in COMMITTED if each >= start]
+        assert read(indexed, archive, **committed, **at).offsets() == [
+            each for each in COMMITTED_OFFSETS if each >= start
+        ]
     everything = read(indexed, archive, subscribe="transactions").offsets()
     assert everything == [each for each in range(18) if each not in (9, 11, 14, 15)]
 
@@ -226,7 +114,7 @@ def test_records_of_a_transaction_whose_end_is_lost_do_not_count_as_committed(
 
 
 def test_damage_is_reported_with_segment_and_position_only_if_it_is_read(
-    indexed: Warehouse, archive: Path, written: dict[str, list[WrittenSegment]]
+    indexed: Warehouse, archive: Path, written: Written
 ) -> None:
     hurt = written["hurt"][1]
     with pytest.raises(ArchiveError, match=f"segment {hurt.segment_id} of hurt-0: batch does not match") as refused:

@@ -10,10 +10,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
-from builders.payload_codecs import Codec
-from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker
-from builders.side_files import build_leader_epoch_checkpoint
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import RetriableError, UsageError
 from coldlog.fetcher import RecordFetcher
@@ -28,132 +24,10 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.table_files import list_table_files
 from coldlog.tables.delta.warehouse import Warehouse
 from fetching import HookedLayout, fetch_all, open_fetcher_over
-from golden_warehouse import run_pipeline
 from virtual_clock import VirtualClock
+from written_topics import COMMITTED_OFFSETS, START_MS, Written, copy_written, damage_segment, remove_segment
 
-START_MS = 1_700_000_000_000
 COMMITTED = IsolationLevel.READ_COMMITTED
-
-
-def batches(first: int, last: int, *, epoch: int = 0, said: bytes = b"v") -> tuple[Batch, ...]:
-    """Batches of five records."""
-    return tuple(
-        Batch(
-            base_offset=base,
-            records=tuple(Record(timestamp_ms=START_MS + base + at, value=said * 40) for at in range(5)),
-            leader_epoch=epoch,
-        )
-        for base in range(first, last, 5)
-    )
-
-
-def transactional(first: int, count: int, producer_id: int) -> Batch:
-    return Batch(
-        base_offset=first,
-        records=tuple(Record(timestamp_ms=START_MS, value=b"%d" % producer_id) for _ in range(count)),
-        is_transactional=True,
-        producer_id=producer_id,
-        producer_epoch=0,
-        base_sequence=first,
-    )
-
-
-def marker(kind: object, offset: int, producer_id: int) -> Batch:
-    built: Batch = kind(offset=offset, timestamp_ms=START_MS, producer_id=producer_id, producer_epoch=0, leader_epoch=0)  # type: ignore[operator]
-    return built
-
-
-COMMON = batches(0, 50)
-THREE = [Segment(batches=batches(first, first + 50)) for first in (0, 50, 100)]
-TOPICS = {
-    "overlap": [
-        Segment(batches=(*COMMON, *batches(50, 100, said=b"d"))),
-        Segment(batches=(*COMMON[8:], *batches(50, 120, epoch=1, said=b"n"))),
-    ],
-    "gap": THREE,
-    "bad": THREE,
-    "bad-end": THREE,
-    "hurt": THREE,
-    "gone": THREE,
-    "holes": [
-        Segment(
-            batches=(
-                Batch(
-                    base_offset=3,
-                    records=tuple(Record(timestamp_ms=START_MS, value=b"c", offset=offset) for offset in (4, 7, 12)),
-                    last_offset_delta=12,
-                    codec=Codec.ZSTD,
-                ),
-                Batch(base_offset=20, last_offset_delta=9, stored_max_timestamp_ms=START_MS),
-                Batch(
-                    base_offset=40,
-                    records=(Record(timestamp_ms=START_MS + 9, value=b"e"),),
-                    log_append_time_ms=START_MS,
-                ),
-            ),
-            stored_start_offset=0,
-        )
-    ],
-    "names": [
-        Segment(
-            batches=(
-                Batch(
-                    base_offset=0,
-                    records=(
-                        Record(timestamp_ms=-1, key=b"", headers=((b"\xff\xfe-a", None), ("ключ".encode(), b""))),
-                        Record(timestamp_ms=-5_000_000_000_000, value=b""),
-                    ),
-                    codec=Codec.LZ4,
-                ),
-            )
-        )
-    ],
-    "transactions": [
-        Segment(batches=(transactional(0, 3, 7), transactional(3, 2, 8), transactional(5, 2, 7))),
-        Segment(batches=(transactional(7, 2, 8), marker(commit_marker, 9, 8), transactional(10, 1, 8))),
-        Segment(
-            batches=(
-                marker(abort_marker, 11, 7),
-                transactional(12, 2, 7),
-                marker(commit_marker, 14, 7),
-                marker(abort_marker, 15, 8),
-                Batch(base_offset=16, records=(Record(timestamp_ms=START_MS, value=b"plain"),)),
-                transactional(17, 1, 9),
-            )
-        ),
-    ],
-    "undecided": [
-        Segment(batches=(*batches(0, 5), transactional(5, 3, 7), *batches(8, 13))),
-        Segment(batches=(marker(abort_marker, 13, 7), *batches(14, 19))),
-        Segment(batches=(transactional(19, 1, 7), marker(commit_marker, 20, 7))),
-    ],
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("written")
-
-
-@pytest.fixture(scope="module")
-def written(archive: Path) -> dict[str, list[WrittenSegment]]:
-    """An archive with damage that the build finds."""
-    found: dict[str, list[WrittenSegment]] = {}
-    for each in write_archive(archive, {TopicPartition(topic=name, partition=0): own for name, own in TOPICS.items()}):
-        found.setdefault(each.topic_partition.topic, []).append(each)
-    successor = found["overlap"][1].stem
-    lineage = successor.with_name(successor.name + ".leader_epoch_checkpoint")
-    lineage.write_bytes(build_leader_epoch_checkpoint([(0, 0), (1, 50)]))
-    remove(found["gap"][1])
-    remove(found["undecided"][1])
-    damage(found["bad"][1])
-    damage(found["bad-end"][2])
-    return found
-
-
-def remove(segment: WrittenSegment) -> None:
-    for path in segment.stem.parent.glob(f"{segment.stem.name}*"):
-        path.unlink()
 
 
 def vacuum(folder: Path, table: TableDefinition) -> list[Path]:
@@ -165,22 +39,25 @@ def vacuum(folder: Path, table: TableDefinition) -> list[Path]:
     return old
 
 
-def damage(segment: WrittenSegment) -> int:
-    """Damage one byte of the last batch; return where the batch begins."""
-    content = bytearray(segment.log.read_bytes())
-    content[content.rindex(b"v" * 40)] ^= 1
-    segment.log.write_bytes(content)
-    return len(content) // 10 * 9
+@pytest.fixture(scope="module")
+def copied(written_uri: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Written]:
+    """The archive with damage that the build found, as tests may change it."""
+    return copy_written(written_uri, tmp_path_factory.mktemp("written"))
 
 
 @pytest.fixture(scope="module")
-def indexed(
-    spark: SparkSession,
-    archive: Path,
-    written: dict[str, list[WrittenSegment]],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Warehouse:
-    return run_pipeline(spark, archive, tmp_path_factory.mktemp("indexed") / "warehouse")
+def archive(copied: tuple[Path, Path, Written]) -> Path:
+    return copied[0]
+
+
+@pytest.fixture(scope="module")
+def written(copied: tuple[Path, Path, Written]) -> Written:
+    return copied[2]
+
+
+@pytest.fixture(scope="module")
+def indexed(spark: SparkSession, copied: tuple[Path, Path, Written]) -> Warehouse:
+    return Warehouse(spark=spark, uri=str(copied[1]))
 
 
 @pytest.fixture(scope="module")
@@ -252,10 +129,9 @@ def test_nulls_names_of_headers_and_times_before_1970_are_as_for_a_consumer(fetc
 def test_aborted_records_are_skipped_wherever_their_marker_is_and_a_fetch_begins(
     fetcher: RecordFetcher, max_bytes: int
 ) -> None:
-    committed = [3, 4, 7, 8, 12, 13, 16]
     for start in range(17):
         walk = fetch_all(fetcher, "transactions", 0, start, max_bytes, COMMITTED)
-        assert [each.offset for each in walk.records] == [each for each in committed if each >= start]
+        assert [each.offset for each in walk.records] == [each for each in COMMITTED_OFFSETS if each >= start]
         assert walk.answers[-1].next_offset == 17, "9's transaction is open where the archive ends"
     everything = fetch_all(fetcher, "transactions", 0, 0, max_bytes)
     assert [each.offset for each in everything.records] == [o for o in range(18) if o not in (9, 11, 14, 15)]
@@ -276,9 +152,7 @@ def test_records_of_a_transaction_whose_end_is_lost_do_not_count_as_committed(
     assert offsets(fetcher, "undecided", 0) == ([*range(13)], 13)
 
 
-def test_offsets_of_a_quarantined_segment_are_corrupt_with_the_reason(
-    fetcher: RecordFetcher, written: dict[str, list[WrittenSegment]]
-) -> None:
+def test_offsets_of_a_quarantined_segment_are_corrupt_with_the_reason(fetcher: RecordFetcher, written: Written) -> None:
     bad = written["bad"][1]
     assert offsets(fetcher, "bad", 45) == ([45, 46, 47, 48, 49], 50)
     refused = refusal(fetcher, "bad", 60)
@@ -294,10 +168,10 @@ def test_offsets_of_a_quarantined_segment_are_corrupt_with_the_reason(
 
 
 def test_damage_is_reported_when_a_fetch_begins_at_it_and_earlier_batches_are_returned(
-    fetcher: RecordFetcher, written: dict[str, list[WrittenSegment]]
+    fetcher: RecordFetcher, written: Written
 ) -> None:
     assert offsets(fetcher, "hurt", 50)[1] == 100
-    position = damage(written["hurt"][1])
+    position = damage_segment(written["hurt"][1])
     # Nothing after the damage is returned, although it was read with the rest.
     assert offsets(fetcher, "hurt", 50) == (list(range(50, 95)), 95)
     for options in ({}, {"max_bytes": 1}):
@@ -310,9 +184,7 @@ def test_damage_is_reported_when_a_fetch_begins_at_it_and_earlier_batches_are_re
     assert offsets(fetcher, "hurt", 100)[1] == 150
 
 
-def test_log_that_was_cut_or_replaced_is_reported(
-    fetcher: RecordFetcher, written: dict[str, list[WrittenSegment]]
-) -> None:
+def test_log_that_was_cut_or_replaced_is_reported(fetcher: RecordFetcher, written: Written) -> None:
     log = written["hurt"][2].log
     log.write_bytes(log.read_bytes()[:-10])
     assert offsets(fetcher, "hurt", 100) == (list(range(100, 145)), 145)
@@ -329,12 +201,12 @@ def test_log_that_was_cut_or_replaced_is_reported(
 
 
 def test_missing_segments_are_out_of_range_and_newer_tables_are_read(
-    indexed: Warehouse, archive: Path, written: dict[str, list[WrittenSegment]]
+    indexed: Warehouse, archive: Path, written: Written
 ) -> None:
     opener, clock = partial(open_archive, str(archive), "local_tiered_storage"), VirtualClock()
     with open_fetcher_over(indexed.uri, opener) as fetcher, open_fetcher_over(indexed.uri, opener, clock) as idle:
         assert offsets(fetcher, "gone", 7)[1] == 50
-        remove(written["gone"][0])
+        remove_segment(written["gone"][0])
         # The tables still name it.
         refused = refusal(fetcher, "gone", 7)
         assert refused.error is FetchErrorCode.OFFSET_OUT_OF_RANGE
@@ -342,7 +214,7 @@ def test_missing_segments_are_out_of_range_and_newer_tables_are_read(
         assert (refused.ends.log_start_offset, refused.ends.end_offset, refused.resume_offset) == (50, 150, 50)
         assert f"segment {written['gone'][0].segment_id} with offsets 0 to 49 is missing" in refused.message
         assert "the archive has offsets 50 to 149" in refused.message
-        remove(written["gone"][1])
+        remove_segment(written["gone"][1])
         assert "the next archived offset is 100" in refusal(fetcher, "gone", 60).message
         # Now they do not; the fetcher refreshes by itself.
         scan_segments(indexed, opener())

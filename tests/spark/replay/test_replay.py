@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,8 +14,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from builders.archive_writer import TopicPartition, write_archive
-from builders.segment_builder import Batch, Record, Segment
 from coldlog.brokers.kafka_client import Cluster, open_cluster
 from coldlog.errors import RetriableError, UsageError
 from coldlog.records.source.offset_ranges import PartitionSpan
@@ -35,75 +32,12 @@ from coldlog.replay.runs.replay import (
 )
 from coldlog.replay.runs.replay_sinks import DeltaSink, JsonLinesSink, TopicSink
 from coldlog.replay.runs.replay_state import ReplayStates, TaskState
-from golden_warehouse import golden_partitions, run_pipeline
+from golden_warehouse import golden_partitions
 from record_rows import consumed
+from staged_archive import FIRST, FUTURE, SECOND, START_MS, TASKS, Logs, Place, show_stage
 from virtual_clock import VirtualClock
 
-START_MS = 1_700_000_000_000
-Place = tuple[str, int]
-Logs = dict[Place, Sequence[int]]
-"""Timestamps of each partition by offset."""
 ROW = ("task", "sequence", "topic", "partition", "offset")
-
-
-def wavering(count: int, seed: int) -> list[int]:
-    """Return times that increase and decrease."""
-    chance = np.random.default_rng(seed)
-    return [START_MS + at * 10 + int(chance.integers(-400, 400)) for at in range(count)]
-
-
-FUTURE: Logs = {
-    ("future", 0): [*wavering(30, 1), START_MS + 10**12, *wavering(300, 2)],
-    ("future", 1): [START_MS + 50] * 120,
-    ("future-equal", 0): [START_MS + 50] * 120,
-    ("future-odd", 11): [-5, START_MS, -1, *wavering(200, 3)],
-}
-NEGATIVE: Logs = {
-    ("negative", 0): [-5, START_MS + 9, -1, START_MS],
-    ("negative", 1): [START_MS + 5, -(10**9)],
-}
-TASKS: Logs = {(f"task-{name}", number): wavering(40, ord(name) + number) for name in "abc" for number in range(2)}
-del TASKS["task-c", 1]
-FIRST: Logs = {("next", 0): wavering(30, 1), ("next", 1): [START_MS + 100_000]}
-SECOND: Logs = {
-    ("next", 0): [*FIRST["next", 0], *wavering(10, 2)],
-    ("next", 1): [START_MS + 100_000, START_MS + 100_001],
-    ("next", 4): [7],
-}
-WAITING: tuple[Logs, ...] = (
-    {("wait", 0): wavering(10, 1), ("wait", 1): wavering(10, 2)},
-    {("wait", 0): [*wavering(10, 1), START_MS + 1_000], ("wait", 1): wavering(10, 2)},
-    {("wait", 0): [*wavering(10, 1), START_MS + 1_000], ("wait", 1): [*wavering(10, 2), START_MS + 900]},
-    {
-        ("wait", 0): [*wavering(10, 1), START_MS + 1_000, START_MS + 2_000],
-        ("wait", 1): [*wavering(10, 2), START_MS + 900],
-    },
-)
-QUIET = [START_MS, -1, START_MS + 5, START_MS + 6]
-"""A record a stage."""
-STAGES: tuple[Logs, ...] = tuple(
-    {
-        **FUTURE, **NEGATIVE, **TASKS, **(FIRST if stage == 0 else SECOND), **waiting,
-        ("quiet", 0): QUIET[: stage + 1],
-    }
-    for stage, waiting in enumerate(WAITING)
-)  # fmt: skip
-"""What is archived, one time after another."""
-
-
-@pytest.fixture(scope="module")
-def stages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The archive and the warehouse of each stage; a warehouse is extended from stage to stage."""
-    folders: list[Path] = []
-    for stage, logs in enumerate(STAGES):
-        folder = tmp_path_factory.mktemp(f"stage-{stage}")
-        if folders:
-            shutil.copytree(folders[-1] / "warehouse", folder / "warehouse")
-        places = {TopicPartition(topic=topic, partition=number): _segments(at) for (topic, number), at in logs.items()}
-        write_archive(folder / "archive", places)
-        run_pipeline(spark, folder / "archive", folder / "warehouse")
-        folders.append(folder)
-    return folders
 
 
 class GrowingClock(VirtualClock):
@@ -134,9 +68,7 @@ class Replayed:
 
     def come_to(self, stage: int) -> None:
         """Switch to the archive of this stage."""
-        now = self.folder / "now"
-        now.unlink(missing_ok=True)
-        now.symlink_to(self.stages[stage])
+        show_stage(self.folder / "now", self.stages[stage])
 
     def states(self) -> ReplayStates:
         return ReplayStates.of_warehouse(str(self.folder / "states"))
@@ -161,21 +93,6 @@ class Replayed:
         """Return all rows of the table, by task and sequence."""
         rows = self.spark.read.format("delta").load(self.sink.uri).select(*ROW).collect()
         return sorted(tuple(row) for row in rows)
-
-
-def _segments(timestamps_ms: Sequence[int]) -> list[Segment]:
-    return [
-        Segment(
-            batches=tuple(
-                Batch(
-                    base_offset=base,
-                    records=tuple(Record(timestamp_ms=at, value=b"v%d" % at) for at in timestamps_ms[base : base + 5]),
-                )
-                for base in range(first, min(first + 10, len(timestamps_ms)), 5)
-            )
-        )
-        for first in range(0, len(timestamps_ms), 10)
-    ]
 
 
 def merged(logs: Logs, begin: dict[Place, int] | None = None) -> list[tuple[str, int, int]]:
