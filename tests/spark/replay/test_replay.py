@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,29 @@ from staged_archive import FIRST, FUTURE, SECOND, START_MS, TASKS, Logs, Place, 
 from virtual_clock import VirtualClock
 
 ROW = ("task", "sequence", "topic", "partition", "offset")
+
+
+@dataclass(slots=True)
+class CollectingSink:
+    """A sink that keeps the places of all records, for tests of what is replayed rather than of where it is kept."""
+
+    places: list[tuple[Any, ...]] = field(default_factory=list)
+    name: str = "a list"
+
+    def require_ready(self, run: SinkRun) -> None:
+        """It always is."""
+
+    def written(self, run: SinkRun) -> DataFrame | None:
+        """It takes each run again."""
+
+    def write(self, run: SinkRun, records: DataFrame) -> None:
+        self.places += places_of(records)
+
+
+def places_of(records: DataFrame) -> list[tuple[Any, ...]]:
+    """Return each record's place, by task and sequence."""
+    columns = records.select(*ROW).toArrow().to_pydict()
+    return sorted(zip(*(columns[name] for name in ROW), strict=True))
 
 
 class GrowingClock(VirtualClock):
@@ -91,8 +114,7 @@ class Replayed:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return all rows of the table, by task and sequence."""
-        rows = self.spark.read.format("delta").load(self.sink.uri).select(*ROW).collect()
-        return sorted(tuple(row) for row in rows)
+        return places_of(self.spark.read.format("delta").load(self.sink.uri))
 
 
 def merged(logs: Logs, begin: dict[Place, int] | None = None) -> list[tuple[str, int, int]]:
@@ -139,9 +161,10 @@ def test_topics_of_a_broker_are_replayed_in_the_order_of_the_heap(
     sink = DeltaSink(spark=spark, uri=str(tmp_path / "sink"))
     states = ReplayStates.of_warehouse(golden_uri)
     summary = replay(spark, ReplayOptions(source=source), sink, states, VirtualClock())
-    rows = spark.read.format("delta").load(sink.uri).select(*ROW).collect()
-    found = sorted(tuple(row) for row in rows)
-    ends = {place: max((row[4] for row in found if row[2:4] == place), default=-1) for place in places}
+    found = places_of(spark.read.format("delta").load(sink.uri))
+    ends = dict.fromkeys(places, -1)
+    for *_, topic, partition, offset in found:
+        ends[topic, partition] = max(ends[topic, partition], offset)
     heads: dict[Place, list[Head]] = {
         place: [
             (int(each["ts"]), int(each["o"]))
@@ -166,20 +189,22 @@ def test_far_future_and_equal_timestamps_keep_their_places(replayed: Replayed) -
 
 
 def test_negative_timestamps_are_dropped_as_by_kafka_streams(replayed: Replayed) -> None:
+    collected = CollectingSink()
     replayed.topics = "negative"
-    summary = replayed.run(negative_timestamps=NegativeTimestamps.DROP)
-    assert replayed.rows() == numbered([("negative", 1, 0), ("negative", 0, 1), ("negative", 0, 3)])
+    summary = replayed.run(collected, negative_timestamps=NegativeTimestamps.DROP)
+    assert collected.places == numbered([("negative", 1, 0), ("negative", 0, 1), ("negative", 0, 3)])
     assert (summary.negative_count, summary.record_count) == (3, 3)
 
 
 def test_each_task_has_its_own_order(replayed: Replayed) -> None:
+    collected = CollectingSink()
     replayed.topics = "task"
-    replayed.run(order=ReplayOrder.TASKS)
+    replayed.run(collected, order=ReplayOrder.TASKS)
     for task in range(2):
         own = {place: times for place, times in TASKS.items() if place[1] == task}
-        assert [row for row in replayed.rows() if row[0] == task] == numbered(merged(own), task=task)
+        assert [row for row in collected.places if row[0] == task] == numbered(merged(own), task=task)
     with pytest.raises(UsageError, match="began with order tasks, .*, and cannot continue with order all"):
-        replayed.run(order=ReplayOrder.ALL)
+        replayed.run(collected, order=ReplayOrder.ALL)
 
 
 def order_behind_the_first() -> list[tuple[str, int, int]]:
@@ -268,27 +293,29 @@ def test_only_one_of_two_runs_at_the_same_time_counts(replayed: Replayed) -> Non
 
 
 def test_run_waits_max_task_idle_ms_for_partitions_that_are_caught_up(replayed: Replayed) -> None:
+    collected = CollectingSink()
     replayed.topics = "wait"
-    replayed.run(max_task_idle_ms=60_000)
+    replayed.run(collected, max_task_idle_ms=60_000)
     assert replayed.clock.waits == [], "no wait if all partitions have records"
     replayed.come_to(1)
     replayed.clock.grows = replayed.clock.monotonic_ms() + 3_000, 2
-    waited = replayed.run(max_task_idle_ms=60_000)
+    waited = replayed.run(collected, max_task_idle_ms=60_000)
     assert (waited.enforced, waited.record_count) == ((), 2)
     assert sum(replayed.clock.waits) == 3_000
-    assert [row[2:] for row in replayed.rows()[-2:]] == [("wait", 1, 10), ("wait", 0, 10)]
+    assert [row[2:] for row in collected.places[-2:]] == [("wait", 1, 10), ("wait", 0, 10)]
     replayed.come_to(3)
     replayed.clock.waits.clear()
-    enforced = replayed.run(max_task_idle_ms=60_000)
+    enforced = replayed.run(collected, max_task_idle_ms=60_000)
     assert (enforced.enforced, enforced.record_count) == ((("wait", 1),), 1)
     assert sum(replayed.clock.waits) == 60_000
     with pytest.raises(UsageError, match="max.task.idle.ms = -2"):
-        replayed.run(max_task_idle_ms=-2)
+        replayed.run(collected, max_task_idle_ms=-2)
 
 
 def test_time_to_read_the_tables_does_not_count_as_waiting(replayed: Replayed, monkeypatch: pytest.MonkeyPatch) -> None:
+    collected = CollectingSink()
     replayed.topics = "wait"
-    replayed.run()
+    replayed.run(collected)
     replayed.come_to(1)
 
     def find_slowly(options: SourceOptions) -> dict[Place, PartitionSpan]:
@@ -297,11 +324,11 @@ def test_time_to_read_the_tables_does_not_count_as_waiting(replayed: Replayed, m
 
     monkeypatch.setattr("coldlog.replay.runs.replay.find_spans", find_slowly)
     replayed.clock.grows = replayed.clock.monotonic_ms(), 2
-    waited = replayed.run(max_task_idle_ms=2_500)
+    waited = replayed.run(collected, max_task_idle_ms=2_500)
     assert (waited.enforced, waited.record_count, replayed.clock.waits) == ((), 2, [1_000])
     replayed.come_to(3)
     replayed.clock.waits.clear()
-    enforced = replayed.run(max_task_idle_ms=2_500)
+    enforced = replayed.run(collected, max_task_idle_ms=2_500)
     assert (enforced.enforced, replayed.clock.waits) == ((("wait", 1),), [1_000, 1_000, 500])
 
 
@@ -395,17 +422,19 @@ def test_unsuitable_outputs_are_refused_before_anything_is_written(replayed: Rep
 
 
 def test_ending_offset_that_is_not_archived_yet_is_reached_by_a_later_run(replayed: Replayed) -> None:
+    collected = CollectingSink()
     replayed.topics = "wait"
     given = {"endingoffsets": '{"wait": {"0": 12, "1": 10}}'}
-    assert replayed.run(given=given).record_count == 20
+    assert replayed.run(collected, given=given).record_count == 20
     replayed.come_to(3)
-    assert replayed.run(given=given, max_task_idle_ms=5_000).record_count == 2
+    assert replayed.run(collected, given=given, max_task_idle_ms=5_000).record_count == 2
     assert replayed.clock.waits == [], "partition 1 has come to its end, and is not waited for"
-    assert replayed.run(given=given).record_count == 0
-    assert replayed.run().record_count == 1, "without an end, the rest"
+    assert replayed.run(collected, given=given).record_count == 0
+    assert replayed.run(collected).record_count == 1, "without an end, the rest"
 
 
 def test_replay_begins_and_ends_at_the_given_times(replayed: Replayed) -> None:
+    collected = CollectingSink()
     replayed.topics = "task"
     begin_ms, end_ms = START_MS + 150, START_MS + 500
     given = {"startingtimestamp": str(begin_ms), "endingtimestamp": str(end_ms)}
@@ -417,34 +446,39 @@ def test_replay_begins_and_ends_at_the_given_times(replayed: Replayed) -> None:
     until = {place: times[: first(times, end_ms)] for place, times in TASKS.items()}
     order = merged(until, begin)
     assert 0 < len(order) < sum(len(times) for times in TASKS.values()) / 2
-    replayed.run(given=given)
-    assert replayed.rows() == numbered(order)
-    assert replayed.run(given=given).record_count == 0
+    replayed.run(collected, given=given)
+    assert collected.places == numbered(order)
+    assert replayed.run(collected, given=given).record_count == 0
     rest = {place: len(until[place]) for place in TASKS}
-    assert replayed.run().record_count == sum(len(times) - max(begin[at], rest[at]) for at, times in TASKS.items())
+    assert replayed.run(collected).record_count == sum(
+        len(times) - max(begin[at], rest[at]) for at, times in TASKS.items()
+    )
 
 
 def test_replay_with_a_starting_time_after_the_archive_waits_for_records(replayed: Replayed) -> None:
+    collected = CollectingSink()
     replayed.topics = "wait"
     given = {"startingtimestamp": str(START_MS + 950)}
-    assert replayed.run(given=given).record_count == 0
+    assert replayed.run(collected, given=given).record_count == 0
     replayed.come_to(3)
-    replayed.run(given=given)
-    assert replayed.rows() == numbered([("wait", 0, 10), ("wait", 0, 11)])
+    replayed.run(collected, given=given)
+    assert collected.places == numbered([("wait", 0, 10), ("wait", 0, 11)])
 
 
 def test_run_that_cannot_be_planned_does_not_block_later_runs(replayed: Replayed) -> None:
+    collected = CollectingSink()
     with pytest.raises(UsageError, match="startingOffsets must name every partition"):
-        replayed.run(given={"startingoffsets": '{"next": {"0": 5}}'})
+        replayed.run(collected, given={"startingoffsets": '{"next": {"0": 5}}'})
     with pytest.raises(UsageError, match="starting offset 50 of next-0 is after the archive's end 30"):
-        replayed.run(given={"startingoffsets": '{"next": {"0": 50, "1": 0}}'})
-    assert replayed.run(given={"startingoffsets": '{"next": {"0": 25, "1": 1}}'}).record_count == 5
+        replayed.run(collected, given={"startingoffsets": '{"next": {"0": 50, "1": 0}}'})
+    assert replayed.run(collected, given={"startingoffsets": '{"next": {"0": 25, "1": 1}}'}).record_count == 5
     replayed.come_to(1)
-    assert replayed.run().record_count == 12, "partitions 0 and 1 go on, and 4 is new"
+    assert replayed.run(collected).record_count == 12, "partitions 0 and 1 go on, and 4 is new"
 
 
 def test_topic_that_was_created_again_is_not_continued(replayed: Replayed) -> None:
-    replayed.run()
+    collected = CollectingSink()
+    replayed.run(collected)
     state = replayed.states().read("nightly")
     assert state is not None
     other = {place: replace(own, topic_id="another") for place, own in state.partitions.items()}
@@ -454,4 +488,4 @@ def test_topic_that_was_created_again_is_not_continued(replayed: Replayed) -> No
         UsageError,
         match="replay nightly cannot continue, because partitions are of topics that were created again: next-0",
     ):
-        replayed.run()
+        replayed.run(collected)
