@@ -17,7 +17,6 @@ from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure
 from coldlog.model.states import IsolationLevel
-from coldlog.records.fetch.backoff import Backoff
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -280,10 +279,3 @@ def test_archive_that_was_unreachable_is_read_when_it_is_back(indexed: Warehouse
         open_fetcher_over(indexed.uri, partial(open_archive, str(archive / "elsewhere"), "local_tiered_storage"))
     with pytest.raises(UsageError, match="run the pipeline into this warehouse first"):
         open_fetcher_over(str(archive), partial(open_archive, str(archive), "local_tiered_storage"))
-
-
-def test_pauses_double_up_to_a_second_and_vary_by_a_fifth() -> None:
-    backoff = Backoff()
-    assert [backoff.pause_ms(number, 0.5) for number in range(1, 7)] == [100, 200, 400, 800, 1000, 1000]
-    assert (backoff.pause_ms(1, 0.0), backoff.pause_ms(1, 0.999_999)) == (80, 120)
-    assert backoff.pause_ms(10_000, 0.5) == 1000

@@ -1,0 +1,89 @@
+"""Test that processes, and runs whose tables are in a bucket, share the schedule table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from coldlog.model.ids import TopicIdPartition
+from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.tiering.tier_schedule import ScheduleOptions, TierSchedule, TierTask, tier_schedule_table
+from s3_server import Bucket
+from virtual_clock import VirtualClock
+
+A, B, C = (TopicIdPartition(topic=name, partition=0, topic_id="A" * 22) for name in "abc")
+COPY = TierTask.COPY
+
+RACER = """
+import os, sys, time
+from coldlog.model.ids import TopicIdPartition
+from coldlog.tiering.system_clock import SystemClock
+from coldlog.tiering.tier_schedule import ScheduleOptions, TierSchedule, TierTask, tier_schedule_table
+
+warehouse, marks, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+wanted = {TopicIdPartition(topic="t", partition=each, topic_id="A" * 22) for each in range(number * 2, number * 2 + 5)}
+options = ScheduleOptions(holder=str(os.getpid()), broker_id=number, process_interval_ms=1, retry_interval_ms=1)
+schedule, had, tries = TierSchedule(tier_schedule_table(warehouse), SystemClock(), options), 0, 0
+while tries < 25 or had <= 10:  # on a busy machine one has nothing until the others are done
+    tries += 1
+    leases = schedule.take_due(TierTask.COPY, wanted)
+    for partition in leases.partitions:
+        mark = f"{marks}/{partition.partition}"
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+        had += 1
+    for partition in leases.partitions:
+        leases.require(partition)
+        os.unlink(f"{marks}/{partition.partition}")
+        leases.end(partition, None)
+    leases.close()
+"""
+
+
+def test_processes_that_race_for_partitions_never_hold_one_together(tmp_path: Path) -> None:
+    """A process that holds a partition creates a file that must not exist yet."""
+    marks, environment = tmp_path / "marks", {"PYTHONPATH": str(REPOSITORY / "lib")}
+    marks.mkdir()
+    command = [sys.executable, "-c", RACER, str(tmp_path / "warehouse"), str(marks)]
+    started = [
+        subprocess.Popen([*command, str(number)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for number in (0, 1, 1)
+    ]
+    outputs = [each.communicate() for each in started]
+    assert [each.returncode for each in started] == [0, 0, 0], outputs
+    assert DeltaTable(tmp_path / "warehouse" / "tier_schedule").version() > 50
+
+
+READER = """
+import sys
+from coldlog.tiering.tier_schedule import tier_schedule_table
+
+for _ in range(5):
+    tier_schedule_table(sys.argv[1]).read()
+"""
+
+
+def test_process_that_ends_right_after_reading_the_table_ends_without_an_error(tmp_path: Path) -> None:
+    """With rows from Arrow's threads, one process in 25 was aborted."""
+    schedule = TierSchedule(tier_schedule_table(str(tmp_path)), VirtualClock(), ScheduleOptions(holder="one"))
+    schedule.take_due(COPY, {A}).close()
+    command, environment = [sys.executable, "-c", READER, str(tmp_path)], {"PYTHONPATH": str(REPOSITORY / "lib")}
+    with ThreadPoolExecutor(4) as pool:
+        codes = list(pool.map(lambda _: subprocess.run(command, env=environment, check=False).returncode, range(12)))
+    assert codes == [0] * 12
+
+
+def test_two_runs_with_a_schedule_on_s3_share_no_partition(bucket: Bucket) -> None:
+    def schedule(holder: str) -> TierSchedule:
+        options = ScheduleOptions(holder=holder)
+        return TierSchedule(tier_schedule_table(bucket.uri("tables")), clock, options)
+
+    clock = VirtualClock()
+    leases = schedule("one").take_due(COPY, {A, B})
+    assert (leases.partitions, schedule("two").take_due(COPY, {A, B, C}).partitions) == ((A, B), (C,))
+    leases.end(A, "no answer")
+    leases.close()
+    assert schedule("two").entries(COPY)[A].last_error == "no answer"
