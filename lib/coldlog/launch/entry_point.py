@@ -16,14 +16,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from coldlog.errors import ColdlogError, UsageError
-from coldlog.launch.session import spark_session
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import list_setting_keys, load_settings
-from coldlog.runtime.spark_failures import error_of_a_worker, explain_failure, quiet_accumulators, quiet_gateway
-from coldlog.runtime.spark_gateway import jvm_exit_code
-from coldlog.tables.delta.table_storage import require_reachable
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -70,13 +66,12 @@ def run_prepared_job(
 
     `prepare` runs before Spark starts, so that it reports wrong arguments at once.
     """
+    from coldlog.launch.spark_job import call_with_spark, explain  # jobs without Spark do not load it
 
-    def call_with_spark(settings: Settings, arguments: argparse.Namespace) -> int:
-        call = prepare(settings, arguments)
-        quiet_gateway()
-        return _call_with_spark(call, settings, arguments, app_name=parser.prog.split()[-1])
+    def prepare_and_call(settings: Settings, arguments: argparse.Namespace) -> int:
+        return call_with_spark(prepare(settings, arguments), settings, arguments, app_name=parser.prog.split()[-1])
 
-    return _run(call_with_spark, parser, argv)
+    return _run(prepare_and_call, parser, argv, explain)
 
 
 def run_plain_job(
@@ -87,11 +82,14 @@ def run_plain_job(
     def call_plainly(settings: Settings, arguments: argparse.Namespace) -> int:
         return call(PlainJob(settings=settings, arguments=arguments, console=Console())) or 0
 
-    return _run(call_plainly, parser, argv)
+    return _run(call_plainly, parser, argv, lambda _: None)
 
 
 def _run(
-    call: Callable[[Settings, argparse.Namespace], int], parser: argparse.ArgumentParser, argv: Sequence[str] | None
+    call: Callable[[Settings, argparse.Namespace], int],
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str] | None,
+    explain: Callable[[Exception], ColdlogError | str | None],
 ) -> int:
     arguments = parser.parse_args(argv)
     try:
@@ -99,38 +97,14 @@ def _run(
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the edge of a job: every error must become an exit code
-        on_purpose = error if isinstance(error, ColdlogError) else error_of_a_worker(error)
-        if on_purpose is not None:
-            print(f"{parser.prog}: {on_purpose}", file=sys.stderr)
-            return EXIT_USAGE if isinstance(on_purpose, UsageError) else EXIT_FAILED
-        explanation = explain_failure(error)
+        explanation = error if isinstance(error, ColdlogError) else explain(error)
         if explanation is None:
             traceback.print_exc()
         else:
             print(f"{parser.prog}: {explanation}", file=sys.stderr)
+        if isinstance(explanation, UsageError):
+            return EXIT_USAGE
         return EXIT_FAILED
-
-
-def _call_with_spark(
-    call: Callable[[Job], int | None], settings: Settings, arguments: argparse.Namespace, app_name: str
-) -> int:
-    require_reachable(settings.warehouse_uri)
-    console = Console()
-    # An argument may name a table or folder in a bucket although the warehouse is in a folder.
-    places = [each for each in vars(arguments).values() if isinstance(each, str)]
-    with console.stage("spark") as stage:
-        spark = spark_session(settings, app_name, places=places)
-        quiet_accumulators(spark.sparkContext)
-        stage.add(
-            f"Spark {spark.version}",
-            spark.conf.get("spark.master") or "",
-            f"{spark.sparkContext.defaultParallelism} cores",
-        )
-    try:
-        return call(Job(spark=spark, settings=settings, arguments=arguments, console=console)) or 0
-    finally:
-        if jvm_exit_code() is None:
-            spark.stop()
 
 
 class _ListSettings(argparse.Action):

@@ -1,34 +1,19 @@
-"""Test the job expire_segments from its arguments to its exit code, in a process without Spark, and its tables."""
+"""Test the job expire_segments from its arguments to its exit code, without Spark."""
 
 from __future__ import annotations
 
-import argparse
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.errors import UsageError
-from coldlog.indexing.pipeline import build, materialize, scan
-from coldlog.indexing.scan.log_starts import read_tier_log_starts, stored_log_starts
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
-from coldlog.reader import OffsetReader
-from coldlog.runtime.console import Console
-from coldlog.runtime.job import Job
-from coldlog.runtime.settings_sources import REPOSITORY, load_settings
-from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
-from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.copying.copy_job import add_copy_options, copy
 from coldlog.tiering.expiry.expire_job import add_expire_options, expire, read_retentions
-from coldlog.tiering.expiry.tier_partitions import TierPartitions
 from coldlog.tiering.rules.expiry import Retention
-from coldlog.tiering.system_clock import SystemClock
-from copying_tier import ORDERS
 
 DAY = 86_400_000
 NOW = time.time_ns() // 1_000_000
@@ -193,32 +178,3 @@ def test_invalid_retentions_are_refused(tmp_path: Path, line: str) -> None:
         read_retentions(str(path))
     path.write_text("topic,retention_ms,retention_bytes\norders,5,-1\n")
     assert read_retentions(str(path)) == {"orders": Retention(retention_ms=5)}
-
-
-def test_job_runs_as_a_program_without_java(arguments: list[str], tmp_path: Path) -> None:
-    job = REPOSITORY / "jobs" / "expire_segments.py"
-    environment = {"PATH": str(tmp_path), "PYTHONPATH": str(REPOSITORY / "lib"), "HOME": str(tmp_path)}
-    command = [sys.executable, str(job), *arguments, "--set", f"retention.ms={3 * DAY}"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr.count("2 segments deleted")) == (0, 1), ended.stderr
-
-
-def test_tables_and_lookups_follow_the_log_start_even_if_the_run_was_killed_after_it(
-    arguments: list[str], tmp_path: Path, spark: SparkSession
-) -> None:
-    assert run([*arguments, "--set", f"retention.ms={7 * DAY}"]) == 0
-    uri = str(tmp_path / "warehouse")
-    TierPartitions.below(uri, SystemClock()).advance(ORDERS, 15)
-    settings = load_settings("local", arguments[1::2])
-    job = Job(spark=spark, settings=settings, arguments=argparse.Namespace(), console=Console())
-    scan(job)
-    warehouse = Warehouse(spark=spark, uri=uri)
-    assert stored_log_starts(warehouse) == read_tier_log_starts(warehouse) == {("orders", 0): 15}
-    build(job)
-    materialize(job)
-    (row,) = warehouse.read(PARTITION_METADATA).collect()
-    assert (row["log_start_offset"], row["earliest_offset"], row["latest_tiered_offset"]) == (15, 15, 29)
-    with OffsetReader(uri) as reader:
-        found = reader.offset_for_timestamp("orders", 0, 0)
-    assert found is not None
-    assert found.offset == 15

@@ -1,11 +1,9 @@
-"""Test the job copy_segments from its arguments to its exit code, in a process without Spark."""
+"""Test the job copy_segments from its arguments to its exit code, without Spark."""
 
 from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from coldlog.archive.metadata_log_writer import holding_jobs_lock
 from coldlog.formats.limits import DecodeLimits
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
 from coldlog.runtime.console import human_duration
-from coldlog.runtime.settings_sources import REPOSITORY, settings_of
+from coldlog.runtime.settings_sources import settings_of
 from coldlog.tiering.copying.copy_job import add_copy_options, copy, copy_options
 from coldlog.tiering.copying.copy_segments import CopyOptions
 from coldlog.tiering.rules.clock import Clock
@@ -118,15 +116,6 @@ def test_invalid_settings_are_refused_and_nothing_is_copied(
     assert run([*arguments, "--set", setting]) == 2
     assert printed in capsys.readouterr().err
     assert not list(tmp_path.glob("archive/*/*"))
-
-
-def test_job_runs_as_a_program_without_java(arguments: list[str], tmp_path: Path) -> None:
-    job = REPOSITORY / "jobs" / "copy_segments.py"
-    environment = {"PATH": str(tmp_path), "PYTHONPATH": str(REPOSITORY / "lib"), "HOME": str(tmp_path)}
-    ended = subprocess.run(
-        [sys.executable, str(job), *arguments], env=environment, capture_output=True, text=True, check=False
-    )
-    assert (ended.returncode, ended.stderr.count("2 segments copied")) == (0, 1), ended.stderr
 
 
 def test_existing_schedule_is_followed_unless_times_are_ignored(

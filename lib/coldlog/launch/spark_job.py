@@ -1,0 +1,44 @@
+"""Start Spark for a job, make the job's call, and explain Spark's failures."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from coldlog.errors import ColdlogError
+from coldlog.launch.session import spark_session
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import Job
+from coldlog.runtime.settings import Settings
+from coldlog.runtime.spark_failures import error_of_a_worker, explain_failure, quiet_accumulators, quiet_gateway
+from coldlog.runtime.spark_gateway import jvm_exit_code
+from coldlog.tables.delta.table_storage import require_reachable
+
+
+def call_with_spark(
+    call: Callable[[Job], int | None], settings: Settings, arguments: argparse.Namespace, app_name: str
+) -> int:
+    """Start Spark, make the call, stop Spark; return the exit code."""
+    quiet_gateway()
+    require_reachable(settings.warehouse_uri)
+    console = Console()
+    # An argument may name a table or folder in a bucket although the warehouse is in a folder.
+    places = [each for each in vars(arguments).values() if isinstance(each, str)]
+    with console.stage("spark") as stage:
+        spark = spark_session(settings, app_name, places=places)
+        quiet_accumulators(spark.sparkContext)
+        stage.add(
+            f"Spark {spark.version}",
+            spark.conf.get("spark.master") or "",
+            f"{spark.sparkContext.defaultParallelism} cores",
+        )
+    try:
+        return call(Job(spark=spark, settings=settings, arguments=arguments, console=console)) or 0
+    finally:
+        if jvm_exit_code() is None:
+            spark.stop()
+
+
+def explain(error: Exception) -> ColdlogError | str | None:
+    """Return the error that a task raised on purpose, or what explains a failure of Spark; None for all others."""
+    return error_of_a_worker(error) or explain_failure(error)
