@@ -142,11 +142,16 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_order, "_BUCKET_BYTES", 64 << 10)
 
 
-@pytest.mark.usefixtures("small_buckets")
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
 def test_topics_of_a_broker_are_replayed_in_the_order_of_the_heap(
-    golden_uri: str, golden_archive: Path, spark: SparkSession, tmp_path: Path, isolation_level: str
+    golden_uri: str,
+    golden_archive: Path,
+    spark: SparkSession,
+    tmp_path: Path,
+    isolation_level: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(replay_order, "_BUCKET_BYTES", 512 << 10)
     # One partition has timestamps that do not fit Spark, and of open transactions the broker knew more.
     places = [
         (str(each["topic"]), int(str(each["partition"])))
