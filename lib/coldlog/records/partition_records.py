@@ -9,21 +9,26 @@ returned.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pyspark.sql import functions as F
-
-from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment
-from coldlog.errors import ArchiveError, Reason, UsageError
-from coldlog.formats.kafka.record_batch import BatchHeaders, read_batch_headers
+from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.archive.layouts.log_windows import LogWindow
+from coldlog.errors import UsageError
 from coldlog.formats.kafka.records import Record, iter_records
 from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.served_index import ServedIndex
 from coldlog.model.states import IsolationLevel
-from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
-from coldlog.tables.definitions.segments import SEGMENTS, listed_segment
-from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.records.segment_windows import iter_segment_windows
+from coldlog.records.source.archived_log import (
+    NOTHING_ABORTED,
+    AbortedTransactions,
+    ArchivedLogs,
+    ServedSegment,
+    list_source_files,
+)
 from coldlog.tables.delta.warehouse import Warehouse
 
 
@@ -43,89 +48,35 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServedLog:
-    """A segment's log, and the offsets, inclusive, that it serves."""
-
-    segment: ListedSegment
-    from_offset: int
-    to_offset: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbortedTransaction:
-    """An aborted transaction of a producer. `last_offset` is that of its marker."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReader:
     """A partition as it was served when the reader was made. It can be read several times."""
 
     layout: ArchiveLayout
     limits: DecodeLimits
     window_bytes: int
-    logs: Sequence[ServedLog]
-    aborted: Sequence[AbortedTransaction]
+    segments: Sequence[ServedSegment]
+    aborted: AbortedTransactions
     stop: Stop
 
     def iter_records(self) -> Iterator[Record]:
         """Yield every record up to `stop`, by offset. Raise `ArchiveError` if the archive has changed since."""
-        aborted = _AbortedOffsets(self.aborted)
-        for log in self.logs:
-            if log.from_offset >= self.stop.offset:
-                return
-            for window, headers, position in self._iter_windows(log.segment):
-                yield from self._read_batches(window, headers, position, log, aborted)
-
-    def _read_batches(
-        self, window: memoryview, headers: BatchHeaders, position: int, log: ServedLog, aborted: _AbortedOffsets
-    ) -> Iterator[Record]:
         sections = SectionReader(limits=self.limits)
-        last = min(log.to_offset, self.stop.offset - 1)
-        for at in range(len(headers)):
-            base, end = int(headers.base_offset[at]), int(headers.last_offset[at])
-            is_wanted = end >= log.from_offset and base <= last and not headers.is_control[at]
-            if not is_wanted or (headers.is_transactional[at] and aborted.hold(int(headers.producer_id[at]), base)):
-                continue
-            for record in iter_records(window, headers.slice(at, at + 1), position, sections):
-                if log.from_offset <= record.offset <= last:
-                    yield record
+        for served in self.segments:
+            if served.from_offset >= self.stop.offset:
+                return
+            size_bytes, limits = self.layout.log_size_bytes(served.segment), self.limits
+            for window in iter_segment_windows(
+                self.layout, served.segment, 0, size_bytes, limits=limits, window_bytes=self.window_bytes
+            ):
+                yield from self._read_batches(window, served, sections)
 
-    def _iter_windows(self, segment: ListedSegment) -> Iterator[tuple[memoryview, BatchHeaders, int]]:
-        size_bytes = self.layout.log_size_bytes(segment)
-        position, needed, next_offset = 0, 0, segment.start_offset
-        while position < size_bytes:
-            wanted = min(max(self.window_bytes, needed), size_bytes - position)
-            window = self.layout.read_log_range(segment, position, wanted)
-            if len(window) < wanted:
-                raise ArchiveError(Reason.LOG_TRUNCATED, "log became shorter after it was listed", position=position)
-            read = read_batch_headers(
-                window,
-                position=position,
-                next_offset=next_offset,
-                is_last=position + wanted == size_bytes,
-                max_batch_bytes=self.limits.max_batch_bytes,
-            )
-            yield window, read.headers, position
-            if len(read.headers):
-                next_offset = int(read.headers.last_offset[-1]) + 1
-            position, needed = position + read.consumed_bytes, read.needed_bytes
-
-
-class _AbortedOffsets:
-    """The offsets of each producer that belong to aborted transactions."""
-
-    def __init__(self, transactions: Sequence[AbortedTransaction]) -> None:
-        self._by_producer: dict[int, list[AbortedTransaction]] = {}
-        for transaction in transactions:
-            self._by_producer.setdefault(transaction.producer_id, []).append(transaction)
-
-    def hold(self, producer_id: int, offset: int) -> bool:
-        transactions = self._by_producer.get(producer_id, ())
-        return any(each.first_offset <= offset <= each.last_offset for each in transactions)
+    def _read_batches(self, window: LogWindow, served: ServedSegment, sections: SectionReader) -> Iterator[Record]:
+        headers, last = window.headers, min(served.to_offset, self.stop.offset - 1)
+        is_wanted = (headers.last_offset >= served.from_offset) & (headers.base_offset <= last) & ~headers.is_control
+        is_aborted = headers.is_transactional & self.aborted.hold(headers.producer_id, headers.base_offset)
+        for record in iter_records(window.content, headers.where(is_wanted & ~is_aborted), window.position, sections):
+            if served.from_offset <= record.offset <= last:
+                yield record
 
 
 def open_partition(
@@ -139,45 +90,25 @@ def open_partition(
     window_bytes: int,
 ) -> PartitionReader:
     """Open the current incarnation of a partition. Raise `UsageError` if the archive does not have the partition."""
-    is_same = (F.col("topic") == topic) & (F.col("partition") == partition)
-    row = warehouse.read(PARTITION_METADATA).where(is_same & F.col("is_current")).head()
-    if row is None:
-        raise UsageError(f"the archive has no partition {topic}-{partition}")
-    segments = warehouse.read(SEGMENTS).where(is_same & (F.col("topic_id") == row["topic_id"]))
-    served = segments.where(F.col("served_from_offset").isNotNull())
-    logs = [
-        ServedLog(
-            segment=listed_segment(segment),
-            from_offset=segment["served_from_offset"],
-            to_offset=segment["served_to_offset"],
-        )
-        for segment in served.orderBy("start_offset").toArrow().to_pylist()
-    ]
-    is_committed = isolation_level is IsolationLevel.READ_COMMITTED
-    end = -1 if row["latest_tiered_offset"] is None else row["latest_tiered_offset"]
-    stable = end + 1 if row["stable_offset"] is None else row["stable_offset"]
+    files = list_source_files(warehouse.uri, warehouse.as_of_ms)
+    with closing(ServedIndex(files.lookups)) as index, closing(ArchivedLogs(files)) as logs:
+        facts = index.find_facts(topic, partition)
+        if facts is None:
+            raise UsageError(f"the archive has no partition {topic}-{partition}")
+        segments = logs.served_segments(topic, partition, facts.topic_id)
+        is_committed = isolation_level is IsolationLevel.READ_COMMITTED
+        aborted = logs.aborted(topic, partition, facts.topic_id, segments) if is_committed else NOTHING_ABORTED
+    end = -1 if facts.latest_tiered_offset is None else facts.latest_tiered_offset
+    stable = end + 1 if facts.stable_offset is None else facts.stable_offset
     stops_early = is_committed and stable <= end
     return PartitionReader(
         layout=layout,
         limits=limits,
         window_bytes=window_bytes,
-        logs=logs,
-        aborted=_read_aborted(warehouse, topic, partition, row["topic_id"]) if is_committed else (),
+        segments=segments,
+        aborted=aborted,
         stop=Stop(
             offset=stable if stops_early else end + 1,
             reason=StopReason.OPEN_TRANSACTION if stops_early else StopReason.ARCHIVE_END,
         ),
     )
-
-
-def _read_aborted(warehouse: Warehouse, topic: str, partition: int, topic_id: str) -> list[AbortedTransaction]:
-    is_same = (F.col("topic") == topic) & (F.col("partition") == partition) & (F.col("topic_id") == topic_id)
-    served = warehouse.read(SEGMENTS).where(is_same & F.col("served_from_offset").isNotNull())
-    builds = served.select("segment_id", F.col("served_build_number").alias("build_number"))
-    rows = warehouse.read(TXN_INDEX).where(is_same).join(builds, builds.columns, "left_semi").collect()
-    return [
-        AbortedTransaction(
-            producer_id=row["producer_id"], first_offset=row["first_offset"], last_offset=row["last_offset"]
-        )
-        for row in rows
-    ]

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from coldlog.archive.layouts.layout import ArchiveLayout, SegmentFileKind
+from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.errors import ArchiveError
 from coldlog.formats.kafka.record_batch import BatchHeaders, read_batch_headers
 from coldlog.formats.kafka.record_columns import (
@@ -34,6 +34,7 @@ from coldlog.model.fetch import (
     TimestampType,
 )
 from coldlog.records.fetch.slices import LogSlice
+from coldlog.records.segment_windows import of_segment
 
 _EVERYTHING = WantedFields(key=True, value=True, headers=True)
 _Headers = tuple[tuple[str, bytes | None], ...]
@@ -62,7 +63,7 @@ def read_slice(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice)
 def damaged(log_slice: LogSlice, wrong: ArchiveError) -> FetchFailure:
     """Build the answer for a slice whose first batch is damaged, or which cannot be read."""
     served, batches = log_slice.served, log_slice.batches
-    error = _of_segment(wrong, log_slice)
+    error = of_segment(wrong, served.segment)
     resume_offset = min(int(batches.last_offset[0]), served.to_offset) + 1
     return FetchFailure(
         error=FetchErrorCode.CORRUPT_MESSAGE,
@@ -159,15 +160,3 @@ def _headers(column: HeaderColumn) -> list[_Headers]:
     pairs = list(zip(names, _contents(column.values), strict=True))
     offsets = column.offsets.tolist()
     return [tuple(pairs[start:stop]) for start, stop in pairwise(offsets)]
-
-
-def _of_segment(wrong: ArchiveError, log_slice: LogSlice) -> ArchiveError:
-    segment = log_slice.served.segment
-    return ArchiveError(
-        wrong.reason,
-        f"segment {segment.segment_id} of {segment.topic}-{segment.partition}: {wrong.message}",
-        object_name=wrong.object_name or segment.object_name_of(SegmentFileKind.LOG),
-        position=wrong.position,
-        expected=wrong.expected,
-        found=wrong.found,
-    )

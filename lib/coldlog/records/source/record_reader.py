@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from coldlog.archive.layouts.layout import ArchiveLayout, SegmentFileKind
+from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.archive.layouts.log_windows import LogWindow
 from coldlog.errors import ArchiveError
-from coldlog.formats.kafka.record_batch import BatchHeaders, read_batch_headers
+from coldlog.formats.kafka.record_batch import BatchHeaders
 from coldlog.formats.kafka.record_columns import RecordBounds, read_record_columns
 from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
-from coldlog.index.changed_logs import shorter_log
+from coldlog.records.segment_windows import iter_segment_windows, of_segment
 from coldlog.records.source.arrow_rows import RowBuilder, wanted_fields
 from coldlog.records.source.read_tasks import ReadTask, SegmentPiece
 
@@ -29,7 +30,6 @@ _WINDOW_BYTES = 4 << 20
 _MIN_ROWS = 8192
 _MIN_BYTES = 16 << 20
 """Limits the memory when records are large."""
-_Window = tuple[memoryview, BatchHeaders, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,41 +58,30 @@ class RecordReader:
         sections, wanted = SectionReader(limits=self.limits), wanted_fields(self.columns)
         for piece in task.pieces:
             try:
-                for window, headers, position in self._iter_windows(piece):
+                for window in self._iter_windows(piece):
+                    headers = window.headers
                     is_wanted = _is_wanted(headers, piece.bounds) & ~_is_aborted(headers, task)
                     if not is_wanted.any():
                         continue
                     taken = headers if is_wanted.all() else headers.where(is_wanted)
-                    for section in sections.iter_sections(window, taken, position):
+                    for section in sections.iter_sections(window.content, taken, window.position):
                         records = read_record_columns(section, taken, piece.bounds, wanted)
                         if len(records):
                             yield rows.build(records)
             except ArchiveError as wrong:
-                raise _of_partition(wrong, task, piece) from wrong
+                raise of_segment(wrong, piece.segment) from wrong
 
-    def _iter_windows(self, piece: SegmentPiece) -> Iterator[_Window]:
-        """Yield windows of whole batches, with their headers and their position in the log."""
+    def _iter_windows(self, piece: SegmentPiece) -> Iterator[LogWindow]:
         for start, length in zip(piece.positions, piece.lengths, strict=True):
-            position, end, needed, known = start, start + length, 0, start
-            next_offset = piece.segment.start_offset
-            while position < end:
-                wanted = min(max(_WINDOW_BYTES, needed), end - position)
-                window = self.layout.read_log_range(piece.segment, position, wanted, end)
-                self.count_bytes(max(0, position + len(window) - known))
-                known = max(known, position + len(window))
-                if len(window) < wanted:
-                    raise shorter_log(position, f"{wanted} bytes from here on", f"{len(window)} bytes")
-                read = read_batch_headers(
-                    window,
-                    position=position,
-                    next_offset=next_offset,
-                    is_last=position + wanted == end,
-                    max_batch_bytes=self.limits.max_batch_bytes,
-                )
-                yield window, read.headers, position
-                if len(read.headers):
-                    next_offset = int(read.headers.last_offset[-1]) + 1
-                position, needed = position + read.consumed_bytes, read.needed_bytes
+            yield from iter_segment_windows(
+                self.layout,
+                piece.segment,
+                start,
+                start + length,
+                limits=self.limits,
+                window_bytes=_WINDOW_BYTES,
+                count_bytes=self.count_bytes,
+            )
 
 
 def _is_wanted(headers: BatchHeaders, bounds: RecordBounds) -> npt.NDArray[np.bool_]:
@@ -111,14 +100,3 @@ def _is_aborted(headers: BatchHeaders, task: ReadTask) -> npt.NDArray[np.bool_]:
 
 def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
-def _of_partition(wrong: ArchiveError, task: ReadTask, piece: SegmentPiece) -> ArchiveError:
-    return ArchiveError(
-        wrong.reason,
-        f"segment {piece.segment.segment_id} of {task.topic}-{task.partition}: {wrong.message}",
-        object_name=wrong.object_name or piece.segment.object_name_of(SegmentFileKind.LOG),
-        position=wrong.position,
-        expected=wrong.expected,
-        found=wrong.found,
-    )
