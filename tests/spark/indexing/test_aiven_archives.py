@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +27,7 @@ from aiven_sample import (
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE, list_key_ids
 from coldlog.archive.layouts.aiven_layout import AivenLayout
 from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive
 from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.formats.limits import DecodeLimits
@@ -46,6 +48,7 @@ from coldlog.upkeep.expectation_suites import load_suites
 from coldlog.upkeep.validate import validate_tables
 from golden_warehouse import build_settings, run_pipeline
 
+TOGETHER = ("plain", "faults")
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
 
 
@@ -63,29 +66,56 @@ def open_variant(variant: str) -> ArchiveLayout:
     return open_archive(str(archive_of(variant)), "aiven")
 
 
-def write_log_starts(variant: str, path: Path) -> Path:
-    """Write the log starts that the broker reported; an archive does not show what DeleteRecords deleted."""
+def write_log_starts(path: Path, *variants: str) -> Path:
+    """Write the log starts that the brokers reported; an archive does not show what DeleteRecords deleted."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["topic", "partition", "log_start_offset"])
-        for row in true_partitions(variant):
+        for row in (row for variant in variants for row in true_partitions(variant)):
             earliest: dict[str, int] = row["earliest"]  # type: ignore[assignment]
             writer.writerow([row["topic"], row["partition"], earliest["offset"]])
     return path
 
 
-def index(
-    spark: SparkSession, variant: str, folder: Path, *, with_events: bool, depth: IndexDepth = IndexDepth.RECORD
-) -> Warehouse:
+def index(spark: SparkSession, variant: str, folder: Path, depth: IndexDepth = IndexDepth.RECORD) -> Warehouse:
+    """Index the archive of a variant with its metadata topic."""
     with keys_named(spark, keys_setting(variant)):
         return run_pipeline(
             spark,
             open_variant(variant),
             folder / "warehouse",
-            log_start_offsets=write_log_starts(variant, folder / "log_starts.csv"),
-            metadata=AIVEN_SAMPLE / variant / "rlmm" if with_events else None,
+            log_start_offsets=write_log_starts(folder / "log_starts.csv", variant),
+            metadata=AIVEN_SAMPLE / variant / "rlmm",
             settings=build_settings(depth),
         )
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archives of two brokers as one, with their metadata topics. They have no topic in common."""
+    folder = tmp_path_factory.mktemp("together")
+    for number, variant in enumerate(TOGETHER):
+        shutil.copytree(archive_of(variant), folder / "archive", dirs_exist_ok=True)
+        for partition in (0, 1):
+            copied = AIVEN_SAMPLE / variant / "rlmm" / f"{METADATA_TOPIC}-{partition}"
+            shutil.copytree(copied, folder / "metadata" / f"{METADATA_TOPIC}-{2 * number + partition}")
+    write_log_starts(folder / "log_starts.csv", *TOGETHER)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def announced(spark: SparkSession, together: Path) -> Warehouse:
+    """Both archives, indexed with their metadata topics."""
+    archive, log_starts = open_archive(str(together / "archive"), "aiven"), together / "log_starts.csv"
+    metadata = together / "metadata"
+    return run_pipeline(spark, archive, together / "announced", log_start_offsets=log_starts, metadata=metadata)
+
+
+@pytest.fixture(scope="module")
+def listed(spark: SparkSession, together: Path) -> Warehouse:
+    """Both archives, indexed without their metadata topics."""
+    archive, log_starts = open_archive(str(together / "archive"), "aiven"), together / "log_starts.csv"
+    return run_pipeline(spark, archive, together / "listed", log_start_offsets=log_starts)
 
 
 def segments_of(warehouse: Warehouse) -> dict[str, Row]:
@@ -136,21 +166,35 @@ def expected_facts(true: TrueAnswer) -> tuple[int | None, int | None, int | None
     return true["offset"], true["result_timestamp"], true["leader_epoch"]
 
 
-@pytest.mark.parametrize("variant", ["plain", "zstd", "faults"])
-def test_segments_and_answers_equal_those_of_the_broker(spark: SparkSession, tmp_path: Path, variant: str) -> None:
-    warehouse = index(spark, variant, tmp_path, with_events=True)
-    require_true_segments(warehouse, variant)
-    require_true_answers(warehouse, variant)
+@pytest.mark.parametrize("variant", TOGETHER)
+def test_segments_and_answers_equal_those_of_the_broker(announced: Warehouse, variant: str) -> None:
+    require_true_segments(announced, variant)
+    require_true_answers(announced, variant)
+
+
+def test_only_unfinished_copies_are_discrepancies_and_every_suite_holds(announced: Warehouse) -> None:
+    require_sound_tables(announced, {"copy_unfinished": 3})
+
+
+def test_compressed_segments_and_answers_equal_those_of_the_broker(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = index(spark, "zstd", tmp_path)
+    require_true_segments(warehouse, "zstd")
+    require_true_answers(warehouse, "zstd")
+    require_sound_tables(warehouse, {})
+
+
+def require_sound_tables(warehouse: Warehouse, discrepancies: dict[str, int]) -> None:
+    """Check quarantine, discrepancies and expectations. A stored size that differs from the announced one is no
+    discrepancy: chunks are compressed or encrypted."""
     assert warehouse.read(QUARANTINE).count() == 0
     counts = warehouse.read(DISCREPANCIES).groupBy("kind").count().collect()
-    # What is stored is smaller or larger than what was announced, and no discrepancy.
-    assert {row["kind"]: row["count"] for row in counts} == ({"copy_unfinished": 3} if variant == "faults" else {})
+    assert {row["kind"]: row["count"] for row in counts} == discrepancies
     validated = validate_tables(warehouse, load_suites(), is_full=True)
     assert [each.expectation.id for table in validated.tables for each in table.verdicts if not each.is_met] == []
 
 
 def test_at_batch_depth_a_lookup_decrypts_the_chunks_of_one_batch(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = index(spark, "encrypted", tmp_path, with_events=True, depth=IndexDepth.BATCH)
+    warehouse = index(spark, "encrypted", tmp_path, IndexDepth.BATCH)
     require_true_segments(warehouse, "encrypted")
     open_layout = partial(open_archive, str(archive_of("encrypted")), "aiven")
     with keys_named(spark, keys_setting("encrypted")):
@@ -243,18 +287,17 @@ def require_no_secret(location: Path, variant: str) -> None:
         assert not any(line in content for line in lines)
 
 
-@pytest.mark.parametrize("variant", ["plain", "faults"])
-def test_a_listing_shows_everything_except_which_of_two_complete_copies_was_finished(
-    spark: SparkSession, tmp_path: Path, variant: str
-) -> None:
-    warehouse = index(spark, variant, tmp_path, with_events=False)
-    require_true_segments(warehouse, variant)
-    require_true_answers(warehouse, variant)
-    rows = segments_of(warehouse)
-    if variant == "plain":
-        assert set(rows) == set(finished_segments(variant))
-        assert warehouse.read(QUARANTINE).count() == 0
-        return
+@pytest.mark.parametrize("variant", TOGETHER)
+def test_answers_from_a_listing_equal_those_of_the_broker(listed: Warehouse, variant: str) -> None:
+    require_true_segments(listed, variant)
+    require_true_answers(listed, variant)
+
+
+def test_a_listing_shows_everything_except_which_of_two_complete_copies_was_finished(listed: Warehouse) -> None:
+    rows = segments_of(listed)
+    plain_topics = {each["topic"] for each in true_segments("plain").values()}
+    plain = {key for key, row in rows.items() if row["topic"] in plain_topics}
+    assert plain == set(finished_segments("plain"))
     # One range was copied four times: finished, whole, with half a manifest, without a manifest.
     copies = {key: row for key, row in rows.items() if (row["topic"], row["start_offset"]) == ("flaky", 1276)}
     assert {
@@ -267,7 +310,7 @@ def test_a_listing_shows_everything_except_which_of_two_complete_copies_was_fini
     assert whole == ["0G_9JjxQRZuP_-No7ZpGfA", "MDWAtAmyR0afIYBSs-Pjpg"]
     # Same epoch, same length: the greater id answers.
     assert [copies[key]["not_served_reason"] for key in whole] == ["duplicate", None]
-    (bad,) = warehouse.read(QUARANTINE).collect()
+    (bad,) = listed.read(QUARANTINE).collect()
     assert (bad["segment_id"], bad["reason"], bad["position"]) == ("4GxIC0z6RzCqAok96EEb1g", "manifest_invalid", 352)
     assert bad["object_name"].endswith("4GxIC0z6RzCqAok96EEb1g.rsm-manifest")
     assert copies["tU4Hf9TSTDmXBpj6pPcKDg"]["missing_kinds"] == ["manifest"]
