@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -100,11 +101,12 @@ def is_true_answer(query: dict[str, object], answer: dict[str, object], *, broke
     return found == (true.get("offset"), true.get("ts"), true.get("epoch"))
 
 
-def write_log_start_offsets(path: Path) -> Path:
-    """The log start offsets of truth/partitions.jsonl, as an operator supplies them."""
+def write_log_start_offsets(path: Path, prefixes: Sequence[str] = ("",)) -> Path:
+    """The log start offsets of truth/partitions.jsonl, as an operator supplies them, of topics with these prefixes."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["topic", "partition", "log_start_offset"])
-        for row in golden_partitions():
-            writer.writerow([row["topic"], row["partition"], row["log_start"]])
+        for prefix in prefixes:
+            for row in golden_partitions():
+                writer.writerow([f"{prefix}{row['topic']}", row["partition"], row["log_start"]])
     return path

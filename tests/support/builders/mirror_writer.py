@@ -29,14 +29,16 @@ def write_mirror(
     topics: Collection[str],
     kinds: Collection[SegmentFileKind] = SIDE_FILES,
     with_topic_ids: bool = True,
+    prefix: str = "",
 ) -> list[TrueSegment]:
-    """Write the partitions of `topics` below `directory`; return their segments by topic, partition and offset."""
+    """Write the partitions of `topics` below `directory`, with the prefix before their names; return their segments by
+    topic, partition and offset."""
     segments = sorted(
         (each for each in true_segments("COPY_SEGMENT_FINISHED") if each["topic"] in topics),
         key=lambda each: (each["topic"], each["partition"], each["start_offset"]),
     )
     for segment in segments:
-        folder = directory / f"{segment['topic']}-{segment['partition']}"
+        folder = directory / f"{prefix}{segment['topic']}-{segment['partition']}"
         folder.mkdir(parents=True, exist_ok=True)
         if with_topic_ids:
             (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {segment['topic_id']}\n")
