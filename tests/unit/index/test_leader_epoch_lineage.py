@@ -29,6 +29,7 @@ def lineage_of(epochs: dict[int, int]) -> LeaderEpochLineage:
         (LINEAGE, 90, 15, 95, LINEAGE, False),
         (LINEAGE, 90, 15, 90, LINEAGE, False),
         (LINEAGE, 90, 5, 25, {1: 5, 2: 20}, False),
+        (LINEAGE, 90, 15, 30, {1: 15, 2: 20}, False),
         (LINEAGE, 90, 15, 35, {1: 15, 2: 20}, False),
         (OVERLAPPING, 210, 14, 150, {5: 14, 7: 15, 9: 100}, True),
         (OVERLAPPING, 210, 2, 7, {2: 5, 3: 6}, False),
