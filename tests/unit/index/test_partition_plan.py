@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from coldlog.index.partition_plan import IncarnationPlan, LogStart, LogStartSource, SegmentFacts, plan_partition
+from coldlog.index.served_ranges import NotServedReason
 
 Epochs = tuple[tuple[int, int], ...]
 
@@ -94,6 +95,26 @@ def test_running_maxima_ascend_over_segments_and_the_brokers_use_metadata_timest
     ]
     assert broker == [(None, 305), (305, 305), (305, 405)]
     assert (found.max_timestamp_ms, found.max_timestamp_offset) == (400, 20)
+    alike = plan(segment("a", 0, 9, max_ms=300), segment("b", 10, 19, max_ms=300))
+    assert (alike.max_timestamp_ms, alike.max_timestamp_offset) == (300, 0), "the lowest offset"
+
+
+def test_segment_that_serves_nothing_has_a_reason() -> None:
+    unread = replace(segment("a", 0, 9), is_usable=False)
+    below, outside = segment("b", 10, 19, epochs=((1, 10),)), segment("c", 20, 29, epochs=((3, 20),))
+    found = plan(unread, below, outside, segment("d", 20, 29, epochs=((2, 20),)), checkpoint=((2, 20),))
+    assert [(each.segment.segment_id, each.reason) for each in found.segments] == [
+        ("a", NotServedReason.NOT_INDEXED),
+        ("b", NotServedReason.BELOW_LOG_START),
+        ("c", NotServedReason.OUTSIDE_LINEAGE),
+        ("d", None),
+    ]
+
+
+def test_log_start_at_the_beginning_of_a_segment_changes_nothing() -> None:
+    (first, second) = plan(segment("a", 0, 9), segment("b", 10, 19), supplied=10).segments
+    assert (first.reason, first.from_offset) == (NotServedReason.BELOW_LOG_START, None)
+    assert (second.reason, second.from_offset, second.must_count_from) == (None, 10, None)
 
 
 def test_lineage_without_a_checkpoint_is_that_of_the_served_batches() -> None:

@@ -8,6 +8,7 @@ import pytest
 from builders.segment_builder import Batch, Record, build_batch
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
 from coldlog.archive.stores.memory_store import MemoryStore
+from coldlog.errors import UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.archive_search import BatchQuestion
 from coldlog.lookups.batch_lookup import BatchReader
@@ -64,3 +65,24 @@ def test_indexed_batch_is_verified_when_it_is_read(log: bytes, error: ErrorCode,
     answers = Answers.nothing(1)
     BatchQuestion(SEGMENT, batch, np.array([0]), np.array([1000])).answer(reader, answers)
     assert (answers.errors[0], answers.offsets[0]) == (error, offset)
+
+
+def test_first_batch_of_a_log_is_read() -> None:
+    reader = BatchReader(open_layout=lambda: LocalTieredStorageLayout(store=MemoryStore({LOG: FIRST})), limits=LIMITS)
+    batch = FoundBatch(base_offset=0, position=0, size_bytes=len(FIRST), counted_from_offset=0)
+    answers = Answers.nothing(2)
+    BatchQuestion(SEGMENT, batch, np.array([1]), np.array([5])).answer(reader, answers)
+    assert (answers.errors.tolist(), answers.offsets.tolist()) == ([0, 0], [-1, 0])
+
+
+def test_archive_that_cannot_be_opened_is_an_error_of_the_storage() -> None:
+    def unusable() -> LocalTieredStorageLayout:
+        raise UsageError("the directory is away")
+
+    batch = FoundBatch(base_offset=0, position=0, size_bytes=len(FIRST), counted_from_offset=0)
+    answers = Answers.nothing(2)
+    reader = BatchReader(open_layout=unusable, limits=LIMITS)
+    BatchQuestion(SEGMENT, batch, np.array([1]), np.array([5])).answer(reader, answers)
+    assert answers.errors.tolist() == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
+    BatchQuestion(SEGMENT, batch, np.array([0]), np.array([5])).answer(None, answers)
+    assert answers.errors.tolist() == [ErrorCode.NOT_DECODED, ErrorCode.KAFKA_STORAGE_ERROR]

@@ -47,7 +47,9 @@ def test_segment_that_was_copied_is_not_copied_again() -> None:
     assert planned(remote(0, 9), remote(10, 19)) == [20, 30]
     assert planned(remote(0, 24)) == [20, 30]
     assert planned(remote(0, 4), remote(5, 12)) == [10, 20, 30]
+    assert planned(remote(0, 8)) == [0, 10, 20, 30], "its last record is not copied"
     assert planned(remote(0, 9), remote(10, 18)) == [10, 20, 30], "its last record is not copied"
+    assert planned(remote(0, 19), remote(5, 9)) == [20, 30]
 
 
 def test_gap_below_the_copied_segments_is_closed() -> None:

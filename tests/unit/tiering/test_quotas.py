@@ -118,6 +118,17 @@ def test_no_task_waits_without_a_quota() -> None:
     assert clock.waits == []
 
 
+def test_room_is_what_a_task_that_may_not_wait_would_get_and_without_it_gives_up() -> None:
+    clock = VirtualClock(0)
+    quota = CopyQuota(QuotaConfig(bytes_per_second=1_000), clock)
+    assert quota.has_room() is True
+    report = quota.report()
+    assert (report.waited_count, report.gave_up_count, report.waited_ms, report.longest_throttle_ms) == (0, 0, 0, 0)
+    assert quota.take(5_000)
+    assert quota.has_room() is False
+    assert quota.report().gave_up_count == 1
+
+
 def test_task_that_may_not_wait_is_refused_over_the_quota_and_records_nothing() -> None:
     clock = VirtualClock()
     quota = CopyQuota(QuotaConfig(bytes_per_second=1_000), clock)
