@@ -38,7 +38,7 @@ test-system: setup ## run the tests that start programs: jobs as commands, runs 
 # The version of Kafka that test-broker starts; without it the newest (tests/broker/tiered_broker.py).
 KAFKA ?=
 # Versions whose golden archives golden-clusters makes anew.
-VERSIONS ?= 3.6.2 3.7.2 3.8.1 3.9.0 4.0.0 4.2.1 4.3.1 3.9.0-to-4.3.1
+VERSIONS ?= 3.6.2 3.7.2 3.8.1 3.9.0 4.0.0 4.2.1 4.3.1 4.4.0 3.9.0-to-4.3.1
 
 test-broker: export KAFKA := $(KAFKA)
 test-broker: setup ## run the tests that start a Kafka broker of their own (KAFKA=3.9.0 chooses its version)

@@ -23,13 +23,13 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from broker.tiered_broker import (
-    TIERED_STORAGE,
     broker_jars,
     format_storage,
     listens,
     new_cluster_id,
     start_process,
     stop_process,
+    tiered_storage,
 )
 from coldlog.archive.metadata_log import METADATA_TOPIC
 
@@ -271,7 +271,7 @@ def running_cluster(directory: Path, version: str) -> Iterator[KafkaCluster]:
             directory=home,
             fetch_bytes=FOLLOWER_FETCH_BYTES,
         )
-        (home / "server.properties").write_text(own + TIERED_STORAGE.format(tier=tier, replicas=len(NODES)))
+        (home / "server.properties").write_text(own + tiered_storage(version, directory, replicas=len(NODES)))
         format_storage(jars, home / "server.properties", cluster_id)
         nodes[number] = Node(number=number, directory=home, jars=jars, port=ports[2 * at])
     cluster = KafkaCluster(nodes=nodes, tier=tier)

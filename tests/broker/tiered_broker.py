@@ -1,9 +1,9 @@
 """Start a real Kafka broker with tiered storage for tests.
 
 One Kafka in KRaft mode, broker and controller in one JVM on the loopback, its remote tier a directory
-(LocalTieredStorage). Its version is that of the environment variable KAFKA, by default the newest with test jars.
-Retention, tiering and deletion look for work every half second. A broker that does not come up, or ends, fails the
-test with the end of its log.
+(LocalTieredStorage; java/tier/DirectoryStorage for a version of which that one is not published). Its version is that
+of the environment variable KAFKA, by default the newest with test jars. Retention, tiering and deletion look for work
+every half second. A broker that does not come up, or ends, fails the test with the end of its log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def is_since(version: str, since: tuple[int, ...]) -> bool:
 _FORMAT, _BROKER = "kafka.tools.StorageTool", "kafka.Kafka"
 _OFFSETS = ("org.apache.kafka" if is_since(KAFKA_VERSION, (3, 7)) else "kafka") + ".tools.GetOffsetShell"
 USER, PASSWORD = "reader", "tell-nobody"
-TIERED_STORAGE = """\
+_TIERED_STORAGE = """\
 log.message.timestamp.after.max.ms=9223372036854775807
 # Internal: by default the first retention run waits half a minute.
 log.initial.task.delay.ms=500
@@ -45,7 +45,7 @@ log.retention.check.interval.ms=500
 log.segment.delete.delay.ms=100
 log.retention.ms=-1
 remote.log.storage.system.enable=true
-remote.log.storage.manager.class.name=org.apache.kafka.server.log.remote.storage.LocalTieredStorage
+{manager}
 remote.log.storage.manager.impl.prefix=rsm.config.
 rsm.config.dir={tier}
 rsm.config.delete.on.close=false
@@ -59,7 +59,10 @@ remote.log.manager.task.interval.ms=500
 remote.log.manager.task.retry.backoff.ms=500
 remote.log.manager.task.retry.backoff.max.ms=1000
 """
-"""Settings of every broker here, by `tier` and `replicas`."""
+_MANAGER = "remote.log.storage.manager.class.name=org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
+_OWN_MANAGER = """\
+remote.log.storage.manager.class.name=DirectoryStorage
+remote.log.storage.manager.class.path={classes}/"""
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -138,7 +141,9 @@ class TieredBroker:
 
     def offsets_as_kafka_tells(self, time: str) -> dict[tuple[str, int], int]:
         """What Kafka's own admin client is told for every partition; those are left out that have no such offset."""
-        command = [find_tool("java"), "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{self.jars}/*", _OFFSETS]
+        # The tool of 4.4 is not published; the one before will do.
+        jars = self.jars if is_published(KAFKA_VERSION) else broker_jars(NEWEST)
+        command = [find_tool("java"), "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{jars}/*", _OFFSETS]
         lines = run_tool([*command, "--bootstrap-server", self.bootstrap_servers, "--time", time]).splitlines()
         found = [line.split(":") for line in lines]
         return {(topic, int(partition)): int(offset) for topic, partition, offset in found}
@@ -180,7 +185,7 @@ def running_broker(directory: Path) -> Iterator[TieredBroker]:
     directory.mkdir(parents=True, exist_ok=True)
     properties = directory / "server.properties"
     own = _PROPERTIES.format(**ports, directory=directory, user=USER, password=PASSWORD)
-    properties.write_text(own + TIERED_STORAGE.format(tier=directory / "tier", replicas=1))
+    properties.write_text(own + tiered_storage(KAFKA_VERSION, directory, replicas=1))
     format_storage(jars, properties, new_cluster_id())
     process = start_process(jars, directory, "-Xmx512m")
     broker = TieredBroker(process=process, directory=directory, jars=jars, port=port, sasl_port=sasl_port)
@@ -193,7 +198,24 @@ def running_broker(directory: Path) -> Iterator[TieredBroker]:
 
 def broker_jars(version: str) -> Path:
     """The jars of a broker of that version."""
-    return resolve_jars(Path(__file__).with_name("pom.xml"), f"tiered-broker-{version}", kafka_version=version)
+    given = {"kafka_version": version} | ({"is_published": "true"} if is_published(version) else {})
+    return resolve_jars(Path(__file__).with_name("pom.xml"), f"tiered-broker-{version}", **given)
+
+
+def is_published(version: str) -> bool:
+    """Whether Maven Central has Kafka's test jars and tools of that version; of 4.4.0 it has neither."""
+    return not is_since(version, (4, 4))
+
+
+def tiered_storage(version: str, directory: Path, replicas: int) -> str:
+    """Settings of every broker here; the tier is `directory`/tier."""
+    manager = _MANAGER
+    if not is_published(version):
+        classes, source = directory / "classes", Path(__file__).parent / "java" / "tier" / "DirectoryStorage.java"
+        jars = broker_jars(version)
+        run_tool([find_tool("javac"), "-Xlint:all", "-Werror", "-d", str(classes), "-cp", f"{jars}/*", str(source)])
+        manager = _OWN_MANAGER.format(classes=classes)
+    return _TIERED_STORAGE.format(manager=manager, tier=directory / "tier", replicas=replicas)
 
 
 def small_segments(version: str, segment_bytes: int) -> dict[str, str]:
