@@ -12,7 +12,8 @@ import numba
 import numpy as np
 
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.kafka.record_batch import CODEC_MASK, CODEC_NAMES, CONTROL, TRANSACTIONAL, BatchHeaders
+from coldlog.formats.kafka.compression import CODEC_NAMES
+from coldlog.formats.kafka.record_batch import CODEC_MASK, CONTROL, TRANSACTIONAL, BatchHeaders
 from coldlog.index.open_transactions import OpenTransactions
 from coldlog.index.stairs import BatchTimes, Stairs
 from coldlog.model.states import IndexDepth

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from coldlog.archive.layouts.layout import ArchiveLayout
-from coldlog.archive.open_archive import LayoutOptions, open_archive
+from coldlog.archive.layouts.layout import ArchiveLayout, LayoutOptions
+from coldlog.archive.open_archive import open_archive
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.formats.limits import DecodeLimits
 from coldlog.runtime.settings import Settings

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import NewType, TypeVar
 
 from coldlog.errors import UsageError
+from coldlog.model.layout_names import LayoutName
 from coldlog.model.states import IndexDepth, IsolationLevel
 
 Uri = NewType("Uri", str)
@@ -26,14 +27,6 @@ ByteCount = NewType("ByteCount", int)
 _Value = TypeVar("_Value")
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-
-
-class ArchiveLayout(StrEnum):
-    """How an archive names its objects."""
-
-    LOCAL_TIERED_STORAGE = "local_tiered_storage"
-    LOG_DIRECTORIES = "log_directories"
-    AIVEN = "aiven"
 
 
 class MetadataSource(StrEnum):
@@ -62,8 +55,8 @@ class ArchiveSettings:
     """Where the archived segments are."""
 
     uri: Uri | None = setting(None, "root of the archive: a directory or a URI")
-    layout: ArchiveLayout = setting(
-        ArchiveLayout.LOCAL_TIERED_STORAGE,
+    layout: LayoutName = setting(
+        LayoutName.LOCAL_TIERED_STORAGE,
         "how the archive names its objects: like LocalTieredStorage, like brokers' log directories, or like the Aiven "
         "plugin",
     )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 from docs.reference import FOLDER, PAGES, TABLES, page_text
 from pyspark.sql import SparkSession
 
+from changed_library import REPOSITORY, changed_library
 from coldlog.lookups.functions import FUNCTIONS, VIEWS
 from coldlog.sql import attach_warehouse
 from coldlog.tables.delta.warehouse import Warehouse
@@ -52,3 +55,18 @@ def test_columns_of_tables_and_views_are_those_that_spark_knows(attached: SparkS
     for name in {*VIEWS, *(table.name for table in TABLES)} & kept:
         told = re.findall(r"^\| `(\w+)` \|", section_of("tables.md", name), re.MULTILINE)
         assert told == attached.table(f"coldlog.{name}").columns, name
+
+
+def test_an_added_setting_and_job_are_in_the_pages(tmp_path: Path) -> None:
+    setting = '\n    patience_ms: int = setting(250, "time limit for patience", at_least=1)\n'
+    group = '    """When a listing is accepted."""'
+    job = (REPOSITORY / "jobs" / "build_indexes.py").read_text(encoding="utf-8")
+    with changed_library(
+        tmp_path,
+        files={"jobs/count_segments.py": job.replace("Read the pending segments", "Count the pending segments")},
+        lines=[("lib/coldlog/runtime/settings.py", group, setting)],
+    ):
+        pages = import_module("docs.reference")
+        settings, jobs = pages.page_text("settings.md"), pages.page_text("jobs.md")
+    assert "| `scan.patience_ms` | `250` | a whole number from 1 | time limit for patience |" in settings
+    assert "## count_segments\n\nCount the pending segments and fill the index tables." in jobs

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from builders.log_directory_writer import write_partition
 from builders.mirror_writer import SIDE_FILES, golden_topics, write_mirror
 from builders.segment_builder import Batch, Record, Segment, build_segment
-from coldlog.archive.layouts.layout import SegmentFileKind
-from coldlog.archive.open_archive import LayoutOptions, open_archive
+from coldlog.archive.layouts.layout import LayoutOptions, SegmentFileKind
+from coldlog.archive.open_archive import open_archive
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.reader import OffsetReader
 from coldlog.tables.definitions.definition import TableDefinition

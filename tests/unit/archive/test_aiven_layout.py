@@ -26,8 +26,8 @@ from aiven_sample import (
 from builders.aiven_writer import AivenSegment, Keys, make_keys, write_aiven_segment
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE, find_private_key, list_key_ids
 from coldlog.archive.layouts.aiven_layout import AivenLayout, read_key_prefixes
-from coldlog.archive.layouts.layout import BundleKind, ListedSegment, SegmentFileKind
-from coldlog.archive.open_archive import LayoutOptions, open_archive
+from coldlog.archive.layouts.layout import BundleKind, LayoutOptions, ListedSegment, SegmentFileKind
+from coldlog.archive.open_archive import open_archive
 from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import ArchiveError, Reason, UsageError
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.archive.layouts.layout import ListedSegment, SegmentFileKind
+from coldlog.archive.layouts.layout import LayoutOptions, ListedSegment, SegmentFileKind
 from coldlog.archive.layouts.log_directories_layout import LogDirectoriesLayout
-from coldlog.archive.open_archive import LayoutOptions, open_archive
+from coldlog.archive.open_archive import open_archive
 from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import UsageError
 from coldlog.model.ids import uuid_bytes

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from builders.brute_force import list_stairs
 from builders.segment_builder import Segment, build_segment
 from builders.strategies import partitions
-from coldlog.formats.kafka.record_batch import CODEC_NAMES
+from coldlog.formats.kafka.compression import CODEC_NAMES
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.segment_index import IndexChunk
 from coldlog.index.segment_summary import SegmentSummary

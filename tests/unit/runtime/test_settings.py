@@ -9,8 +9,9 @@ import pytest
 
 from coldlog.archive.open_archive import directory_of
 from coldlog.errors import UsageError
+from coldlog.model.layout_names import LayoutName
 from coldlog.model.states import IndexDepth
-from coldlog.runtime.settings import ArchiveLayout, Settings
+from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import REPOSITORY, list_setting_keys, load_settings
 
 
@@ -243,7 +244,7 @@ def test_every_environment_of_the_repository_loads() -> None:
     for path in (REPOSITORY / "conf").glob("*.toml"):
         assert tomllib.loads(path.read_text())
         if path.stem != "base":
-            assert load_settings(path.stem).archive.layout is ArchiveLayout.LOCAL_TIERED_STORAGE
+            assert load_settings(path.stem).archive.layout is LayoutName.LOCAL_TIERED_STORAGE
 
 
 def test_every_key_has_a_meaning_and_a_valid_default(repository: Path) -> None:

@@ -35,10 +35,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
+from coldlog.archive.layouts.aiven_keys import require_keys
 from coldlog.archive.layouts.aiven_segment import OpenedSegment, OpenedSegments
 from coldlog.archive.layouts.layout import (
+    ArchiveLayout,
     BundleKind,
     DirectoryListing,
+    LayoutOptions,
     ListedSegment,
     ObjectKind,
     PartitionDirectory,
@@ -59,7 +62,7 @@ from coldlog.archive.layouts.sorted_entries import (
     unrecognized_object,
 )
 from coldlog.archive.stores.object_names import require_object_name
-from coldlog.archive.stores.object_store import ObjectInfo, ObjectStore
+from coldlog.archive.stores.object_store import ObjectInfo, ObjectStore, RootedStore
 from coldlog.errors import UsageError
 
 AIVEN = "aiven"
@@ -184,6 +187,18 @@ class AivenLayout:
 
     def _longer(self, prefix: str) -> tuple[str, ...]:
         return tuple(other for other in self.key_prefixes if other != prefix and other.startswith(prefix))
+
+
+def open_layout(store: RootedStore, options: LayoutOptions) -> ArchiveLayout:
+    """Open the plugin's archive in `store`; `UsageError` if it has objects but no topic's directory."""
+    layout = AivenLayout(store=store, key_prefixes=read_key_prefixes(options.key_prefix))
+    require_keys()
+    if not layout.holds_topics():
+        raise UsageError(
+            f"no {AIVEN} archive at {store.uri}: it is not empty and has no directory <topic>-<topic id> after "
+            "archive.key_prefix; set archive.key_prefix to the plugin's key.prefix"
+        )
+    return layout
 
 
 def read_key_prefixes(text: str) -> tuple[str, ...]:

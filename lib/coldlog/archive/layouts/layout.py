@@ -139,6 +139,14 @@ class SegmentListing:
     unrecognized: tuple[UnrecognizedObject, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutOptions:
+    """What some layouts need in addition to their uri; see the settings of the same names."""
+
+    above_partitions: str = ""
+    key_prefix: str = ""
+
+
 class ArchiveLayout(Protocol):
     """Segments of one archive.
 

@@ -24,7 +24,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coldlog.archive.layouts.layout import (
+    ArchiveLayout,
     DirectoryListing,
+    LayoutOptions,
     ListedSegment,
     ObjectKind,
     PartitionDirectory,
@@ -43,7 +45,8 @@ from coldlog.archive.layouts.sorted_entries import (
     sort_partition,
     unrecognized_object,
 )
-from coldlog.archive.stores.object_store import ObjectStore
+from coldlog.archive.stores.object_store import ObjectStore, RootedStore
+from coldlog.errors import UsageError
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 
 LOCAL_TIERED_STORAGE = "local_tiered_storage"
@@ -123,6 +126,21 @@ def find_partition_directory(name: str) -> PartitionDirectory | None:
     return PartitionDirectory(
         name=name, topic=match["topic"], topic_id=match["topic_id"], partition=int(match["partition"])
     )
+
+
+def open_layout(store: RootedStore, _: LayoutOptions) -> ArchiveLayout:
+    """Open the tree in `store` or below it; `UsageError` if there is none."""
+    if store.has_directory(ROOT_DIRECTORY):
+        return LocalTieredStorageLayout(store=store.below(ROOT_DIRECTORY))
+    is_tree = store.root.rpartition("/")[2] == ROOT_DIRECTORY or any(
+        find_partition_directory(name) for name in store.iter_directories("")
+    )
+    if not is_tree:
+        raise UsageError(
+            f"no {LOCAL_TIERED_STORAGE} archive at {store.uri}: it has neither {ROOT_DIRECTORY} nor a directory "
+            "named <topic>-<partition>-<topic id>"
+        )
+    return LocalTieredStorageLayout(store=store)
 
 
 def name_directory(partition: TopicIdPartition) -> str:

@@ -45,7 +45,9 @@ from typing import ClassVar
 
 from coldlog.archive.layouts.layout import (
     SMALL_FILE_LIMIT_BYTES,
+    ArchiveLayout,
     DirectoryListing,
+    LayoutOptions,
     ListedSegment,
     PartitionDirectory,
     SegmentFileKind,
@@ -64,7 +66,7 @@ from coldlog.archive.layouts.log_directory import (
 )
 from coldlog.archive.layouts.plain_objects import get_listed, read_small_object, require_small_kind
 from coldlog.archive.layouts.sorted_entries import list_directories_below, list_level, sort_level, unrecognized_object
-from coldlog.archive.stores.object_store import ObjectStore
+from coldlog.archive.stores.object_store import ObjectStore, RootedStore
 from coldlog.errors import ArchiveError, Reason, UsageError
 from coldlog.model.ids import uuid_text
 
@@ -204,6 +206,18 @@ class LogDirectoriesLayout:
         for name in names:
             yield from self._iter_above(unrecognized, name, level + 1)
         unrecognized += others
+
+
+def open_layout(store: RootedStore, options: LayoutOptions) -> ArchiveLayout:
+    """Open the mirror in `store`; `UsageError` if it has no partition directory at the place that `options` gives."""
+    layout = LogDirectoriesLayout(store=store, above_partitions=options.above_partitions)
+    if not layout.holds_partitions():
+        above = f"{layout.above_partitions}/" if layout.above_partitions else ""
+        raise UsageError(
+            f"no {LOG_DIRECTORIES} archive at {store.uri}: it has no directory {above}<topic>-<partition>; "
+            "name the directories between archive.uri and the partitions in archive.above_partitions"
+        )
+    return layout
 
 
 def _find_partition_directory(name: str) -> PartitionDirectory | None:

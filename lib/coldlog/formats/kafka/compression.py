@@ -57,10 +57,10 @@ class _Inflater(Protocol):
 def decompress_into(codec: int, section: memoryview, output: memoryview) -> int:
     """Decompress a batch's records into `output`; return the number of bytes.
 
-    `codec` is Kafka's id, 1 to 4. Raises `ArchiveError`: DECOMPRESSION_LIMIT if `output` is too small,
+    `codec` is a key of `DECODERS`. Raises `ArchiveError`: DECOMPRESSION_LIMIT if `output` is too small,
     DECOMPRESSION_FAILED otherwise.
     """
-    name, decoder = _DECODERS[codec]
+    name, decoder = DECODERS[codec]
     try:
         return decoder(section, output)
     except _LimitError:
@@ -196,9 +196,13 @@ _REFUSALS: tuple[type[Exception], ...] = (
     EOFError,
 )
 """The exceptions of the libraries for invalid input: lz4 raises a bare RuntimeError, and EOFError for a missing end."""
-_DECODERS: dict[int, tuple[str, Callable[[memoryview, memoryview], int]]] = {
+DECODERS: dict[int, tuple[str, Callable[[memoryview, memoryview], int]]] = {
     1: ("gzip", _gzip),
     2: ("snappy", _snappy),
     3: ("lz4", _lz4),
     4: ("zstd", _zstd),
 }
+"""Name and decoder by Kafka's id. A decoder returns how many bytes it wrote, and raises `_LimitError`, or one of
+`_REFUSALS`."""
+CODEC_NAMES = ("none", *(name for name, _ in DECODERS.values()))
+"""By Kafka's id; 0: not compressed."""

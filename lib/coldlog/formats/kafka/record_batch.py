@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coldlog.errors import ArchiveError, Reason
+from coldlog.formats.kafka.compression import CODEC_NAMES
 from coldlog.formats.kafka.crc import ADDRESS, CRC_START, batch_crc, checksum, find_crc_mismatch
 
 HEADER = np.dtype(
@@ -51,7 +52,6 @@ MIN_MESSAGE_LENGTH = 14
 """The shortest message of magic 0, without its length: crc, magic, attributes, key length, value length."""
 
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
-CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Int64Column = npt.NDArray[np.int64]
 Int32Column = npt.NDArray[np.int32]
@@ -278,8 +278,9 @@ def _refuse_crc(window: memoryview, start: int, position: int) -> ArchiveError:
 
 def _require_fields(headers: BatchHeaders, next_offset: int) -> None:
     if _are_fields_good(
-        headers.base_offset, headers.last_offset, headers.record_count, headers.attributes, np.int64(next_offset)
-    ):
+        headers.base_offset, headers.last_offset, headers.record_count, headers.attributes, np.int64(next_offset),
+        len(CODEC_NAMES) - 1,
+    ):  # fmt: skip
         return
     base_offset, last_offset, count, codec = (
         column.astype(np.int64)
@@ -356,13 +357,13 @@ class _FieldCheck:
 
 
 @numba.njit(cache=True, nogil=True)
-def _are_fields_good(base_offset, last_offset, record_count, attributes, allowed_from):  # type: ignore[no-untyped-def]  # numba infers it
+def _are_fields_good(base_offset, last_offset, record_count, attributes, allowed_from, last_codec):  # type: ignore[no-untyped-def]  # numba infers it
     """All checks of `_require_fields` in one pass, because nearly always all fields are good."""
     for i in range(len(base_offset)):
         delta = last_offset[i] - base_offset[i]
         if base_offset[i] < allowed_from or last_offset[i] < 0 or delta < 0 or last_offset[i] == _LARGEST_OFFSET:
             return False
-        if record_count[i] < 0 or record_count[i] > delta + 1 or (attributes[i] & CODEC_MASK) > 4:
+        if record_count[i] < 0 or record_count[i] > delta + 1 or (attributes[i] & CODEC_MASK) > last_codec:
             return False
         allowed_from = last_offset[i] + 1
     return True

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from coldlog.formats.kafka.record_batch import CODEC_NAMES
+from coldlog.formats.kafka.compression import CODEC_NAMES
 from coldlog.formats.kafka.txn_index import TxnIndex
 from coldlog.index.segment_index import IndexChunk
 from coldlog.indexing.builds.encoded_rows import payload_schema

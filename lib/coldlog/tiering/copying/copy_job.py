@@ -12,10 +12,11 @@ import argparse
 from coldlog.archive.open_archive import directory_of
 from coldlog.archive.stores.s3_location import is_s3_uri
 from coldlog.errors import UsageError
+from coldlog.model.layout_names import LayoutName
 from coldlog.runtime.console import Stage, counted, human_bytes, human_duration
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import decode_limits
-from coldlog.runtime.settings import ArchiveLayout, Settings
+from coldlog.runtime.settings import Settings
 from coldlog.tiering.copying.copy_partition import CopyOutcome
 from coldlog.tiering.copying.copy_segments import CopyOptions, CopySummary, copy_segments
 from coldlog.tiering.rules.clock import Clock
@@ -61,7 +62,7 @@ def add_copy_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser
 def copy_options(settings: Settings) -> CopyOptions:
     """Build the options of a copy from the settings."""
     copying, index = settings.copy, settings.index
-    if settings.archive.layout is not ArchiveLayout.LOCAL_TIERED_STORAGE:
+    if settings.archive.layout is not LayoutName.LOCAL_TIERED_STORAGE:
         raise UsageError(f"archive.layout = {settings.archive.layout}: copy_segments writes only local_tiered_storage")
     if copying.broker_id < 0:
         raise UsageError(

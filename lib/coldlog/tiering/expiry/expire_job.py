@@ -17,10 +17,11 @@ from coldlog.archive.open_archive import directory_of
 from coldlog.archive.stores.s3_location import is_s3_uri
 from coldlog.brokers.kafka_client import open_cluster
 from coldlog.errors import UsageError
+from coldlog.model.layout_names import LayoutName
 from coldlog.runtime.console import Stage, counted, human_bytes
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import decode_limits
-from coldlog.runtime.settings import ArchiveLayout, MetadataSource, Settings
+from coldlog.runtime.settings import MetadataSource, Settings
 from coldlog.tiering.event_logs import KnownEventLog, ReadableEventLog
 from coldlog.tiering.expiry.expire_partition import ExpiryOutcome, ExpiryRules, PartitionExpiry, iter_reasons
 from coldlog.tiering.expiry.expire_segments import ExpireOptions, ExpirySummary, Tier, expire_segments
@@ -97,7 +98,7 @@ def add_expire_options(parser: argparse.ArgumentParser) -> argparse.ArgumentPars
 def expire_options(settings: Settings, *, is_dry_run: bool) -> ExpireOptions:
     """Build the options of expiry from the settings."""
     expire = settings.expire
-    if settings.archive.layout is not ArchiveLayout.LOCAL_TIERED_STORAGE:
+    if settings.archive.layout is not LayoutName.LOCAL_TIERED_STORAGE:
         raise UsageError(
             f"archive.layout = {settings.archive.layout}: expire_segments deletes only from local_tiered_storage. "
             "A plugin or broker expires what it has tiered"
