@@ -127,14 +127,14 @@ def show_lookups(job: Job, warehouse: Warehouse) -> None:
     if not largest:
         return
     topic, partition, newest_ms = (largest[0][name] for name in ("topic", "partition", "max_timestamp_ms"))
-    asked = (0, newest_ms, min(newest_ms + 1, 2**63 - 1))
+    timestamps_ms = (0, newest_ms, min(newest_ms + 1, 2**63 - 1))
     # One query, because one takes as long as three.
     call = (
         "SELECT asked.timestamp_ms, found.* FROM VALUES (0, :first), (1, :newest), (2, :later) "
         "AS asked(number, timestamp_ms), LATERAL offset_for_timestamp(:topic, :partition, asked.timestamp_ms) AS found "
         "ORDER BY asked.number"
     )
-    times = dict(zip(("first", "newest", "later"), asked, strict=True))
+    times = dict(zip(("first", "newest", "later"), timestamps_ms, strict=True))
     rows = job.spark.sql(call, args={"topic": topic, "partition": partition, **times}).collect()
     answers = [
         (

@@ -60,14 +60,14 @@ def search_archive(
     partition: int,
     facts: PartitionFacts,
     segments: ServedSegments,
-    asked: PartitionQuestions,
+    questions: PartitionQuestions,
 ) -> tuple[Answers, list[BatchQuestion]]:
     """Answer times and MAX_TIMESTAMP from the tables, and return the batches that must be read."""
-    answers = Answers.nothing(asked.count)
+    answers = Answers.nothing(questions.count)
     batches: list[BatchQuestion] = []
-    sought_ms = _sought(asked, facts)
+    sought_ms = _sought(questions, facts)
     at_segment = np.searchsorted(segments.running_max_ms, sought_ms)
-    is_latest = asked.asks(SpecialTimestamp.MAX_TIMESTAMP)
+    is_latest = questions.asks(SpecialTimestamp.MAX_TIMESTAMP)
     at_segment[is_latest] = np.searchsorted(segments.exact_running_max_ms, sought_ms[is_latest])
     remote = np.flatnonzero((sought_ms != NOTHING) & (at_segment < len(segments.segment_ids)))
     # Put the requests of a segment next to each other.
@@ -90,11 +90,11 @@ def search_archive(
     return answers, batches
 
 
-def _sought(asked: PartitionQuestions, facts: PartitionFacts) -> Int64s:
+def _sought(questions: PartitionQuestions, facts: PartitionFacts) -> Int64s:
     """Return the times to search for, NOTHING where there is none. MAX_TIMESTAMP searches for the largest itself."""
     latest = NOTHING if facts.max_timestamp_ms is None else facts.max_timestamp_ms
-    sought: Int64s = np.where(asked.timestamps_ms >= 0, asked.timestamps_ms, NOTHING)
-    sought[asked.asks(SpecialTimestamp.MAX_TIMESTAMP)] = latest
+    sought: Int64s = np.where(questions.timestamps_ms >= 0, questions.timestamps_ms, NOTHING)
+    sought[questions.asks(SpecialTimestamp.MAX_TIMESTAMP)] = latest
     return sought
 
 

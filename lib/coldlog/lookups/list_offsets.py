@@ -115,40 +115,40 @@ class ListOffsets:
 
     def answer_one(self, topic: str, partition: int, timestamp_ms: int, *, is_committed: bool = False) -> Answers:
         """Return the answer to one request of the newest version, without a deadline."""
-        asked = PartitionQuestions.one(timestamp_ms, is_committed=is_committed)
-        answers, rest = self._answer_partition(topic, partition, asked)
+        questions = PartitionQuestions.one(timestamp_ms, is_committed=is_committed)
+        answers, rest = self._answer_partition(topic, partition, questions)
         return answers if rest is None else rest.run()
 
     def _answer_partition(
-        self, topic: str, partition: int, asked: PartitionQuestions
+        self, topic: str, partition: int, questions: PartitionQuestions
     ) -> tuple[Answers, PartitionWork | None]:
         """Return the answers from the tables, and the work that gives the final answers to some requests."""
         known, local = self._index.partition(topic, partition), self._local
         if known is None:
-            unknown = Answers.nothing(asked.count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            unknown = Answers.nothing(questions.count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if local is None:
                 return unknown, None
-            facts, found = None, Answers.nothing(asked.count)
+            facts, found = None, Answers.nothing(questions.count)
             batches: list[BatchQuestion] = []
         else:
             facts, segments = known
-            found, batches = search_archive(self._index, topic, partition, facts, segments, asked)
+            found, batches = search_archive(self._index, topic, partition, facts, segments, questions)
         if local is None:
             assert facts is not None
-            return self._read_batches(facts, asked, found, batches)
+            return self._read_batches(facts, questions, found, batches)
 
         def run() -> Answers:
             for batch in batches:
                 batch.answer(self._batches, found)
             return _with_local(
-                local, topic, partition, facts, asked, found, broker_compatible=self._index.broker_compatible
+                local, topic, partition, facts, questions, found, broker_compatible=self._index.broker_compatible
             )
 
-        all_places = np.arange(asked.count)
-        return found, PartitionWork(all_places, _as_answer(run, asked.count))
+        all_places = np.arange(questions.count)
+        return found, PartitionWork(all_places, _as_answer(run, questions.count))
 
     def _read_batches(
-        self, facts: PartitionFacts, asked: PartitionQuestions, found: Answers, batches: list[BatchQuestion]
+        self, facts: PartitionFacts, questions: PartitionQuestions, found: Answers, batches: list[BatchQuestion]
     ) -> tuple[Answers, PartitionWork | None]:
         """Answer without a local tier. Only requests that need a batch wait for the archive."""
         waiting = np.concatenate([batch.where for batch in batches] or [np.empty(0, dtype=np.intp)])
@@ -156,9 +156,9 @@ class ListOffsets:
         def run() -> Answers:
             for batch in batches:
                 batch.answer(self._batches, found)
-            return _without_local(facts, asked, found).take(waiting)
+            return _without_local(facts, questions, found).take(waiting)
 
-        answers = _without_local(facts, asked, found.copy() if batches else found)
+        answers = _without_local(facts, questions, found.copy() if batches else found)
         return answers, PartitionWork(waiting, run) if batches else None
 
 
@@ -178,56 +178,58 @@ def _as_answer(run: Callable[[], Answers], count: int) -> Callable[[], Answers]:
     return run_or_answer_error
 
 
-def _route(facts: PartitionFacts | None, asked: PartitionQuestions, answers: Answers, local_start: int) -> None:
+def _route(facts: PartitionFacts | None, questions: PartitionQuestions, answers: Answers, local_start: int) -> None:
     """Set the routes. A time later than the archive's largest timestamp needs no read of the archive."""
-    is_time = asked.timestamps_ms >= 0
+    is_time = questions.timestamps_ms >= 0
     latest = None if facts is None else facts.max_timestamp_ms
-    is_remote = is_time if latest is None else is_time & (asked.timestamps_ms <= latest)
+    is_remote = is_time if latest is None else is_time & (questions.timestamps_ms <= latest)
     is_local = (
-        (is_time & ~is_remote) | asked.asks(SpecialTimestamp.LATEST) | asked.asks(SpecialTimestamp.EARLIEST_LOCAL)
+        (is_time & ~is_remote)
+        | questions.asks(SpecialTimestamp.LATEST)
+        | questions.asks(SpecialTimestamp.EARLIEST_LOCAL)
     )
     answers.routes[:] = METADATA
-    answers.routes[is_remote | asked.asks(SpecialTimestamp.MAX_TIMESTAMP)] = REMOTE_THEN_LOCAL
+    answers.routes[is_remote | questions.asks(SpecialTimestamp.MAX_TIMESTAMP)] = REMOTE_THEN_LOCAL
     answers.routes[is_local] = LOCAL_ONLY
     answers.local_starts[answers.routes != METADATA] = local_start
 
 
-def _fence(asked: PartitionQuestions, answers: Answers, leader_epoch: int | None) -> None:
+def _fence(questions: PartitionQuestions, answers: Answers, leader_epoch: int | None) -> None:
     """Refuse requests that name another leader epoch. The newest epoch of the archive may not be the newest of all."""
-    if leader_epoch is not None and leader_epoch >= 0 and asked.leader_epochs.max() >= 0:
-        is_fenced = (asked.leader_epochs >= 0) & (asked.versions >= LEADER_EPOCH_SINCE_VERSION)
+    if leader_epoch is not None and leader_epoch >= 0 and questions.leader_epochs.max() >= 0:
+        is_fenced = (questions.leader_epochs >= 0) & (questions.versions >= LEADER_EPOCH_SINCE_VERSION)
         for where, error in (
-            (asked.leader_epochs < leader_epoch, ErrorCode.FENCED_LEADER_EPOCH),
-            (asked.leader_epochs > leader_epoch, ErrorCode.UNKNOWN_LEADER_EPOCH),
+            (questions.leader_epochs < leader_epoch, ErrorCode.FENCED_LEADER_EPOCH),
+            (questions.leader_epochs > leader_epoch, ErrorCode.UNKNOWN_LEADER_EPOCH),
         ):
             answers.put(is_fenced & where, Answers.nothing(int(np.count_nonzero(is_fenced & where)), error))
 
 
-def _hide_epochs(asked: PartitionQuestions, answers: Answers) -> Answers:
-    answers.leader_epochs[asked.versions < LEADER_EPOCH_SINCE_VERSION] = UNKNOWN_EPOCH
+def _hide_epochs(questions: PartitionQuestions, answers: Answers) -> Answers:
+    answers.leader_epochs[questions.versions < LEADER_EPOCH_SINCE_VERSION] = UNKNOWN_EPOCH
     return answers
 
 
-def _without_local(facts: PartitionFacts, asked: PartitionQuestions, answers: Answers) -> Answers:
+def _without_local(facts: PartitionFacts, questions: PartitionQuestions, answers: Answers) -> Answers:
     """Answer from the archive alone, with the offset at which a local search would begin."""
-    _route(facts, asked, answers, facts.local_start_offset)
-    for special in asked.specials:
+    _route(facts, questions, answers, facts.local_start_offset)
+    for special in questions.specials:
         found = _special_from_archive(facts, special)
         if found is not None:
-            for at in np.flatnonzero(asked.asks(special)).tolist():
+            for at in np.flatnonzero(questions.asks(special)).tolist():
                 answers.find(at, found)
     # LATEST_TIERED without an offset is known: nothing is tiered. For all others a local tier must answer.
     is_missing = (answers.offsets < 0) & (answers.errors == ErrorCode.NONE)
-    is_missing &= ~asked.asks(SpecialTimestamp.LATEST_TIERED)
+    is_missing &= ~questions.asks(SpecialTimestamp.LATEST_TIERED)
     answers.errors[is_missing] = ErrorCode.LOCAL_REQUIRED
     answers.local_starts[is_missing] = facts.local_start_offset
-    is_time = asked.timestamps_ms >= 0
+    is_time = questions.timestamps_ms >= 0
     if facts.stable_offset is not None:
-        is_ranked = is_time | asked.asks(SpecialTimestamp.MAX_TIMESTAMP)
-        is_open = is_ranked & asked.is_committed & (answers.offsets >= facts.stable_offset)
+        is_ranked = is_time | questions.asks(SpecialTimestamp.MAX_TIMESTAMP)
+        is_open = is_ranked & questions.is_committed & (answers.offsets >= facts.stable_offset)
         answers.refuse(is_open, ErrorCode.OPEN_TRANSACTION)
-    _fence(asked, answers, facts.leader_epoch)
-    return _hide_epochs(asked, answers)
+    _fence(questions, answers, facts.leader_epoch)
+    return _hide_epochs(questions, answers)
 
 
 def _special_from_archive(facts: PartitionFacts, special: SpecialTimestamp) -> FoundOffset | None:
@@ -252,7 +254,7 @@ def _with_local(
     topic: str,
     partition: int,
     facts: PartitionFacts | None,
-    asked: PartitionQuestions,
+    questions: PartitionQuestions,
     answers: Answers,
     *,
     broker_compatible: bool,
@@ -261,26 +263,26 @@ def _with_local(
     state = local.read_state(topic, partition)
     if state is None:
         if facts is None:
-            return Answers.nothing(asked.count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return _without_local(facts, asked, answers)
+            return Answers.nothing(questions.count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _without_local(facts, questions, answers)
     if facts is not None and facts.topic_id and state.topic_id not in (None, facts.topic_id):
         # The topic was deleted and created again after the index was built, so the archive's answers do not apply.
-        facts, answers = None, Answers.nothing(asked.count)
+        facts, answers = None, Answers.nothing(questions.count)
     tail = LocalTail(local, topic, partition, facts, state, broker_compatible=broker_compatible)
-    _route(facts, asked, answers, tail.search_from)
-    fetchable = np.where(asked.is_committed, state.last_stable_offset, state.high_watermark)
-    is_settled = (asked.timestamps_ms >= 0) & (answers.offsets >= state.log_start_offset)
+    _route(facts, questions, answers, tail.search_from)
+    fetchable = np.where(questions.is_committed, state.last_stable_offset, state.high_watermark)
+    is_settled = (questions.timestamps_ms >= 0) & (answers.offsets >= state.log_start_offset)
     for at in np.flatnonzero(~is_settled & (answers.errors == ErrorCode.NONE)).tolist():
-        timestamp_ms = int(asked.timestamps_ms[at])
+        timestamp_ms = int(questions.timestamps_ms[at])
         if timestamp_ms >= 0:
             tail.complete(answers, at, timestamp_ms)
         else:
             tail.answer_special(answers, at, SpecialTimestamp(timestamp_ms), int(fetchable[at]))
-    is_bounded = ~np.isin(asked.timestamps_ms, _UNBOUNDED)
+    is_bounded = ~np.isin(questions.timestamps_ms, _UNBOUNDED)
     answers.refuse(is_bounded & (answers.errors == ErrorCode.NONE) & (answers.offsets >= fetchable), ErrorCode.NONE)
     known = facts.leader_epoch if facts is not None else None
-    _fence(asked, answers, state.leader_epoch if state.leader_epoch >= 0 else known)
-    return _hide_epochs(asked, answers)
+    _fence(questions, answers, state.leader_epoch if state.leader_epoch >= 0 else known)
+    return _hide_epochs(questions, answers)
 
 
 def open_lookup(files: WarehouseFiles, options: LookupOptions) -> tuple[ServedIndex, ListOffsets]:

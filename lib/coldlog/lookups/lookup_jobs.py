@@ -41,16 +41,16 @@ _SPECIALS = {name: value for value, name in _SPECIAL_NAMES.items()}
 
 def add_lookup_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of lookup_offsets."""
-    asked = parser.add_argument_group("requests")
-    asked.add_argument("--topic", help="ask for this topic")
-    asked.add_argument(
+    group = parser.add_argument_group("requests")
+    group.add_argument("--topic", help="ask for this topic")
+    group.add_argument(
         "--partition", type=int, help="ask for this partition only (default: every partition of the topic)"
     )
-    asked.add_argument(
+    group.add_argument(
         "--timestamp",
         help="epoch milliseconds, ISO 8601 such as 2026-01-05T10:00:00Z (no zone: UTC), or earliest, latest, ...",
     )
-    asked.add_argument(
+    group.add_argument(
         "--requests",
         metavar="FILE",
         help="a .csv or .jsonl file, or a Delta table, with topic, partition, timestamp_ms",
@@ -67,7 +67,7 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
 
 def prepare_lookup_offsets(settings: Settings, arguments: argparse.Namespace) -> Callable[[Job], None]:
     """Read the requests, without Spark where possible. Return the function that answers them and writes the answers."""
-    return partial(_lookup_offsets, asked=_read_asked(arguments))
+    return partial(_lookup_offsets, requested=_requested(arguments))
 
 
 def prepare_list_offsets(settings: Settings, arguments: argparse.Namespace) -> Callable[[Job], None]:
@@ -80,11 +80,11 @@ def prepare_list_offsets(settings: Settings, arguments: argparse.Namespace) -> C
             "warehouse.as_of reads the index of a past time, but a local tier is always of now: unset warehouse.as_of, "
             "or list_offsets.log_directory and list_offsets.bootstrap_servers"
         )
-    return partial(_list_offsets_of_requests, asked=_read_asked(arguments))
+    return partial(_list_offsets_of_requests, requested=_requested(arguments))
 
 
-def _lookup_offsets(job: Job, asked: _Asked) -> None:
-    warehouse, requests = _requests(job, asked)
+def _lookup_offsets(job: Job, requested: _Requested) -> None:
+    warehouse, requests = _requests(job, requested)
     with job.console.stage("lookup") as stage:
         all_answers = list_offsets_in_no_hurry(warehouse, requests, lookup_options(job.settings))
         answers = answers_of_archive(all_answers)
@@ -95,9 +95,9 @@ def _lookup_offsets(job: Job, asked: _Asked) -> None:
     _write_answers(job, answers, all_answers)
 
 
-def _list_offsets_of_requests(job: Job, asked: _Asked) -> None:
+def _list_offsets_of_requests(job: Job, requested: _Requested) -> None:
     options = list_offsets_options(job.settings)
-    warehouse, requests = _requests(job, asked)
+    warehouse, requests = _requests(job, requested)
     with job.console.stage("answers") as stage:
         answers = list_offsets(warehouse, requests, options)
         stage.add(*_counted_by_error(answers))
@@ -123,11 +123,11 @@ class _Everywhere:
     timestamp_ms: int
 
 
-_Asked: TypeAlias = pa.Table | _Everywhere | str
+_Requested: TypeAlias = pa.Table | _Everywhere | str
 """Requests, or a topic or the path of a Delta table for which Spark has to read the requests."""
 
 
-def _read_asked(arguments: argparse.Namespace) -> _Asked:
+def _requested(arguments: argparse.Namespace) -> _Requested:
     if arguments.requests:
         if arguments.topic or arguments.timestamp or arguments.partition is not None:
             raise UsageError("give --requests, or --topic with --timestamp, not both")
@@ -147,23 +147,23 @@ def _read_asked(arguments: argparse.Namespace) -> _Asked:
     return requests_from_rows([(arguments.topic, arguments.partition, timestamp_ms)])
 
 
-def _requests(job: Job, asked: _Asked) -> tuple[Warehouse, pa.Table]:
+def _requests(job: Job, requested: _Requested) -> tuple[Warehouse, pa.Table]:
     warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=job.settings.warehouse.as_of)
     with job.console.stage("requests") as stage:
-        if isinstance(asked, str):
-            asked = read_requests_table(asked, job.spark)
-        elif isinstance(asked, _Everywhere):
-            asked = _requests_everywhere(warehouse, asked)
-        stage.add(f"{asked.num_rows:,} asked")
-    return warehouse, asked
+        if isinstance(requested, str):
+            requested = read_requests_table(requested, job.spark)
+        elif isinstance(requested, _Everywhere):
+            requested = _requests_everywhere(warehouse, requested)
+        stage.add(f"{requested.num_rows:,} asked")
+    return warehouse, requested
 
 
-def _requests_everywhere(warehouse: Warehouse, asked: _Everywhere) -> pa.Table:
-    known = warehouse.read(PARTITION_METADATA).where(F.col("is_current") & (F.col("topic") == F.lit(asked.topic)))
+def _requests_everywhere(warehouse: Warehouse, requested: _Everywhere) -> pa.Table:
+    known = warehouse.read(PARTITION_METADATA).where(F.col("is_current") & (F.col("topic") == F.lit(requested.topic)))
     partitions = [row["partition"] for row in known.select("partition").orderBy("partition").collect()]
     if not partitions:
-        raise UsageError(f"the warehouse {warehouse.uri} does not know the topic {asked.topic!r}")
-    return requests_from_rows([(asked.topic, partition, asked.timestamp_ms) for partition in partitions])
+        raise UsageError(f"the warehouse {warehouse.uri} does not know the topic {requested.topic!r}")
+    return requests_from_rows([(requested.topic, partition, requested.timestamp_ms) for partition in partitions])
 
 
 def lookup_options(settings: Settings) -> LookupOptions:

@@ -41,10 +41,10 @@ def list_offsets(warehouse: Warehouse, requests: pa.Table, options: LookupOption
     answers = Answers.nothing(requests.num_rows)
     for start in range(0, requests.num_rows, _REQUESTS_AT_ONCE):
         batch = slice(start, min(start + _REQUESTS_AT_ONCE, requests.num_rows))
-        asked = questions_of(
+        timed = questions_of(
             requests.slice(start, _REQUESTS_AT_ONCE), invalid[batch], options.isolation_level, options.timeout_ms
         )
-        answers.put(np.arange(batch.start, batch.stop), _answer_batch(warehouse, asked, options))
+        answers.put(np.arange(batch.start, batch.stop), _answer_batch(warehouse, timed, options))
     return answers_table(requests, answers)
 
 
@@ -72,12 +72,12 @@ def answers_of_archive(answers: pa.Table) -> pa.Table:
     return pa.table(columns, schema=ANSWER_SCHEMA)
 
 
-def _answer_batch(warehouse: Warehouse, asked: TimedQuestions, options: LookupOptions) -> Answers:
+def _answer_batch(warehouse: Warehouse, timed: TimedQuestions, options: LookupOptions) -> Answers:
     started = time.time()
     spark = warehouse.spark
     files = list_warehouse_files(warehouse.uri, as_of_ms=warehouse.as_of_ms)
-    places = _slices(asked.questions, spark.sparkContext.defaultParallelism)
-    shipped = spark.sparkContext.broadcast((files, options, started, [asked.take(where) for where in places]))
+    places = _slices(timed.questions, spark.sparkContext.defaultParallelism)
+    shipped = spark.sparkContext.broadcast((files, options, started, [timed.take(where) for where in places]))
 
     def answer_slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files, options, started, slices = shipped.value
@@ -87,8 +87,8 @@ def _answer_batch(warehouse: Warehouse, asked: TimedQuestions, options: LookupOp
                 yield pa.RecordBatch.from_pydict({"number": [number], "answers": [pickle.dumps(found)]})
 
     tasks = spark.range(0, len(places), 1, len(places)).mapInArrow(answer_slices, "number BIGINT, answers BINARY")
-    answers = Answers.nothing(len(asked.timeouts_s), ErrorCode.REQUEST_TIMED_OUT)
-    last_deadline = started + float(asked.timeouts_s.max(initial=0.0))
+    answers = Answers.nothing(len(timed.timeouts_s), ErrorCode.REQUEST_TIMED_OUT)
+    last_deadline = started + float(timed.timeouts_s.max(initial=0.0))
     try:
         for number, packed in _collect_until(tasks, last_deadline + _GRACE_S):
             answers.put(places[number], pickle.loads(packed))
@@ -109,11 +109,11 @@ def _slices(questions: Questions, count: int) -> list[Indices]:
     return [order[start:stop] for start, stop in pairwise(cuts) if stop > start]
 
 
-def _answer_slice(files: WarehouseFiles, options: LookupOptions, started: float, asked: TimedQuestions) -> Answers:
+def _answer_slice(files: WarehouseFiles, options: LookupOptions, started: float, timed: TimedQuestions) -> Answers:
     return answer_until(
         lambda: open_lookup(files, options)[1],
-        asked.questions,
-        started + asked.timeouts_s,
+        timed.questions,
+        started + timed.timeouts_s,
         most_at_once=options.most_reads_at_once,
     )
 

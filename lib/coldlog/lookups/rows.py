@@ -154,8 +154,8 @@ def answers_table(requests: pa.Table, answers: Answers) -> pa.Table:
         "route": pa.array([route.value for route in ROUTES]).take(_nullable(answers.routes, -1, pa.int64())),
         "local_start_offset": _nullable(answers.local_starts, -1, pa.int64()),
     }
-    asked = {name: requests.column(name) for name in LIST_OFFSETS_SCHEMA.names if name not in values}
-    columns = {**asked, **values}
+    copied = {name: requests.column(name) for name in LIST_OFFSETS_SCHEMA.names if name not in values}
+    columns = {**copied, **values}
     return pa.table([columns[name] for name in LIST_OFFSETS_SCHEMA.names], schema=LIST_OFFSETS_SCHEMA)
 
 

@@ -33,18 +33,18 @@ from coldlog.tiering.system_clock import SystemClock
 
 def add_fetch_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of fetch_records."""
-    asked = parser.add_argument_group("fetch")
-    asked.add_argument("--topic", required=True)
-    asked.add_argument("--partition", type=int, required=True)
-    asked.add_argument("--offset", type=int, help="first offset (default: where the archived log begins)")
-    asked.add_argument(
+    group = parser.add_argument_group("fetch")
+    group.add_argument("--topic", required=True)
+    group.add_argument("--partition", type=int, required=True)
+    group.add_argument("--offset", type=int, help="first offset (default: where the archived log begins)")
+    group.add_argument(
         "--max-bytes",
         type=int,
         default=DEFAULT_MAX_BYTES,
         help="bytes of the log per fetch, but at least one batch (default: %(default)s)",
     )
-    asked.add_argument("--max-records", type=int, help="fetch until there are so many, or no more (default: one fetch)")
-    asked.add_argument(
+    group.add_argument("--max-records", type=int, help="fetch until there are so many, or no more (default: one fetch)")
+    group.add_argument(
         "--isolation-level",
         choices=[level.value for level in IsolationLevel],
         default=IsolationLevel.READ_UNCOMMITTED.value,

@@ -67,19 +67,19 @@ def data_docs_folder(place: DataDocsPlace) -> Iterator[Path]:
     if place.folder is not None:
         yield place.folder
         return
-    asked = S3Target(uri=place.uri, bucket=place.bucket)
+    target = S3Target(uri=place.uri, bucket=place.bucket)
     with tempfile.TemporaryDirectory(prefix="coldlog-data-docs-") as temporary:
         folder = Path(temporary)
         try:
             files = create_s3_file_system()
             _fetch_results(files, place, folder)
         except Exception as failure:  # noqa: BLE001 - botocore's errors become errors of coldlog
-            raise error_for(answer_within(failure), asked) from None
+            raise error_for(answer_within(failure), target) from None
         yield folder
         try:
             _put_pages(files, place, folder)
         except Exception as failure:  # noqa: BLE001 - as above
-            raise error_for(answer_within(failure), replace(asked, object_name=_INDEX, is_write=True)) from None
+            raise error_for(answer_within(failure), replace(target, object_name=_INDEX, is_write=True)) from None
 
 
 def _root(place: DataDocsPlace) -> str:

@@ -172,13 +172,13 @@ def _settle_transactions(
     """
     open_before: Mapping[int, int] = {}
     if aborted is not None:
-        asked = aborted.may_begin_before if side_files.is_without_txn_index else frozenset()
-        is_end_asked = work.is_last and aborted.has_batches
-        if is_end_asked:
-            asked |= summary.open_transactions.keys() - summary.ended_producers
-        if asked or is_end_asked:
+        producers = aborted.may_begin_before if side_files.is_without_txn_index else frozenset()
+        is_end_needed = work.is_last and aborted.has_batches
+        if is_end_needed:
+            producers |= summary.open_transactions.keys() - summary.ended_producers
+        if producers or is_end_needed:
             limits, window_bytes = options.limits, options.window_bytes
-            open_before = find_open_before(layout, work.segment, asked, limits=limits, window_bytes=window_bytes)
+            open_before = find_open_before(layout, work.segment, producers, limits=limits, window_bytes=window_bytes)
         if side_files.is_without_txn_index:
             side_files = replace(side_files, txn_index=aborted.finish(open_before))
     if work.is_last and layout.is_mirror:

@@ -110,13 +110,13 @@ def read_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     if text is None:
         return tuple(known)
     by_name = {name.lower(): name for name in COLUMN_TYPES}
-    asked = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in asked if name.lower() not in by_name]
-    if unknown or not asked or len({name.lower() for name in asked}) < len(asked):
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name.lower() not in by_name]
+    if unknown or not names or len({name.lower() for name in names}) < len(names):
         raise UsageError(
             f"columns = {text}: expected some of {', '.join(COLUMN_TYPES)}, separated by commas, each once"
         )
-    return tuple(by_name[name.lower()] for name in asked)
+    return tuple(by_name[name.lower()] for name in names)
 
 
 def read_options(options: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:

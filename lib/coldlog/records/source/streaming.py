@@ -75,8 +75,8 @@ def plan_micro_batch(options: SourceOptions, start: Position, end: Position) -> 
     moved = {place: offset for place, offset in until.items() if begun.get(place, offset) < offset}
     if not moved:
         return []
-    asked = _of_partitions(options, moved, start=Limit(offsets={place: begun[place] for place in moved}))
-    return plan_reading(replace(asked, end=Limit(offsets=moved)), RecordFilter())
+    grown = _of_partitions(options, moved, start=Limit(offsets={place: begun[place] for place in moved}))
+    return plan_reading(replace(grown, end=Limit(offsets=moved)), RecordFilter())
 
 
 def _of_partitions(options: SourceOptions, places: Offsets, *, start: Limit) -> SourceOptions:

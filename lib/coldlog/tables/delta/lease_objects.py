@@ -110,8 +110,8 @@ class LeaseObjects:
 
     def begin(self) -> NewestLease:
         """Write the first lease, unless another job does; return the newest lease."""
-        asked = self._call("list_objects_v2", Prefix=self._folder, MaxKeys=1)
-        counted_from = round(_time_of(asked).timestamp()) * _NUMBERS_PER_SECOND
+        listing = self._call("list_objects_v2", Prefix=self._folder, MaxKeys=1)
+        counted_from = round(_time_of(listing).timestamp()) * _NUMBERS_PER_SECOND
         self.create(_FIRST, LEFT, counted_from=counted_from)
         newest = self.find_newest()
         if newest is None:

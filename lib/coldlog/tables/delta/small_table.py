@@ -180,10 +180,10 @@ def _require_conditional_puts(location: str) -> None:
     # Imported here, so that only users of S3 wait for it.
     from botocore.exceptions import BotoCoreError, ClientError
 
-    client, asked = create_s3_client(), {"Bucket": place[0], "Key": f"{place[1]}/.coldlog-condition".lstrip("/")}
+    client, probe = create_s3_client(), {"Bucket": place[0], "Key": f"{place[1]}/.coldlog-condition".lstrip("/")}
     try:
-        client.put_object(**asked, Body=b"")
-        client.put_object(**asked, Body=b"", IfNoneMatch="*")
+        client.put_object(**probe, Body=b"")
+        client.put_object(**probe, Body=b"", IfNoneMatch="*")
     except ClientError as refused:
         if refused.response["ResponseMetadata"]["HTTPStatusCode"] in (409, 412):
             return

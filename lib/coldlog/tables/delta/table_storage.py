@@ -53,10 +53,10 @@ def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogEr
         place_name = f"{name} of the table {location}" if name else f"the table {location}"
         cause = str(failed).splitlines()[0] if str(failed) else type(failed).__name__
         return RetriableError(f"{place_name} cannot be read: {cause}; {_AGAIN}")
-    asked = S3Target(uri=location, bucket=place[0], object_name=name)
+    target = S3Target(uri=location, bucket=place[0], object_name=name)
     answer = answer_within(failed)
     if status_of(answer):
-        error = error_for(answer, asked)
+        error = error_for(answer, target)
     else:
         try:
             require_reachable(location)
@@ -64,12 +64,12 @@ def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogEr
             error = refused
         else:
             kind = type(failed).__name__
-            return RetriableError(f"{asked.label} cannot be read ({kind}); {_AGAIN}, and check s3:GetObject there")
+            return RetriableError(f"{target.label} cannot be read ({kind}); {_AGAIN}, and check s3:GetObject there")
     if not isinstance(error, ArchiveError):
         return error
     if error.reason is Reason.OBJECT_MISSING:
-        return RetriableError(f"{asked.label} is missing; {_AGAIN}")
-    return UsageError(f"{asked.label} cannot be read: {error.found}; it needs {error.expected}")
+        return RetriableError(f"{target.label} is missing; {_AGAIN}")
+    return UsageError(f"{target.label} cannot be read: {error.found}; it needs {error.expected}")
 
 
 def delta_storage_options(location: str) -> dict[str, str] | None:
