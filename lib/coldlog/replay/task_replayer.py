@@ -217,9 +217,9 @@ class TaskReplayer:
     def __iter__(self) -> Iterator[ReplayedRecord]:
         while True:
             count = 0
-            for each in self._iter_poll(POLL_RECORDS, waits_for_each=True):
+            for record in self._iter_poll(POLL_RECORDS, waits_for_each=True):
                 count += 1
-                yield each
+                yield record
             if count == 0:
                 return
 
@@ -233,8 +233,8 @@ class TaskReplayer:
             raise UsageError(f"a poll needs at least one record, not {max_records}")
         found: list[ReplayedRecord] = []
         try:
-            for each in self._iter_poll(max_records, waits_for_each=False):
-                found.append(each)
+            for record in self._iter_poll(max_records, waits_for_each=False):
+                found.append(record)
         except (ReplayError, RetriableError):
             # Records that were taken belong to the caller. A lasting failure is raised by the next poll.
             if not found:

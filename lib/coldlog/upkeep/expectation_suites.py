@@ -156,12 +156,13 @@ def _require_whole(path: Path, name: str, views: tuple[View, ...], expectations:
     if repeated:
         raise UsageError(f"{path}: more than one expectation has the id {repeated[0]!r}")
     names = {view.name for view in views}
-    for each in expectations:
-        if each.view not in names:
-            raise UsageError(f"{path}: the view {each.view!r} of {each.id} is not in meta.views")
-        if each.holds is not None and each.definition["kwargs"] != {"column": each.id}:
+    for expectation in expectations:
+        if expectation.view not in names:
+            raise UsageError(f"{path}: the view {expectation.view!r} of {expectation.id} is not in meta.views")
+        if expectation.holds is not None and expectation.definition["kwargs"] != {"column": expectation.id}:
             raise UsageError(
-                f"{path}: {each.id} has `holds`, so its kwargs must be {{'column': '{each.id}'}} and nothing else"
+                f"{path}: {expectation.id} has `holds`, so its kwargs must be "
+                f"{{'column': '{expectation.id}'}} and nothing else"
             )
     unused = sorted(names - {each.view for each in expectations})
     if unused:
@@ -196,11 +197,11 @@ def _load_view(folder: Path, name: str, options: object) -> View:
 def _with_comparisons(view: View, expectations: tuple[Expectation, ...]) -> View:
     """Add a column to the view for each expectation about two of its columns."""
     columns = []
-    for each in expectations:
-        if each.view == view.name and each.holds is not None:
-            left, operator, right = each.holds
+    for expectation in expectations:
+        if expectation.view == view.name and expectation.holds is not None:
+            left, operator, right = expectation.holds
             values = f"concat('{left}=', ifnull(string({left}), 'NULL'), ' {right}=', ifnull(string({right}), 'NULL'))"
-            columns.append(f"CASE WHEN NOT ({left} {operator} {right}) THEN {values} END AS {each.id}")
+            columns.append(f"CASE WHEN NOT ({left} {operator} {right}) THEN {values} END AS {expectation.id}")
     if not columns:
         return view
     query = ",\n  ".join(["SELECT *", *columns]) + f"\nFROM (\n{view.query}\n)"

@@ -52,12 +52,12 @@ def plan_commits(work: Sequence[SegmentWork], max_bytes: int) -> list[list[Segme
     """Split `work` into runs of at most `max_bytes` of log; a larger segment becomes a run alone."""
     commits: list[list[SegmentWork]] = []
     room = 0
-    for each in work:
-        if not commits or each.log_bytes > room:
+    for segment in work:
+        if not commits or segment.log_bytes > room:
             commits.append([])
             room = max_bytes
-        commits[-1].append(each)
-        room -= each.log_bytes
+        commits[-1].append(segment)
+        room -= segment.log_bytes
     return commits
 
 
@@ -66,11 +66,11 @@ def plan_tasks(work: Sequence[SegmentWork], task_count: int) -> list[list[Segmen
     total = sum(_cost(each) for each in work)
     tasks: list[list[SegmentWork]] = []
     done = 0
-    for each in work:
+    for segment in work:
         if not tasks or done * task_count >= total * len(tasks):
             tasks.append([])
-        tasks[-1].append(each)
-        done += _cost(each)
+        tasks[-1].append(segment)
+        done += _cost(segment)
     return tasks
 
 

@@ -151,18 +151,18 @@ def _shared_quota(options: CopyOptions, clock: Clock, schedule: TierSchedule | N
 def _take_leases(schedule: TierSchedule, work: Sequence[PartitionCopy], threads: int) -> RunLeases:
     """Take leases of due partitions; those without a lease are NOT_DUE until they are taken. A partition without a
     topic id is in no schedule, and is not copied."""
-    for each in work:
-        store = LocalStore(root=each.directory, uri=each.directory)
+    for copy in work:
+        store = LocalStore(root=copy.directory, uri=copy.directory)
         # If it fails here, it fails again when it is processed, and is reported then.
         with suppress(ColdlogError):
-            found = find_partition(store, each.topic, each.partition)
-            each.topic_id_partition = None if found is None else identify(store, found)
-    assigned = {p for each in work if (p := each.topic_id_partition) is not None}
+            found = find_partition(store, copy.topic, copy.partition)
+            copy.topic_id_partition = None if found is None else identify(store, found)
+    assigned = {p for copy in work if (p := copy.topic_id_partition) is not None}
     leases = schedule.take_due(TierTask.COPY, assigned, at_most=threads * TAKEN_PER_THREAD)
     taken = set(leases.partitions)
-    for each in work:
-        if each.topic_id_partition is not None and each.topic_id_partition not in taken:
-            each.outcome = CopyOutcome.NOT_DUE
+    for copy in work:
+        if copy.topic_id_partition is not None and copy.topic_id_partition not in taken:
+            copy.outcome = CopyOutcome.NOT_DUE
     return leases
 
 

@@ -242,8 +242,8 @@ class PartitionExpirer:
             if each.state is _DELETING
         ]
         found = {each.segment_id.segment_id: (each, "copy_unfinished") for each in unfinished}
-        for each in (*begun, *plan.expired):
-            found.setdefault(each.segment.segment_id.segment_id, (each.segment, each.reason.value))
+        for expired in (*begun, *plan.expired):
+            found.setdefault(expired.segment.segment_id.segment_id, (expired.segment, expired.reason.value))
         return found
 
     def _find_foreign(self, work: PartitionExpiry, being_copied: frozenset[str]) -> None:
