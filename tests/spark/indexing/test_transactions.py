@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, SegmentFileKind
@@ -209,12 +209,26 @@ def test_next_segment_with_a_txn_index_is_the_one_that_kafka_finds(golden: Wareh
 def test_next_segment_of_any_epoch_is_the_first_after_the_offset(golden: Warehouse, sql: SparkSession) -> None:
     rows = golden.read(SEGMENTS).where("served_from_offset IS NOT NULL AND topic = 'payments' AND partition = 0")
     members = rows.orderBy("start_offset").collect()
-    for offset in range(0, members[-1]["end_offset"] + 30, 97):
-        expected = [row["segment_id"] for row in members if row["end_offset"] >= offset and not row["txn_index_empty"]][
-            :1
-        ]
+    end = members[-1]["end_offset"] + 30
+    expected = {offset: _first_with_aborts(members, offset) for offset in range(0, end, 7)}
+    asked = [("payments", 0, None, offset) for offset in expected]
+    sql.createDataFrame(asked, "topic STRING, partition INT, epoch INT, at BIGINT").createOrReplaceTempView("searches")
+    lateral = sql.sql(
+        "SELECT s.at, n.segment_id FROM searches s "
+        "LEFT JOIN LATERAL next_segment_with_txn_index(s.topic, s.partition, s.epoch, s.at) n"
+    ).collect()
+    assert dict(map(tuple, lateral)) == expected
+    assert len(lateral) == len(expected)
+    assert None in expected.values()
+    for offset in (0, 917, max(expected)):
         found = sql.sql(f"SELECT segment_id FROM next_segment_with_txn_index('payments', 0, NULL, {offset})").collect()
-        assert [row["segment_id"] for row in found] == expected
+        assert [row["segment_id"] for row in found] == [expected[offset]] * (expected[offset] is not None)
+
+
+def _first_with_aborts(members: list[Row], offset: int) -> str | None:
+    return next(
+        (row["segment_id"] for row in members if row["end_offset"] >= offset and not row["txn_index_empty"]), None
+    )
 
 
 # What consumers read.
