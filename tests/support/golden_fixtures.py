@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import shutil
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,21 +121,25 @@ def _uri(request: pytest.FixtureRequest, name: str) -> str:
 
 
 def _world(request: pytest.FixtureRequest, name: str) -> Path:
+    def build(folder: Path) -> None:
+        from indexed_worlds import WORLDS
+
+        WORLDS[name](request.getfixturevalue("spark"), folder)
+
+    return find_world(name, build)
+
+
+def find_world(name: str, build: Callable[[Path], None]) -> Path:
+    """Return the folder of a world, which `build` fills unless an earlier run of this code did."""
     folder = _folder_of_this_code() / name
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "is-built").exists():
-            _build(request, name, folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            build(folder)
+            (folder / "is-built").touch()
     return folder
-
-
-def _build(request: pytest.FixtureRequest, name: str, folder: Path) -> None:
-    from indexed_worlds import WORLDS
-
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    WORLDS[name](request.getfixturevalue("spark"), folder)
-    (folder / "is-built").touch()
 
 
 @cache

@@ -46,8 +46,8 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def spark(spark_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One Spark session for the whole run; the empty tables of new warehouses are created once in it."""
+def spark(spark_settings: Settings) -> Iterator[SparkSession]:
+    """One Spark session for the whole run; new warehouses get copies of empty tables."""
     from coldlog.indexing.publish import materialize
     from coldlog.launch.session import spark_session
     from coldlog.tables.delta.warehouse import Warehouse
@@ -57,9 +57,8 @@ def spark(spark_settings: Settings, tmp_path_factory: pytest.TempPathFactory) ->
         patch.setenv("MASTER", "local[2]")
         patch.delenv("SPARK_SUBMIT_OPTS")
         session = spark_session(spark_settings, app_name="tests")
-    template = tmp_path_factory.mktemp("empty") / "warehouse"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(materialize, "_publish_partitions", counting("pipelines", materialize._publish_partitions))
-        patch.setattr(Warehouse, "create_missing", copying_empty_tables(Warehouse.create_missing, template))
+        patch.setattr(Warehouse, "create_missing", copying_empty_tables(Warehouse.create_missing))
         yield session
     session.stop()
