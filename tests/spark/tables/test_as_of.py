@@ -6,7 +6,7 @@ import io
 import shutil
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from coldlog.runtime.job import Job
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.discrepancies import DISCREPANCIES
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
@@ -73,14 +74,21 @@ Answers = dict[str, list[tuple[object, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
-    """A warehouse after a second run, and its answers before that run."""
+class AllAnswers:
+    """The answers of a warehouse at one moment, from functions, job, view and printed tables."""
 
-    warehouse: Warehouse
     by_function: Answers
     by_job: list[dict[str, object]]
     problems: list[tuple[object, ...]]
     shown: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """A warehouse after a second run, and its answers before that run."""
+
+    warehouse: Warehouse
+    before: AllAnswers
     at: dict[str, str]
     """The moment of those answers, in each allowed notation."""
 
@@ -88,19 +96,16 @@ class Past:
         return Warehouse(spark=self.warehouse.spark, uri=self.warehouse.uri, as_of=self.at[way])
 
 
-WAYS = ("time", "milliseconds", "version")
-
-
-def by_function(spark: SparkSession) -> Answers:
-    """The answers of every function under LATERAL."""
+def by_function(spark: SparkSession, functions: Sequence[str] = tuple(QUESTIONS)) -> Answers:
+    """The answers of functions under LATERAL. Spark plans each of these queries for a second."""
     values = ", ".join(f"('{topic}', {time}L)" for topic, _, time in REQUESTS)
     requests = f"VALUES {values} AS q(topic, timestamp_ms)"
     return {
         function: sorted(
             (tuple(row) for row in spark.sql(f"SELECT q.*, o.* FROM {requests}, LATERAL {call} o").collect()), key=repr
         )
-        for function, arguments in QUESTIONS.items()
-        for call in (f"{function}({arguments})",)
+        for function in functions
+        for call in (f"{function}({QUESTIONS[function]})",)
     }
 
 
@@ -125,14 +130,24 @@ def shown(warehouse: Warehouse) -> str:
     return results.getvalue()
 
 
+def all_answers(warehouse: Warehouse, functions: Sequence[str] = tuple(QUESTIONS)) -> AllAnswers:
+    """Register the tables and functions of a warehouse in the session, and ask everything."""
+    attach_warehouse(warehouse.spark, warehouse.uri, as_of=warehouse.as_of)
+    return AllAnswers(
+        by_function=by_function(warehouse.spark, functions),
+        by_job=by_job(warehouse),
+        problems=problems(warehouse.spark),
+        shown=shown(warehouse),
+    )
+
+
 @pytest.fixture(scope="module")
 def past(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Past:
     """A run, its answers, more segments, a second run."""
     folder = tmp_path_factory.mktemp("as-of")
     write_archive(folder / "archive", BEFORE)
     warehouse = run_pipeline(spark, folder / "archive", folder / "warehouse")
-    attach_warehouse(spark, warehouse.uri)
-    answered, told, wrong, looked = by_function(spark), by_job(warehouse), problems(spark), shown(warehouse)
+    before = all_answers(warehouse)
     # Beside the milliseconds of the last commit, at which the moment lies.
     time.sleep(0.05)
     moment_ms = time.time_ns() // 1_000_000
@@ -145,45 +160,47 @@ def past(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Past:
     moment = datetime.fromtimestamp(moment_ms / 1000, tz=UTC).isoformat()
     return Past(
         warehouse=warehouse,
-        by_function=answered,
-        by_job=told,
-        problems=wrong,
-        shown=looked,
+        before=before,
         at={"time": moment, "milliseconds": str(moment_ms), "version": f"v{version}"},
     )
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_every_function_answers_as_it_did_at_that_moment(past: Past, way: str) -> None:
-    spark = past.warehouse.spark
-    attach_warehouse(spark, past.warehouse.uri, as_of=past.at[way])
-    assert by_function(spark) == past.by_function
-    if way != "version":  # Problems are noted behind the publication.
-        assert problems(spark) == past.problems
-    attach_warehouse(spark, past.warehouse.uri)
-    now = by_function(spark)
-    assert [function for function in QUESTIONS if now[function] == past.by_function[function]] == []
-    assert problems(spark) != past.problems
+def test_every_answer_is_as_it_was_at_that_moment(past: Past) -> None:
+    """Names in the session refer to the past, and to the present after they are registered again."""
+    before, function = past.before, "offset_for_timestamp"
+    assert all_answers(past.then("time")) == before
+    assert all(before.by_function.values())
+    now = all_answers(past.warehouse, [function])
+    assert now.by_function[function] != before.by_function[function]
+    assert now.by_job != before.by_job
+    assert now.problems != before.problems
+    assert now.shown != before.shown
+    assert past.warehouse.spark.sql("SHOW VIEWS IN coldlog").where("viewName IN ('segments', 'txn_index')").count() == 0
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_bulk_lookups_and_printed_tables_are_as_at_that_moment(past: Past, way: str) -> None:
-    assert by_job(past.then(way)) == past.by_job
-    assert shown(past.then(way)) == past.shown
-    assert by_job(past.warehouse) != past.by_job
-    assert shown(past.warehouse) != past.shown
+def test_each_notation_of_the_moment_reads_the_same_versions(past: Past) -> None:
+    """Every read takes its version from `as_of_ms`. A run writes discrepancies after it publishes."""
+    moments = {way: past.then(way).as_of_ms or 0 for way in past.at}
+    assert moments["time"] == moments["milliseconds"] == int(past.at["milliseconds"])
+    for table in ALL_TABLES:
+        commits = list_commits(past.warehouse.spark, past.warehouse.location(table))
+        by_version, by_time = (find_version(commits, moments[way], table.name) for way in ("version", "time"))
+        assert by_version == by_time or table is DISCREPANCIES, table.name
 
 
 def test_every_version_is_a_moment_and_the_last_one_is_the_present(past: Past) -> None:
     """The first is that of an empty table."""
     commits = list_commits(past.warehouse.spark, past.warehouse.location(PARTITION_METADATA))
-    answers = [
-        by_job(Warehouse(spark=past.warehouse.spark, uri=past.warehouse.uri, as_of=f"v{commit.version}"))
+    answers = {
+        f"v{commit.version}": by_job(
+            Warehouse(spark=past.warehouse.spark, uri=past.warehouse.uri, as_of=f"v{commit.version}")
+        )
         for commit in commits
-    ]
-    assert {row["error"] for row in answers[0]} == {"UNKNOWN_TOPIC_OR_PARTITION"}
-    assert answers[-1] == by_job(past.warehouse)
-    assert past.by_job in answers
+    }
+    first, *_, last = answers.values()
+    assert {row["error"] for row in first} == {"UNKNOWN_TOPIC_OR_PARTITION"}
+    assert last == by_job(past.warehouse)
+    assert answers[past.at["version"]] == past.before.by_job
 
 
 def test_a_warehouse_as_of_the_past_cannot_be_written(past: Past) -> None:
@@ -209,11 +226,7 @@ def test_a_warehouse_as_of_the_past_cannot_be_written(past: Past) -> None:
     ("as_of", "told"),
     [
         ("1999-12-31T23:59:59Z", "before the first version; there are v0 of 20"),
-        ("5", "before the first version; there are v0 of 20"),
         ("v99", "partition_metadata has no such version; there are v0 of 20"),
-        ("v", "not a timestamp"),
-        ("v-1", "or a version of partition_metadata"),
-        ("yesterday", "give epoch milliseconds"),
         ("", "not a timestamp"),
     ],
 )
@@ -230,6 +243,20 @@ def test_invalid_moment_is_refused_with_the_available_versions(past: Past, as_of
             ask()
 
 
+@pytest.mark.parametrize(
+    ("as_of", "told"),
+    [
+        ("5", "before the first version; there are v0 of 1970-01-01"),
+        ("v", "not a timestamp"),
+        ("v-1", "or a version of partition_metadata"),
+        ("yesterday", "give epoch milliseconds"),
+    ],
+)
+def test_text_that_is_no_moment_is_refused(as_of: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        find_moment(as_of, [Commit(version=0, committed_ms=100)])
+
+
 def test_table_that_was_created_later_is_empty(past: Past, tmp_path: Path) -> None:
     """As if a newer coldlog added a table to an old warehouse. The files keep the times of the copied ones."""
     spark, location = past.warehouse.spark, tmp_path / "warehouse"
@@ -242,9 +269,9 @@ def test_table_that_was_created_later_is_empty(past: Past, tmp_path: Path) -> No
     assert warehouse.read(TXN_SEGMENTS).columns == list(TXN_SEGMENTS.column_names)
     assert warehouse.read(TXN_SEGMENTS).count() == 0
     attach_warehouse(spark, str(location), as_of=past.at["time"])
-    answered = by_function(spark)
+    answered = by_function(spark, ["next_segment_with_txn_index", "offset_for_timestamp"])
     assert answered.pop("next_segment_with_txn_index") == []
-    assert answered == {name: rows for name, rows in past.by_function.items() if name in answered}
+    assert answered == {name: rows for name, rows in past.before.by_function.items() if name in answered}
 
 
 def test_a_moment_between_two_commits_is_the_earlier_version() -> None:
