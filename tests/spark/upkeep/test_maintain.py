@@ -30,14 +30,29 @@ SETTINGS = MaintenanceSettings(deleted_after_hours=168, vacuum_after_hours=168)
 TOPICS = ("late.events-2", "records-deleted-2", "payments-1")
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> Path:
-    """Three partitions of the sample, to delete from."""
+@pytest.fixture(scope="module")
+def indexed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three partitions of the sample in `archive`, and in `warehouse` their index in many small commits."""
+    folder = tmp_path_factory.mktemp("indexed")
     source = KAFKA_SAMPLE / "archive" / "kafka-tiered-storage"
     for partition in TOPICS:
         (directory,) = source.glob(f"{partition}-*")
-        shutil.copytree(directory, tmp_path / "archive" / source.name / directory.name)
-    return tmp_path / "archive"
+        shutil.copytree(directory, folder / "archive" / source.name / directory.name)
+    settings = build_settings(max_bytes_per_commit=200 << 10)
+    run_pipeline(spark, folder / "archive", folder / "warehouse", settings=settings)
+    return folder
+
+
+@pytest.fixture
+def archive(indexed: Path, tmp_path: Path) -> Path:
+    """A copy of the partitions, to delete from."""
+    return shutil.copytree(indexed / "archive", tmp_path / "archive")
+
+
+@pytest.fixture
+def built(spark: SparkSession, indexed: Path, warehouse: Path) -> Warehouse:
+    """A copy of their index, to maintain."""
+    return Warehouse(spark=spark, uri=str(shutil.copytree(indexed / "warehouse", warehouse)))
 
 
 def _segments_of(warehouse: Warehouse, segment_id: str) -> int:
@@ -55,8 +70,7 @@ def _delete_first_segment(archive: Path) -> tuple[dict[Path, bytes], str]:
     return files, segment_id
 
 
-def test_small_files_are_compacted_and_every_row_stays(spark: SparkSession, archive: Path, warehouse: Path) -> None:
-    built = run_pipeline(spark, archive, warehouse, settings=build_settings(max_bytes_per_commit=200 << 10))
+def test_small_files_are_compacted_and_every_row_stays(built: Warehouse, warehouse: Path) -> None:
     before = table_contents(built)
     summary = maintain_tables(built, SETTINGS)
     assert table_contents(built) == before
@@ -112,9 +126,8 @@ def test_vacuum_prints_nothing_into_the_results_of_a_job(spark: SparkSession, wa
 
 
 def test_files_older_than_the_retention_are_removed_and_counted(
-    spark: SparkSession, archive: Path, warehouse: Path
+    spark: SparkSession, built: Warehouse, warehouse: Path
 ) -> None:
-    built = run_pipeline(spark, archive, warehouse, settings=build_settings(max_bytes_per_commit=200 << 10))
     before = built.read(OFFSET_INDEX).count()
     spark.sql(f"OPTIMIZE {built.identifier(OFFSET_INDEX)}")
     files = list((warehouse / OFFSET_INDEX.name).glob("*.parquet"))
@@ -135,10 +148,7 @@ def test_rows_cannot_be_dropped_by_a_version_that_vacuum_removes(spark: SparkSes
         maintain_tables(Warehouse(spark=spark, uri=str(warehouse)), settings)
 
 
-def test_a_vacuum_lists_a_folder_with_at_most_one_task_per_core(
-    spark: SparkSession, archive: Path, warehouse: Path
-) -> None:
-    built = run_pipeline(spark, archive, warehouse)
+def test_a_vacuum_lists_a_folder_with_at_most_one_task_per_core(spark: SparkSession, built: Warehouse) -> None:
     before = spark.conf.get(_LISTING_TASKS)
     # Spark's own is 10,000.
     spark.conf.set(_LISTING_TASKS, "300")
@@ -161,8 +171,9 @@ def test_a_vacuum_lists_a_folder_with_at_most_one_task_per_core(
     assert max(task_counts) < 50
 
 
-def test_index_rows_of_segments_gone_long_ago_are_dropped(spark: SparkSession, archive: Path, warehouse: Path) -> None:
-    built = run_pipeline(spark, archive, warehouse, settings=build_settings(max_bytes_per_commit=200 << 10))
+def test_index_rows_of_segments_gone_long_ago_are_dropped(
+    spark: SparkSession, archive: Path, built: Warehouse, warehouse: Path
+) -> None:
     whole = table_contents(built, without=BUILD_NUMBERS)
     files, segment_id = _delete_first_segment(archive)
     run_pipeline(spark, archive, warehouse)
