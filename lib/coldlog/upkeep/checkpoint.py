@@ -5,7 +5,8 @@ context is ephemeral: only the Data Docs are kept and, as JSON below them, the r
 newest check of each view. Its output is silenced, and it sends no data.
 
 The first checkpoint of a view asks only for verdicts. Great Expectations computes these with one aggregate for all
-expectations of a column. If an expectation fails, a second checkpoint asks for counts and a few rows.
+expectations of a column. For the expectations that are not met, a second checkpoint asks for counts and a few rows:
+that takes several queries for each expectation, met or not.
 """
 
 from __future__ import annotations
@@ -66,33 +67,40 @@ class Checkpoints:
                 result = self._check(view, expectations, data, rows)
             finally:
                 self._data_source.delete_asset(view.name)
-        by_id = {each.expectation_config.meta["id"]: each for each in result.results}
+        by_id = {_id(each): each for each in result.results}
         return [_verdict(each, by_id[each.id]) for each in expectations]
 
     def _check(self, view: View, expectations: Sequence[Expectation], data: Any, rows: DataFrame) -> Any:
+        self._forget(view)
+        key, result = self._run(view, expectations, data, "BOOLEAN_ONLY", rows)
+        failed = {_id(each) for each in result.results if not each.success}
+        if failed:
+            place = {"unexpected_index_column_names": list(view.where)}
+            counted = {"result_format": "SUMMARY", "partial_unexpected_count": self.sample_rows, **place}
+            _, details = self._run(view, [each for each in expectations if each.id in failed], data, counted, rows)
+            detailed = {_id(each): each for each in details.results}
+            result.results = [detailed.get(_id(each), each) for each in result.results]
+            self._context.suites.add_or_update(_ge_suite(view, expectations))
+            self._forget(view)
+            self._context.validation_results_store.set(key, result)
+        return result
+
+    def _run(
+        self, view: View, expectations: Sequence[Expectation], data: Any, result_format: Any, rows: DataFrame
+    ) -> tuple[Any, Any]:
+        """Check and store the result; return its key in the store, and the result."""
         import great_expectations as gx
 
         suite = self._context.suites.add_or_update(_ge_suite(view, expectations))
         validation = self._context.validation_definitions.add_or_update(
             gx.ValidationDefinition(name=view.name, data=data, suite=suite)
         )
-        self._forget(view)
-        result = self._run(validation, "BOOLEAN_ONLY", rows)
-        if not result.success:
-            self._forget(view)
-            place = {"unexpected_index_column_names": list(view.where)}
-            counted = {"result_format": "SUMMARY", "partial_unexpected_count": self.sample_rows, **place}
-            result = self._run(validation, counted, rows)
-        return result
-
-    def _run(self, validation: Any, result_format: Any, rows: DataFrame) -> Any:
-        import great_expectations as gx
-
         checkpoint = self._context.checkpoints.add_or_update(
             gx.Checkpoint(name=validation.name, validation_definitions=[validation], result_format=result_format)
         )
         run = checkpoint.run(batch_parameters={"dataframe": rows})
-        return next(iter(run.run_results.values()))
+        ((key, result),) = run.run_results.items()
+        return key, result
 
     def _forget(self, view: View) -> None:
         """Remove the stored results of a view, because a page shows only the newest."""
@@ -167,6 +175,11 @@ def _silence() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
+
+
+def _id(result: Any) -> str:
+    """The id of the expectation that a result is about."""
+    return str(result.expectation_config.meta["id"])
 
 
 def _verdict(expectation: Expectation, result: Any) -> Verdict:
