@@ -87,13 +87,13 @@ FIRST_SEGMENT_ONLY = Quirk(
     name="franz-go-1432",
     source="https://github.com/twmb/franz-go/pull/1432",
     happened=(
-        "A broker searches only the first segment whose largest timestamp reaches the time. If the records that reach "
-        "it are below the log start, the local log has no answer, and a search of the tier goes on in the local log. "
-        "kfake answered a record of a later segment."
+        "A broker searches only the first segment whose largest timestamp reaches the time. If the records that reach"
+        " it are below the log start, the local log has no answer, and a search of the tier continues in the local "
+        "log. kfake answered a record of a later segment."
     ),
     answered=(
-        "The record of the later segment. With `lookup.broker_compatible` the broker's answer: archive and log "
-        "directory are searched as by a broker."
+        "The record of the later segment. With `lookup.broker_compatible` the broker's answer: coldlog then searches "
+        "archive and log directory as a broker does."
     ),
     reason="A consumer asks for the first record at or after the time, in whatever segment it is.",
     logs=(
@@ -141,12 +141,12 @@ LARGEST_IS_DELETED = Quirk(
         "kfake answered the largest of the other records."
     ),
     answered=(
-        "From the archive: the largest at or after the log start. From a log directory: as a broker, records below the "
-        "log start included."
+        "From the archive: the largest at or after the log start. From a log directory: the broker's answer, which "
+        "includes records below the log start."
     ),
     reason=(
-        "No consumer can read what is archived below the log start, and it may stay there for long. For what is not "
-        "archived coldlog stands in for the broker."
+        "Consumers cannot read archived records below the log start, although these may stay in the archive for a "
+        "long time. For records that are not archived, coldlog answers as the broker does."
     ),
     logs=(
         Log(
@@ -170,15 +170,18 @@ EVERY_PATH = Quirk(
     name="franz-go-1434",
     source="https://github.com/twmb/franz-go/pull/1434",
     happened=(
-        "kfake lacked the checks that a broker does before it looks up the topic, gave a leader epoch without an "
-        "offset, and answered records that a consumer cannot read yet."
+        "kfake did not make the checks that a broker makes before it looks up the topic. It returned a leader epoch "
+        "without an offset, and records that a consumer cannot read yet."
     ),
     answered=(
-        "A broker's errors in a broker's order, and no leader epoch without an offset. A record at or after the high "
-        "watermark is no answer; for `read_committed`, at or after the last stable offset. The archive alone says "
-        "OPEN_TRANSACTION there."
+        "The broker's errors, checked in the broker's order, and no leader epoch without an offset. Records at or "
+        "after the high watermark are never an answer; for `read_committed`, records at or after the last stable "
+        "offset. Without a local log, coldlog answers OPEN_TRANSACTION there."
     ),
-    reason="Programs that ask a broker can ask coldlog. What an archive cannot know has an error code of its own.",
+    reason=(
+        "Programs that are written for a broker work with coldlog. If the archive cannot know the answer, the error "
+        "code says so."
+    ),
     logs=(
         Log(
             segments=(

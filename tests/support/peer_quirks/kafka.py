@@ -21,7 +21,7 @@ OFFSET_OF_LARGEST = Quirk(
     source="https://github.com/apache/kafka/pull/15621",
     happened=(
         "The answer to MAX_TIMESTAMP was the last offset of the batch that has the largest timestamp, because "
-        "followers and recovery record only that one; its leader epoch was the newest of the log."
+        "followers and recovery store only that offset. The leader epoch of the answer was the newest of the log."
     ),
     answered=(
         "The first record that has the largest timestamp, and the leader epoch of its batch. With LogAppendTime that "
@@ -65,16 +65,16 @@ LARGEST_IS_ARCHIVED = Quirk(
     name="KAFKA-17552",
     source="https://github.com/apache/kafka/pull/17248",
     happened=(
-        "For a tiered topic a broker answers MAX_TIMESTAMP from its local segments alone. If the largest timestamp is "
-        "archived, the answer is a smaller one. The fix was not merged when this was written."
+        "For a tiered topic a broker answers MAX_TIMESTAMP from its local segments alone. If the largest timestamp is"
+        " archived, the answer is a smaller one. The fix was not merged when this was written."
     ),
     answered=(
         "The largest timestamp of archive and log directory together, and the lowest offset that has it; with "
         "`lookup.broker_compatible` too."
     ),
     reason=(
-        "KIP-734 defines it for the whole partition. A broker's answer changes when a segment leaves its disk, and the "
-        "archive does not know when that was."
+        "KIP-734 defines it for the whole partition. A broker's answer changes when a segment leaves its disk, and "
+        "the archive does not know when that was."
     ),
     logs=(
         *(

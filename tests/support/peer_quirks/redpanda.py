@@ -32,8 +32,8 @@ LOCAL_LOG_IS_EMPTY = Quirk(
     ),
     answered="The offset in the archive. A time later than all records gets no offset and no error.",
     reason=(
-        "The archive is searched first, whatever the local log holds. Records below the log start are never an answer, "
-        "even where the active segment still has their bytes."
+        "The archive is searched first, whatever the local log holds. Records below the log start are never an "
+        "answer, even where the active segment still has their bytes."
     ),
     logs=(
         Log(
@@ -71,13 +71,13 @@ RETENTION_BEFORE_DELETION = Quirk(
     name="redpanda-18097",
     source="https://github.com/redpanda-data/redpanda/pull/18097",
     happened=(
-        "Retention or DeleteRecords had moved the log start, and the objects below it were not deleted yet. The search "
-        "began in such an object: the answer was an offset below the log start, or none."
+        "Retention or DeleteRecords had moved the log start, and the objects below it were not deleted yet. The "
+        "search began in such an object, so the answer was an offset below the log start, or none."
     ),
     answered="The first record at or after the log start, also where the log start is inside a compressed batch.",
     reason=(
-        "Records below the log start do not count, whatever objects hold them: stairs and running maxima are counted "
-        "from the log start."
+        "coldlog ignores records below the log start, also if their objects still exist: stairs and running maxima "
+        "begin at the log start."
     ),
     logs=(
         Log(
@@ -130,7 +130,7 @@ LOCAL_START_IN_A_SEGMENT = Quirk(
         "segment, the search begins at the log start."
     ),
     reason=(
-        "Records with equal timestamps may lie in two segments. The archive is searched first; the local log is "
+        "Records with equal timestamps may be in two segments. The archive is searched first; the local log is "
         "searched only after the end of the archive."
     ),
     logs=(
@@ -170,8 +170,8 @@ INSIDE_A_BATCH = Quirk(
     name="redpanda-6606",
     source="https://github.com/redpanda-data/redpanda/pull/6606",
     happened=(
-        "A batch was skipped if its first record is earlier than the time; or its first offset was the answer, not the "
-        "offset of the record. A recent time could get offset 0."
+        "A batch was skipped if its first record was earlier than the time. Or the answer was the first offset of the"
+        " batch, not that of the record. A recent time could get offset 0."
     ),
     answered="The first record in the batch at or after the time. A time later than all records gets no offset.",
     reason=(
@@ -205,7 +205,7 @@ COMPRESSED_BATCH = Quirk(
     source="https://github.com/redpanda-data/redpanda/issues/25769",
     happened="For a compressed batch the answer was always the first offset of the batch.",
     answered="The offset of the record, for every codec.",
-    reason="Compressed batches are decoded: when they are indexed or, at batch depth, when they are asked for.",
+    reason="coldlog decodes compressed batches: in the build or, at batch depth, in the lookup.",
     logs=tuple(
         Log(
             segments=(segment(batch(0, *range(1, 51), codec=codec)), segment(batch(50, *range(51, 61), codec=codec))),
