@@ -213,12 +213,13 @@ def test_next_segment_of_any_epoch_is_the_first_after_the_offset(golden: Warehou
     expected = {offset: _first_with_aborts(members, offset) for offset in range(0, end, 7)}
     asked = [("payments", 0, None, offset) for offset in expected]
     sql.createDataFrame(asked, "topic STRING, partition INT, epoch INT, at BIGINT").createOrReplaceTempView("searches")
-    lateral = sql.sql(
-        "SELECT s.at, n.segment_id FROM searches s "
-        "LEFT JOIN LATERAL next_segment_with_txn_index(s.topic, s.partition, s.epoch, s.at) n"
-    ).collect()
-    assert dict(map(tuple, lateral)) == expected
-    assert len(lateral) == len(expected)
+    for epoch in ("s.epoch", "NULL"):
+        lateral = sql.sql(
+            "SELECT s.at, n.segment_id FROM searches s "
+            f"LEFT JOIN LATERAL next_segment_with_txn_index(s.topic, s.partition, {epoch}, s.at) n"
+        ).collect()
+        assert dict(map(tuple, lateral)) == expected
+        assert len(lateral) == len(expected)
     assert None in expected.values()
     for offset in (0, 917, max(expected)):
         found = sql.sql(f"SELECT segment_id FROM next_segment_with_txn_index('payments', 0, NULL, {offset})").collect()
