@@ -161,4 +161,4 @@ def _folder_of_this_code() -> Path:
 def _files_that_count() -> list[Path]:
     tops = [_ROOT / each for each in _DEPENDS_ON]
     files = [each for top in tops for each in ([top] if top.is_file() else sorted(top.rglob("*")))]
-    return [each for each in files if each.is_file() and each.suffix != ".pyc"]
+    return [each for each in files if each.is_file() and each.parent.name != "__pycache__"]
