@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.metadata_log_writer import holding_jobs_lock
 from coldlog.formats.limits import DecodeLimits
@@ -20,6 +19,7 @@ from coldlog.tiering.copying.copy_segments import CopyOptions
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.tier_assignments import Assignments, Role
+from tier_jobs import orders_arguments
 from virtual_clock import VirtualClock
 
 
@@ -31,18 +31,7 @@ def segment(first: int) -> Segment:
 @pytest.fixture
 def arguments(tmp_path: Path) -> list[str]:
     """Two closed segments of orders-0; settings that copy them."""
-    logs = tmp_path / "logs"
-    write_partition(logs, "orders", 0, [segment(0), segment(10), segment(20)])
-    write_offset_checkpoint(logs / HIGH_WATERMARKS, {("orders", 0): 30})
-    settings = {
-        "broker.id": 7,
-        "copy.log_directories": logs,
-        "archive.uri": tmp_path / "archive",
-        "metadata.uri": tmp_path / "metadata",
-        "rlmm.config.remote.log.metadata.topic.num.partitions": 2,
-        "warehouse.uri": tmp_path / "warehouse",
-    }
-    return [each for key, value in settings.items() for each in ("--set", f"{key}={value}")]
+    return orders_arguments(tmp_path, [segment(0), segment(10), segment(20)])
 
 
 def run(arguments: list[str], clock: Clock | None = None) -> int:

@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
-from builders.segment_builder import Batch, Record, Segment
 from coldlog.errors import UsageError
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
 from coldlog.tiering.copying.copy_job import add_copy_options, copy
 from coldlog.tiering.expiry.expire_job import add_expire_options, expire, read_retentions
 from coldlog.tiering.rules.expiry import Retention
-
-DAY = 86_400_000
-NOW = time.time_ns() // 1_000_000
-
-
-def segment(first: int, age_days: float) -> Segment:
-    records = tuple(Record(timestamp_ms=NOW - int(age_days * DAY) + at, value=b"v" * 30) for at in range(10))
-    return Segment(batches=(Batch(base_offset=first, records=records),), index_interval_bytes=0)
+from tier_jobs import DAY, aged_segment, orders_arguments
 
 
 @pytest.fixture
 def arguments(tmp_path: Path) -> list[str]:
     """Three closed segments of orders-0, of 10, 5 and 1 days ago, that were copied; settings of their tier."""
-    logs = tmp_path / "logs"
-    write_partition(logs, "orders", 0, [segment(0, 10), segment(10, 5), segment(20, 1), segment(30, 0)])
-    write_offset_checkpoint(logs / HIGH_WATERMARKS, {("orders", 0): 40})
-    settings = {
-        "broker.id": 7,
-        "copy.log_directories": logs,
-        "archive.uri": tmp_path / "archive",
-        "metadata.uri": tmp_path / "metadata",
-        "warehouse.uri": tmp_path / "warehouse",
-        "rlmm.config.remote.log.metadata.topic.num.partitions": 2,
-    }
-    found = [each for key, value in settings.items() for each in ("--set", f"{key}={value}")]
+    aged = [aged_segment(0, 10), aged_segment(10, 5), aged_segment(20, 1), aged_segment(30, 0)]
+    found = orders_arguments(tmp_path, aged)
     assert run_plain_job(copy, add_copy_options(job_argument_parser("copy_segments", "")), found) == 0
     return found
 
@@ -115,7 +96,7 @@ def test_segment_that_is_held_back_is_reported_and_deleted_on_request(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logs = tmp_path / "logs"
-    write_partition(logs, "late", 0, [segment(0, -9), segment(10, 9), segment(20, 0)])
+    write_partition(logs, "late", 0, [aged_segment(0, -9), aged_segment(10, 9), aged_segment(20, 0)])
     write_offset_checkpoint(logs / HIGH_WATERMARKS, {("late", 0): 30})
     copy_options = add_copy_options(job_argument_parser("copy_segments", ""))
     assert run_plain_job(copy, copy_options, [*arguments, "--set", "copy.topics=late", "--all"]) == 0
