@@ -40,11 +40,11 @@ def client_library() -> ModuleType:
 
 @functools.cache
 def _mend_refusals() -> None:
-    """Let the client report a refused password, and at once. kafka-python 3.0.12 has two faults here.
+    """Make the client report a refused password at once.
 
-    It drops bytes that arrive together with the end of a connection. A broker refuses a password and closes, so a
-    slow client sees only the end. And it keeps the refusal of a first connection to itself: it retries until its time
-    is up.
+    kafka-python 3.0.12 has two faults. It drops bytes that arrive together with the end of a connection. A broker
+    sends its refusal and closes the connection, so a slow client sees only the end. And the client does not report a
+    refusal of its first connection, but retries until its time is up.
     """
     from kafka.errors import SaslAuthenticationFailedError
     from kafka.net import manager, transport

@@ -26,7 +26,7 @@ JOIN coldlog.partition_metadata p
   ON p.topic = t.topic AND p.partition = t.partition AND p.topic_id = t.topic_id AND p.is_current
 WHERE t.topic = next_segment_with_txn_index.topic AND t.partition = next_segment_with_txn_index.partition
   AND p.topic = next_segment_with_txn_index.topic AND p.partition = next_segment_with_txn_index.partition
-  -- Not with NULL: Spark 4.2 cannot plan a LATERAL query of which it removes a branch for a NULL constant.
+  -- Never compare with a constant NULL: Spark 4.2 removes such a branch, and then cannot plan a LATERAL query.
   AND t.leader_epoch = COALESCE(next_segment_with_txn_index.leader_epoch, -2)
   AND t.epoch_from_offset <= next_segment_with_txn_index.offset
   AND t.to_offset >= next_segment_with_txn_index.offset
