@@ -1,0 +1,130 @@
+"""Test that tables whose rows are in several files, in any order, give the answers of a scan of all rows."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from coldlog.lookups.archive_search import search_archive
+from coldlog.lookups.questions import PartitionQuestions
+from coldlog.lookups.served_index import NOTHING, ServedIndex, list_warehouse_files
+from coldlog.model.list_offsets import SpecialTimestamp
+from coldlog.model.states import IndexDepth
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.time_index import TIME_INDEX
+
+Row = dict[str, object]
+DEPTHS = (IndexDepth.RECORD, IndexDepth.BATCH, IndexDepth.RECORD, IndexDepth.BATCH)
+STEP, LENGTH = 5, 100
+"""Each segment has a row at every fifth of its hundred offsets; a row's timestamp is its offset."""
+LATEST = LENGTH * len(DEPTHS) - STEP
+OF_REQUIRED = {"BIGINT": 0, "INT": 0, "SMALLINT": 0, "STRING": "", "BOOLEAN": True}
+
+
+def write(warehouse: Path, table: TableDefinition, rows: list[Row]) -> None:
+    """Write one row to a file of its own and the others to three files, in any order."""
+    random.Random(table.name).shuffle(rows)
+    filled = [
+        {
+            each.name: row.get(each.name, OF_REQUIRED.get(each.type, []) if each.required else None)
+            for each in table.columns
+        }
+        for row in rows
+    ]
+    for part in (filled[:1], *(filled[first::3] for first in (1, 2, 3))):
+        write_deltalake(str(warehouse / table.name), pa.Table.from_pylist(part, table.arrow_schema), mode="append")
+
+
+@pytest.fixture
+def index(warehouse: Path) -> ServedIndex:
+    """The partition orders-3, and orders-4, which serves no segment; rows of build 1 do not count."""
+    place: Row = {"topic": "orders", "partition": 3}
+    segments, rows = [], []
+    for number, depth in enumerate(DEPTHS):
+        first, segment_id = number * LENGTH, f"segment {number}"
+        last = first + LENGTH - 1
+        served = {"served_build_number": 2, "served_index_depth": depth.value, "served_from_offset": first}
+        maxima = dict.fromkeys(("running_max_timestamp_ms", "broker_running_max_timestamp_ms"), last + 1 - STEP)
+        segments.append(
+            {**place, "segment_id": segment_id, "start_offset": first, "end_offset": last, **served, **maxima}
+        )
+        for build in (1, 2):
+            for offset in range(first, last, STEP):
+                key = {**place, "segment_id": segment_id, "build_number": build, "leader_epoch": number}
+                rows.append((depth, key, offset, offset if build == 2 else last + 1 - STEP))
+    write(warehouse, SEGMENTS, segments)
+    write(
+        warehouse,
+        TIME_INDEX,
+        [{**key, "offset": at, "timestamp_ms": ms} for depth, key, at, ms in rows if depth is IndexDepth.RECORD],
+    )
+    write(
+        warehouse,
+        OFFSET_INDEX,
+        [
+            {**key, "base_offset": at, "last_offset": at + STEP - 1, "position": at, "running_max_timestamp_ms": ms}
+            for depth, key, at, ms in rows
+            if depth is IndexDepth.BATCH
+        ],
+    )
+    facts = {"earliest_offset": 0, "latest_tiered_offset": LATEST, "max_timestamp_ms": LATEST}
+    write(warehouse, PARTITION_METADATA, [{**place, "partition": number, **facts} for number in range(3, 7)])
+    return ServedIndex(list_warehouse_files(str(warehouse)))
+
+
+def test_times_are_found_in_stairs_or_batches_as_by_a_scan_of_the_rows(index: ServedIndex) -> None:
+    known = index.partition("orders", 3)
+    assert known is not None
+    asked_ms = np.array([SpecialTimestamp.MAX_TIMESTAMP, *range(LATEST + 2)])
+    count = len(asked_ms)
+    asked = PartitionQuestions(asked_ms, np.full(count, -1), np.zeros(count, dtype=np.bool_), np.full(count, 11))
+    answers, batches = search_archive(index, "orders", 3, *known, asked)
+    offsets, epochs = answers.offsets.tolist(), answers.leader_epochs.tolist()
+    read = {int(at): batch for batch in batches for at in batch.where}
+    assert len(batches) == sum(depth is IndexDepth.BATCH for depth in DEPTHS) * LENGTH // STEP
+    for at, timestamp_ms in enumerate(asked_ms.tolist()):
+        first = LATEST if timestamp_ms < 0 else -(-timestamp_ms // STEP) * STEP
+        number = first // LENGTH
+        if first > LATEST:
+            assert (offsets[at], at in read) == (-1, False)
+        elif DEPTHS[number] is IndexDepth.RECORD:
+            assert (offsets[at], answers.timestamps_ms[at], epochs[at], at in read) == (first, first, number, False)
+        else:
+            assert (offsets[at], read[at].batch.base_offset, read[at].batch.position) == (-1, first, first)
+            assert read[at].segment["segment_id"] == f"segment {number}"
+
+
+def test_time_after_the_stairs_of_its_segment_has_no_answer(index: ServedIndex) -> None:
+    known = index.partition("orders", 3)
+    assert known is not None
+    found = index.find_stairs(("orders", 3), known[1], [(0, 0, 2)], np.array([LENGTH - STEP, LENGTH]))
+    assert (found.offsets.tolist(), found.leader_epochs.tolist()) == ([LENGTH - STEP, -1], [0, -1])
+    assert found.timestamps_ms.tolist() == [LENGTH - STEP, NOTHING]
+    assert index.find_batch(known[1].place("orders", 3, 1), 2 * LENGTH) is None
+
+
+def test_partition_without_a_served_segment_has_no_segments(index: ServedIndex) -> None:
+    known = index.partition("orders", 4)
+    assert known is not None
+    columns = (known[1].segment_ids, known[1].build_numbers, known[1].running_max_ms, known[1].is_at_batch_depth)
+    assert [len(column) for column in columns] == [0] * 4
+    assert index.partition("orders", 9) is None
+
+
+def test_closed_index_holds_no_file(index: ServedIndex, warehouse: Path) -> None:
+    def held() -> list[str]:
+        return [each.path for each in psutil.Process().open_files() if each.path.startswith(str(warehouse))]
+
+    index.partition("orders", 3)
+    assert held()
+    index.close()
+    assert not held()
