@@ -276,9 +276,10 @@ def test_impossible_fields_are_reported_with_their_bounds(
 ) -> None:
     """The checksum is correct: it does not cover all fields, and a broker may write wrong ones."""
     good = build_batch(Batch(base_offset=0, last_offset_delta=4, leader_epoch=-1))
-    own = b"" if batch.leader_epoch < -1 else good
+    later = build_batch(Batch(base_offset=20, last_offset_delta=4))
+    own, rest = (b"", later) if batch.leader_epoch < -1 else (good, b"")
     with pytest.raises(ArchiveError) as caught:
-        read(own + build_batch_around(batch, b"", records_count=records_count), depth)
+        read(own + build_batch_around(batch, b"", records_count=records_count) + rest, depth)
     assert caught.value.position == len(own)
     assert (caught.value.expected, caught.value.found) == (expected, found)
 
@@ -320,22 +321,32 @@ def test_wrong_lengths_never_lead_outside_the_buffer(length: int) -> None:
     assert caught.value.position == 0
 
 
-def test_impossible_counts_and_numbers_are_refused() -> None:
-    record = build_batch(Batch(base_offset=0, records=(Record(timestamp_ms=1),)))[61:]
-    endless = b"\xff" * 11
-    for payload, count in (
-        (record, 2),
-        (record + record, 1),
-        (record, 2**31 - 1),
-        (varint(20) + b"\x00" + endless + bytes(9), 1),
-        (varint(-1) + record, 1),
-        (endless, 1),
-        (record + record, 2),
-    ):
-        log = build_batch_around(Batch(base_offset=0, last_offset_delta=2**31 - 2), payload, records_count=count)
-        with pytest.raises(ArchiveError) as caught:
-            read(log)
-        assert caught.value.reason in (Reason.RECORDS_INVALID, Reason.HEADER_INVALID), (payload, count)
+RECORD = build_batch(Batch(base_offset=0, records=(Record(timestamp_ms=1),)))[61:]
+ENDLESS = b"\xff" * 11
+CUT, REST = "record extends beyond its batch", "batch has bytes after its last record"
+SHORT = "batch is too short for its records"
+NO_END, NOT_ASCENDING = "record has a number that does not end", "record offset does not ascend or is outside its batch"
+
+
+@pytest.mark.parametrize(
+    ("payload", "count", "message"),
+    [
+        (RECORD, 2, SHORT),
+        (RECORD + RECORD, 1, REST),
+        (RECORD, 2**31 - 1, SHORT),
+        (varint(7) + RECORD[1:], 1, CUT),
+        (varint(20) + b"\0" + ENDLESS + bytes(9), 1, NO_END),
+        (varint(20) + b"\0\0" + ENDLESS + bytes(9), 1, NO_END),
+        (varint(-1) + RECORD, 1, CUT),
+        (ENDLESS, 1, CUT),
+        (RECORD + RECORD, 2, NOT_ASCENDING),
+    ],
+)
+def test_impossible_counts_and_numbers_are_refused(payload: bytes, count: int, message: str) -> None:
+    log = build_batch_around(Batch(base_offset=0, last_offset_delta=2**31 - 2), payload, records_count=count)
+    with pytest.raises(ArchiveError, match=message) as caught:
+        read(log)
+    assert (caught.value.reason, caught.value.position) == (Reason.RECORDS_INVALID, 0)
 
 
 @pytest.mark.parametrize("offsets", [(5, 5), (6, 5), (5, 7, 7), (5, 9)])

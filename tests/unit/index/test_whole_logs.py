@@ -141,7 +141,18 @@ def test_stairs_and_running_maxima_equal_a_scan_for_any_windows(
         assert summary.max_timestamp_offset == _first_offset_of_the_largest(segment, 0)
         assert summary.counted_max_timestamp_offset == _first_offset_of_the_largest(segment, counted_from)
         assert summary.record_count == len(times)
-        assert summary.last_offset == last
+        assert summary.stair_count == len(_stairs(chunks))
+        assert_summary_of_headers(summary, segment)
+
+
+def assert_summary_of_headers(summary: SegmentSummary, segment: Segment) -> None:
+    """Compare what the headers alone say, which both depths report."""
+    batches, last = segment.batches, segment.batches[-1]
+    assert (summary.base_offset, summary.last_offset) == (batches[0].base_offset, last.last_offset)
+    assert summary.batch_count == len(batches)
+    assert summary.last_producer_id == (-1 if last.is_control else last.producer_id)
+    assert summary.largest_batch_timestamp_ms == max(each.max_timestamp_ms for each in batches)
+    assert set(summary.codecs) == {each.codec.kafka_name for each in batches}
 
 
 def _first_offset_of_the_largest(segment: Segment, from_offset: int) -> int | None:
@@ -166,6 +177,9 @@ def test_depth_batch_finds_the_batch_with_the_first_record_at_or_after_a_time(
             window_bytes=window_bytes,
         )
         assert (summary.max_timestamp_offset, summary.counted_max_timestamp_offset) == (None, None)
+        largest_ms = max((each.max_timestamp_ms for each in segment.batches if each.records), default=None)
+        assert summary.max_timestamp_ms == largest_ms
+        assert_summary_of_headers(summary, segment)
         rows = [(chunk, at) for chunk in chunks for at in range(len(chunk.headers))]
         for (chunk, at), batch in zip(rows, segment.batches, strict=True):
             is_known = bool(chunk.headers.is_log_append_time[at]) and bool(batch.placed_records)

@@ -215,6 +215,13 @@ def test_broker_compatible_search_reads_only_the_first_segment_that_promises_the
             assert found == _expected_offset(reached, timestamp_ms, from_offset), (timestamp_ms, from_offset)
 
 
+def test_broker_compatible_search_does_not_replace_timestamp_zero_by_the_time_of_the_file(tmp_path: Path) -> None:
+    segments = _segments([_batch(0, 0, 0)], [_batch(2, 40)])
+    write_partition(tmp_path, TOPIC, 0, segments)
+    found = _tier(tmp_path).find_offset(TOPIC, 0, 5, 0, broker_compatible=True)
+    assert found == FoundOffset(offset=2, timestamp_ms=40, leader_epoch=0)
+
+
 @pytest.mark.parametrize("window_bytes", [300, 4 << 20])
 def test_index_of_a_follower_leads_to_the_first_record(tmp_path: Path, window_bytes: int) -> None:
     """An entry names the end of a fetched set and the position of its first batch."""
