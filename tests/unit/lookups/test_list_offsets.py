@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from builders.log_directory_writer import write_partition
@@ -13,21 +12,14 @@ from builders.segment_builder import Batch, Record, Segment
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.list_offsets import ListOffsets, _without_local
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
-from coldlog.lookups.questions import Answers, Indices, PartitionQuestions, Questions
-from coldlog.lookups.served_index import PartitionFacts, ServedIndex, WarehouseFiles
+from coldlog.lookups.questions import Answers, Indices, PartitionQuestions
+from coldlog.lookups.served_index import PartitionFacts
 from coldlog.model.list_offsets import NEWEST_VERSION, ErrorCode
-from coldlog.tables.delta.table_files import ColumnRanges, TableFiles
+from empty_index import asked, empty_index
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 LATEST, EARLIEST, LATEST_TIERED, PENDING = -1, -2, -5, -6
 NONE, LOCAL_REQUIRED = ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED
-
-
-def empty_index() -> ServedIndex:
-    """The tables of a warehouse in which nothing is archived yet."""
-    bounds = {"topic": np.empty(0, dtype=np.object_), "partition": np.empty(0, dtype=np.int64)}
-    table = TableFiles(location="", version=0, paths=(), ranges=ColumnRanges(minima=bounds, maxima=bounds, count=0))
-    return ServedIndex(WarehouseFiles(partitions=table, segments=table, batches=table, stairs=table))
 
 
 def written(directory: Path) -> LogDirectoryTier:
@@ -47,19 +39,6 @@ def written(directory: Path) -> LogDirectoryTier:
     )
     write_partition(directory, "orders", 0, [Segment(batches=batches[:2]), Segment(batches=batches[2:])])
     return LogDirectoryTier(str(directory), LIMITS)
-
-
-def asked(*timestamps_ms: int, version: int = NEWEST_VERSION, leader_epoch: int = -1) -> Questions:
-    count = len(timestamps_ms)
-    return Questions(
-        topics=pa.array(["orders"] * count, pa.string()),
-        partitions=np.zeros(count, dtype=np.int64),
-        timestamps_ms=np.array(timestamps_ms, dtype=np.int64),
-        leader_epochs=np.full(count, leader_epoch, dtype=np.int64),
-        is_committed=np.zeros(count, dtype=np.bool_),
-        versions=np.full(count, version, dtype=np.int64),
-        is_invalid=np.zeros(count, dtype=np.bool_),
-    )
 
 
 def summary(answers: Answers) -> list[tuple[ErrorCode, int, int]]:

@@ -1,0 +1,96 @@
+"""Test the options of the job replay_topics and the line that it prints; test_replay.py tests the replay itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from coldlog.errors import UsageError
+from coldlog.launch.entry_point import job_argument_parser
+from coldlog.records.source.datasource import source_defaults
+from coldlog.records.source.options import read_options
+from coldlog.replay.runs.replay import NegativeTimestamps, ReplayOptions, ReplayOrder, ReplaySummary
+from coldlog.replay.runs.replay_job import _facts, _sink, _source, add_replay_options
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import Job
+from coldlog.runtime.settings_sources import load_settings
+
+OUTPUT = ("--output", "out")
+
+
+def job(*arguments: str) -> Job:
+    """The job as it is before it needs Spark."""
+    parser = job_argument_parser("replay_topics", "")
+    add_replay_options(parser)
+    parsed = parser.parse_args(arguments)
+    return Job(spark=None, settings=load_settings("local", []), arguments=parsed, console=Console())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (("--topics", "a,b"), {"subscribe": "a,b"}),
+        (
+            ("--topic-pattern", "^a", "--starting-timestamp", "5", "--ending-timestamp", "9"),
+            {"subscribepattern": "^a", "startingtimestamp": "5", "endingtimestamp": "9"},
+        ),
+        (
+            ("--assign", '{"a": [0]}', "--starting-offsets", '{"a": {"0": 3}}', "--ending-offsets", '{"a": {"0": 7}}'),
+            {"assign": '{"a": [0]}', "startingoffsets": '{"a": {"0": 3}}', "endingoffsets": '{"a": {"0": 7}}'},
+        ),
+        (
+            ("--topics", "a", "--fail-on-data-loss", "false", "--isolation-level", "read_committed"),
+            {"subscribe": "a", "failondataloss": "false", "kafka.isolation.level": "read_committed"},
+        ),
+    ],
+)
+def test_partitions_and_records_are_those_of_the_data_source(
+    arguments: tuple[str, ...], options: Mapping[str, str]
+) -> None:
+    given = job(*arguments, *OUTPUT)
+    assert _source(given) == read_options({**source_defaults(given.settings), **options})
+
+
+def test_order_has_defaults_and_can_be_set() -> None:
+    plain, told = job("--topics", "a", *OUTPUT), job(
+        "--topics", "a", *OUTPUT, "--order", "tasks", "--negative-timestamps", "drop", "--name", "x"
+    )  # fmt: skip
+    orders = [(each.arguments.order, each.arguments.negative_timestamps, each.arguments.name) for each in (plain, told)]
+    assert orders == [("all", "keep", None), ("tasks", "drop", "x")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (OUTPUT, "one of the arguments --topics --topic-pattern --assign is required"),
+        ((*OUTPUT, "--topics", "a", "--assign", "{}"), "not allowed with argument --topics"),
+        (("--topics", "a"), "one of the arguments --output-table --output --output-topic is required"),
+    ],
+)
+def test_partitions_and_output_are_given_once(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        job(*arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_output_topic_and_its_brokers_are_given_together() -> None:
+    with pytest.raises(UsageError, match="--output-topic needs --bootstrap-servers"):
+        _sink(job("--topics", "a", "--output-topic", "b"))
+    with pytest.raises(UsageError, match="are only for --output-topic"):
+        _sink(job("--topics", "a", *OUTPUT, "--bootstrap-servers", "localhost:1"))
+
+
+def test_five_partitions_that_were_waited_for_in_vain_are_named() -> None:
+    options = ReplayOptions(
+        source=_source(job("--topics", "a", *OUTPUT)),
+        name=None,
+        order=ReplayOrder.ALL,
+        max_task_idle_ms=9,
+        negative_timestamps=NegativeTimestamps.KEEP,
+    )
+    waited = tuple(("a", number) for number in range(7))
+    facts = _facts(ReplaySummary(run=1, is_repeated=False, partition_count=7, enforced=waited), options)
+    assert facts[-1] == "enforced_processing: waited in vain for 7 partitions (a-0, a-1, a-2, a-3, a-4)"
