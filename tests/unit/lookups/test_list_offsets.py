@@ -84,7 +84,9 @@ def test_request_that_names_another_leader_epoch_is_refused_from_version_4_on(
     tmp_path: Path, version: int, leader_epoch: int, expected: tuple[ErrorCode, int, int]
 ) -> None:
     lookup = ListOffsets(empty_index(), written(tmp_path))
-    assert summary(lookup.answer(asked(41, version=version, leader_epoch=leader_epoch))) == [expected]
+    questions = asked(41, 41, version=version, leader_epoch=leader_epoch)
+    questions.leader_epochs[1] = -1
+    assert summary(lookup.answer(questions)) == [expected, (NONE, 4, 5 if version >= 4 else -1)]
 
 
 def test_no_request_is_refused_if_no_leader_epoch_is_known(tmp_path: Path) -> None:
