@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,9 @@ import pytest
 from builders.log_directory_writer import write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.formats.limits import DecodeLimits
-from coldlog.lookups.list_offsets import ListOffsets, _without_local
+from coldlog.lookups.list_offsets import ListOffsets, _with_local, _without_local
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
-from coldlog.lookups.questions import Answers, Indices, PartitionQuestions
+from coldlog.lookups.questions import LOCAL_ONLY, METADATA, REMOTE_THEN_LOCAL, Answers, Indices, PartitionQuestions
 from coldlog.lookups.served_index import PartitionFacts
 from coldlog.model.list_offsets import NEWEST_VERSION, ErrorCode
 from empty_index import asked, empty_index
@@ -151,10 +152,32 @@ def test_archive_alone_knows_where_it_begins_and_ends(
 
 
 @pytest.mark.parametrize(
-    ("leader_epoch", "error"),
-    [(5, NONE), (4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+    ("newest", "leader_epoch", "error"),
+    [
+        (5, 5, NONE),
+        (5, 4, ErrorCode.FENCED_LEADER_EPOCH),
+        (5, 6, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (0, 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
 )
-def test_archive_alone_compares_leader_epochs_with_its_newest(leader_epoch: int, error: ErrorCode) -> None:
+def test_leader_epochs_are_compared_with_the_newest_of_the_archive_if_no_other_is_known(
+    tmp_path: Path, newest: int, leader_epoch: int, error: ErrorCode
+) -> None:
     questions = PartitionQuestions.at(asked(EARLIEST, leader_epoch=leader_epoch), np.array([0]))
-    ((found, _, _),) = summary(_without_local(facts(earliest=0), questions, Answers.nothing(1)))
-    assert found is error
+    known = replace(facts(earliest=0), lineage=((newest, 0),))
+    local = written(tmp_path)
+    (tmp_path / "orders-0" / "leader-epoch-checkpoint").unlink()
+    beside = _with_local(local, "orders", 0, known, questions, Answers.nothing(1), broker_compatible=False)
+    for answers in (beside, _without_local(known, questions, Answers.nothing(1))):
+        ((found, _, _),) = summary(answers)
+        assert found is error
+
+
+def test_routes_and_local_starts_say_where_the_answer_may_be() -> None:
+    """A time up to the largest of the archive may be in both, a later one only in the local log."""
+    questions = PartitionQuestions.at(asked(*range(-6, 1), 10, 11), np.arange(9))
+    known = replace(facts(earliest=2, tiered=7), max_timestamp_ms=10)
+    answers = _without_local(known, questions, Answers.nothing(9))
+    both, local = REMOTE_THEN_LOCAL, LOCAL_ONLY
+    assert answers.routes.tolist() == [METADATA, METADATA, local, both, METADATA, local, both, both, local]
+    assert answers.local_starts.tolist() == [-1 if route == METADATA else 8 for route in answers.routes]
