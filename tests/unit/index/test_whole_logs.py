@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.brute_force import list_stairs
-from builders.segment_builder import Segment, build_segment
+from builders.segment_builder import Segment, build_segment, commit_marker
 from builders.strategies import partitions
 from coldlog.formats.kafka.compression import CODEC_NAMES
 from coldlog.formats.limits import DecodeLimits
@@ -211,3 +212,12 @@ def test_window_smaller_than_a_batch_requests_more_bytes(depth: IndexDepth) -> N
     assert of_pieces == of_whole
     assert list(_batches(pieces)) == list(_batches(whole))
     assert len(pieces) > len(whole)
+
+
+@pytest.mark.parametrize("depth", list(IndexDepth))
+def test_control_batch_whose_marker_was_compacted_away_counts_no_marker(depth: IndexDepth) -> None:
+    marker = commit_marker(offset=3, timestamp_ms=5, producer_id=1, producer_epoch=0, leader_epoch=0)
+    emptied = replace(marker, base_offset=4, records=(), last_offset_delta=0)
+    chunks, summary = walk(build_segment([marker, emptied]), start_offset=3, depth=depth)
+    assert (summary.control_batch_count, summary.commit_marker_count, summary.abort_marker_count) == (2, 1, 0)
+    assert [chunk.abort_offsets.tolist() for chunk in chunks] == [[]]
