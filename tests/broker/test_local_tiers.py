@@ -42,7 +42,7 @@ from kafka_jars import run_tool
 pytestmark = pytest.mark.usefixtures("kafka_leftovers")
 
 LIMITS = DecodeLimits(max_batch_bytes=128 << 20, max_decompressed_bytes=128 << 20)
-PLAIN, OPEN, SECRET = "plain.log-1", "open", "secret"
+PLAIN, OPEN, SECRET, AGAIN = "plain.log-1", "open", "secret", "again"
 PLACES = ((ORDERS, 0), (ORDERS, 1), (BRIEF, 0), (PLAIN, 0), (PLAIN, 1), (OPEN, 0))
 TIERED = frozenset({ORDERS, BRIEF})
 START_MS = 1_700_000_000_000
@@ -261,6 +261,20 @@ def test_partition_that_the_broker_lacks_is_none_and_not_made(filled: TieredBrok
         assert live.find_max_timestamp(*place) is None
         assert live.leader_epoch_at(*place, 0) == -1
     assert "nowhere" not in filled.topics()
+
+
+def test_topic_that_was_created_again_has_its_new_id(filled: TieredBroker, live: LiveBrokerTier) -> None:
+    states = []
+    for _ in range(2):
+        make_topic(filled, AGAIN, partition_count=1)
+        states.append(live.read_state(AGAIN, 0))
+        with admin(filled) as client:
+            (topic,) = client.describe_topics([AGAIN])
+            assert states[-1] is not None
+            assert states[-1].topic_id == written_topic_id(topic["topic_id"])
+            client.delete_topics([AGAIN])
+        filled.wait_until(lambda: AGAIN not in filled.topics(), "the deletion of a topic")
+    assert states[0] != states[1]
 
 
 def test_topic_that_the_user_may_not_describe_is_refused_by_its_code_and_harms_no_other(

@@ -351,10 +351,10 @@ def test_impossible_counts_and_numbers_are_refused(payload: bytes, count: int, m
 
 @pytest.mark.parametrize("offsets", [(5, 5), (6, 5), (5, 7, 7), (5, 9)])
 def test_record_offsets_that_do_not_ascend_or_are_outside_their_batch_are_refused(offsets: tuple[int, ...]) -> None:
-    before = Batch(base_offset=0, records=(Record(timestamp_ms=1),))
+    before, after = (Batch(base_offset=first, records=(Record(timestamp_ms=1),)) for first in (0, 20))
     records = tuple(Record(timestamp_ms=2 + number, offset=offset) for number, offset in enumerate(offsets))
     with pytest.raises(ArchiveError, match="record offset does not ascend or is outside its batch") as caught:
-        read(build_segment([before, Batch(base_offset=5, records=records, last_offset_delta=3)]))
+        read(build_segment([before, Batch(base_offset=5, records=records, last_offset_delta=3), after]))
     assert (caught.value.reason, caught.value.position) == (Reason.RECORDS_INVALID, len(build_batch(before)))
 
 

@@ -145,10 +145,13 @@ def facts(*, log_start: int | None = None, earliest: int | None = None, tiered: 
     ],
 )
 def test_archive_alone_knows_where_it_begins_and_ends(
-    known: PartitionFacts, expected: list[tuple[ErrorCode, int, int]]
+    tmp_path: Path, known: PartitionFacts, expected: list[tuple[ErrorCode, int, int]]
 ) -> None:
+    """Also beside a log directory that does not have the partition."""
     questions = PartitionQuestions.at(asked(PENDING, LATEST_TIERED, EARLIEST), np.array([2, 1, 0]))
     assert summary(_without_local(known, questions, Answers.nothing(3))) == expected
+    other, nothing = LogDirectoryTier(str(tmp_path), LIMITS), Answers.nothing(3)
+    assert summary(_with_local(other, "orders", 0, known, questions, nothing, broker_compatible=False)) == expected
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -402,6 +403,16 @@ def test_indexes_of_a_killed_broker_lose_their_preallocated_zeros(tier: Tier, su
     tier.copy()
     (copied,) = (tier.archive / ROOT_DIRECTORY).glob(f"*/{10:020d}-*.{suffix}")
     assert copied.read_bytes() == used
+
+
+def test_segment_without_timestamps_is_announced_with_the_time_of_its_file(tmp_path: Path) -> None:
+    tier = Tier(root=tmp_path)
+    untimed = Segment(batches=(Batch(base_offset=0, records=(Record(timestamp_ms=-1),)),), index_interval_bytes=0)
+    folder = write_partition(tier.logs, "orders", 0, [untimed, segment(1)])
+    os.utime(folder / f"{0:020d}.log", ns=(65_000_000, 65_000_000))
+    write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 1})
+    assert only(tier.copy()).copied_count == 1
+    assert [each.max_timestamp_ms for each in tier.segments()[ORDERS]] == [65]
 
 
 def test_segment_that_the_broker_deletes_meanwhile_is_retriable(tier: Tier) -> None:
