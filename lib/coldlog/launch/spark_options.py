@@ -34,6 +34,9 @@ REQUIRED_OPTIONS: dict[str, str] = {
     # Delta refuses a version whose commit is older than a week, even if it was current yesterday. Vacuum keeps its
     # files.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+    # A damaged page of a table is an error, and not other rows.
+    "spark.hadoop.parquet.page.write-checksum.enabled": "true",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     **LOG_STORE,
 }

@@ -32,6 +32,7 @@ from coldlog.runtime.settings import MaintenanceSettings
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.log_check import check_log, create_checkpoint
 from coldlog.tables.delta.table_storage import delta_storage_options
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.superseded_builds import last_build_number, remove_superseded
@@ -135,7 +136,7 @@ def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: Maint
         spark.sql(f"VACUUM {name}")
     log = _log(warehouse, table)
     removed_files, removed_bytes = _vacuumed(log)
-    log.create_checkpoint()
+    create_checkpoint(log, warehouse.location(table))
     log.cleanup_metadata()
     files_after, bytes_after = _size(log)
     return TableMaintenance(
@@ -166,6 +167,7 @@ def _keep_files(warehouse: Warehouse, table: TableDefinition, log: DeltaTable, h
 
 def _log(warehouse: Warehouse, table: TableDefinition) -> DeltaTable:
     location = warehouse.location(table)
+    check_log(location)
     return DeltaTable(location, storage_options=delta_storage_options(location))
 
 

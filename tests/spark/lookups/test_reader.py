@@ -32,6 +32,7 @@ from coldlog.model.states import IsolationLevel
 from coldlog.reader import OffsetReader
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.delta.file_checksums import write_checksums
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import (
     golden_partitions,
@@ -277,6 +278,7 @@ def test_stairs_of_a_segment_in_many_row_groups_give_the_same_answers(
     for file in (tmp_path / "warehouse" / TIME_INDEX.name).rglob("*.parquet"):
         if "_delta_log" not in file.parts:
             pq.write_table(pq.read_table(file, partitioning=None), file, row_group_size=7)
+            write_checksums(str(file))
     options = LookupOptions(broker_compatible=broker_compatible)
     queries = golden_queries()
     latest = [(*place, -3) for place in archived_partitions(golden)]

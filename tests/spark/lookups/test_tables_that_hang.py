@@ -14,6 +14,7 @@ from coldlog.lookups.rows import questions_of, requests_from_rows
 from coldlog.lookups.served_index import list_warehouse_files
 from coldlog.lookups.timed_answers import answer_until
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
+from coldlog.tables.delta.file_checksums import checksums_path
 from staged_archive import FUTURE, SECOND
 
 TIMEOUT_S = 10.0
@@ -30,6 +31,7 @@ def test_partitions_that_were_read_before_a_hang_are_answered_and_others_time_ou
     for file in hung:
         # Opening this FIFO blocks until another process writes to it.
         file.unlink()
+        os.unlink(checksums_path(str(file)))
         os.mkfifo(file)
     assert hung, "the last partition has files of its own"
 

@@ -26,6 +26,7 @@ from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_writer import open_s3_writer
 from coldlog.errors import RetriableError
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.delta.file_checksums import checksums_path, write_checksums
 from coldlog.tables.delta.locations import bucket_and_prefix
 
 _ROW_GROUP_ROWS = 1 << 20
@@ -69,6 +70,7 @@ class DataFileWriter:
             column_encoding=dict.fromkeys(packed, "DELTA_BINARY_PACKED"),
             store_schema=False,
             write_page_index=True,
+            write_page_checksum=True,
             metadata_collector=self._metadata,
         )
 
@@ -186,9 +188,11 @@ def _put(location: str, s3: S3Options, name: str, content: _FileContent) -> None
         with open(path, "xb") as file:
             for piece in content.iter_pieces():
                 file.write(piece)
+        write_checksums(path)
     except OSError as failed:
-        with suppress(OSError):  # a partial file is useless, above all on a full disk
-            os.unlink(path)
+        for useless in (path, checksums_path(path)):  # above all on a full disk
+            with suppress(OSError):
+                os.unlink(useless)
         raise RetriableError(
             f"{path} cannot be written: {failed.strerror}; driver and workers need the same folder, with space and "
             "write permission"

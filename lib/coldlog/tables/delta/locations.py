@@ -29,6 +29,12 @@ def plain_location(uri: str) -> str:
     return uri
 
 
+def local_folder(uri: str) -> str | None:
+    """Return the path of a folder of this machine; None for any other place."""
+    path = plain_location(uri)
+    return None if "://" in path else path
+
+
 def bucket_and_prefix(uri: str) -> tuple[str, str] | None:
     """Return bucket and prefix (without slashes at its ends) of a place on S3; None for any other place."""
     place = spark_uri(uri)

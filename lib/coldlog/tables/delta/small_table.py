@@ -32,6 +32,7 @@ from coldlog.archive.stores.s3_environment import create_s3_client
 from coldlog.errors import RetriableError, UsageError
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.locations import bucket_and_prefix, spark_uri
+from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.table_storage import delta_storage_options, file_opener, storage_error
 
 Row = dict[str, object]
@@ -91,6 +92,7 @@ class SmallTable:
         raise self._busy()
 
     def _open(self) -> DeltaTable | None:
+        check_log(self.location)
         try:
             return DeltaTable(self.location, storage_options=delta_storage_options(self.location))
         except TableNotFoundError:
@@ -130,7 +132,10 @@ class SmallTable:
     def _rows_of_file(self, path: str) -> list[Row]:
         # Read in this thread only. With delta-rs's own conversion to Arrow, Arrow's threads hold Python objects, and
         # one in 25 processes that ended right after it was aborted.
-        with file_opener(self.location)(path) as file, pq.ParquetFile(file) as parquet:
+        with (
+            file_opener(self.location)(path) as file,
+            pq.ParquetFile(file, page_checksum_verification=True) as parquet,
+        ):
             return _rows_of(parquet.read(columns=list(self.table.column_names), use_threads=False))
 
     def _replace(self, opened: DeltaTable, rows: pa.Table) -> bool:

@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from coldlog.errors import UsageError
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.locations import bucket_and_prefix
+from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.table_storage import delta_storage_options, require_reachable, storage_error
 
 Bounds = npt.NDArray[Any]
@@ -71,24 +72,9 @@ def list_table_files(
 ) -> TableFiles:
     """List the files of the newest version, or of the version at that time, with the ranges of `columns`.
 
-    A place without such a table, or without it at that time, raises `UsageError`.
+    A place without such a table, or without it at that time, raises `UsageError`, a damaged log `ColdlogError`.
     """
-    try:
-        delta = DeltaTable(location, storage_options=delta_storage_options(location))
-        if as_of_ms is not None:
-            delta.load_as_version(datetime.fromtimestamp(min(as_of_ms, _LAST_MS) / 1000, tz=UTC))
-    except (DeltaError, OSError) as missing:
-        if bucket_and_prefix(location) is not None:
-            # delta-rs reports a bucket that it may not list, or that does not answer, as empty.
-            require_reachable(location)
-            if not isinstance(missing, TableNotFoundError):
-                raise storage_error(missing, location) from None
-        raise UsageError(
-            f"{location} is not a {table.name} table of coldlog ({type(missing).__name__}); "
-            "run the pipeline into this warehouse first, or correct warehouse.uri"
-        ) from None
-    if as_of_ms is not None and delta.version() == 0 and delta.history()[-1]["timestamp"] > as_of_ms:
-        raise UsageError(f"{location} did not exist yet at {as_of_ms} ms since the epoch; give a later time")
+    delta = _open_table(location, table, as_of_ms)
     missing_columns = set(table.column_names) - {field.name for field in delta.schema().fields}
     if missing_columns:
         raise UsageError(
@@ -109,6 +95,37 @@ def list_table_files(
         version=delta.version(),
         paths=tuple(actions["path"].to_pylist()),
         ranges=column_ranges(table, least, greatest, len(actions)),
+    )
+
+
+def _open_table(location: str, table: TableDefinition, as_of_ms: int | None) -> DeltaTable:
+    check_log(location)
+    try:
+        delta = DeltaTable(location, storage_options=delta_storage_options(location))
+    except (DeltaError, OSError) as missing:
+        if bucket_and_prefix(location) is not None:
+            # delta-rs reports a bucket that it may not list, or that does not answer, as empty.
+            require_reachable(location)
+        if not isinstance(missing, TableNotFoundError):
+            raise storage_error(missing, location) from None
+        raise _no_table(location, table, missing) from None
+    if as_of_ms is not None:
+        newest = delta.version()
+        try:
+            delta.load_as_version(datetime.fromtimestamp(min(as_of_ms, _LAST_MS) / 1000, tz=UTC))
+        except (DeltaError, OSError) as missing:
+            raise _no_table(location, table, missing) from None
+        if delta.version() != newest:
+            check_log(location, delta.version())
+        if delta.version() == 0 and delta.history()[-1]["timestamp"] > as_of_ms:
+            raise UsageError(f"{location} did not exist yet at {as_of_ms} ms since the epoch; give a later time")
+    return delta
+
+
+def _no_table(location: str, table: TableDefinition, missing: Exception) -> UsageError:
+    return UsageError(
+        f"{location} is not a {table.name} table of coldlog ({type(missing).__name__}); "
+        "run the pipeline into this warehouse first, or correct warehouse.uri"
     )
 
 

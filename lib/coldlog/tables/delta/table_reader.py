@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.delta.file_checksums import damaged
 from coldlog.tables.delta.locations import bucket_and_prefix
 from coldlog.tables.delta.table_files import ColumnRanges, TableFiles, column_ranges
 from coldlog.tables.delta.table_storage import file_opener, storage_error
@@ -140,7 +141,8 @@ class TableReader(Generic[_Decoded]):
         They are ordered by the smallest value of `order_by`, an integer column. They can hold other rows too. The parts
         that match `near` are remembered until a call with another `near`. `further` and `is_needed` narrow them down;
         `is_needed` is called for files and row groups, and for a row group again just before it is read. A file that
-        cannot be read raises `RetriableError`: the table was vacuumed meanwhile, or the store is down.
+        cannot be read raises `RetriableError` (the table was vacuumed meanwhile, or the store is down), a damaged one
+        `ColdlogError`.
         """
         if near != self._near:
             self._near, self._near_files, self._near_groups = near, _NearParts(self._files.ranges, near), {}
@@ -174,6 +176,9 @@ class TableReader(Generic[_Decoded]):
             rows = self._opened(number).parquet.read_row_group(group, columns=self._columns, use_threads=False)
         except (OSError, pa.ArrowException) as failed:
             raise storage_error(failed, self._files.location, self._files.paths[number]) from None
+        if missing := set(self._columns).difference(rows.column_names):
+            path = f"{self._files.location}/{self._files.paths[number]}"
+            raise damaged(path, f"it has no column {', '.join(sorted(missing))}")
         self.counts.row_groups += 1
         self.counts.rows += rows.num_rows
         decoded, size_bytes = self._decode(rows)
@@ -191,7 +196,11 @@ class TableReader(Generic[_Decoded]):
         try:
             if self._open_file is None:
                 self._open_file = file_opener(self._files.location)
-            parquet = pq.ParquetFile(self._open_file(self._files.paths[number]), pre_buffer=self._is_remote)
+            parquet = pq.ParquetFile(
+                self._open_file(self._files.paths[number]),
+                pre_buffer=self._is_remote,
+                page_checksum_verification=True,
+            )
         except (OSError, pa.ArrowException) as failed:
             raise storage_error(failed, self._files.location, self._files.paths[number]) from None
         opened = self._open[number] = _OpenFile(parquet, self._row_group_ranges(parquet.metadata))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from coldlog.archive.stores.s3_environment import (
@@ -20,7 +21,9 @@ from coldlog.archive.stores.s3_environment import (
 )
 from coldlog.archive.stores.s3_failures import S3Target, answer_within, error_for, status_of
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
-from coldlog.tables.delta.locations import bucket_and_prefix
+from coldlog.tables.delta.file_checksums import CheckedFile, damaged, find_checksums
+from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
+from coldlog.tables.delta.log_check import LOG_FOLDER
 
 _AGAIN = "try again; if the table was vacuumed meanwhile, open it again"
 
@@ -44,15 +47,15 @@ def require_reachable(location: str) -> None:
 def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogError:
     """Make the error for a file of a table (without `name`: the table's log) that could not be read without Spark.
 
-    It is a `UsageError` if a setting or a permission is wrong, else a `RetriableError`. As in
-    `coldlog.archive.stores.s3_failures`, texts of S3 are not repeated. An error of delta-rs has only a text, so a
-    listing is requested to find the cause.
+    It is a `UsageError` if a setting or a permission is wrong, a `ColdlogError` if the file was read but is damaged,
+    else a `RetriableError`. As in `coldlog.archive.stores.s3_failures`, texts of S3 are not repeated. An error of
+    delta-rs has only a text, so a listing is requested to find the cause.
     """
     place = bucket_and_prefix(location)
+    if name and _is_damage(failed):
+        return damaged(f"{location}/{name}", _first_line(failed))
     if place is None:
-        place_name = f"{name} of the table {location}" if name else f"the table {location}"
-        cause = str(failed).splitlines()[0] if str(failed) else type(failed).__name__
-        return RetriableError(f"{place_name} cannot be read: {cause}; {_AGAIN}")
+        return _local_error(failed, location, name)
     target = S3Target(uri=location, bucket=place[0], object_name=name)
     answer = answer_within(failed)
     if status_of(answer):
@@ -70,6 +73,23 @@ def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogEr
     if error.reason is Reason.OBJECT_MISSING:
         return RetriableError(f"{target.label} is missing; {_AGAIN}")
     return UsageError(f"{target.label} cannot be read: {error.found}; it needs {error.expected}")
+
+
+def _local_error(failed: Exception, location: str, name: str) -> ColdlogError:
+    if isinstance(failed, DeltaError):
+        return damaged(f"{location}/{LOG_FOLDER}", _first_line(failed))
+    place = f"{name} of the table {location}" if name else f"the table {location}"
+    return RetriableError(f"{place} cannot be read: {_first_line(failed)}; {_AGAIN}")
+
+
+def _first_line(failed: Exception) -> str:
+    return str(failed).splitlines()[0] if str(failed) else type(failed).__name__
+
+
+def _is_damage(failed: Exception) -> bool:
+    """Whether Arrow has read a file but cannot parse it: errors of the system have a number, those of S3 a cause."""
+    is_of_arrow = type(failed) is OSError and failed.errno is None and failed.__cause__ is None
+    return is_of_arrow or isinstance(failed, pa.ArrowException)
 
 
 def delta_storage_options(location: str) -> dict[str, str] | None:
@@ -104,5 +124,15 @@ def file_opener(location: str) -> Callable[[str], pa.NativeFile]:
         prefix = "/".join(part for part in place if part)
         # Parquet's reader requests exactly what it needs; with its cache, s3fs would read tens of megabytes more.
         return lambda path: pa.PythonFile(files.open(f"{prefix}/{path}", "rb", cache_type="none"), mode="r")
-    local, root = fs.FileSystem.from_uri(location) if "://" in location else (fs.LocalFileSystem(), location)
-    return lambda path: local.open_input_file(f"{root}/{path}")
+    folder = local_folder(location)
+    if folder is None:
+        other, root = fs.FileSystem.from_uri(location)
+        return lambda path: other.open_input_file(f"{root}/{path}")
+    return lambda path: _open_local(f"{folder}/{path}")
+
+
+def _open_local(path: str) -> pa.NativeFile:
+    checksums = find_checksums(path)
+    if checksums is None:
+        return fs.LocalFileSystem().open_input_file(path)
+    return pa.PythonFile(CheckedFile(checksums), mode="r")

@@ -45,6 +45,7 @@ from coldlog.tables.delta.delta_log import (
 )
 from coldlog.tables.delta.lease_objects import FOLDER
 from coldlog.tables.delta.locations import spark_uri
+from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
 
 DATABASE = "coldlog"
@@ -183,6 +184,7 @@ class Warehouse:
         from `segments`, or if a table has no column that is required.
         """
         self._refuse_writing()
+        self._check_logs()
         self.data_location(SEGMENTS)  # raises `UsageError` before any write if tasks cannot write there
         with ThreadPoolExecutor(_TABLES_AT_ONCE) as checks:
             are_there = list(checks.map(self.has, ALL_TABLES))
@@ -216,7 +218,8 @@ class Warehouse:
         return bool(self.read(SEGMENTS).where("build_number IS NOT NULL").head(1))
 
     def require_tables(self) -> None:
-        """Raise `UsageError` with the names of missing tables."""
+        """Raise `UsageError` with the names of missing tables, `ColdlogError` if the log of a table is damaged."""
+        self._check_logs()
         missing = [table.name for table in ALL_TABLES if not self.has(table)]
         if missing:
             raise UsageError(
@@ -224,14 +227,18 @@ class Warehouse:
                 "first, or correct warehouse.uri"
             )
 
+    def _check_logs(self) -> None:
+        for table in ALL_TABLES:
+            check_log(self.location(table))
+
     def has(self, table: TableDefinition) -> bool:
         return DeltaTable.isDeltaTable(self.spark, self.location(table))
 
     def read(self, table: TableDefinition, version: int | None = None) -> DataFrame:
         """Read all columns of the definition, of a `version` if one is given.
 
-        A missing table or column raises `UsageError`. The frame of an empty table stays empty, also if rows are written
-        after this call.
+        A missing table or column raises `UsageError`, a damaged log `ColdlogError`. The frame of an empty table stays
+        empty, also if rows are written after this call.
         """
         rows = self._load(table, version)
         is_of_now = version is None and self.as_of is None
@@ -246,6 +253,7 @@ class Warehouse:
             if version is None:
                 return self.local(table, [])
             reader = reader.option("versionAsOf", version)
+        check_log(self.location(table), version)
         try:
             return reader.load(self.location(table)).select(*table.column_names)
         except AnalysisException as missing:

@@ -1,0 +1,107 @@
+"""Check the log of a table in a folder before it is read, and write checkpoints that can be checked.
+
+A damaged log can be read and give other rows: delta-rs takes an empty commit for a version without changes, and does
+not notice a commit that ends after a whole line. Refused with `ColdlogError`, which names the file:
+
+- a commit, a checkpoint or a `<version>.crc` (facts of the version) that is empty, missing, or differs from its
+  checksums (`file_checksums`);
+- a newest commit that is missing, but whose checksums are there: they are written after the commit;
+- a `_last_checkpoint` that is not JSON, or names a checkpoint that is missing.
+
+Commits before the last checkpoint are not needed and not checked. Logs on S3 are not checked: there a store answers for
+the bytes of its objects. Another job may commit or clean up meanwhile, so only what is found twice is damage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+
+from deltalake import DeltaTable
+
+from coldlog.errors import ColdlogError
+from coldlog.tables.delta.file_checksums import check_file, checksums_path, damaged, write_checksums
+from coldlog.tables.delta.locations import local_folder
+
+LOG_FOLDER = "_delta_log"
+_COMMIT = re.compile(r"([0-9]{20})\.json")
+_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\..+")
+_AFTER_COMMIT = re.compile(r"([0-9]{20})\.crc|\.([0-9]{20})\.json\.crc")
+_LAST_CHECKPOINT = "_last_checkpoint"
+_PAUSE_S = 0.02
+
+
+def check_log(location: str, version: int | None = None) -> None:
+    """Raise `ColdlogError` if what the newest version needs, or the given one, is damaged; a missing table passes."""
+    log = os.path.join(local_folder(location) or "", LOG_FOLDER)
+    if local_folder(location) is None or not os.path.isdir(log):
+        return
+    try:
+        _check(log, version)
+    except (ColdlogError, FileNotFoundError):
+        time.sleep(_PAUSE_S)
+        with suppress(FileNotFoundError):
+            _check(log, version)
+
+
+def create_checkpoint(table: DeltaTable, location: str) -> None:
+    """Write a checkpoint of the opened version and, in a folder, its checksums."""
+    folder = local_folder(location)
+    if folder is None:
+        table.create_checkpoint()
+        return
+    log = os.path.join(folder, LOG_FOLDER)
+    checkpoint = os.path.join(log, f"{table.version():020d}.checkpoint.parquet")
+    # Those of files that delta-rs is about to replace.
+    for replaced in (checkpoint, os.path.join(log, _LAST_CHECKPOINT)):
+        with suppress(FileNotFoundError):
+            os.unlink(checksums_path(replaced))
+    table.create_checkpoint()
+    write_checksums(checkpoint)
+
+
+def _check(log: str, version: int | None) -> None:
+    with os.scandir(log) as entries:
+        sizes = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+    for name in _needed_names(log, sizes, version):
+        if name not in sizes:
+            raise damaged(os.path.join(log, name), "it is missing")
+        if not sizes[name]:
+            raise damaged(os.path.join(log, name), "it is empty")
+        check_file(os.path.join(log, name))
+
+
+def _needed_names(log: str, sizes: Mapping[str, int], version: int | None) -> Iterator[str]:
+    """Yield the names of the files that make up a version."""
+    known = _versions(_COMMIT, sizes) | _versions(_AFTER_COMMIT, sizes)
+    if not known:
+        return
+    newest = max(known) if version is None else version
+    checkpoints = _versions(_CHECKPOINT, sizes)
+    if _LAST_CHECKPOINT in sizes:
+        _require_named_checkpoint(os.path.join(log, _LAST_CHECKPOINT), checkpoints)
+    base = max((at for at in checkpoints if at <= newest), default=-1)
+    yield from (name for name in sizes if base >= 0 and name.startswith(f"{base:020d}.checkpoint."))
+    yield from (f"{at:020d}.json" for at in range(base + 1, newest + 1))
+    # Facts of a version, which delta-rs believes.
+    yield from (name for at in range(max(base, 0), newest + 1) if (name := f"{at:020d}.crc") in sizes)
+
+
+def _versions(pattern: re.Pattern[str], names: Mapping[str, int]) -> set[int]:
+    found = (pattern.fullmatch(name) for name in names)
+    return {int(next(filter(None, each.groups()))) for each in found if each is not None}
+
+
+def _require_named_checkpoint(path: str, checkpoints: set[int]) -> None:
+    with open(path, "rb") as file:
+        content = file.read()
+    try:
+        version = int(json.loads(content)["version"])
+    except (ValueError, TypeError, KeyError):
+        raise damaged(path, "it is not the JSON of a checkpoint") from None
+    if version not in checkpoints:
+        raise damaged(path, f"it names {version:020d}.checkpoint.parquet, which is missing")
