@@ -4,16 +4,41 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 
 from coldlog.brokers.kafka_client import open_cluster
-from coldlog.brokers.offsets_client import OffsetsClient
+from coldlog.brokers.offsets_client import Leader, LeaderOffsets, ListedOffset, OffsetQuestion, OffsetsClient
 from coldlog.errors import NotSupportedError
 from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
 from coldlog.model.list_offsets import SpecialTimestamp
 
 CLUSTER = open_cluster("127.0.0.1:9092", 500, None)
+EPOCHS, END = ((0, 3), (2, 7), (5, 9)), 12
+"""Each epoch and its first offset; the log begins at offset 3."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LineageClient(OffsetsClient):
+    """Answers from EPOCHS, by the rule of Kafka's LeaderEpochFileCache.endOffsetFor."""
+
+    def list_offsets(
+        self, topic: str, partition: int, questions: Sequence[OffsetQuestion], *, is_leader_asked: bool = False
+    ) -> LeaderOffsets:
+        earliest = ListedOffset(offset=EPOCHS[0][1], timestamp_ms=-1, leader_epoch=-1)
+        return LeaderOffsets(leader=Leader(node_id=1, leader_epoch=EPOCHS[-1][0]), answers=[earliest])
+
+    def end_offset_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> int:
+        later = [start for epoch, start in EPOCHS if epoch > leader_epoch]
+        return min(later, default=END if leader_epoch == EPOCHS[-1][0] else -1)
+
+
+def tier_of(client: OffsetsClient) -> LiveBrokerTier:
+    tier = LiveBrokerTier(CLUSTER)
+    tier._held.client, tier._held.process_id = client, os.getpid()
+    return tier
 
 
 def test_tier_can_be_pickled_and_connects_at_its_first_request() -> None:
@@ -24,8 +49,13 @@ def test_tier_can_be_pickled_and_connects_at_its_first_request() -> None:
 
 
 def test_broker_before_kafka_3_is_not_asked_for_the_largest_timestamp() -> None:
-    tier = LiveBrokerTier(CLUSTER)
-    tier._held.process_id = os.getpid()
-    tier._held.client = OffsetsClient(cluster=CLUSTER, _version=SpecialTimestamp.MAX_TIMESTAMP.since_version - 1)
+    tier = tier_of(OffsetsClient(cluster=CLUSTER, _version=SpecialTimestamp.MAX_TIMESTAMP.since_version - 1))
     with pytest.raises(NotSupportedError, match="Kafka 3.0 or later is needed"):
         tier.find_max_timestamp("orders", 0)
+
+
+def test_leader_epoch_of_an_offset_is_the_last_that_begins_at_it_or_before() -> None:
+    tier = tier_of(LineageClient(cluster=CLUSTER))
+    for offset in range(END + 3):
+        epochs = [epoch for epoch, start in EPOCHS if start <= offset]
+        assert tier.leader_epoch_at("orders", 0, offset) == max(epochs, default=-1)
