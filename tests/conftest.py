@@ -27,6 +27,12 @@ if not hasattr(sys.modules["__main__"], "__file__"):
 # No deadline: the first example of a kernel compiles it.
 hypothesis.settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
 hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None)
+# For mutants: that a test fails is enough, its smallest example is not looked for.
+hypothesis.settings.register_profile(
+    "unshrunk",
+    hypothesis.settings.get_profile("repeatable"),
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 

@@ -8,7 +8,17 @@ from collections.abc import Sequence
 
 from mutants.by_hand import read_hand_mutants, run_hand_mutants
 from mutants.forked_pytest import warm_up
-from mutants.seeded import REACH, Reach, by_room, explained_survivors, pool, record_reach, run_seeded
+from mutants.seeded import (
+    REACH,
+    Reach,
+    as_named,
+    by_room,
+    explained_survivors,
+    pool,
+    record_reach,
+    run_seeded,
+    run_tests_of_processes,
+)
 from mutants.shadow import SHADOW, ShadowTree
 
 
@@ -24,7 +34,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="which test calls what is not recorded anew, what was killed not tried again",
+        help="which test calls what is not recorded anew, what was killed or may survive not tried again",
+    )
+    parser.add_argument(
+        "--elsewhere", action="store_true", help="also try those that survivors.toml says are killed by slow tests"
     )
     arguments = parser.parse_args(argv)
     tree = ShadowTree()
@@ -55,6 +68,7 @@ def _by_hand(tree: ShadowTree, arguments: argparse.Namespace) -> int:
 def _seeded(tree: ShadowTree, arguments: argparse.Namespace) -> int:
     if not (arguments.keep and REACH.exists()):
         record_reach(tree)
+    run_tests_of_processes()
     ordered = sorted(pool(), key=lambda each: each.rank(arguments.seed))[: arguments.count]
     results = run_seeded(
         tree,
@@ -63,14 +77,14 @@ def _seeded(tree: ShadowTree, arguments: argparse.Namespace) -> int:
         cpu_s=arguments.cpu_minutes * 60,
         output=SHADOW / "seeded.jsonl",
         keeps_killed=arguments.keep,
+        tries_elsewhere=arguments.elsewhere,
     )
     print(*by_room(results), sep="\n")
     explained = explained_survivors()
     unexplained = [
         each.mutant
         for each in results
-        if each.outcome in ("survived", "unreached")
-        and (each.mutant.function, each.mutant.old_line, each.mutant.new_line) not in explained
+        if each.outcome in ("survived", "unreached") and as_named(each.mutant) not in explained
     ]
     for each in unexplained:
         print(f"{each.path}:{each.line} {each.function}\n  - {each.old_line}\n  + {each.new_line}")

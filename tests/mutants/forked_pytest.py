@@ -52,6 +52,7 @@ def warm_up(tree: ShadowTree) -> None:
     golden_fixtures._folder_of_this_code()
     os.chdir(tree.root)
     os.environ["PYTHONPATH"] = os.pathsep.join(tree.python_path)
+    os.environ["HYPOTHESIS_PROFILE"] = "unshrunk"
     sys.path[:0] = tree.python_path
     for name in _WARM:
         importlib.import_module(name)
@@ -62,7 +63,8 @@ def warm_up(tree: ShadowTree) -> None:
 
 @dataclass(slots=True, eq=False)
 class SelectedTests:
-    """A pytest plugin that leaves the named tests, in their order; a name without parameters means all of them."""
+    """A pytest plugin that leaves the named tests, in their order; a name without parameters means all of them, the
+    name of a file all of its tests."""
 
     names: Sequence[str]
 
@@ -70,9 +72,11 @@ class SelectedTests:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Order and filter."""
         places = {name: place for place, name in enumerate(self.names)}
-        found = [(places.get(each.nodeid, places.get(each.nodeid.partition("[")[0])), each) for each in items]
-        chosen = [(place, each) for place, each in found if place is not None]
-        items[:] = [each for _, each in sorted(chosen, key=lambda pair: pair[0])]
+        chosen = []
+        for item in items:
+            ids = (item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0])
+            chosen += [(places[each], item) for each in ids if each in places][:1]
+        items[:] = [item for _, item in sorted(chosen, key=lambda pair: pair[0])]
 
 
 def run_tests(

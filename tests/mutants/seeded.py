@@ -3,8 +3,9 @@
 The order of the mutants depends on the seed and on the changed lines alone. A mutant is tried with the tests that call
 its function, those of its own room first, up to `MAX_TEST_S` of tests. It is killed when one fails, or when they take
 far longer than they did; it survives when all pass. Survivors are named in survivors.toml with the reason why they may,
-and any other fails the run. So are modules that only tests with processes or servers reach: their mutants are not
-tried.
+and any other fails the run. There are also the tests of modules that work in other processes, where calls are not
+traced, and the mutants that only a test with a server or Spark kills, each with the test that was seen to kill it. The
+latter are tried on request.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,12 +35,14 @@ _SLOWEST_TEST_S = 30.0
 _TIERS = ("tests/unit", "tests/sweep", "tests/spark")
 _SKIPPED_FILES = ("test_deployment.py", "test_kafka_client.py", "test_mutants.py", "test_validate.py")
 _SERVERS = ("spark", "s3", "moto", "bucket")
+Named = tuple[str, str, str]
+"""Function, old line and new line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeededResult:
     """What became of a mutant: killed, timeout, survived, unreached by any quick test, or elsewhere: not tried, because
-    its module is tested by slow tests only."""
+    a slow test was seen to kill it."""
 
     mutant: Mutant
     outcome: str
@@ -99,6 +103,14 @@ def record_reach(tree: ShadowTree) -> None:
         raise RuntimeError(f"the tests did not run: {SHADOW / 'reach.log'}")
 
 
+def run_tests_of_processes() -> None:
+    """Run them once without a mutant: they pass, and the sample archives that they need are indexed by the library as
+    it is."""
+    run = run_tests([each for files in files_of_processes().values() for each in files], timeout_s=1800)
+    if run.exit_code != 0:
+        raise RuntimeError(f"tests fail without any mutant:\n{run.output}")
+
+
 @dataclass(slots=True)
 class Reach:
     """Which tests call which functions, and how long they take."""
@@ -131,6 +143,8 @@ class Reach:
 
     def tests_of(self, mutant: Mutant) -> list[str]:
         """Those that may notice the mutant: the tests of its own room first, of these the quickest."""
+        if files := files_of_processes().get(mutant.path):
+            return files
         if callers := self._callers_of_compiled.get(mutant.function):
             found = self._union(lambda path, function: function in callers)
         elif mutant.function:
@@ -170,10 +184,18 @@ class Reach:
 
 
 def run_seeded(
-    tree: ShadowTree, reach: Reach, mutants: Sequence[Mutant], *, cpu_s: float, output: Path, keeps_killed: bool
+    tree: ShadowTree,
+    reach: Reach,
+    mutants: Sequence[Mutant],
+    *,
+    cpu_s: float,
+    output: Path,
+    keeps_killed: bool,
+    tries_elsewhere: bool,
 ) -> list[SeededResult]:
     """Try as many of the mutants as that much CPU time allows; results go to `output` as they come. With
-    `keeps_killed`, what `output` says was killed is not tried again."""
+    `keeps_killed`, what `output` says was killed, or has survived with a reason, is not tried again."""
+    explained = explained_survivors()
     known = {each.mutant.key: each for each in read_results(output)} if keeps_killed else {}
     results, spent = [], 0.0
     with output.with_suffix(".new").open("w", encoding="utf-8") as file:
@@ -181,8 +203,8 @@ def run_seeded(
             if spent > cpu_s:
                 break
             result = known.get(mutant.key)
-            if result is None or not result.is_killed:
-                result = try_mutant(tree, reach, mutant)
+            if result is None or not (result.is_killed or as_named(mutant) in explained):
+                result = try_mutant(tree, reach, mutant, tries_elsewhere=tries_elsewhere)
                 spent += result.cpu_s
                 print(f"{result.outcome:9} {result.cpu_s:6.1f} s  {mutant.function}: {mutant.new_line}", flush=True)
             results.append(result)
@@ -202,15 +224,16 @@ def read_results(path: Path) -> list[SeededResult]:
     return results
 
 
-def try_mutant(tree: ShadowTree, reach: Reach, mutant: Mutant) -> SeededResult:
+def try_mutant(tree: ShadowTree, reach: Reach, mutant: Mutant, *, tries_elsewhere: bool) -> SeededResult:
     """Run the tests that may notice one mutant."""
-    if mutant.path in modules_tested_elsewhere():
-        return SeededResult(mutant=mutant, outcome="elsewhere", killer="", test_count=0, cpu_s=0)
-    tests = reach.tests_of(mutant)
+    slow = killed_elsewhere().get(as_named(mutant))
+    if slow is not None and not tries_elsewhere:
+        return SeededResult(mutant=mutant, outcome="elsewhere", killer=slow, test_count=0, cpu_s=0)
+    tests = reach.tests_of(mutant) if slow is None else [slow]
     if not tests:
         return SeededResult(mutant=mutant, outcome="unreached", killer="", test_count=0, cpu_s=0)
     source = (REPOSITORY / mutant.path).read_bytes()
-    patience_s = 60 + 6 * sum(reach.seconds[each] for each in tests)
+    patience_s = 60 + 6 * sum(reach.seconds.get(each, _SLOWEST_TEST_S) for each in tests)
     with tree.holding(mutant.path, mutant.apply(source)):
         run = run_tests(tests, timeout_s=patience_s, stale_kernels=reach.stale_kernels(mutant))
     if run.exit_code in (5, 70):
@@ -223,21 +246,29 @@ def try_mutant(tree: ShadowTree, reach: Reach, mutant: Mutant) -> SeededResult:
     )  # fmt: skip
 
 
-def explained_survivors() -> dict[tuple[str, str, str], str]:
-    """The reason by (function, old line, new line)."""
-    entries = _read_survivors("survivor")
-    return {(each["function"], each["old"], each["new"]): each["why"] for each in entries}
+def as_named(mutant: Mutant) -> Named:
+    """How survivors.toml names it."""
+    return mutant.function, mutant.old_line, mutant.new_line
 
 
-def modules_tested_elsewhere() -> dict[str, str]:
-    """The files with their tests, by the path of the module."""
-    return {each["path"]: each["tests"] for each in _read_survivors("elsewhere")}
+def explained_survivors() -> dict[Named, str]:
+    """The reason why they may survive."""
+    return {(each["function"], each["old"], each["new"]): each["why"] for each in _read_survivors()["survivor"]}
+
+
+def killed_elsewhere() -> dict[Named, str]:
+    """The slow test that kills them."""
+    return {(each["function"], each["old"], each["new"]): each["test"] for each in _read_survivors()["elsewhere"]}
+
+
+def files_of_processes() -> dict[str, list[str]]:
+    """The files with the tests of modules that work in other processes, by the path of the module."""
+    return {each["path"]: each["tests"] for each in _read_survivors()["processes"]}
 
 
 @cache
-def _read_survivors(kind: str) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = tomllib.loads(SURVIVORS.read_text(encoding="utf-8")).get(kind, [])
-    return found
+def _read_survivors() -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads(SURVIVORS.read_text(encoding="utf-8"))
 
 
 def _function_of_line(text: str) -> dict[int, str]:

@@ -9,7 +9,14 @@ import pytest
 from mutants.by_hand import HandMutant, read_hand_mutants
 from mutants.operators import function_spans, list_mutants
 from mutants.reach import callers_of_compiled
-from mutants.seeded import ROOMS, explained_survivors, library_sources, modules_tested_elsewhere
+from mutants.seeded import (
+    ROOMS,
+    as_named,
+    explained_survivors,
+    files_of_processes,
+    killed_elsewhere,
+    library_sources,
+)
 from mutants.shadow import REPOSITORY
 
 HAND_MUTANTS = read_hand_mutants()
@@ -85,21 +92,24 @@ def test_compiled_functions_are_reached_through_their_python_callers() -> None:
     assert all(callers.values())
 
 
-def test_explained_survivors_are_mutants_that_can_be_made() -> None:
-    explained = explained_survivors()
-    functions = {function for function, _, _ in explained}
+def test_mutants_that_may_survive_or_are_killed_elsewhere_can_be_made() -> None:
+    named = {*explained_survivors(), *killed_elsewhere()}
+    functions = {function for function, _, _ in named}
     sources = library_sources(ROOMS)
     spans = {path: {name for name, *_ in function_spans(ast.parse(text))} for path, text in sources.items()}
     made = {
-        (each.function, each.old_line, each.new_line)
+        as_named(each)
         for path, text in sources.items()
         if functions & (spans[path] | {""})
         for each in list_mutants(path, text, only=functions)
     }
-    assert set(explained) <= made
+    assert named <= made
 
 
-def test_modules_tested_elsewhere_and_their_tests_exist() -> None:
-    for path, tests in modules_tested_elsewhere().items():
+def test_tests_that_kill_elsewhere_and_files_of_processes_exist() -> None:
+    for test in killed_elsewhere().values():
+        file, _, name = test.partition("::")
+        assert f"def {name.partition('[')[0]}(" in (REPOSITORY / file).read_text(encoding="utf-8")
+    for path, tests in files_of_processes().items():
         assert path in library_sources(ROOMS)
-        assert (REPOSITORY / tests).is_file()
+        assert all((REPOSITORY / each).is_file() for each in tests)
