@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from coldlog.launch.session import spark_session
+from coldlog.launch.spark_options import PAGE_CHECKSUMS
 from coldlog.lookups.functions import register_functions
 from coldlog.records.source.datasource import register_source, source_defaults
 from coldlog.runtime.settings_sources import load_settings
@@ -47,11 +48,14 @@ def attach_warehouse(
 ) -> None:
     """Register the tables below `uri` as `coldlog.<table>`, the table functions and the data source of records.
 
-    A wrong uri is a `UsageError`. `source_options` are the default options of each read of records, such as
-    `archive.uri`.
+    A wrong uri is a `UsageError`, a damaged log of a table a `ColdlogError`. `source_options` are the default options
+    of each read of records, such as `archive.uri`.
     """
     warehouse = Warehouse(spark=spark, uri=uri, as_of=as_of)
     warehouse.require_tables()
+    for key, value in PAGE_CHECKSUMS.items():
+        # Options of Hadoop that a session was not started with.
+        spark.conf.set(key, value)
     warehouse.register()
     register_functions(spark, persistent=persistent_functions)
     moment = {} if warehouse.as_of_ms is None else {"warehouse.as_of": str(warehouse.as_of_ms)}

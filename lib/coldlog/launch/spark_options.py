@@ -18,6 +18,9 @@ from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import REPOSITORY
 from coldlog.tables.delta.locations import bucket_and_prefix, spark_uri
 
+PAGE_CHECKSUMS = {"parquet.page.write-checksum.enabled": "true", "parquet.page.verify-checksum.enabled": "true"}
+"""With these options of Hadoop, a damaged page of a table is an error; without, it may give other rows."""
+
 REQUIRED_OPTIONS: dict[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -34,9 +37,7 @@ REQUIRED_OPTIONS: dict[str, str] = {
     # Delta refuses a version whose commit is older than a week, even if it was current yesterday. Vacuum keeps its
     # files.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
-    # A damaged page of a table is an error, and not other rows.
-    "spark.hadoop.parquet.page.write-checksum.enabled": "true",
-    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    **{f"spark.hadoop.{key}": value for key, value in PAGE_CHECKSUMS.items()},
     "spark.ui.showConsoleProgress": "false",
     **LOG_STORE,
 }

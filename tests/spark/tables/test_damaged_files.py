@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.errors import ColdlogError
+from coldlog.launch.spark_options import PAGE_CHECKSUMS
 from coldlog.reader import OffsetReader
 from coldlog.runtime.spark_failures import explain_failure
 from coldlog.sql import attach_warehouse
@@ -157,3 +158,10 @@ def test_damaged_file_is_refused_by_spark(spark: SparkSession, copy: Path, with_
     assert explained is not None
     assert explained.startswith(f"a file of a table cannot be read: {copy / TIME_INDEX.name}/part-")
     assert ("ChecksumException" if with_checksums else "CRC checksum verification failed") in explained
+
+
+def test_session_that_somebody_else_started_verifies_pages_too(spark: SparkSession, golden_uri: str) -> None:
+    for key in PAGE_CHECKSUMS:
+        spark.conf.set(key, "false")
+    attach_warehouse(spark, golden_uri)
+    assert {key: spark.conf.get(key) for key in PAGE_CHECKSUMS} == PAGE_CHECKSUMS
