@@ -22,7 +22,7 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.locations import plain_location
-from coldlog.tables.delta.table_files import TableFiles, list_table_files
+from coldlog.tables.delta.table_files import TableFiles, list_table_files, table_version
 from coldlog.tables.delta.table_reader import PartRange, TableReader
 
 Int64s = npt.NDArray[np.int64]
@@ -48,6 +48,9 @@ def list_warehouse_files(uri: str, *, as_of_ms: int | None = None) -> WarehouseF
 
     warehouse = plain_location(uri).rstrip("/")
 
+    def place(table: TableDefinition) -> str:
+        return f"{warehouse}/{table.name}"
+
     def listed(table: TableDefinition) -> TableFiles:
         # Delta keeps statistics of these columns for each file.
         columns = [
@@ -55,16 +58,16 @@ def list_warehouse_files(uri: str, *, as_of_ms: int | None = None) -> WarehouseF
             for name in table.skipping_columns
             if pa.types.is_integer(kind := table.arrow_schema.field(name).type) or pa.types.is_string(kind)
         ]
-        return list_table_files(f"{warehouse}/{table.name}", table, columns, as_of_ms=as_of_ms)
+        return list_table_files(place(table), table, columns, as_of_ms=as_of_ms)
 
-    segments, partitions = listed(SEGMENTS), listed(PARTITION_METADATA)
     while True:
+        segments, partitions = listed(SEGMENTS), listed(PARTITION_METADATA)
         batches, stairs = listed(OFFSET_INDEX), listed(TIME_INDEX)
-        again = listed(SEGMENTS), listed(PARTITION_METADATA)
-        if (again[0].version, again[1].version) == (segments.version, partitions.version):
+        listed_versions = segments.version, partitions.version
+        newest = (table_version(place(each), each, as_of_ms=as_of_ms) for each in (SEGMENTS, PARTITION_METADATA))
+        if tuple(newest) == listed_versions:
             return WarehouseFiles(partitions=partitions, segments=segments, batches=batches, stairs=stairs)
         # A run published meanwhile: the rows that the older `segments` names may be deleted.
-        segments, partitions = again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

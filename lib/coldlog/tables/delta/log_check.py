@@ -3,7 +3,7 @@
 A damaged log can be read and give other rows: delta-rs takes an empty commit for a version without changes, and does
 not notice a commit that ends after a whole line. Refused with `ColdlogError`, which names the file:
 
-- a commit, a checkpoint or a `<version>.crc` (facts of the version) that is empty, missing, or differs from its
+- a commit, a checkpoint or the newest `<version>.crc` (facts of a version) that is empty, missing, or differs from its
   checksums (`file_checksums`);
 - a newest commit that is missing, but whose checksums are there: they are written after the commit;
 - a `_last_checkpoint` that is not JSON, or names a checkpoint that is missing.
@@ -20,6 +20,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 
 from deltalake import DeltaTable
 
@@ -87,8 +88,9 @@ def _needed_names(log: str, sizes: Mapping[str, int], version: int | None) -> It
     base = max((at for at in checkpoints if at <= newest), default=-1)
     yield from (name for name in sizes if base >= 0 and name.startswith(f"{base:020d}.checkpoint."))
     yield from (f"{at:020d}.json" for at in range(base + 1, newest + 1))
-    # Facts of a version, which delta-rs believes.
-    yield from (name for at in range(max(base, 0), newest + 1) if (name := f"{at:020d}.crc") in sizes)
+    # The newest facts of a version, which delta-rs believes.
+    facts = (name for at in range(newest, max(base, 0) - 1, -1) if (name := f"{at:020d}.crc") in sizes)
+    yield from islice(facts, 1)
 
 
 def _versions(pattern: re.Pattern[str], names: Mapping[str, int]) -> set[int]:

@@ -74,7 +74,10 @@ def list_table_files(
 
     A place without such a table, or without it at that time, raises `UsageError`, a damaged log `ColdlogError`.
     """
+    check_log(location)
     delta = _open_table(location, table, as_of_ms)
+    if as_of_ms is not None:
+        check_log(location, delta.version())
     missing_columns = set(table.column_names) - {field.name for field in delta.schema().fields}
     if missing_columns:
         raise UsageError(
@@ -98,8 +101,12 @@ def list_table_files(
     )
 
 
+def table_version(location: str, table: TableDefinition, *, as_of_ms: int | None = None) -> int:
+    """Return the version that `list_table_files` would list now."""
+    return _open_table(location, table, as_of_ms).version()
+
+
 def _open_table(location: str, table: TableDefinition, as_of_ms: int | None) -> DeltaTable:
-    check_log(location)
     try:
         delta = DeltaTable(location, storage_options=delta_storage_options(location))
     except (DeltaError, OSError) as missing:
@@ -110,13 +117,10 @@ def _open_table(location: str, table: TableDefinition, as_of_ms: int | None) -> 
             raise storage_error(missing, location) from None
         raise _no_table(location, table, missing) from None
     if as_of_ms is not None:
-        newest = delta.version()
         try:
             delta.load_as_version(datetime.fromtimestamp(min(as_of_ms, _LAST_MS) / 1000, tz=UTC))
         except (DeltaError, OSError) as missing:
             raise _no_table(location, table, missing) from None
-        if delta.version() != newest:
-            check_log(location, delta.version())
         if delta.version() == 0 and delta.history()[-1]["timestamp"] > as_of_ms:
             raise UsageError(f"{location} did not exist yet at {as_of_ms} ms since the epoch; give a later time")
     return delta
