@@ -26,8 +26,11 @@ FUNCTIONS: tuple[str, ...] = (
 )
 VIEWS: tuple[str, ...] = ("archive_problems", "list_offsets_expiration_rates")
 
-_TEMPORARY = "CREATE OR REPLACE TEMPORARY FUNCTION "
-_PERSISTENT = f"CREATE OR REPLACE FUNCTION {DATABASE}."
+# A persistent function may not call a temporary one: list_offsets calls offset_for_timestamp.
+_PERSISTENT_TEXTS = {
+    "CREATE OR REPLACE TEMPORARY FUNCTION ": f"CREATE OR REPLACE FUNCTION {DATABASE}.",
+    "FROM offset_for_timestamp(": f"FROM {DATABASE}.offset_for_timestamp(",
+}
 
 
 def register_functions(spark: SparkSession, *, persistent: bool = False) -> None:
@@ -41,4 +44,7 @@ def register_functions(spark: SparkSession, *, persistent: bool = False) -> None
     for name in (*FUNCTIONS, *VIEWS):
         spark.sql(query_text(name))
     for name in FUNCTIONS if persistent else ():
-        spark.sql(query_text(name).replace(_TEMPORARY, _PERSISTENT, 1))
+        text = query_text(name)
+        for temporary, lasting in _PERSISTENT_TEXTS.items():
+            text = text.replace(temporary, lasting)
+        spark.sql(text)

@@ -6,10 +6,9 @@
 -- archive is used: an answer that needs a local tier is LOCAL_REQUIRED. An answer from a segment indexed at batch depth
 -- is NOT_DECODED: use the jobs, which read the batch.
 --
--- The facts are one row, the maximum over three branches of at most one row each: the partition, the record (narrowed
--- by levels, as in offset_for_timestamp.sql), a segment that was not decoded. An aggregate without groups always
--- returns a row, also for an unknown partition, and needs no LEFT JOIN, which would join every request with every
--- stair.
+-- The facts are one row, the maximum over two branches of at most one row each: the partition, and the record that
+-- offset_for_timestamp finds. An aggregate without groups always returns a row, also for an unknown partition, and
+-- needs no LEFT JOIN, which would join every request with every stair.
 CREATE OR REPLACE TEMPORARY FUNCTION list_offsets(
   topic STRING COMMENT 'Topic name',
   partition INT COMMENT 'Partition number',
@@ -110,56 +109,8 @@ FROM (
             ON p.topic = q.topic AND p.partition = q.partition AND p.is_current
         )
         UNION ALL
-        SELECT /*+ BROADCAST(i) */ t.offset, t.timestamp_ms, t.leader_epoch, NULL, NULL, NULL, NULL, NULL
-        FROM (
-          SELECT /*+ BROADCAST(s) */ s.asked_topic, s.asked_partition, s.asked_ms, s.segment_id, s.served_build_number,
-                 b.base_offset
-          FROM (
-            SELECT /*+ BROADCAST(k) */ k.asked_topic, k.asked_partition, k.asked_ms, s.segment_id, s.served_build_number
-            FROM (
-              SELECT /*+ BROADCAST(q) */ q.topic AS asked_topic, q.partition AS asked_partition,
-                     q.timestamp_ms AS asked_ms, p.topic_id
-              FROM (
-                SELECT list_offsets.topic AS topic, list_offsets.partition AS partition,
-                       list_offsets.timestamp_ms AS timestamp_ms
-              ) q
-              JOIN coldlog.partition_metadata p
-                ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
-            ) k
-            JOIN coldlog.segments s
-              ON s.topic = k.asked_topic AND s.partition = k.asked_partition AND s.topic_id = k.topic_id
-             AND s.served_from_offset IS NOT NULL
-             AND k.asked_ms <= s.running_max_timestamp_ms
-             AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < k.asked_ms)
-          ) s
-          JOIN coldlog.offset_index b
-            ON b.topic = s.asked_topic AND b.partition = s.asked_partition
-           AND b.segment_id = s.segment_id AND b.build_number = s.served_build_number
-           AND s.asked_ms <= b.running_max_timestamp_ms
-           AND (b.previous_running_max_timestamp_ms IS NULL OR b.previous_running_max_timestamp_ms < s.asked_ms)
-        ) i
-        JOIN coldlog.time_index t
-          ON t.topic = i.asked_topic AND t.partition = i.asked_partition
-         AND t.segment_id = i.segment_id AND t.build_number = i.served_build_number AND t.batch_base_offset = i.base_offset
-         AND i.asked_ms <= t.timestamp_ms
-         AND (t.previous_timestamp_ms IS NULL OR t.previous_timestamp_ms < i.asked_ms)
-        UNION ALL
-        SELECT /*+ BROADCAST(k) */ NULL, NULL, NULL, true, NULL, NULL, NULL, NULL
-        FROM (
-          SELECT /*+ BROADCAST(q) */ q.topic AS asked_topic, q.partition AS asked_partition,
-                 q.timestamp_ms AS asked_ms, p.topic_id
-          FROM (
-            SELECT list_offsets.topic AS topic, list_offsets.partition AS partition,
-                   list_offsets.timestamp_ms AS timestamp_ms
-          ) q
-          JOIN coldlog.partition_metadata p
-            ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
-        ) k
-        JOIN coldlog.segments s
-          ON s.topic = k.asked_topic AND s.partition = k.asked_partition AND s.topic_id = k.topic_id
-         AND s.served_from_offset IS NOT NULL AND s.served_index_depth = 'batch'
-         AND k.asked_ms <= s.running_max_timestamp_ms
-         AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < k.asked_ms)
+        SELECT offset, offset_timestamp_ms, leader_epoch, outcome = 'NOT_DECODED', NULL, NULL, NULL, NULL
+        FROM offset_for_timestamp(list_offsets.topic, list_offsets.partition, list_offsets.timestamp_ms)
       )
     )
   )
