@@ -9,7 +9,7 @@ ARGUMENTS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test test-system test-broker golden-clusters test-cluster test-airflow mutants lint types format \
+.PHONY: help setup check test test-system test-broker golden-clusters test-damage test-cluster test-airflow mutants lint types format \
 	reference docs notebook bench constraints clean distclean
 
 help: ## list the targets
@@ -37,6 +37,8 @@ test-system: setup ## run the tests that start programs: jobs as commands, runs 
 
 # The version of Kafka that test-broker starts; without it the newest (tests/broker/tiered_broker.py).
 KAFKA ?=
+# Chooses what test-damage damages.
+SEED ?= 1
 # Versions whose golden archives golden-clusters makes anew.
 VERSIONS ?= 3.6.2 3.7.2 3.8.1 3.9.0 4.0.0 4.2.1 4.3.1 4.4.0 3.9.0-to-4.3.1
 
@@ -47,6 +49,10 @@ test-broker: setup ## run the tests that start a Kafka broker of their own (KAFK
 golden-clusters: export PYTHONPATH := lib:tests/support:tests:.
 golden-clusters: setup ## make the archives of tests/golden/clusters anew, by real clusters (VERSIONS="3.9.0 4.3.1")
 	$(PYTHON) -m broker.cluster_archive tests/golden/clusters $(VERSIONS)
+
+test-damage: export SEED := $(SEED)
+test-damage: setup ## damage a quarter of the sample's logs and ask everything (SEED=7 chooses which)
+	$(PYTHON) -m pytest tests/spark/lookups/test_damaged_sample.py $(ARGUMENTS)
 
 test-cluster: setup ## run the tests that start a Spark cluster and an S3 server of their own
 	@$(SETUP_PYTHON) environment.py cluster

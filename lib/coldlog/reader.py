@@ -24,7 +24,7 @@ import pyarrow as pa
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
 from coldlog.lookups.local.local_tier import FoundOffset
-from coldlog.lookups.questions import is_repeated
+from coldlog.lookups.questions import NOT_EXACT, Answers, is_repeated
 from coldlog.lookups.rows import answers_table, questions_of, requests_from_rows
 from coldlog.lookups.served_index import list_warehouse_files
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
@@ -100,10 +100,11 @@ class OffsetReader:
         return rows
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> FoundOffset | None:
-        """The first record at or after a time; None if no archived record is.
+        """The first record at or after a time, and whether that is exact; None if no archived record is.
 
         Raises `UsageError` for an unknown partition or a negative time, `RetriableError` if the archive does not answer
-        (depth `batch`), and otherwise another `ColdlogError`.
+        (depth `batch`), and otherwise another `ColdlogError`. If there is no record, but offsets that no segment serves
+        may hold one, that is an error too.
         """
         try:
             whole_ms = index(timestamp_ms)
@@ -137,12 +138,26 @@ class OffsetReader:
         answers = self._lookup.answer_one(topic, number, int(timestamp_ms), is_committed=self._is_committed)
         error, where = ErrorCode(int(answers.errors[0])), f"partition {number} of topic {topic!r}"
         if error in (ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED):
-            return answers.found(0)
+            found = answers.found(0)
+            if found is None and answers.exactness[0] == NOT_EXACT:
+                raise _incomplete(where, answers)
+            return found
+        if error is ErrorCode.ARCHIVE_INCOMPLETE:
+            raise _incomplete(where, answers)
         if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise UsageError(f"no {where} in the warehouse {self._uri}; its table partition_metadata lists all")
         if error is ErrorCode.KAFKA_STORAGE_ERROR:
             raise RetriableError(f"the archive does not answer for {where}")
         raise ColdlogError(f"no offset of {where} for {timestamp_ms}: {error.name}")
+
+
+def _incomplete(where: str, answers: Answers) -> ColdlogError:
+    first, last = int(answers.passed_from[0]), int(answers.passed_to[0])
+    passed = f"offsets from {first} on" if last < 0 else f"offsets {first} to {last}"
+    return ColdlogError(
+        f"{passed} of {where} may hold it, but no segment serves them; see the table segments for the reason, or "
+        "call list_offsets for the answer without them"
+    )
 
 
 _REQUIRED = ("topic", "partition", "timestamp_ms")

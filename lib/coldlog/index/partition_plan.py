@@ -4,7 +4,8 @@ Input are the segments of one topic-partition, of every incarnation of its topic
 and the lineage of the leader epochs, decides which offsets each segment serves (up to where it leaves the lineage, then
 by `served_ranges`), computes the running maximum of the timestamp over the served segments, and summarizes the
 partition. A lookup starts from the running maxima: the segment with the first record at or after T is the only one with
-previous < T <= running. There are two: one over the timestamps of the records, one over those in Kafka's metadata.
+previous < T <= running. There are two: one over the timestamps of the records, one over those in Kafka's metadata. The
+offsets that lookups pass over are in `unserved_ranges`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ from coldlog.index.served_ranges import (
     ServedRange,
     count_gaps,
     plan_served_ranges,
+)
+from coldlog.index.unserved_ranges import (
+    UnreadSegment,
+    UnservedRange,
+    find_unserved_ranges,
+    ranges_with_rising_bounds,
 )
 
 
@@ -43,7 +50,8 @@ class LogStart:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
     """A listed or announced segment, with the results of its build if it `is_usable`; timestamps are None without
-    records. `is_deleted`: the segment was copied, and its deletion has started or finished."""
+    records. `is_deleted`: the segment was copied, and its deletion has started or finished. `is_unread`: it was copied,
+    not deleted, and has no index; `end_offset` and `metadata_max_timestamp_ms` are then those of its event, if any."""
 
     topic_id: str
     segment_id: str
@@ -51,6 +59,7 @@ class SegmentFacts:
     written_ms: int | None
     is_usable: bool
     is_deleted: bool = False
+    is_unread: bool = False
     end_offset: int = -1
     leader_epochs: tuple[EpochStart, ...] = ()
     counted_from_offset: int = -1
@@ -95,6 +104,7 @@ class IncarnationPlan:
     max_timestamp_ms: int | None
     max_timestamp_offset: int | None
     gap_count: int
+    unserved_ranges: Sequence[UnservedRange]
 
 
 CutMaxima = Mapping[str, tuple[int, int | None]]
@@ -165,7 +175,30 @@ def _plan_incarnation(
         max_timestamp_ms=top.max_timestamp_ms if top else None,
         max_timestamp_offset=_max_timestamp_offset(top, cut_maxima),
         gap_count=count_gaps(ranges),
+        unserved_ranges=_unserved_ranges(served, members, start),
     )
+
+
+def _unserved_ranges(
+    served: Iterable[ServedSegment], members: Iterable[SegmentFacts], log_start: LogStart | None
+) -> list[UnservedRange]:
+    unread = [
+        UnreadSegment(
+            start_offset=member.start_offset,
+            end_offset=None if member.end_offset < 0 else member.end_offset,
+            max_timestamp_ms=member.metadata_max_timestamp_ms,
+        )
+        for member in members
+        if member.is_unread
+    ]
+    spans = [(each.from_offset, each.to_offset) for each in served]
+    is_certain = log_start is not None and log_start.source is not LogStartSource.LEADER_EPOCHS
+    ranges = find_unserved_ranges(
+        [(first, last) for first, last in spans if first is not None and last is not None],
+        unread,
+        log_start.offset if log_start is not None and is_certain else None,
+    )
+    return ranges_with_rising_bounds(ranges)
 
 
 def _lineage_of(served: Iterable[ServedSegment]) -> LeaderEpochLineage:

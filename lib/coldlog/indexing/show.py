@@ -142,7 +142,7 @@ def show_lookups(job: Job, warehouse: Warehouse) -> None:
             row["offset"],
             human_timestamp(row["offset_timestamp_ms"]),
             row["leader_epoch"],
-            row["outcome"],
+            row["outcome"] if row["is_exact"] is not False else f"{row['outcome']}, not exact",
         )
         for row in rows
     ]

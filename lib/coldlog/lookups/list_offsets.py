@@ -19,6 +19,8 @@ UnifiedLog.fetchOffsetByTimestamp), with these differences:
   when their segments have left the directory (STALE_INDEX).
 - Without a local tier, leader epochs are compared with the newest one in the archive, and a partition without archived
   segments is unknown.
+
+Every answer says whether it is exact (`exactness`). With `OnGap.REFUSE`, one that is not is ARCHIVE_INCOMPLETE.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import numpy as np
 from coldlog.errors import ArchiveError, NotAuthorizedError, RetriableError
 from coldlog.lookups.archive_search import BatchQuestion, search_archive
 from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.exactness import ask_local_tier, forget_refused, mark_exactness, refuse_inexact
 from coldlog.lookups.local.local_answers import LocalTail
 from coldlog.lookups.local.local_tier import FoundOffset, LocalTier
 from coldlog.lookups.questions import (
@@ -46,7 +49,7 @@ from coldlog.lookups.questions import (
 )
 from coldlog.lookups.served_index import NOTHING, PartitionFacts, ServedIndex, WarehouseFiles
 from coldlog.model.list_offsets import LEADER_EPOCH_SINCE_VERSION, UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
-from coldlog.model.states import IsolationLevel
+from coldlog.model.states import IsolationLevel, OnGap
 
 DEFAULT_TIMEOUT_MS = 30_000
 _UNBOUNDED = (SpecialTimestamp.LATEST, SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL)
@@ -62,6 +65,7 @@ class LookupOptions:
 
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     broker_compatible: bool = False
+    on_gap: OnGap = OnGap.ANSWER
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     batches: BatchReader | None = None
     local: LocalTier | None = None
@@ -80,10 +84,17 @@ class ListOffsets:
     """Answers from the tables of a warehouse, its archive and a local tier. Use it in one thread; only `run` of
     different pieces of work may run in others."""
 
-    def __init__(self, index: ServedIndex, local: LocalTier | None = None, batches: BatchReader | None = None) -> None:
+    def __init__(
+        self,
+        index: ServedIndex,
+        local: LocalTier | None = None,
+        batches: BatchReader | None = None,
+        on_gap: OnGap = OnGap.ANSWER,
+    ) -> None:
         self._index = index
         self._local = local
         self._batches = batches
+        self._on_gap = on_gap
 
     def answer_from_tables(
         self, questions: Questions, report: Callable[[Indices, Answers], None]
@@ -140,9 +151,9 @@ class ListOffsets:
         def run() -> Answers:
             for batch in batches:
                 batch.answer(self._batches, found)
-            return _with_local(
-                local, topic, partition, facts, questions, found, broker_compatible=self._index.broker_compatible
-            )
+            is_compatible = self._index.broker_compatible
+            answers = _with_local(local, topic, partition, facts, questions, found, broker_compatible=is_compatible)
+            return self._as_gaps_allow(answers)
 
         all_places = np.arange(questions.count)
         return found, PartitionWork(all_places, _as_answer(run, questions.count))
@@ -156,10 +167,15 @@ class ListOffsets:
         def run() -> Answers:
             for batch in batches:
                 batch.answer(self._batches, found)
-            return _without_local(facts, questions, found).take(waiting)
+            return self._as_gaps_allow(_without_local(facts, questions, found)).take(waiting)
 
-        answers = _without_local(facts, questions, found.copy() if batches else found)
+        answers = self._as_gaps_allow(_without_local(facts, questions, found.copy() if batches else found))
         return answers, PartitionWork(waiting, run) if batches else None
+
+    def _as_gaps_allow(self, answers: Answers) -> Answers:
+        if self._on_gap is OnGap.REFUSE:
+            refuse_inexact(answers)
+        return answers
 
 
 def _as_answer(run: Callable[[], Answers], count: int) -> Callable[[], Answers]:
@@ -229,6 +245,7 @@ def _without_local(facts: PartitionFacts, questions: PartitionQuestions, answers
         is_open = is_ranked & questions.is_committed & (answers.offsets >= facts.stable_offset)
         answers.refuse(is_open, ErrorCode.OPEN_TRANSACTION)
     _fence(questions, answers, facts.leader_epoch)
+    mark_exactness(facts, questions, answers)
     return _hide_epochs(questions, answers)
 
 
@@ -278,14 +295,17 @@ def _with_local(
             tail.complete(answers, at, timestamp_ms)
         else:
             tail.answer_special(answers, at, SpecialTimestamp(timestamp_ms), int(fetchable[at]))
+    mark_exactness(facts, questions, answers, tail.searched_from(questions.timestamps_ms, is_settled))
+    ask_local_tier(tail, questions, answers)
     is_bounded = ~np.isin(questions.timestamps_ms, _UNBOUNDED)
     answers.refuse(is_bounded & (answers.errors == ErrorCode.NONE) & (answers.offsets >= fetchable), ErrorCode.NONE)
     known = facts.leader_epoch if facts is not None else None
     _fence(questions, answers, state.leader_epoch if state.leader_epoch >= 0 else known)
+    forget_refused(answers)
     return _hide_epochs(questions, answers)
 
 
 def open_lookup(files: WarehouseFiles, options: LookupOptions) -> tuple[ServedIndex, ListOffsets]:
     """Open the tables, and the lookup that answers from them as the options say."""
     index = ServedIndex(files, broker_compatible=options.broker_compatible)
-    return index, ListOffsets(index, options.local, options.batches)
+    return index, ListOffsets(index, options.local, options.batches, options.on_gap)

@@ -23,7 +23,7 @@ from coldlog.lookups.local.local_tier import LocalTier
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.lookups.offset_lookup import answers_of_archive, list_offsets, list_offsets_in_no_hurry
 from coldlog.lookups.requests import is_file_of_requests, read_requests_file, read_requests_table
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.rows import EXACTNESS_COLUMNS, requests_from_rows
 from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.runtime.console import counted, human_timestamp
 from coldlog.runtime.job import Job
@@ -91,7 +91,7 @@ def _lookup_offsets(job: Job, requested: _Requested) -> None:
         found = answers.num_rows - answers.column("offset").null_count
         wrong = answers.num_rows - answers.column("error").null_count
         stage.add(f"{found:,} found", f"{answers.num_rows - found - wrong:,} later than the archive")
-        stage.add(*_counted_by_error(answers))
+        stage.add(*_counted_by_error(answers), *_counted_inexact(answers))
     _write_answers(job, answers, all_answers)
 
 
@@ -100,7 +100,7 @@ def _list_offsets_of_requests(job: Job, requested: _Requested) -> None:
     warehouse, requests = _requests(job, requested)
     with job.console.stage("answers") as stage:
         answers = list_offsets(warehouse, requests, options)
-        stage.add(*_counted_by_error(answers))
+        stage.add(*_counted_by_error(answers), *_counted_inexact(answers))
     _write_answers(job, answers, answers)
     # A warehouse of a past time is not written to.
     late = (
@@ -113,6 +113,11 @@ def _list_offsets_of_requests(job: Job, requested: _Requested) -> None:
 def _counted_by_error(answers: pa.Table) -> list[str]:
     counts = pc.value_counts(answers.column("error").drop_null()).to_pylist()
     return [f"{row['counts']:,} {row['values']}" for row in sorted(counts, key=lambda row: -row["counts"])]
+
+
+def _counted_inexact(answers: pa.Table) -> list[str]:
+    count = pc.sum(pc.invert(answers.column("is_exact"))).as_py()
+    return [f"{count:,} not exact: offsets were passed over, see table segments"] if count else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +180,7 @@ def lookup_options(settings: Settings) -> LookupOptions:
     return LookupOptions(
         isolation_level=settings.lookup.isolation_level,
         broker_compatible=settings.lookup.broker_compatible,
+        on_gap=settings.lookup.on_gap,
         batches=batches,
         timeout_ms=settings.list_offsets.timeout_ms,
         most_reads_at_once=settings.list_offsets.max_partitions_at_once,
@@ -231,9 +237,11 @@ def _write_answers(job: Job, answers: pa.Table, all_answers: pa.Table) -> None:
 
 def _show(job: Job, answers: pa.Table) -> None:
     shown = answers.slice(0, _SHOWN_ROWS).to_pylist()
-    routed = [name for name in ("route", "local_start_offset") if name in answers.column_names]
+    more = [name for name in ("route", "local_start_offset") if name in answers.column_names]
+    if _counted_inexact(answers):
+        more += EXACTNESS_COLUMNS
     job.console.table(
-        ["topic", "partition", "asked", "offset", "timestamp", "leader epoch", "error", *routed],
+        ["topic", "partition", "asked", "offset", "timestamp", "leader epoch", "error", *more],
         [
             (
                 row["topic"],
@@ -243,7 +251,7 @@ def _show(job: Job, answers: pa.Table) -> None:
                 human_timestamp(row["offset_timestamp_ms"]),
                 row["leader_epoch"],
                 row["error"] or ("" if row["offset"] is not None else "none: later than the archive"),
-                *(row[name] for name in routed),
+                *(row[name] for name in more),
             )
             for row in shown
         ],

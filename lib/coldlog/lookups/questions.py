@@ -23,6 +23,8 @@ ROUTES = (Route.METADATA, Route.REMOTE_THEN_LOCAL, Route.LOCAL_ONLY)
 METADATA, REMOTE_THEN_LOCAL, LOCAL_ONLY = range(3)
 """Indices into `ROUTES`."""
 _NO_OFFSET = -1
+NOT_EXACT, EXACT = range(2)
+"""Values of `Answers.exactness`; -1 is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,9 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Answers as arrays, one entry per request. Where there is no value, `offsets`, `leader_epochs`, `local_starts` and
-    `routes` are -1 and `timestamps_ms` NOTHING. `routes` are indices into `ROUTES`."""
+    """Answers as arrays, one entry per request. Where there is no value, `timestamps_ms` is NOTHING, the others are -1.
+    `routes` are indices into `ROUTES`. If an answer is not exact, `passed_from` and `passed_to` are the first and last
+    offset of the range that may hold an earlier match."""
 
     errors: Int64s
     offsets: Int64s
@@ -49,18 +52,19 @@ class Answers:
     leader_epochs: Int64s
     routes: Int64s
     local_starts: Int64s
+    exactness: Int64s
+    passed_from: Int64s
+    passed_to: Int64s
 
     @staticmethod
     def nothing(count: int, error: ErrorCode = ErrorCode.NONE) -> Answers:
         """Return answers without an offset."""
-        missing = [np.full(count, -1, dtype=np.int64) for _ in range(4)]
+        missing = [np.full(count, -1, dtype=np.int64) for _ in range(7)]
         return Answers(
             np.full(count, error, dtype=np.int64),
             missing[0],
             np.full(count, NOTHING, dtype=np.int64),
-            missing[1],
-            missing[2],
-            missing[3],
+            *missing[1:],
         )
 
     def put(self, where: Indices | Flags, others: Answers) -> None:
@@ -91,6 +95,7 @@ class Answers:
             offset=int(self.offsets[at]),
             timestamp_ms=int(self.timestamps_ms[at]),
             leader_epoch=int(self.leader_epochs[at]),
+            is_exact=None if self.exactness[at] < 0 else bool(self.exactness[at] == EXACT),
         )
 
     def find(self, at: int, found: FoundOffset) -> None:

@@ -54,18 +54,25 @@ LIST_OFFSETS_SCHEMA = pa.schema(
         pa.field("leader_epoch", pa.int32()),
         pa.field("route", pa.string()),
         pa.field("local_start_offset", pa.int64()),
+        pa.field("is_exact", pa.bool_()),
+        pa.field("passed_over_from_offset", pa.int64()),
+        pa.field("passed_over_to_offset", pa.int64()),
         pa.field("version", pa.int32(), nullable=False),
         pa.field("request_id", pa.string()),
     ]
 )
 """An answer of ListOffsets. error is NONE if there is none. route and local_start_offset (where the search of segments
-that are not archived begins) are NULL if nothing was searched. version and request_id are those of the request."""
+that are not archived begins) are NULL if nothing was searched. is_exact is false if offsets that no segment serves may
+hold an earlier match: passed_over_from_offset to passed_over_to_offset (NULL: the end is unknown). is_exact is NULL for
+errors, and in tables of a release that did not know. version and request_id are those of the request."""
 
+EXACTNESS_COLUMNS = ("is_exact", "passed_over_from_offset", "passed_over_to_offset")
 ANSWER_SCHEMA = pa.schema(
     [
         *(LIST_OFFSETS_SCHEMA.field(name) for name in ("topic", "partition", "timestamp_ms")),
         *(LIST_OFFSETS_SCHEMA.field(name) for name in ("offset", "offset_timestamp_ms", "leader_epoch")),
         pa.field("error", pa.string()),
+        *(LIST_OFFSETS_SCHEMA.field(name) for name in EXACTNESS_COLUMNS),
     ]
 )
 """An answer of the archive. error is NULL if there is none, also for a timestamp that is later than the archive."""
@@ -153,6 +160,9 @@ def answers_table(requests: pa.Table, answers: Answers) -> pa.Table:
         "leader_epoch": _nullable(answers.leader_epochs, -1, pa.int32()),
         "route": pa.array([route.value for route in ROUTES]).take(_nullable(answers.routes, -1, pa.int64())),
         "local_start_offset": _nullable(answers.local_starts, -1, pa.int64()),
+        "is_exact": _nullable(answers.exactness, -1, pa.bool_()),
+        "passed_over_from_offset": _nullable(answers.passed_from, -1, pa.int64()),
+        "passed_over_to_offset": _nullable(answers.passed_to, -1, pa.int64()),
     }
     copied = {name: requests.column(name) for name in LIST_OFFSETS_SCHEMA.names if name not in values}
     columns = {**copied, **values}

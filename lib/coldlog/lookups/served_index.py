@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coldlog.index.unserved_ranges import UnservedRange
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
@@ -82,6 +83,7 @@ class PartitionFacts:
     max_timestamp_offset: int | None
     stable_offset: int | None
     lineage: tuple[tuple[int, int], ...]
+    unserved_ranges: tuple[UnservedRange, ...] | None = None
 
     @property
     def first_offset(self) -> int:
@@ -377,7 +379,7 @@ def _numbers(column: pa.ChunkedArray) -> Int64s:
 
 _PARTITION_COLUMNS = (
     "topic", "partition", "topic_id", "is_current", "log_start_offset", "earliest_offset", "latest_tiered_offset",
-    "max_timestamp_ms", "max_timestamp_offset", "stable_offset", "leader_epoch_lineage",
+    "max_timestamp_ms", "max_timestamp_offset", "stable_offset", "leader_epoch_lineage", "unserved_ranges",
 )  # fmt: skip
 
 
@@ -388,11 +390,14 @@ class _PartitionRows:
     topic_ids: list[str]
     lineage_bounds: list[int]
     lineages: list[tuple[int, int]]
+    unserved_ranges: list[tuple[UnservedRange, ...] | None]
 
     def facts(self, at: int) -> PartitionFacts:
         lineage = tuple(self.lineages[self.lineage_bounds[at] : self.lineage_bounds[at + 1]])
         numbers = {name: column[at] for name, column in self.columns.items()}
-        return PartitionFacts(topic_id=self.topic_ids[at], lineage=lineage, **numbers)
+        return PartitionFacts(
+            topic_id=self.topic_ids[at], lineage=lineage, unserved_ranges=self.unserved_ranges[at], **numbers
+        )
 
 
 def _decode_partitions(rows: pa.Table) -> tuple[_PartitionRows, int]:
@@ -403,12 +408,21 @@ def _decode_partitions(rows: pa.Table) -> tuple[_PartitionRows, int]:
     entries = pc.list_flatten(lineages).to_pylist()
     decoded = _PartitionRows(
         places={place: at for at, place in enumerate(places)},
-        columns={name: current[name].to_pylist() for name in _PARTITION_COLUMNS[4:-1]},
+        columns={name: current[name].to_pylist() for name in _PARTITION_COLUMNS[4:-2]},
         topic_ids=current["topic_id"].to_pylist(),
         lineage_bounds=[0, *np.cumsum(lengths).tolist()],
         lineages=[(entry["leader_epoch"], entry["start_offset"]) for entry in entries],
+        unserved_ranges=_decode_unserved(current),
     )
     return decoded, current.nbytes * 4
+
+
+def _decode_unserved(rows: pa.Table) -> list[tuple[UnservedRange, ...] | None]:
+    """Decode the ranges; None if a release without them wrote the row."""
+    if "unserved_ranges" not in rows.column_names:
+        return [None] * rows.num_rows
+    stored = rows["unserved_ranges"].to_pylist()
+    return [None if ranges is None else tuple(UnservedRange(**each) for each in ranges) for ranges in stored]
 
 
 _SEGMENT_COLUMNS = (

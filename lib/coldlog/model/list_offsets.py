@@ -72,6 +72,7 @@ class ErrorCode(IntEnum):
     OPEN_TRANSACTION = 10_002
     STALE_INDEX = 10_003
     NOT_DECODED = 10_004
+    ARCHIVE_INCOMPLETE = 10_005
 
     @property
     def meaning(self) -> str:
@@ -101,6 +102,8 @@ _MEANING = {
     "pipeline, then ask again",
     ErrorCode.NOT_DECODED: "in SQL: the answer is in a segment that was indexed at batch depth; the jobs and "
     "`OffsetReader` with an archive read that batch",
+    ErrorCode.ARCHIVE_INCOMPLETE: "offsets from `passed_over_from_offset` on may hold an earlier record, and no "
+    "segment serves them; see `coldlog.archive_problems`, or set `lookup.on_gap=answer`",
 }
 
 

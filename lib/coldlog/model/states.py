@@ -52,6 +52,13 @@ class IsolationLevel(StrEnum):
     READ_COMMITTED = "read_committed"
 
 
+class OnGap(StrEnum):
+    """What a lookup does if offsets that no segment serves may hold an earlier match."""
+
+    ANSWER = "answer"
+    REFUSE = "refuse"
+
+
 class IndexDepth(StrEnum):
     """`batch`: only headers and checksums; `record`: also the records' timestamps, so that lookups need no archive."""
 

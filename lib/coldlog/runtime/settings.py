@@ -16,7 +16,7 @@ from typing import NewType, TypeVar
 
 from coldlog.errors import UsageError
 from coldlog.model.layout_names import LayoutName
-from coldlog.model.states import IndexDepth, IsolationLevel
+from coldlog.model.states import IndexDepth, IsolationLevel, OnGap
 
 Uri = NewType("Uri", str)
 """A URI with a scheme, or an absolute path of the local file system."""
@@ -353,6 +353,11 @@ class LookupSettings:
     isolation_level: IsolationLevel = setting(
         IsolationLevel.READ_UNCOMMITTED,
         "read_committed: no answer after the start of the oldest transaction that is open at the end of the archive",
+    )
+    on_gap: OnGap = setting(
+        OnGap.ANSWER,
+        "if offsets that no segment serves may hold an earlier match: answer (with is_exact=false) or refuse "
+        "(ARCHIVE_INCOMPLETE)",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 
@@ -134,3 +134,29 @@ def test_incarnation_written_last_is_current_and_gets_the_supplied_log_start() -
     assert planned["A"].log_start == LogStart(4, LogStartSource.SUPPLIED)
     assert (planned["OLD"].log_start, planned["NEW"].log_start) == (None, None)
     assert plan_partition([old], 4, {}, {})[0].is_current
+
+
+@pytest.mark.parametrize(
+    ("supplied", "checkpoint", "expected"),
+    [
+        pytest.param(None, (), [(30, 39, None)], id="where the log starts is not known"),
+        pytest.param(None, ((1, 5),), [(30, 39, None)], id="a checkpoint may be older than the last deletion"),
+        pytest.param(5, (), [(5, 9, None)], id="a supplied log start is certain"),
+    ],
+)
+def test_offsets_from_a_certain_log_start_on_are_passed_over(
+    supplied: int | None, checkpoint: Epochs, expected: list[tuple[int, int, int | None]]
+) -> None:
+    found = plan(segment("a", 10, 29), segment("b", 40, 49), supplied=supplied, checkpoint=checkpoint)
+    assert [astuple(each) for each in found.unserved_ranges] == expected
+
+
+def test_unread_segments_are_passed_over_with_the_timestamps_that_were_announced() -> None:
+    def unread(segment_id: str, start: int, end: int, max_ms: int) -> SegmentFacts:
+        return replace(segment(segment_id, start, end, max_ms=max_ms), is_usable=False, is_unread=True)
+
+    first, last = unread("a", 0, 9, 40), replace(unread("c", 20, 29, 80), end_offset=-1, metadata_max_timestamp_ms=None)
+    found = plan(first, segment("b", 10, 19), last, segment("d", 30, 39))
+    assert [astuple(each) for each in found.unserved_ranges] == [(0, 9, 45), (20, 29, None)]
+    known = replace(first, is_unread=False)
+    assert plan(known, segment("b", 10, 19)).unserved_ranges == [], "it was deleted, or never copied"

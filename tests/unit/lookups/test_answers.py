@@ -45,6 +45,9 @@ def test_json_lines_have_one_object_per_request_in_order(tmp_path: Path) -> None
         "offset_timestamp_ms": 6,
         "leader_epoch": 0,
         "error": None,
+        "is_exact": None,
+        "passed_over_from_offset": None,
+        "passed_over_to_offset": None,
     }
     assert lines[1]["offset"] is None
     assert [each.name for each in path.parent.iterdir()] == ["answers.jsonl"]

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from builders.log_directory_writer import write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.formats.limits import DecodeLimits
+from coldlog.index.unserved_ranges import UnservedRange
+from coldlog.lookups.exactness import ask_local_tier, mark_exactness
 from coldlog.lookups.local.local_answers import LocalTail
 from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
-from coldlog.lookups.questions import Answers
+from coldlog.lookups.questions import EXACT, NOT_EXACT, Answers, PartitionQuestions
 from coldlog.lookups.served_index import NOTHING, PartitionFacts
 from coldlog.model.list_offsets import UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
 
@@ -211,3 +214,37 @@ def test_largest_timestamp_below_the_log_start_gives_way_to_a_local_one(tmp_path
     assert special(tail, SpecialTimestamp.MAX_TIMESTAMP, archived=archived) == at(5, 60, 2)
     between = tail_of(tmp_path / "between", facts(tiered=7), log_start_offset=2)
     assert special(between, SpecialTimestamp.MAX_TIMESTAMP, archived=archived) == STALE
+
+
+@pytest.mark.parametrize(
+    ("first", "timestamp_ms", "archived", "expected"),
+    [
+        pytest.param(1, 55, None, (5, 60, EXACT), id="the log directory has the record"),
+        pytest.param(1, 55, (9, 55), (5, 60, EXACT), id="its record is earlier than the archive's"),
+        pytest.param(1, 5, (3, 20), (3, 20, EXACT), id="the archive's record is earlier"),
+        pytest.param(1, 61, None, (-1, NOTHING, EXACT), id="neither has a record"),
+        pytest.param(2, 55, (9, 55), (9, 55, NOT_EXACT), id="the log directory lacks some of the offsets"),
+    ],
+)
+def test_offsets_that_the_archive_passed_over_are_searched_in_the_log_directory(
+    tmp_path: Path, first: int, timestamp_ms: int, archived: tuple[int, int] | None, expected: tuple[int, int, int]
+) -> None:
+    tail = tail_of(tmp_path, facts(tiered=11), first=first)
+    answers = Answers.nothing(1)
+    if archived is not None:
+        answers.offsets[0], answers.timestamps_ms[0] = archived
+    answers.exactness[0], answers.passed_from[0], answers.passed_to[0] = NOT_EXACT, 4, 7
+    ask_local_tier(tail, PartitionQuestions.one(timestamp_ms, is_committed=False), answers)
+    assert (int(answers.offsets[0]), int(answers.timestamps_ms[0]), int(answers.exactness[0])) == expected
+    assert (answers.passed_from[0] >= 0) == (expected[2] == NOT_EXACT)
+
+
+def test_offsets_from_where_the_search_of_the_log_directory_began_are_not_passed_over(tmp_path: Path) -> None:
+    waiting = UnservedRange(from_offset=8, to_offset=None, max_timestamp_bound_ms=None)
+    known = replace(facts(tiered=7), unserved_ranges=(waiting,))
+    tail = tail_of(tmp_path, known, first=1)
+    answers, questions = Answers.nothing(1), PartitionQuestions.one(58, is_committed=False)
+    mark_exactness(known, questions, answers, tail.searched_from(questions.timestamps_ms, np.array([False])))
+    assert answers.exactness.tolist() == [EXACT]
+    mark_exactness(known, questions, answers)
+    assert (answers.exactness.tolist(), answers.passed_from.tolist()) == ([NOT_EXACT], [8])

@@ -88,4 +88,6 @@ def test_refused_answer_has_the_error_and_no_offset() -> None:
     assert (found.offset, found.timestamp_ms, found.leader_epoch) == (0, 5, 3)
     answers.refuse(np.array([0]), ErrorCode.STALE_INDEX)
     assert answers.found(0) is None
-    assert [int(getattr(answers, name)[0]) for name in Answers.__slots__] == [10_003, -1, NOTHING, -1, 2, -1]
+    assert [int(getattr(answers, name)[0]) for name in Answers.__slots__] == [
+        10_003, -1, NOTHING, -1, 2, -1, -1, -1, -1,
+    ]  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from coldlog.lookups.questions import LOCAL_ONLY, METADATA, REMOTE_THEN_LOCAL, Answers
+from coldlog.lookups.questions import EXACT, LOCAL_ONLY, METADATA, NOT_EXACT, REMOTE_THEN_LOCAL, Answers
 from coldlog.lookups.rows import LIST_OFFSETS_SCHEMA, REQUEST_SCHEMA, answers_table, questions_of, requests_from_rows
 from coldlog.lookups.served_index import NOTHING
 from coldlog.model.list_offsets import ErrorCode
@@ -19,7 +19,8 @@ from coldlog.model.states import IsolationLevel
         (REQUEST_SCHEMA, {"isolation_level", "request_id"}),
         (
             LIST_OFFSETS_SCHEMA,
-            {"offset", "offset_timestamp_ms", "leader_epoch", "route", "local_start_offset", "request_id"},
+            {"offset", "offset_timestamp_ms", "leader_epoch", "route", "local_start_offset", "request_id"}
+            | {"is_exact", "passed_over_from_offset", "passed_over_to_offset"},
         ),
     ],
 )
@@ -53,13 +54,17 @@ def test_missing_values_of_an_answer_are_null() -> None:
         leader_epochs=np.array([1, -1, 0]),
         routes=np.array([REMOTE_THEN_LOCAL, METADATA, LOCAL_ONLY]),
         local_starts=np.array([0, -1, 1]),
+        exactness=np.array([EXACT, -1, NOT_EXACT]),
+        passed_from=np.array([-1, -1, 4]),
+        passed_to=np.array([-1, -1, 9]),
     )
     table = answers_table(requests, answers)
     assert table.schema == LIST_OFFSETS_SCHEMA
-    found = ("error_code", "error", "offset", "offset_timestamp_ms", "leader_epoch", "route", "local_start_offset")
+    copied = ("topic", "partition", "timestamp_ms", "version", "request_id")
+    found = [name for name in LIST_OFFSETS_SCHEMA.names if name not in copied]
     assert [tuple(row[name] for name in found) for row in table.to_pylist()] == [
-        (0, "NONE", 0, -1, 1, "remote_then_local", 0),
-        (10_002, "OPEN_TRANSACTION", None, None, None, "metadata", None),
-        (0, "NONE", 1, 7, 0, "local_only", 1),
+        (0, "NONE", 0, -1, 1, "remote_then_local", 0, True, None, None),
+        (10_002, "OPEN_TRANSACTION", None, None, None, "metadata", None, None, None, None),
+        (0, "NONE", 1, 7, 0, "local_only", 1, False, 4, 9),
     ]
     assert table["partition"].to_pylist() == [0, 1, 2]

@@ -8,7 +8,7 @@ build and nothing changed in between, both use the same plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -56,9 +56,9 @@ _PLANNED_SCHEMA = pa.schema(
     ]
 )
 _READ_COLUMNS = (
-    "topic", "partition", "topic_id", "start_offset", "segment_id", "end_offset", "state", "index_status",
-    "build_number", "index_depth", "counted_from_offset", "counted_max_timestamp_ms", "counted_max_timestamp_offset",
-    "metadata_max_timestamp_ms",
+    "topic", "partition", "topic_id", "start_offset", "segment_id", "end_offset", "state", "state_source",
+    "index_status", "build_number", "index_depth", "counted_from_offset", "counted_max_timestamp_ms",
+    "counted_max_timestamp_offset", "metadata_max_timestamp_ms",
     "log_modified_ms", "size_bytes", "record_count", "txn_index_empty", "segment_leader_epochs", "was_copied",
     "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs", "event_timestamp_ms",
     "open_transaction_count", "open_from_offset", "superseded_build_numbers", *SERVED_COLUMNS,
@@ -203,7 +203,14 @@ def _facts(row: dict[str, object]) -> SegmentFacts:
     listed = {name: row[name] for name in ("topic_id", "segment_id", "start_offset")}
     is_deleted = bool(row["was_copied"]) and str(row["state"]).startswith("DELETE_SEGMENT")
     if not is_usable and not is_deleted:
-        return SegmentFacts(is_usable=False, written_ms=_written_ms(row), **listed)  # type: ignore[arg-type]
+        return SegmentFacts(
+            is_usable=False,
+            is_unread=_is_unread(row),
+            written_ms=_written_ms(row),
+            end_offset=-1 if row["announced_end_offset"] is None else _count(row["announced_end_offset"]),
+            metadata_max_timestamp_ms=_first_known(row["announced_max_timestamp_ms"]),
+            **listed,  # type: ignore[arg-type]  # a row of `segments`
+        )
     counted = {name: row[name] for name in ("counted_from_offset", "counted_max_timestamp_ms")} if is_usable else {}
     return SegmentFacts(
         is_usable=is_usable,
@@ -216,6 +223,14 @@ def _facts(row: dict[str, object]) -> SegmentFacts:
         **listed,  # type: ignore[arg-type]  # a row of `segments`
         **counted,  # type: ignore[arg-type]
     )
+
+
+def _is_unread(row: dict[str, object]) -> bool:
+    """Whether the archive should have the segment, and its records are not indexed. A listed segment with missing files
+    may still be uploaded, or damaged: nothing tells which."""
+    if row["state"] == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name:
+        return row["index_status"] != IndexStatus.ORPHAN.value
+    return row["index_status"] == IndexStatus.INCOMPLETE.value and row["state_source"] == "listing"
 
 
 def _written_ms(row: dict[str, object]) -> int | None:
@@ -280,6 +295,7 @@ def _partition_row(plan: IncarnationPlan, by_id: dict[str, dict[str, object]]) -
         "size_bytes": sum(_count(row["size_bytes"]) for row in served),
         "record_count": sum(_count(row["record_count"]) for row in served),
         "gap_count": plan.gap_count,
+        "unserved_ranges": [asdict(each) for each in plan.unserved_ranges],
         "superseded_segment_count": sum(row["superseded_build_numbers"] is not None for row in stored),
         **_stable_offset(plan, by_id),
     }

@@ -13,8 +13,8 @@ import numpy as np
 
 from coldlog.errors import NotSupportedError
 from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState, LocalTier
-from coldlog.lookups.questions import Answers
-from coldlog.lookups.served_index import NOTHING, PartitionFacts
+from coldlog.lookups.questions import Answers, Flags
+from coldlog.lookups.served_index import NOTHING, Int64s, PartitionFacts
 from coldlog.model.list_offsets import UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
 
 _OF_THE_TIER = (SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD)
@@ -41,6 +41,23 @@ class LocalTail:
     def has_hole(self) -> bool:
         """True if segments were archived and left the local tier since the index was built: neither has them."""
         return self.state.local_log_start_offset > self.search_from
+
+    def searched_from(self, timestamps_ms: Int64s, is_settled: Flags) -> Int64s:
+        """Return from where each request searched, besides the archive. A broker searches its whole log."""
+        from_offsets = np.full(len(timestamps_ms), self.search_from)
+        if self.local.covers_archive:
+            from_offsets[(timestamps_ms >= 0) & ~is_settled] = 0
+        return from_offsets
+
+    def search_passed_over(self, answers: Answers, at: int, timestamp_ms: int) -> bool:
+        """Search the offsets that the archive passed over, if this tier has them; return whether it does."""
+        from_offset = max(int(answers.passed_from[at]), self.state.log_start_offset)
+        if self.state.local_log_start_offset > from_offset and not self.local.covers_archive:
+            return False
+        found = self.local.find_offset(self.topic, self.partition, timestamp_ms, from_offset)
+        if found is not None and (answers.offsets[at] < 0 or found.offset < answers.offsets[at]):
+            answers.find(at, found)
+        return True
 
     def complete(self, answers: Answers, at: int, timestamp_ms: int) -> None:
         """Answer a time. The archive's answer stays unless the log now begins after it."""

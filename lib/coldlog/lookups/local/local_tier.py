@@ -14,11 +14,13 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundOffset:
-    """A record. `leader_epoch` is that of its batch, -1 if the batch has none."""
+    """A record. `leader_epoch` is that of its batch, -1 if the batch has none. `is_exact` is false if offsets that no
+    segment serves may hold an earlier match; None: not known."""
 
     offset: int
     timestamp_ms: int
     leader_epoch: int
+    is_exact: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

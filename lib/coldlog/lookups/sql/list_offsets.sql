@@ -4,7 +4,8 @@
 -- checks are in a broker's order; names and codes are those of coldlog.model.list_offsets. Special timestamps: -1
 -- latest, -2 earliest, -3 max timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending upload. Only the
 -- archive is used: an answer that needs a local tier is LOCAL_REQUIRED. An answer from a segment indexed at batch depth
--- is NOT_DECODED: use the jobs, which read the batch.
+-- is NOT_DECODED: use the jobs, which read the batch. is_exact and the range that was passed over are those of
+-- offset_for_timestamp and max_timestamp; other special timestamps are exact.
 --
 -- The facts are one row, the maximum over two branches of at most one row each: the partition, and the record that
 -- offset_for_timestamp finds. An aggregate without groups always returns a row, also for an unknown partition, and
@@ -24,7 +25,10 @@ RETURNS TABLE (
   offset_timestamp_ms BIGINT COMMENT 'Timestamp of the record at the offset, if a record was asked for',
   leader_epoch INT COMMENT 'Leader epoch of the answer; NULL: not known, or a version below 4',
   route STRING COMMENT 'Where the answer was searched: metadata, remote_then_local, local_only; NULL: nowhere',
-  local_start_offset BIGINT COMMENT 'Where the search of local segments begins; NULL: no search is needed'
+  local_start_offset BIGINT COMMENT 'Where the search of local segments begins; NULL: no search is needed',
+  is_exact BOOLEAN COMMENT 'False: offsets that no segment serves may hold an earlier match; NULL: no answer, or not known',
+  passed_over_from_offset BIGINT COMMENT 'First of these offsets; NULL if is_exact is not false',
+  passed_over_to_offset BIGINT COMMENT 'Last of these offsets; NULL: the end is not known'
 )
 COMMENT 'Answer to a ListOffsets request, from the archive alone'
 RETURN
@@ -44,7 +48,10 @@ SELECT CASE error
        if(error = 'NONE', offset_timestamp_ms, NULL),
        if(error = 'NONE' AND list_offsets.version >= 4 AND leader_epoch >= 0, leader_epoch, NULL),
        if(has_route, route, NULL),
-       if(error = 'LOCAL_REQUIRED' OR has_route AND route <> 'metadata', local_start_offset, NULL)
+       if(error = 'LOCAL_REQUIRED' OR has_route AND route <> 'metadata', local_start_offset, NULL),
+       if(error = 'NONE' OR error = 'LOCAL_REQUIRED' AND list_offsets.timestamp_ms NOT IN (-1, -2, -4, -6), is_exact, NULL),
+       if(error = 'NONE' OR error = 'LOCAL_REQUIRED', passed_from, NULL),
+       if(error = 'NONE' OR error = 'LOCAL_REQUIRED', passed_to, NULL)
 FROM (
   SELECT *,
          error NOT IN ('UNSUPPORTED_VERSION', 'INVALID_REQUEST', 'UNKNOWN_TOPIC_OR_PARTITION',
@@ -82,16 +89,26 @@ FROM (
       SELECT max(offset) AS offset, max(offset_timestamp_ms) AS offset_timestamp_ms, max(leader_epoch) AS leader_epoch,
              max(is_not_decoded) AS is_not_decoded, max(max_timestamp_ms) AS max_timestamp_ms,
              max(local_start_offset) AS local_start_offset, max(stable_offset) AS stable_offset,
-             max(last_leader_epoch) AS last_leader_epoch
+             max(last_leader_epoch) AS last_leader_epoch, max(is_exact) AS is_exact, max(passed_from) AS passed_from,
+             max(passed_to) AS passed_to
       FROM (
         SELECT offset, if(offset IS NULL, NULL, offset_timestamp_ms) AS offset_timestamp_ms,
                try_element_at(filter(leader_epoch_lineage, e -> e.start_offset <= offset), -1).leader_epoch
                  AS leader_epoch,
                offset IS NULL AND offset_timestamp_ms IS NOT NULL AS is_not_decoded, max_timestamp_ms,
                coalesce(latest_tiered_offset + 1, log_start_offset, 0) AS local_start_offset, stable_offset,
-               try_element_at(leader_epoch_lineage, -1).leader_epoch AS last_leader_epoch
+               try_element_at(leader_epoch_lineage, -1).leader_epoch AS last_leader_epoch,
+               CASE WHEN is_max THEN if(unserved_ranges IS NULL, NULL, passed IS NULL) WHEN is_special THEN true END
+                 AS is_exact, passed.from_offset AS passed_from, passed.to_offset AS passed_to
         FROM (
-          SELECT /*+ BROADCAST(q) */ p.leader_epoch_lineage, p.max_timestamp_ms, p.latest_tiered_offset,
+          SELECT /*+ BROADCAST(q) */ p.unserved_ranges, q.timestamp_ms = -3 AS is_max, q.timestamp_ms < 0 AS is_special,
+                 if(q.timestamp_ms = -3,
+                    try_element_at(filter(p.unserved_ranges, r -> r.max_timestamp_bound_ms IS NULL
+                                                               OR p.max_timestamp_ms IS NULL
+                                                               OR r.max_timestamp_bound_ms > p.max_timestamp_ms
+                                                               OR r.max_timestamp_bound_ms = p.max_timestamp_ms
+                                                                  AND r.from_offset < p.max_timestamp_offset), 1),
+                    NULL) AS passed, p.leader_epoch_lineage, p.max_timestamp_ms, p.latest_tiered_offset,
                  p.log_start_offset, p.stable_offset,
                  CASE q.timestamp_ms
                    WHEN -2 THEN coalesce(p.log_start_offset, p.earliest_offset)
@@ -109,7 +126,8 @@ FROM (
             ON p.topic = q.topic AND p.partition = q.partition AND p.is_current
         )
         UNION ALL
-        SELECT offset, offset_timestamp_ms, leader_epoch, outcome = 'NOT_DECODED', NULL, NULL, NULL, NULL
+        SELECT offset, offset_timestamp_ms, leader_epoch, outcome = 'NOT_DECODED', NULL, NULL, NULL, NULL, is_exact,
+               passed_over_from_offset, passed_over_to_offset
         FROM offset_for_timestamp(list_offsets.topic, list_offsets.partition, list_offsets.timestamp_ms)
       )
     )

@@ -5,6 +5,10 @@
 -- NOT_DECODED (the answer is in a segment indexed at batch depth: use lookup_offsets, which reads the batch). The other
 -- columns are NULL unless the outcome is FOUND.
 --
+-- is_exact is false if offsets that no segment serves may hold an earlier match: passed_over_from_offset to
+-- passed_over_to_offset. Of the ranges in partition_metadata.unserved_ranges, the first one whose bound is at or after
+-- the time decides: it counts if it begins before the answer, or if there is no answer.
+--
 -- There is one branch per outcome, and no ORDER BY ... LIMIT 1, which returns wrong rows under LATERAL
 -- (docs/how-to/ask-in-sql.md). The first branch narrows by levels. Its hints make the requests, not the tables, the
 -- broadcast side of each join.
@@ -17,20 +21,30 @@ RETURNS TABLE (
   offset BIGINT COMMENT 'Offset of the record; NULL unless the outcome is FOUND',
   offset_timestamp_ms BIGINT COMMENT 'Timestamp of the record',
   leader_epoch INT COMMENT 'Leader epoch of the batch of the record; -1: the batch has none',
-  outcome STRING COMMENT 'FOUND, LATER_THAN_ARCHIVE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TIMESTAMP or NOT_DECODED'
+  outcome STRING COMMENT 'FOUND, LATER_THAN_ARCHIVE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TIMESTAMP or NOT_DECODED',
+  is_exact BOOLEAN COMMENT 'False: offsets that no segment serves may hold an earlier match; NULL: no answer, or not known',
+  passed_over_from_offset BIGINT COMMENT 'First of these offsets; NULL if is_exact is not false',
+  passed_over_to_offset BIGINT COMMENT 'Last of these offsets; NULL: the end is not known'
 )
 COMMENT 'First offset at or after a timestamp, from the archive'
 RETURN
-SELECT offset, timestamp_ms, leader_epoch, 'FOUND'
+SELECT offset, timestamp_ms, leader_epoch, 'FOUND',
+       if(is_known, NOT coalesce(passed.from_offset < offset, false), NULL),
+       if(passed.from_offset < offset, passed.from_offset, NULL),
+       if(passed.from_offset < offset, passed.to_offset, NULL)
 FROM (
-  SELECT /*+ BROADCAST(i) */ t.offset, t.timestamp_ms, t.leader_epoch
+  SELECT /*+ BROADCAST(i) */ t.offset, t.timestamp_ms, t.leader_epoch, i.is_known, i.passed
   FROM (
-    SELECT /*+ BROADCAST(s) */ s.asked_topic, s.asked_partition, s.asked_ms, s.segment_id, s.served_build_number, b.base_offset
+    SELECT /*+ BROADCAST(s) */ s.asked_topic, s.asked_partition, s.asked_ms, s.segment_id, s.served_build_number,
+           b.base_offset, s.is_known, s.passed
     FROM (
-      SELECT /*+ BROADCAST(k) */ k.asked_topic, k.asked_partition, k.asked_ms, s.segment_id, s.served_build_number
+      SELECT /*+ BROADCAST(k) */ k.asked_topic, k.asked_partition, k.asked_ms, s.segment_id, s.served_build_number,
+             k.is_known, k.passed
       FROM (
         SELECT /*+ BROADCAST(q) */ q.topic AS asked_topic, q.partition AS asked_partition, q.timestamp_ms AS asked_ms,
-               p.topic_id
+               p.topic_id, p.unserved_ranges IS NOT NULL AS is_known,
+               try_element_at(filter(p.unserved_ranges, r -> r.max_timestamp_bound_ms IS NULL
+                                                          OR r.max_timestamp_bound_ms >= q.timestamp_ms), 1) AS passed
         FROM (
           SELECT offset_for_timestamp.topic AS topic, offset_for_timestamp.partition AS partition,
                  offset_for_timestamp.timestamp_ms AS timestamp_ms
@@ -57,13 +71,21 @@ FROM (
    AND (t.previous_timestamp_ms IS NULL OR t.previous_timestamp_ms < i.asked_ms)
 )
 UNION ALL
-SELECT NULL, NULL, NULL, 'LATER_THAN_ARCHIVE'
-FROM coldlog.partition_metadata p
-WHERE p.is_current AND p.topic = offset_for_timestamp.topic AND p.partition = offset_for_timestamp.partition
-  AND offset_for_timestamp.timestamp_ms >= 0
-  AND (p.max_timestamp_ms IS NULL OR p.max_timestamp_ms < offset_for_timestamp.timestamp_ms)
+SELECT NULL, NULL, NULL, 'LATER_THAN_ARCHIVE', if(is_known, passed IS NULL, NULL), passed.from_offset, passed.to_offset
+FROM (
+  SELECT p.unserved_ranges IS NOT NULL AS is_known,
+         try_element_at(filter(p.unserved_ranges, r -> r.max_timestamp_bound_ms IS NULL
+                                                    OR r.max_timestamp_bound_ms >= q.timestamp_ms), 1) AS passed
+  FROM (
+    SELECT offset_for_timestamp.topic AS topic, offset_for_timestamp.partition AS partition,
+           offset_for_timestamp.timestamp_ms AS timestamp_ms
+  ) q
+  JOIN coldlog.partition_metadata p
+    ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
+   AND (p.max_timestamp_ms IS NULL OR p.max_timestamp_ms < q.timestamp_ms)
+)
 UNION ALL
-SELECT /*+ BROADCAST(k) */ NULL, NULL, NULL, 'NOT_DECODED'
+SELECT /*+ BROADCAST(k) */ NULL, NULL, NULL, 'NOT_DECODED', NULL, NULL, NULL
 FROM (
   SELECT /*+ BROADCAST(q) */ q.topic AS asked_topic, q.partition AS asked_partition, q.timestamp_ms AS asked_ms, p.topic_id
   FROM (
@@ -79,7 +101,7 @@ JOIN coldlog.segments s
  AND k.asked_ms <= s.running_max_timestamp_ms
  AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < k.asked_ms)
 UNION ALL
-SELECT NULL, NULL, NULL, 'UNKNOWN_TOPIC_OR_PARTITION'
+SELECT NULL, NULL, NULL, 'UNKNOWN_TOPIC_OR_PARTITION', NULL, NULL, NULL
 FROM (
   SELECT count(*) AS known
   FROM coldlog.partition_metadata p
@@ -87,5 +109,5 @@ FROM (
 )
 WHERE known = 0 AND offset_for_timestamp.timestamp_ms >= 0
 UNION ALL
-SELECT NULL, NULL, NULL, 'INVALID_TIMESTAMP'
+SELECT NULL, NULL, NULL, 'INVALID_TIMESTAMP', NULL, NULL, NULL
 WHERE offset_for_timestamp.timestamp_ms IS NULL OR offset_for_timestamp.timestamp_ms < 0

@@ -33,6 +33,9 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
     "ARRAY<STRUCT<kind: STRING, name: STRING, size_bytes: BIGINT>>": pa.list_(
         pa.struct([("kind", pa.string()), ("name", pa.string()), ("size_bytes", pa.int64())])
     ),
+    "ARRAY<STRUCT<from_offset: BIGINT, to_offset: BIGINT, max_timestamp_bound_ms: BIGINT>>": pa.list_(
+        pa.struct([(name, pa.int64()) for name in ("from_offset", "to_offset", "max_timestamp_bound_ms")])
+    ),
 }
 
 

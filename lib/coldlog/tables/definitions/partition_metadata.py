@@ -61,5 +61,11 @@ PARTITION_METADATA = TableDefinition(
             required=True,
             comment="Places where offsets between served segments are missing",
         ),
+        Column(
+            name="unserved_ranges",
+            type="ARRAY<STRUCT<from_offset: BIGINT, to_offset: BIGINT, max_timestamp_bound_ms: BIGINT>>",
+            comment="Offsets that lookups pass over, where the bound of their timestamps is larger than in all before; "
+            "bound NULL: any timestamp; NULL: not known",
+        ),
     ),
 )

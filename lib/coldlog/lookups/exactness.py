@@ -1,0 +1,81 @@
+"""Say of each answer whether it is exact, that is, whether no offset that was passed over can hold an earlier match.
+
+`partition_metadata` has the ranges of offsets that no segment serves, with rising bounds of their timestamps
+(`index.unserved_ranges`). The first range whose bound is at or after T decides: if it begins before the answer, or if
+there is no answer, the answer is not exact. If a local tier was searched, the ranges from where its search began do not
+count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from coldlog.index.unserved_ranges import UnservedRange
+from coldlog.lookups.local.local_answers import LocalTail
+from coldlog.lookups.questions import EXACT, NOT_EXACT, Answers, Flags, PartitionQuestions
+from coldlog.lookups.served_index import Int64s, PartitionFacts
+from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
+
+_NEVER = np.iinfo(np.int64).max
+_UNKNOWN = -1
+_ANSWERED = (ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED)
+
+
+def mark_exactness(
+    facts: PartitionFacts | None,
+    questions: PartitionQuestions,
+    answers: Answers,
+    searched_from: Int64s | None = None,
+) -> None:
+    """Set `exactness` and the passed range of the answers. `facts` None: only a local tier answered. `searched_from`:
+    from where each request searched a local tier."""
+    is_time, is_max = questions.timestamps_ms >= 0, questions.asks(SpecialTimestamp.MAX_TIMESTAMP)
+    answers.exactness[answers.errors == ErrorCode.NONE] = EXACT
+    is_searched = np.isin(answers.errors, _ANSWERED) & (is_time | is_max)
+    if facts is None or not is_searched.any():
+        return
+    ranges = facts.unserved_ranges
+    answers.exactness[is_searched] = _UNKNOWN if ranges is None else EXACT
+    if not ranges:
+        return
+    ends = np.full(questions.count, _NEVER) if searched_from is None else searched_from
+    limits = np.where(answers.offsets < 0, ends, np.minimum(answers.offsets, ends))
+    _mark(answers, ranges, is_searched & is_time, questions.timestamps_ms, limits)
+    # A larger timestamp at a later offset would be the answer to MAX_TIMESTAMP, too.
+    _mark(answers, ranges, is_searched & is_max, answers.timestamps_ms + 1, ends)
+    _mark(answers, ranges, is_searched & is_max, answers.timestamps_ms, limits)
+
+
+def ask_local_tier(tail: LocalTail, questions: PartitionQuestions, answers: Answers) -> None:
+    """Search the offsets that were passed over in the local tier, where it still has them."""
+    for at in np.flatnonzero((answers.exactness == NOT_EXACT) & (questions.timestamps_ms >= 0)).tolist():
+        if tail.search_passed_over(answers, at, int(questions.timestamps_ms[at])):
+            answers.exactness[at], answers.passed_from[at], answers.passed_to[at] = EXACT, -1, -1
+
+
+def forget_refused(answers: Answers) -> None:
+    """Remove the exactness of answers that became errors."""
+    is_refused = ~np.isin(answers.errors, _ANSWERED)
+    for column in (answers.exactness, answers.passed_from, answers.passed_to):
+        column[is_refused] = -1
+
+
+def refuse_inexact(answers: Answers) -> None:
+    """Replace answers that are not exact by the error ARCHIVE_INCOMPLETE; the passed range stays."""
+    answers.refuse(answers.exactness == NOT_EXACT, ErrorCode.ARCHIVE_INCOMPLETE)
+
+
+def _mark(answers: Answers, ranges: Sequence[UnservedRange], where: Flags, sought_ms: Int64s, limits: Int64s) -> None:
+    """Mark answers that passed over a range whose bound is at or after `sought_ms` and that begins before `limits`."""
+    bounds = np.array(
+        [_NEVER if each.max_timestamp_bound_ms is None else each.max_timestamp_bound_ms for each in ranges]
+    )
+    first = np.searchsorted(bounds, sought_ms)
+    from_offsets = np.array([*(each.from_offset for each in ranges), _NEVER])
+    to_offsets = np.array([*(-1 if each.to_offset is None else each.to_offset for each in ranges), -1])
+    passed = where & (from_offsets[first] < limits)
+    answers.exactness[passed] = NOT_EXACT
+    answers.passed_from[passed] = from_offsets[first[passed]]
+    answers.passed_to[passed] = to_offsets[first[passed]]

@@ -1,0 +1,120 @@
+"""Test whether an answer is exact, against every record of small logs of which some segments are not served."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coldlog.index.unserved_ranges import (
+    UnreadSegment,
+    UnservedRange,
+    find_unserved_ranges,
+    ranges_with_rising_bounds,
+)
+from coldlog.lookups.exactness import mark_exactness, refuse_inexact
+from coldlog.lookups.questions import EXACT, NOT_EXACT, Answers, PartitionQuestions
+from coldlog.lookups.served_index import NOTHING, PartitionFacts
+from coldlog.model.list_offsets import NEWEST_VERSION, ErrorCode, SpecialTimestamp
+
+FACTS = PartitionFacts(
+    topic_id="T",
+    log_start_offset=0,
+    earliest_offset=0,
+    latest_tiered_offset=29,
+    max_timestamp_ms=9,
+    max_timestamp_offset=3,
+    stable_offset=30,
+    lineage=(),
+    unserved_ranges=(),
+)
+LATEST_MS = 9
+Log = list[tuple[bool, list[int]]]
+"""Whether each segment is served, and the timestamps of its records."""
+
+segments = st.tuples(st.booleans(), st.lists(st.integers(0, LATEST_MS), min_size=1, max_size=3))
+logs = st.lists(segments, min_size=1, max_size=6)
+
+
+def passed_over(log: Log, *, is_announced: bool) -> tuple[UnservedRange, ...]:
+    served, unread, start = [], [], 0
+    for is_served, timestamps_ms in log:
+        end = start + len(timestamps_ms) - 1
+        if is_served:
+            served.append((start, end))
+        else:
+            known = max(timestamps_ms) if is_announced else None
+            unread.append(UnreadSegment(start_offset=start, end_offset=end, max_timestamp_ms=known))
+        start = end + 1
+    return tuple(ranges_with_rising_bounds(find_unserved_ranges(served, unread, 0)))
+
+
+def records(log: Log, *, only_served: bool) -> list[tuple[int, int]]:
+    """Offset and timestamp of each record."""
+    flat = [(is_served, timestamp_ms) for is_served, timestamps_ms in log for timestamp_ms in timestamps_ms]
+    return [(offset, each[1]) for offset, each in enumerate(flat) if each[0] or not only_served]
+
+
+def first_at_or_after(found: list[tuple[int, int]], timestamp_ms: int) -> tuple[int, int]:
+    return next((each for each in found if each[1] >= timestamp_ms), (-1, NOTHING))
+
+
+def largest(found: list[tuple[int, int]]) -> tuple[int, int]:
+    return max(found, key=lambda each: (each[1], -each[0]), default=(-1, NOTHING))
+
+
+def marked(facts: PartitionFacts, asked_ms: list[int], found: list[tuple[int, int]]) -> Answers:
+    questions = PartitionQuestions(
+        np.array(asked_ms),
+        np.full(len(asked_ms), -1),
+        np.zeros(len(asked_ms), dtype=np.bool_),
+        np.full(len(asked_ms), NEWEST_VERSION),
+    )
+    answers = Answers.nothing(len(asked_ms))
+    answers.offsets[:], answers.timestamps_ms[:] = np.array(found).T
+    answers.errors[answers.offsets < 0] = ErrorCode.LOCAL_REQUIRED
+    mark_exactness(facts, questions, answers)
+    return answers
+
+
+@given(log=logs, is_announced=st.booleans())
+def test_exact_answers_are_those_of_all_records(log: Log, is_announced: bool) -> None:
+    times = [*range(LATEST_MS + 2), SpecialTimestamp.MAX_TIMESTAMP]
+    served, every = records(log, only_served=True), records(log, only_served=False)
+    found = [*(first_at_or_after(served, time) for time in times[:-1]), largest(served)]
+    truth = [*(first_at_or_after(every, time) for time in times[:-1]), largest(every)]
+    facts = replace(FACTS, unserved_ranges=passed_over(log, is_announced=is_announced))
+    answers = marked(facts, [int(time) for time in times], found)
+    is_true = [answer == true for answer, true in zip(found, truth, strict=True)]
+    exactness = answers.exactness.tolist()
+    if is_announced:
+        # The bounds are then the largest timestamps themselves: no answer is doubted without reason.
+        assert exactness[:-1] == [EXACT if each else NOT_EXACT for each in is_true[:-1]]
+    assert all(is_true[at] for at, each in enumerate(exactness) if each == EXACT)
+    assert all((answers.passed_from[at] >= 0) == (each == NOT_EXACT) for at, each in enumerate(exactness))
+
+
+def test_answer_names_the_first_range_that_may_hold_an_earlier_match() -> None:
+    ranges = (
+        UnservedRange(from_offset=2, to_offset=4, max_timestamp_bound_ms=5),
+        UnservedRange(from_offset=8, to_offset=9, max_timestamp_bound_ms=7),
+        UnservedRange(from_offset=20, to_offset=None, max_timestamp_bound_ms=None),
+    )
+    facts = replace(FACTS, unserved_ranges=ranges)
+    answers = marked(facts, [5, 5, 6, 7, 8, 8], [(1, 5), (5, 6), (7, 6), (10, 8), (10, 8), (-1, NOTHING)])
+    assert answers.exactness.tolist() == [EXACT, NOT_EXACT, EXACT, NOT_EXACT, EXACT, NOT_EXACT]
+    assert answers.passed_from.tolist() == [-1, 2, -1, 8, -1, 20]
+    assert answers.passed_to.tolist() == [-1, 4, -1, 9, -1, -1]
+    refuse_inexact(answers)
+    assert answers.errors.tolist() == [0, 10_005, 0, 10_005, 0, 10_005]
+    assert answers.offsets.tolist() == [1, -1, 7, -1, 10, -1]
+    assert answers.passed_from.tolist() == [-1, 2, -1, 8, -1, 20]
+
+
+@pytest.mark.parametrize("asked", [0, SpecialTimestamp.MAX_TIMESTAMP])
+def test_nothing_is_said_of_tables_that_do_not_know_their_gaps(asked: int) -> None:
+    answers = marked(replace(FACTS, unserved_ranges=None), [int(asked), SpecialTimestamp.EARLIEST], [(3, 9), (0, 0)])
+    assert answers.exactness.tolist() == [-1, EXACT]
