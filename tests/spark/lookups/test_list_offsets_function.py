@@ -305,11 +305,13 @@ def test_short_functions_under_lateral_return_one_row_per_request_as_in_the_tabl
         assert sorted(map(tuple, rows)) == expected
 
 
-def _short_answer(function: str, partition: ArchivedPartition | None) -> tuple[int | None, int | None]:
+def _short_answer(function: str, partition: ArchivedPartition | None) -> tuple[object, ...]:
+    if function == "max_timestamp":
+        if partition is None:
+            return None, None, None
+        return partition.max_timestamp_ms, partition.max_timestamp_offset, True
     if partition is None:
         return None, None
-    if function == "max_timestamp":
-        return partition.max_timestamp_ms, partition.max_timestamp_offset
     offset = partition.start if function == "earliest_offset" else partition.latest_tiered_offset
     return offset, partition.leader_epoch_at(offset)
 
@@ -334,7 +336,8 @@ def test_constants_and_parameters_return_the_same_as_lateral(golden: Warehouse) 
         if timestamp_ms in (1_700_042_400_000, -3):
             calls += _calls_in_other_ways(golden.spark, timestamp_ms)
         for call in calls:
-            assert [tuple(row) for row in call.collect()] == [(error.value, error.name, *rest)]
+            is_exact = True if error is ErrorCode.NONE else None
+            assert [tuple(row) for row in call.collect()] == [(error.value, error.name, *rest, is_exact, None, None)]
     fenced = sql("SELECT error FROM list_offsets('payments', 0, 0, current_leader_epoch => 1)").collect()
     assert [row["error"] for row in fenced] == ["FENCED_LEADER_EPOCH"]
     old = sql("SELECT error, offset, leader_epoch FROM list_offsets('payments', 0, 0, 1, version => 3)").collect()
@@ -351,7 +354,7 @@ def test_max_timestamp_reads_one_file_of_partition_metadata_and_nothing_else(
         warehouse.append(PARTITION_METADATA, warehouse.local(PARTITION_METADATA, rows).coalesce(1))
     attach_warehouse(spark, warehouse.uri)
     answer = spark.sql("SELECT * FROM max_timestamp('c', 3)")
-    assert [tuple(row) for row in answer.collect()] == [(3, None)]
+    assert [tuple(row) for row in answer.collect()] == [(3, None, None)]
     (scan,) = scans_of(answer)
     assert (scan.table, scan.file_count, scan.row_count) == ("partition_metadata", 1, 5)
 

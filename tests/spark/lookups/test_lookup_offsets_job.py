@@ -17,7 +17,10 @@ from coldlog.errors import UsageError
 from golden_warehouse import golden_partitions, golden_queries, is_true_answer
 from lookup_jobs import Told, read_answers, run_list_offsets, run_lookup_offsets
 
-ANSWER_COLUMNS = ["topic", "partition", "timestamp_ms", "offset", "offset_timestamp_ms", "leader_epoch", "error"]
+ANSWER_COLUMNS = [
+    "topic", "partition", "timestamp_ms", "offset", "offset_timestamp_ms", "leader_epoch", "error", "is_exact",
+    "passed_over_from_offset", "passed_over_to_offset",
+]  # fmt: skip
 CUT = "records-deleted"
 """Three partitions; each log begins at another offset, which DeleteRecords moved."""
 CLOCK, BETWEEN_ENDS_MS = "append-clock", 1795226834834

@@ -8,19 +8,20 @@ at or after a time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundOffset:
     """A record. `leader_epoch` is that of its batch, -1 if the batch has none. `is_exact` is false if offsets that no
-    segment serves may hold an earlier match; None: not known."""
+    segment serves may hold an earlier match; None: not known. It does not
+    count when records are compared."""
 
     offset: int
     timestamp_ms: int
     leader_epoch: int
-    is_exact: bool | None = None
+    is_exact: bool | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
