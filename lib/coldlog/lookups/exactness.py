@@ -9,6 +9,7 @@ count.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -44,7 +45,7 @@ def mark_exactness(
     limits = np.where(answers.offsets < 0, ends, np.minimum(answers.offsets, ends))
     _mark(answers, ranges, is_searched & is_time, questions.timestamps_ms, limits)
     # A larger timestamp at a later offset would be the answer to MAX_TIMESTAMP, too.
-    _mark(answers, ranges, is_searched & is_max, answers.timestamps_ms + 1, ends)
+    _mark(answers, ranges, is_searched & is_max, answers.timestamps_ms, ends, side="right")
     _mark(answers, ranges, is_searched & is_max, answers.timestamps_ms, limits)
 
 
@@ -67,12 +68,18 @@ def refuse_inexact(answers: Answers) -> None:
     answers.refuse(answers.exactness == NOT_EXACT, ErrorCode.ARCHIVE_INCOMPLETE)
 
 
-def _mark(answers: Answers, ranges: Sequence[UnservedRange], where: Flags, sought_ms: Int64s, limits: Int64s) -> None:
-    """Mark answers that passed over a range whose bound is at or after `sought_ms` and that begins before `limits`."""
-    bounds = np.array(
-        [_NEVER if each.max_timestamp_bound_ms is None else each.max_timestamp_bound_ms for each in ranges]
-    )
-    first = np.searchsorted(bounds, sought_ms)
+def _mark(
+    answers: Answers,
+    ranges: Sequence[UnservedRange],
+    where: Flags,
+    sought_ms: Int64s,
+    limits: Int64s,
+    side: Literal["left", "right"] = "left",
+) -> None:
+    """Mark answers that passed over a range whose bound is at or after `sought_ms` and that begins before `limits`.
+    With the side "right" the bound must be after it."""
+    bounds = [_NEVER if each.max_timestamp_bound_ms is None else each.max_timestamp_bound_ms for each in ranges]
+    first = np.searchsorted(np.array(bounds), sought_ms, side=side)
     from_offsets = np.array([*(each.from_offset for each in ranges), _NEVER])
     to_offsets = np.array([*(-1 if each.to_offset is None else each.to_offset for each in ranges), -1])
     passed = where & (from_offsets[first] < limits)

@@ -54,13 +54,13 @@ def test_answers_are_those_of_the_broker_or_say_that_they_are_not_exact(
     assert lost > 30, "the damages were found"
     silent = [pair for pair in answered if pair[1]["is_exact"] and not is_true_answer(*pair, broker_compatible=False)]
     assert silent == []
-    assert all(answer["error"] in ("NONE", "LOCAL_REQUIRED") for _, answer in answered)
     doubted = [pair for pair in answered if pair[1]["is_exact"] is False]
     wrong = [pair for pair in doubted if not is_true_answer(*pair, broker_compatible=False)]
     assert len(wrong) > 100, "the damages matter"
     # A doubt costs the user a second look: the bound of a lost segment is what the broker announced.
     assert len(doubted) < 2 * len(wrong)
-    assert {answer["is_exact"] for _, answer in answered} == {True, False}
+    unknown = [answer["is_exact"] for _, answer in answered if answer["error"] == "UNKNOWN_TOPIC_OR_PARTITION"]
+    assert [answer["is_exact"] for _, answer in answered].count(None) == len(unknown) < 100, "never archived"
 
 
 def test_largest_timestamps_are_those_of_the_whole_archive_or_not_exact(
@@ -111,8 +111,8 @@ def test_answers_that_are_not_exact_can_be_refused(damaged: Warehouse, answered:
     with OffsetReader(damaged.uri, LookupOptions(on_gap=OnGap.REFUSE)) as strict:
         refused = strict.list_offsets([(query["topic"], query["partition"], query["ts"]) for query, _ in chosen])
     for (_, answer), row in zip(chosen, refused, strict=True):
-        if answer["is_exact"]:
-            assert row == answer
-        else:
+        if answer["is_exact"] is False:
             assert (row["error"], row["offset"]) == (ErrorCode.ARCHIVE_INCOMPLETE.name, None)
             assert row["passed_over_from_offset"] == answer["passed_over_from_offset"] is not None
+        else:
+            assert row == answer

@@ -31,7 +31,7 @@ FACTS = PartitionFacts(
     lineage=(),
     unserved_ranges=(),
 )
-LATEST_MS = 9
+LATEST_MS, LONGEST = 9, 2**63 - 1
 Log = list[tuple[bool, list[int]]]
 """Whether each segment is served, and the timestamps of its records."""
 
@@ -118,3 +118,14 @@ def test_answer_names_the_first_range_that_may_hold_an_earlier_match() -> None:
 def test_nothing_is_said_of_tables_that_do_not_know_their_gaps(asked: int) -> None:
     answers = marked(replace(FACTS, unserved_ranges=None), [int(asked), SpecialTimestamp.EARLIEST], [(3, 9), (0, 0)])
     assert answers.exactness.tolist() == [-1, EXACT]
+
+
+def test_largest_possible_timestamp_has_no_larger_one_behind_it() -> None:
+    ranges = (
+        UnservedRange(from_offset=2, to_offset=4, max_timestamp_bound_ms=5),
+        UnservedRange(from_offset=8, to_offset=9, max_timestamp_bound_ms=LONGEST),
+    )
+    facts = replace(FACTS, unserved_ranges=ranges)
+    found = [(7, LONGEST), (10, LONGEST)]
+    answers = marked(facts, [int(SpecialTimestamp.MAX_TIMESTAMP)] * 2, found)
+    assert (answers.exactness.tolist(), answers.passed_from.tolist()) == ([EXACT, NOT_EXACT], [-1, 8])
