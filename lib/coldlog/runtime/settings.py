@@ -340,7 +340,9 @@ class BuildSettings:
         at_least=0,
         at_most=1,
     )
-    retry_quarantined: bool = setting(False, "try segments again that an earlier run quarantined")
+    retry_quarantined: bool = setting(
+        False, "try segments again that an earlier run quarantined, or whose index files were damaged"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,6 +152,12 @@ _RULES = (
         found="'no abort marker'",
     ),
     _Rule(
+        kind=DiscrepancyKind.INDEX_FILE_DAMAGED,
+        when="is_read AND size(damaged_files) > 0",
+        expected="'indexes that agree with the log'",
+        found="array_join(damaged_files, '; ')",
+    ),
+    _Rule(
         kind=DiscrepancyKind.OUTSIDE_LINEAGE,
         when="NOT is_within_lineage AND not_served_reason IS DISTINCT FROM 'below_log_start'",
         expected="'leader epochs of the newest checkpoint'",

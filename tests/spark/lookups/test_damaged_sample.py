@@ -16,6 +16,7 @@ from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.model.states import OnGap
 from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
+from coldlog.tables.definitions.discrepancies import DISCREPANCIES
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from damaged_sample import write_damaged_sample
@@ -50,8 +51,11 @@ def answered(reader: OffsetReader) -> list[tuple[Row, Row]]:
 def test_answers_are_those_of_the_broker_or_say_that_they_are_not_exact(
     damaged: Warehouse, answered: list[tuple[Row, Row]]
 ) -> None:
-    lost = damaged.read(SEGMENTS).where("index_status = 'quarantined'").count()
-    assert lost > 30, "the damages were found"
+    segments = damaged.read(SEGMENTS)
+    assert segments.where("index_status = 'quarantined'").count() > 30, "the damages were found"
+    without_index = segments.where("size(damaged_files) > 0").count()
+    reported = damaged.read(DISCREPANCIES).where("kind = 'index_file_damaged'").count()
+    assert reported == without_index > 10, "an index is not missed"
     silent = [pair for pair in answered if pair[1]["is_exact"] and not is_true_answer(*pair, broker_compatible=False)]
     assert silent == []
     doubted = [pair for pair in answered if pair[1]["is_exact"] is False]

@@ -202,6 +202,9 @@ def _write_other_content(cluster: Cluster) -> None:
     # Its batches have epoch 0, its checkpoint and its event have epoch 1.
     _path(epochs, ".leader_epoch_checkpoint").write_bytes(build_leader_epoch_checkpoint([(1, 0)]))
     cluster.announce(epochs, segment_leader_epochs=((1, 0),))
+    [index] = cluster.write("index", _segment(0))
+    cluster.announce(index)
+    _path(index, ".timeindex").write_bytes(b"torn")
     deposed = cluster.write("deposed", _segment(0), _segment(8, epochs=(1, 1)), _segment(8, epochs=(2, 2)))
     _path(deposed[2], ".leader_epoch_checkpoint").write_bytes(build_leader_epoch_checkpoint([(0, 0), (2, 8)]))
     for written in deposed:
@@ -253,6 +256,10 @@ def write_discordant(archive: Path) -> Cluster:
 
 
 KIND = DiscrepancyKind
+TORN_INDEX = (
+    f"time index ends inside an entry in index-0-{uuid_text_of('index')}/{0:020d}-CdAue9KKfCBvB_aOW-OX5g.timeindex at "
+    "byte 0: expected a multiple of 12 bytes, found 4 bytes"
+)
 FIRST_EVENT = "COPY_SEGMENT_STARTED with its offsets"
 DISCREPANCIES = [
     ("arriving", 8, KIND.COPY_UNDERWAY, "COPY_SEGMENT_FINISHED", "no event, 5 objects"),
@@ -269,6 +276,7 @@ DISCREPANCIES = [
     ("forgotten", 24, KIND.ORPHAN, "an event that announces it", "5 objects"),
     ("given.up", 0, KIND.COPY_UNFINISHED, "COPY_SEGMENT_FINISHED", "COPY_SEGMENT_STARTED, 5 objects"),
     ("incomplete", 0, KIND.COPY_INCOMPLETE, "every required file", "no offset_index"),
+    ("index", 0, KIND.INDEX_FILE_DAMAGED, "indexes that agree with the log", TORN_INDEX),
     ("missing", 0, KIND.SEGMENT_MISSING, f"a log of {LOG_BYTES} bytes with its files", "no object"),
     ("orphan", 8, KIND.ORPHAN, "an event that announces it", "5 objects"),
     ("partial", 0, KIND.FILES_MISSING, "every required file", "no time_index"),

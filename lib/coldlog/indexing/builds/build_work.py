@@ -28,7 +28,7 @@ class BuildSurvey:
 
     last_build_number: int
     pending_count: int
-    quarantined_count: int
+    retriable_count: int
     superseded_count: int
 
 
@@ -37,10 +37,15 @@ def survey_builds(warehouse: Warehouse) -> BuildSurvey:
     counts = warehouse.read(SEGMENTS).agg(
         F.coalesce(F.max("build_number"), F.lit(0)).alias("last_build_number"),
         F.count_if(F.col("index_status") == IndexStatus.PENDING.value).alias("pending_count"),
-        F.count_if(F.col("index_status") == IndexStatus.QUARANTINED.value).alias("quarantined_count"),
+        F.count_if(_is_retriable()).alias("retriable_count"),
         F.count("superseded_build_numbers").alias("superseded_count"),
     )
     return BuildSurvey(**counts.collect()[0].asDict())
+
+
+def _is_retriable() -> Column:
+    """Select segments with a file that was damaged, and may have been restored."""
+    return (F.col("index_status") == IndexStatus.QUARANTINED.value) | (F.size("damaged_files") > 0)
 
 
 def find_pending_work(
@@ -53,21 +58,21 @@ def find_pending_work(
 ) -> list[SegmentWork]:
     """Find the segments to index: pending ones and some in quarantine.
 
-    Of the segments in quarantine, all are tried again, or only those whose reason may no longer apply. A segment is
+    Of the segments in quarantine, all are tried again, and those whose index files were damaged, or only those whose
+    reason may no longer apply. A segment is
     counted from the log start offset if, by the start offsets of the segments, that offset is inside it.
     """
     is_wanted = F.col("index_status") == IndexStatus.PENDING.value
-    is_quarantined = F.col("index_status") == IndexStatus.QUARANTINED.value
     segments, retried = warehouse.read(SEGMENTS), None
     if retry_quarantined:
-        is_wanted = is_wanted | is_quarantined
-    elif found.quarantined_count:
+        is_wanted = is_wanted | _is_retriable()
+    elif found.retriable_count:
         retried = _find_void_reasons(warehouse, decryption_key_ids)
-    if not (found.pending_count or retried is not None or (retry_quarantined and found.quarantined_count)):
+    if not (found.pending_count or retried is not None or (retry_quarantined and found.retriable_count)):
         return []
     if retried is not None:
         segments = segments.join(F.broadcast(retried), list(SEGMENTS.key), "left")
-        is_wanted = is_wanted | (is_quarantined & F.col("is_retried").isNotNull())
+        is_wanted = is_wanted | (_is_retriable() & F.col("is_retried").isNotNull())
     segments = segments.withColumn("is_last", _is_last() if is_mirror else F.lit(False))
     in_order = Window.partitionBy("topic", "partition", "topic_id").orderBy("start_offset", "segment_id")
     next_start = F.lead("start_offset").over(in_order)

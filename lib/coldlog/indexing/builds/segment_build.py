@@ -6,7 +6,7 @@ answer; to be tried again). A failure of one segment becomes its outcome, and th
 
 A segment must agree with its side files: the offset index must not point after the end of the log or between batches,
 the time index must not name offsets that the log does not hold, and the transaction index must list the aborts that the
-log shows.
+log shows. An offset or time index that does not is left out if events prove the log whole (`side_files`).
 
 The last segment of a mirror counts up to its last whole batch: a cut batch or zeros at the end are not damage, unless a
 whole batch follows (archive.log_windows has the rule). So its log is read twice.
@@ -79,6 +79,7 @@ READ_COLUMNS = (
     "leader_epoch_checkpoint",
     "open_transaction_count",
     "open_from_offset",
+    "damaged_files",
 )
 """The columns of `segments` that a build fills with what it has read."""
 OUTCOME_SCHEMA = pa.schema(
@@ -139,7 +140,7 @@ def _index_one(
         del chunk  # free it before the next one is read
     summary = indexer.finish()
     side_files, open_before = _settle_transactions(layout, work, side_files, aborted, summary, options)
-    side_files.require_agreement(summary)
+    side_files.require_agreement(summary, work.announced_end_offset)
     _require_announced_end(work, summary)
     if side_files.txn_index.entry_count:
         yield encode_rows(TXN_INDEX.name, segment, txn_index_rows(side_files.txn_index))

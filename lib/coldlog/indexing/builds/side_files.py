@@ -7,8 +7,11 @@ The small files are read before the log and compared with it while it is read:
   that batch's last offset.
 - The leader epoch checkpoint must have the epochs of the log.
 
-A disagreement means that a file belongs to another segment or was cut, or that an offset in the log is wrong. Nothing
-else in the archive shows a log that was cut between two batches. If none of these files reaches into the last batch,
+A disagreement means that a file belongs to another segment or was cut, or that an offset in the log is wrong. If the
+events prove the log whole, an offset or time index that is damaged or disagrees is left out: nothing is read from it
+that the log does not say. The log is proven whole if it has the announced size, ends with the announced last offset,
+and has a record at each offset. Without events, nothing else in the archive shows a log that was cut between two
+batches, and the segment is refused. If none of these files reaches into the last batch,
 the cut stays unnoticed: an index has an entry every few kilobytes, or, written by a follower, one for each set that it
 fetched. The time index nearly always reaches it, because its last entry names the last batch that raised the largest
 timestamp. An empty time index or checkpoint is refused. A short segment may have an empty offset index.
@@ -23,9 +26,10 @@ snapshot, a missing index means that the broker never wrote one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 
@@ -41,6 +45,9 @@ from coldlog.index.segment_index import IndexChunk
 from coldlog.index.segment_summary import SegmentSummary
 
 _OFFSET_AND_TIME_INDEX = frozenset({SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX})
+_DAMAGED_INDEX = (Reason.OFFSET_INDEX_INVALID, Reason.TIME_INDEX_INVALID)
+_NOTHING = memoryview(b"")
+_Parsed = TypeVar("_Parsed")
 _NO_TRANSACTIONS: Mapping[int, int] = MappingProxyType({})
 
 
@@ -57,13 +64,25 @@ class SideFiles:
     leader_epoch_checkpoint: LeaderEpochCheckpoint
     names: dict[SegmentFileKind, str]
     is_mirror: bool = False
+    start_offset: int = 0
+    damages: dict[SegmentFileKind, ArchiveError] = field(default_factory=dict)
+    """What is wrong with the offset and the time index, or, until the log is proven whole, perhaps with the log."""
 
     def add(self, chunk: IndexChunk) -> None:
         """Compare the next batches of the log with the indexes. In a mirror these can be older, newer or compacted."""
-        self.offset_index_check.add(chunk)
+        self._compare(SegmentFileKind.OFFSET_INDEX, lambda: self.offset_index_check.add(chunk))
         if not self.is_mirror:
-            self.time_index_check.add(chunk)
+            self._compare(SegmentFileKind.TIME_INDEX, lambda: self.time_index_check.add(chunk))
             self.txn_index_check.add(chunk)
+
+    def _compare(self, kind: SegmentFileKind, compare: Callable[[], None]) -> None:
+        """Note the first disagreement of an index; after that it is not compared any more."""
+        if kind in self.damages:
+            return
+        try:
+            compare()
+        except ArchiveError as wrong:
+            self.damages[kind] = wrong
 
     def up_to(self, last_offset: int) -> SideFiles:
         """Leave out aborts after that offset, for a log that was copied before its transaction index."""
@@ -100,6 +119,7 @@ class SideFiles:
             ],
             "open_transaction_count": len(open_from),
             "open_from_offset": min(open_from.values(), default=None),
+            "damaged_files": [str(wrong) for wrong in self.damages.values()] or None,
         }
 
     def _iter_lineage(self, summary: SegmentSummary) -> Iterator[tuple[int, int]]:
@@ -121,19 +141,17 @@ class SideFiles:
             return None
         return self.txn_index.is_empty
 
-    def require_agreement(self, summary: SegmentSummary) -> None:
-        """Raise `ArchiveError` if a file names something that the log does not hold, or if it was emptied."""
-        self._require_contents(summary)
-        self.offset_index_check.finish(summary)
-        if self.time_index.entry_count and int(self.time_index.offsets[-1]) > summary.last_offset:
-            raise ArchiveError(
-                Reason.TIME_INDEX_INVALID,
-                "time index has entries after the log's end",
-                object_name=self.names[SegmentFileKind.TIME_INDEX],
-                position=(self.time_index.entry_count - 1) * 12,
-                expected=f"at most offset {summary.last_offset}",
-                found=f"offset {int(self.time_index.offsets[-1])}",
-            )
+    def require_agreement(self, summary: SegmentSummary, announced_end_offset: int | None = None) -> None:
+        """Raise `ArchiveError` if a file names something that the log does not hold, or if it was emptied.
+
+        The offset and the time index stay in `damages` instead if the log is proven whole.
+        """
+        self._compare(SegmentFileKind.OFFSET_INDEX, lambda: self.offset_index_check.finish(summary))
+        self._compare(SegmentFileKind.TIME_INDEX, lambda: self._require_time_index(summary))
+        has_every_offset = summary.record_count == summary.last_offset - self.start_offset + 1
+        if self.damages and not (has_every_offset and announced_end_offset == summary.last_offset):
+            raise next(iter(self.damages.values()))
+        self._require_checkpoint(summary)
         self._require_producers(summary)
         self._require_leader_epochs(summary)
         if self.txn_index.entry_count > summary.abort_marker_count:
@@ -147,11 +165,10 @@ class SideFiles:
         if not self.is_mirror:
             self.txn_index_check.finish()
 
-    def _require_contents(self, summary: SegmentSummary) -> None:
-        """Refuse an emptied time index or checkpoint.
+    def _require_time_index(self, summary: SegmentSummary) -> None:
+        """Refuse an emptied time index, and entries after the log's end.
 
-        Kafka adds the largest timestamp to the time index when it closes a segment (unless all timestamps are -1), and
-        the checkpoint that it uploads has a line for the epoch of the segment.
+        Kafka adds the largest timestamp to the time index when it closes a segment, unless all timestamps are -1.
         """
         has_time_index = SegmentFileKind.TIME_INDEX in self.names
         if has_time_index and not self.time_index.entry_count and summary.largest_batch_timestamp_ms >= 0:
@@ -162,6 +179,18 @@ class SideFiles:
                 expected=f"an entry for timestamp {summary.largest_batch_timestamp_ms}",
                 found="0 bytes",
             )
+        if self.time_index.entry_count and int(self.time_index.offsets[-1]) > summary.last_offset:
+            raise ArchiveError(
+                Reason.TIME_INDEX_INVALID,
+                "time index has entries after the log's end",
+                object_name=self.names[SegmentFileKind.TIME_INDEX],
+                position=(self.time_index.entry_count - 1) * 12,
+                expected=f"at most offset {summary.last_offset}",
+                found=f"offset {int(self.time_index.offsets[-1])}",
+            )
+
+    def _require_checkpoint(self, summary: SegmentSummary) -> None:
+        """Refuse an emptied checkpoint: the one that Kafka uploads has a line for the epoch of the segment."""
         if not self.is_mirror and not self.leader_epoch_checkpoint.entries and summary.leader_epochs[-1][0] >= 0:
             raise ArchiveError(
                 Reason.LEADER_EPOCH_CHECKPOINT_INVALID,
@@ -212,41 +241,67 @@ class SideFiles:
                 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SmallFiles:
+    """The small files of a segment, not parsed yet, and what was found damaged."""
+
+    layout: ArchiveLayout
+    segment: ListedSegment
+    is_open_ended: bool
+    names: dict[SegmentFileKind, str]
+    damages: dict[SegmentFileKind, ArchiveError] = field(default_factory=dict)
+
+    @staticmethod
+    def of(layout: ArchiveLayout, segment: ListedSegment, *, is_open_ended: bool) -> _SmallFiles:
+        names = {kind: name for kind in SegmentFileKind if (name := segment.object_name_of(kind))}
+        if is_open_ended:
+            names = {kind: name for kind, name in names.items() if kind not in _OFFSET_AND_TIME_INDEX}
+        return _SmallFiles(layout=layout, segment=segment, is_open_ended=is_open_ended, names=names)
+
+    def content(self, kind: SegmentFileKind) -> memoryview:
+        """Return the bytes of a file, none if it may be missing and is."""
+        if self.is_open_ended and kind in _OFFSET_AND_TIME_INDEX:
+            return _NOTHING
+        may_be_missing = self.layout.is_mirror or kind is SegmentFileKind.TXN_INDEX
+        if may_be_missing and not self.layout.has_file(self.segment, kind):
+            return _NOTHING
+        self.names.setdefault(kind, f"{kind.value} of the partition")
+        return self.layout.read_small_file(self.segment, kind)
+
+    def parsed(self, kind: SegmentFileKind, parse: Callable[[memoryview], _Parsed]) -> _Parsed:
+        """Parse a file; `ArchiveError` names it. A damaged offset or time index is noted and counts as empty."""
+        try:
+            return parse(self.content(kind))
+        except ArchiveError as wrong:
+            named = wrong if wrong.object_name else wrong.with_object_name(self.names.get(kind, ""))
+            if kind not in _OFFSET_AND_TIME_INDEX or wrong.reason not in _DAMAGED_INDEX:
+                raise named from wrong
+            self.damages[kind] = named
+            return parse(_NOTHING)
+
+    def producer_snapshot(self, content: memoryview) -> ProducerSnapshot:
+        """Parse the snapshot, which a mirror may lack."""
+        if self.layout.is_mirror and SegmentFileKind.PRODUCER_SNAPSHOT not in self.names:
+            return ProducerSnapshot(entries=())
+        return read_producer_snapshot(content)
+
+
 def read_side_files(layout: ArchiveLayout, segment: ListedSegment, *, is_open_ended: bool = False) -> SideFiles:
     """Read and check every small file; `ArchiveError` names the object.
 
     `is_open_ended`: the log may be cut or still grow, so its indexes may be older or newer than it.
     """
-    names = {kind: name for kind in SegmentFileKind if (name := segment.object_name_of(kind))}
-    if is_open_ended:
-        names = {kind: name for kind, name in names.items() if kind not in _OFFSET_AND_TIME_INDEX}
-    base_offset = segment.start_offset
-
-    def content(kind: SegmentFileKind) -> memoryview:
-        if is_open_ended and kind in _OFFSET_AND_TIME_INDEX:
-            return memoryview(b"")
-        may_be_missing = layout.is_mirror or kind is SegmentFileKind.TXN_INDEX
-        if may_be_missing and not layout.has_file(segment, kind):
-            return memoryview(b"")
-        if kind not in names:
-            names[kind] = f"{kind.value} of the partition"
-        return layout.read_small_file(segment, kind)
-
-    kind = SegmentFileKind.OFFSET_INDEX
-    try:
-        offset_index = read_offset_index(content(kind), base_offset=base_offset)
-        kind = SegmentFileKind.TIME_INDEX
-        time_index = read_time_index(content(kind), base_offset=base_offset)
-        kind = SegmentFileKind.TXN_INDEX
-        txn_index = read_txn_index(content(kind), base_offset=base_offset)
-        kind = SegmentFileKind.PRODUCER_SNAPSHOT
-        snapshot = content(kind)
-        is_missing = layout.is_mirror and kind not in names
-        producer_snapshot = ProducerSnapshot(entries=()) if is_missing else read_producer_snapshot(snapshot)
-        kind = SegmentFileKind.LEADER_EPOCH_CHECKPOINT
-        leader_epoch_checkpoint = read_leader_epoch_checkpoint(content(kind))
-    except ArchiveError as wrong:
-        raise wrong if wrong.object_name else wrong.with_object_name(names.get(kind, "")) from wrong
+    files, base_offset = _SmallFiles.of(layout, segment, is_open_ended=is_open_ended), segment.start_offset
+    offset_index = files.parsed(
+        SegmentFileKind.OFFSET_INDEX, lambda content: read_offset_index(content, base_offset=base_offset)
+    )
+    time_index = files.parsed(
+        SegmentFileKind.TIME_INDEX, lambda content: read_time_index(content, base_offset=base_offset)
+    )
+    txn_index = files.parsed(
+        SegmentFileKind.TXN_INDEX, lambda content: read_txn_index(content, base_offset=base_offset)
+    )
+    names = files.names
     return SideFiles(
         offset_index_check=OffsetIndexCheck(
             index=offset_index, object_name=names.get(SegmentFileKind.OFFSET_INDEX, "")
@@ -257,8 +312,10 @@ def read_side_files(layout: ArchiveLayout, segment: ListedSegment, *, is_open_en
         ),
         time_index=time_index,
         txn_index=txn_index,
-        producer_snapshot=producer_snapshot,
-        leader_epoch_checkpoint=leader_epoch_checkpoint,
+        producer_snapshot=files.parsed(SegmentFileKind.PRODUCER_SNAPSHOT, files.producer_snapshot),
+        leader_epoch_checkpoint=files.parsed(SegmentFileKind.LEADER_EPOCH_CHECKPOINT, read_leader_epoch_checkpoint),
         names=names,
         is_mirror=layout.is_mirror,
+        start_offset=base_offset,
+        damages=files.damages,
     )

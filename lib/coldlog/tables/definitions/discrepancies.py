@@ -79,6 +79,11 @@ class DiscrepancyKind(StrEnum):
         Severity.INFO,
         "nothing to do: readers of committed records fetch an index that is empty",
     )
+    INDEX_FILE_DAMAGED = (
+        "index_file_damaged",
+        Severity.WARNING,
+        "restore the index before a broker reads it, then run with build.retry_quarantined=true; no lookup needs it",
+    )
     OUTSIDE_LINEAGE = (
         "outside_lineage",
         Severity.WARNING,

@@ -134,6 +134,11 @@ SEGMENTS = TableDefinition(
             name="open_from_offset", type="BIGINT", comment="First offset of the oldest open transaction; NULL: none"
         ),
         Column(
+            name="damaged_files",
+            type="ARRAY<STRING>",
+            comment="Offset and time indexes that are damaged and were not used, and how; the log itself is whole",
+        ),
+        Column(
             name="is_within_lineage",
             type="BOOLEAN",
             comment="Whether its leader epochs are in the lineage, by Kafka's rule; NULL: no lineage is known",
