@@ -82,7 +82,9 @@ def test_pipeline_then_lookups_from_files_answer_as_the_broker(tmp_path: Path) -
     for query, exact, broker in zip(queries, answers_of["false"], answers_of["true"], strict=True):
         assert list(exact) == [
             "topic", "partition", "timestamp_ms", "offset", "offset_timestamp_ms", "leader_epoch", "error",
+            "is_exact", "passed_over_from_offset", "passed_over_to_offset",
         ]  # fmt: skip
+        assert exact["is_exact"] is (True if exact["error"] is None else None)
         assert (exact["topic"], exact["partition"], exact["timestamp_ms"]) == (
             query["topic"],
             query["partition"],
