@@ -16,8 +16,7 @@ the file is then larger than all timestamps, so it is a bound too. Without an ev
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -49,7 +48,8 @@ def find_unserved_ranges(
     `served` are first and last offsets in ascending order. `log_start_offset` is None if it is not certain.
     """
     starts = sorted({segment.start_offset for segment in unread} | {first for first, _ in served})
-    known = sorted((_with_end(segment, starts) for segment in unread), key=lambda segment: segment.start_offset)
+    ends = {**{first: after - 1 for first, after in pairwise(starts)}, **dict(served)}
+    known = sorted((_with_end(segment, ends) for segment in unread), key=lambda segment: segment.start_offset)
     least = 0 if log_start_offset is None else log_start_offset
     known = [segment for segment in known if segment.end_offset is None or segment.end_offset >= least]
     ranges = []
@@ -64,8 +64,8 @@ def find_unserved_ranges(
     found = [_bounded(first, last, known) for first, last in ranges if first <= last]
     if trailing:
         first = max(least, trailing[0].start_offset) if after_served is None else after_served
-        ends = [segment.end_offset for segment in trailing]
-        found.append(_bounded(first, None if None in ends else max(end for end in ends if end is not None), known))
+        last = [segment.end_offset for segment in trailing]
+        found.append(_bounded(first, None if None in last else max(end for end in last if end is not None), known))
     return found
 
 
@@ -85,12 +85,12 @@ def ranges_with_rising_bounds(ranges: Iterable[UnservedRange]) -> list[UnservedR
     return rising
 
 
-def _with_end(segment: UnreadSegment, starts: Sequence[int]) -> UnreadSegment:
-    """A log has no gaps between segments: without an announced end, a segment ends where the next one begins."""
-    following = bisect_right(starts, segment.start_offset)
-    if segment.end_offset is not None or following == len(starts):
+def _with_end(segment: UnreadSegment, ends: Mapping[int, int]) -> UnreadSegment:
+    """Without an announced end, a segment ends where the next one begins: a log has no gaps between segments. If a
+    served one begins at the same offset, they are two uploads of one segment, and end alike."""
+    if segment.end_offset is not None:
         return segment
-    return replace(segment, end_offset=starts[following] - 1)
+    return replace(segment, end_offset=ends.get(segment.start_offset))
 
 
 def _bounded(first: int, last: int | None, unread: Sequence[UnreadSegment]) -> UnservedRange:

@@ -50,6 +50,8 @@ def as_tuples(ranges: list[UnservedRange]) -> list[Passed]:
         pytest.param([(10, 19)], [unread(2, 9, 7)], None, [(2, 9, 7)], id="an unread segment is the first"),
         pytest.param([(0, 9)], [unread(10, 19, 7)], 0, [(10, 19, 7)], id="an unread segment is the last"),
         pytest.param([(0, 9)], [unread(10, 19, 7), unread(20)], 0, [(10, None, None)], id="the end is not known"),
+        pytest.param([(0, 9), (10, 19)], [unread(10)], 0, [], id="the last served one was uploaded twice"),
+        pytest.param([(0, 9)], [unread(5)], 0, [(10, None, None)], id="the last one begins in a served one"),
         pytest.param([(0, 9)], [unread(12, 19, 7)], 0, [(10, 19, None)], id="the last one does not follow"),
         pytest.param([], [unread(5, 9, 7), unread(10, 19, 3)], None, [(5, 19, 7)], id="nothing is served"),
         pytest.param([], [unread(5, 9, 7)], 8, [(8, 9, 7)], id="nothing is served from the log start on"),
