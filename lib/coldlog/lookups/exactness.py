@@ -32,12 +32,13 @@ def mark_exactness(
 ) -> None:
     """Set `exactness` and the passed range of the answers. `facts` None: only a local tier answered. `searched_from`:
     from where each request searched a local tier."""
-    is_time, is_max = questions.timestamps_ms >= 0, questions.asks(SpecialTimestamp.MAX_TIMESTAMP)
-    answers.exactness[answers.errors == ErrorCode.NONE] = EXACT
-    is_searched = np.isin(answers.errors, _ANSWERED) & (is_time | is_max)
-    if facts is None or not is_searched.any():
+    is_answered = answers.errors == ErrorCode.NONE
+    answers.exactness[is_answered] = EXACT
+    ranges = () if facts is None else facts.unserved_ranges
+    if ranges == () and (facts is None or is_answered.all()):
         return
-    ranges = facts.unserved_ranges
+    is_time, is_max = questions.timestamps_ms >= 0, questions.asks(SpecialTimestamp.MAX_TIMESTAMP)
+    is_searched = (is_answered | (answers.errors == ErrorCode.LOCAL_REQUIRED)) & (is_time | is_max)
     answers.exactness[is_searched] = _UNKNOWN if ranges is None else EXACT
     if not ranges:
         return

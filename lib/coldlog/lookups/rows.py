@@ -170,4 +170,5 @@ def answers_table(requests: pa.Table, answers: Answers) -> pa.Table:
 
 
 def _nullable(values: npt.NDArray[np.int64], null: int, type_: pa.DataType) -> pa.Array:
-    return pa.array(values, mask=values == null).cast(type_)
+    is_null = values == null
+    return pa.nulls(len(values), type_) if is_null.all() else pa.array(values, mask=is_null).cast(type_)
