@@ -9,9 +9,10 @@
 -- passed_over_to_offset. Of the ranges in partition_metadata.unserved_ranges, the first one whose bound is at or after
 -- the time decides: it counts if it begins before the answer, or if there is no answer.
 --
--- There is one branch per outcome, and no ORDER BY ... LIMIT 1, which returns wrong rows under LATERAL
--- (docs/how-to/ask-in-sql.md). The first branch narrows by levels. Its hints make the requests, not the tables, the
--- broadcast side of each join.
+-- There is one branch for FOUND, one for NOT_DECODED and one for the rest, and no ORDER BY ... LIMIT 1, which returns
+-- wrong rows under LATERAL (docs/how-to/ask-in-sql.md). The first branch narrows by levels. Its hints make the requests,
+-- not the tables, the broadcast side of each join. The last branch aggregates one row of partition_metadata: an
+-- aggregate also returns a row if there is none.
 CREATE OR REPLACE TEMPORARY FUNCTION offset_for_timestamp(
   topic STRING COMMENT 'Topic name',
   partition INT COMMENT 'Partition number',
@@ -71,20 +72,6 @@ FROM (
    AND (t.previous_timestamp_ms IS NULL OR t.previous_timestamp_ms < i.asked_ms)
 )
 UNION ALL
-SELECT NULL, NULL, NULL, 'LATER_THAN_ARCHIVE', if(is_known, passed IS NULL, NULL), passed.from_offset, passed.to_offset
-FROM (
-  SELECT p.unserved_ranges IS NOT NULL AS is_known,
-         try_element_at(filter(p.unserved_ranges, r -> r.max_timestamp_bound_ms IS NULL
-                                                    OR r.max_timestamp_bound_ms >= q.timestamp_ms), 1) AS passed
-  FROM (
-    SELECT offset_for_timestamp.topic AS topic, offset_for_timestamp.partition AS partition,
-           offset_for_timestamp.timestamp_ms AS timestamp_ms
-  ) q
-  JOIN coldlog.partition_metadata p
-    ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
-   AND (p.max_timestamp_ms IS NULL OR p.max_timestamp_ms < q.timestamp_ms)
-)
-UNION ALL
 SELECT /*+ BROADCAST(k) */ NULL, NULL, NULL, 'NOT_DECODED', NULL, NULL, NULL
 FROM (
   SELECT /*+ BROADCAST(q) */ q.topic AS asked_topic, q.partition AS asked_partition, q.timestamp_ms AS asked_ms, p.topic_id
@@ -101,13 +88,21 @@ JOIN coldlog.segments s
  AND k.asked_ms <= s.running_max_timestamp_ms
  AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < k.asked_ms)
 UNION ALL
-SELECT NULL, NULL, NULL, 'UNKNOWN_TOPIC_OR_PARTITION', NULL, NULL, NULL
+SELECT NULL, NULL, NULL,
+       CASE WHEN NOT coalesce(offset_for_timestamp.timestamp_ms >= 0, false) THEN 'INVALID_TIMESTAMP'
+            WHEN known_count = 0 THEN 'UNKNOWN_TOPIC_OR_PARTITION'
+            ELSE 'LATER_THAN_ARCHIVE' END,
+       if(known_count > 0 AND offset_for_timestamp.timestamp_ms >= 0 AND ranges IS NOT NULL, passed IS NULL, NULL),
+       passed.from_offset, passed.to_offset
 FROM (
-  SELECT count(*) AS known
-  FROM coldlog.partition_metadata p
-  WHERE p.is_current AND p.topic = offset_for_timestamp.topic AND p.partition = offset_for_timestamp.partition
+  SELECT *, if(offset_for_timestamp.timestamp_ms >= 0,
+               try_element_at(filter(ranges, r -> r.max_timestamp_bound_ms IS NULL
+                                               OR r.max_timestamp_bound_ms >= offset_for_timestamp.timestamp_ms), 1),
+               NULL) AS passed
+  FROM (
+    SELECT count(*) AS known_count, max(p.max_timestamp_ms) AS newest_ms, max(p.unserved_ranges) AS ranges
+    FROM coldlog.partition_metadata p
+    WHERE p.is_current AND p.topic = offset_for_timestamp.topic AND p.partition = offset_for_timestamp.partition
+  )
 )
-WHERE known = 0 AND offset_for_timestamp.timestamp_ms >= 0
-UNION ALL
-SELECT NULL, NULL, NULL, 'INVALID_TIMESTAMP', NULL, NULL, NULL
-WHERE offset_for_timestamp.timestamp_ms IS NULL OR offset_for_timestamp.timestamp_ms < 0
+WHERE NOT coalesce(offset_for_timestamp.timestamp_ms >= 0 AND offset_for_timestamp.timestamp_ms <= newest_ms, false)
