@@ -2,7 +2,7 @@
 
 A lookup finds the first record at or after a time T among the served offsets. The answer is exact if no offset that is
 passed over can hold an earlier match. Each range of passed offsets has a bound, the largest timestamp that a record in
-it can have. A range with a bound below T holds no match. There are three kinds of ranges:
+it can have. A range whose bound is below T holds no match. There are three kinds of ranges:
 
 1. Between two served segments: whatever is missing. The bound is known if announced segments cover the whole range.
 2. Before the first served segment: from the log start, if a user or events say where it is; otherwise from the first
@@ -64,8 +64,9 @@ def find_unserved_ranges(
     found = [_bounded(first, last, known) for first, last in ranges if first <= last]
     if trailing:
         first = max(least, trailing[0].start_offset) if after_served is None else after_served
-        last = [segment.end_offset for segment in trailing]
-        found.append(_bounded(first, None if None in last else max(end for end in last if end is not None), known))
+        last_offsets = [segment.end_offset for segment in trailing if segment.end_offset is not None]
+        is_end_known = len(last_offsets) == len(trailing)
+        found.append(_bounded(first, max(last_offsets) if is_end_known else None, known))
     return found
 
 

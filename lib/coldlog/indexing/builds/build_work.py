@@ -58,9 +58,9 @@ def find_pending_work(
 ) -> list[SegmentWork]:
     """Find the segments to index: pending ones and some in quarantine.
 
-    Of the segments in quarantine, all are tried again, and those whose index files were damaged, or only those whose
-    reason may no longer apply. A segment is
-    counted from the log start offset if, by the start offsets of the segments, that offset is inside it.
+    With `retry_quarantined`, all segments in quarantine are read again, and all whose index files were damaged. Without
+    it, only segments in quarantine whose reason may no longer apply are read again. A segment is counted from the log
+    start offset if, by the start offsets of the segments, that offset is inside it.
     """
     is_wanted = F.col("index_status") == IndexStatus.PENDING.value
     segments, retried = warehouse.read(SEGMENTS), None

@@ -15,8 +15,7 @@ from typing import Protocol
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundOffset:
     """A record. `leader_epoch` is that of its batch, -1 if the batch has none. `is_exact` is false if offsets that no
-    segment serves may hold an earlier match; None: not known. It does not
-    count when records are compared."""
+    segment serves may hold an earlier match; None: not known. Two records are equal whether they are exact or not."""
 
     offset: int
     timestamp_ms: int
