@@ -4,6 +4,8 @@ The row is written as `running` when the run starts, and replaced when the run e
 next run that holds the warehouse for writing changes it to `killed`, because no other run can be writing then. If the
 warehouse is not locked (see `coldlog.tables.delta.warehouse_lock`), this can hit a run that is still alive. That run
 corrects the row when it ends.
+
+Each change of the table is one commit without a Spark job (`coldlog.tables.delta.plain_commit`).
 """
 
 from __future__ import annotations
@@ -14,8 +16,16 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyspark.sql import functions as F
+
 from coldlog.tables.definitions.job_runs import JOB_RUNS, RunOutcome
+from coldlog.tables.delta.plain_commit import LaterWriterError, Row, RowChange, commit_rows
 from coldlog.tables.delta.warehouse import Warehouse
+
+_KILLED: Row = {
+    "outcome": RunOutcome.KILLED.value,
+    "error": "the process was killed before it could record an end",
+}
 
 
 @contextmanager
@@ -24,9 +34,8 @@ def recorded_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]
 
     The caller must hold the warehouse for writing.
     """
-    mark_killed_runs(warehouse)
     summary: dict[str, object] = {}
-    row: dict[str, object] = {
+    row: Row = {
         "run_id": uuid.uuid4().hex,
         "job": name,
         "started_ms": _now_ms(),
@@ -35,7 +44,11 @@ def recorded_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]
         "error": None,
         "summary": json.dumps(summary),
     }
-    warehouse.append(JOB_RUNS, warehouse.local(JOB_RUNS, [row]))
+    # Nobody knows when a killed run ended: its `finished_ms` stays NULL.
+    _change(
+        warehouse,
+        RowChange(added=[row], where={"outcome": RunOutcome.RUNNING.value}, values=_KILLED),
+    )
     outcome, error = RunOutcome.FAILED, "interrupted"
     try:
         yield summary
@@ -44,21 +57,36 @@ def recorded_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]
         error = str(failed).partition("\n")[0] or type(failed).__name__
         raise
     finally:
-        ended = {"finished_ms": _now_ms(), "outcome": outcome.value, "error": error or None}
-        complete = row | ended | {"summary": json.dumps(summary, sort_keys=True)}
-        warehouse.merge(JOB_RUNS, warehouse.local(JOB_RUNS, [complete]))
+        complete: Row = {
+            "finished_ms": _now_ms(),
+            "outcome": outcome.value,
+            "error": error or None,
+            "summary": json.dumps(summary, sort_keys=True),
+        }
+        # `started_ms` names the file, `run_id` the row.
+        this_run: Row = {"started_ms": row["started_ms"], "run_id": row["run_id"]}
+        if not _change(warehouse, RowChange(where=this_run, values=complete)):
+            _change(warehouse, RowChange(added=[row | complete]))
 
 
-def mark_killed_runs(warehouse: Warehouse) -> int:
-    """Change every row from `running` to `killed`; return the number of rows.
-
-    Nobody knows when a killed run ended: `finished_ms` stays NULL.
-    """
-    unfinished = warehouse.read(JOB_RUNS).where(f"outcome = '{RunOutcome.RUNNING.value}'").toArrow().to_pylist()
-    if unfinished:
-        ended = {"outcome": RunOutcome.KILLED.value, "error": "the process was killed before it could record an end"}
-        warehouse.merge(JOB_RUNS, warehouse.local(JOB_RUNS, [row | ended for row in unfinished]))
-    return len(unfinished)
+def _change(warehouse: Warehouse, change: RowChange) -> int:
+    """Change `job_runs` without a Spark job, or by MERGE if it needs Spark; return the number of changed rows."""
+    with warehouse.commits() as transaction:
+        try:
+            count = commit_rows(warehouse.data_location(JOB_RUNS), JOB_RUNS, change, transaction)
+        except LaterWriterError:
+            if warehouse.lease is not None:
+                warehouse.lease.confirm()
+            raise
+    if count is not None:
+        return count
+    stored = warehouse.read(JOB_RUNS)
+    for name, value in change.where.items():
+        stored = stored.where(F.col(name) == F.lit(value))
+    changed = [row | change.values for row in stored.toArrow().to_pylist()] if change.where else []
+    if changed or change.added:
+        warehouse.merge(JOB_RUNS, warehouse.local(JOB_RUNS, [*changed, *change.added]))
+    return len(changed)
 
 
 def _now_ms() -> int:

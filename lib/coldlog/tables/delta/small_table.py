@@ -24,7 +24,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
@@ -33,7 +32,7 @@ from coldlog.errors import RetriableError, UsageError
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.locations import bucket_and_prefix, spark_uri
 from coldlog.tables.delta.log_check import check_log
-from coldlog.tables.delta.table_storage import delta_storage_options, file_opener, storage_error
+from coldlog.tables.delta.table_storage import delta_storage_options, read_rows, storage_error
 
 Row = dict[str, object]
 
@@ -122,21 +121,14 @@ class SmallTable:
     def _rows(self, opened: DeltaTable) -> list[Row] | None:
         """Read all rows; None if files were removed meanwhile."""
         try:
-            rows = [row for path in _paths_of(opened) for row in self._rows_of_file(path)]
+            rows = [
+                row for path in _paths_of(opened) for row in read_rows(self.location, path, self.table.column_names)
+            ]
         except FileNotFoundError:
             return None
         except (DeltaError, OSError, pa.ArrowException) as failed:
             raise storage_error(failed, self.location) from None
         return sorted(rows, key=lambda row: [str(row[name]) for name in self.table.key])
-
-    def _rows_of_file(self, path: str) -> list[Row]:
-        # Read in this thread only. With delta-rs's own conversion to Arrow, Arrow's threads hold Python objects, and
-        # one in 25 processes that ended right after it was aborted.
-        with (
-            file_opener(self.location)(path) as file,
-            pq.ParquetFile(file, page_checksum_verification=True) as parquet,
-        ):
-            return _rows_of(parquet.read(columns=list(self.table.column_names), use_threads=False))
 
     def _replace(self, opened: DeltaTable, rows: pa.Table) -> bool:
         """Write the rows as the version after `opened`; False if that version exists."""

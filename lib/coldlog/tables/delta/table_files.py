@@ -75,7 +75,7 @@ def list_table_files(
     A place without such a table, or without it at that time, raises `UsageError`, a damaged log `ColdlogError`.
     """
     check_log(location)
-    delta = _open_table(location, table, as_of_ms)
+    delta = open_table(location, table, as_of_ms)
     if as_of_ms is not None:
         check_log(location, delta.version())
     missing_columns = set(table.column_names) - {field.name for field in delta.schema().fields}
@@ -103,10 +103,11 @@ def list_table_files(
 
 def table_version(location: str, table: TableDefinition, *, as_of_ms: int | None = None) -> int:
     """Return the version that `list_table_files` would list now."""
-    return _open_table(location, table, as_of_ms).version()
+    return open_table(location, table, as_of_ms).version()
 
 
-def _open_table(location: str, table: TableDefinition, as_of_ms: int | None) -> DeltaTable:
+def open_table(location: str, table: TableDefinition, as_of_ms: int | None = None) -> DeltaTable:
+    """Open the newest version, or the version at that time, with delta-rs."""
     try:
         delta = DeltaTable(location, storage_options=delta_storage_options(location))
     except (DeltaError, OSError) as missing:

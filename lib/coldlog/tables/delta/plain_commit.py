@@ -1,0 +1,287 @@
+"""Append rows to a Delta table and change a few rows, without Spark.
+
+A change reads the newest version with delta-rs, writes one file with the new rows and those of the files that it
+replaces, and puts the next version if it does not exist (`log_files`). If another writer has put that version first,
+the change starts again from the newest one. So it never conflicts with what it has read. delta-rs itself refuses to
+write clustered tables.
+
+The order is: the file, the commit, the version checksum (`<version>.crc`), and at each `delta.checkpointInterval` a
+checkpoint. A killed process leaves a file that nobody reads, or a complete commit. What follows the commit only saves
+other readers work: without the version checksum, Delta counts the files of a table by a query. It is derived from the
+newest version checksum and the commits after it.
+
+A table with other features than `_FEATURES`, with partitions, or with other columns than its definition is left to
+Spark: nothing is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from coldlog.archive.stores.s3_client import S3Options
+from coldlog.errors import ColdlogError, RetriableError
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.delta.data_files import DataFile, DataFileWriter
+from coldlog.tables.delta.locations import local_folder
+from coldlog.tables.delta.log_check import check_log, create_checkpoint
+from coldlog.tables.delta.log_files import LogFiles, open_log
+from coldlog.tables.delta.table_files import open_table
+from coldlog.tables.delta.table_storage import read_rows, storage_error
+
+Row = dict[str, object]
+Action = dict[str, Any]
+
+_FEATURES = frozenset({"appendOnly", "invariants", "clustering", "domainMetadata"})
+_WRITER_VERSIONS = (1, 2, 7)
+"""Versions 3 to 6 imply features that are not in `_FEATURES`."""
+_ATTEMPTS = 50
+_LONGEST_PAUSE_S = 0.25
+_ENGINE = "coldlog"
+_CHECKPOINT_INTERVAL = "10"
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+_FACTS = ("metadata", "protocol", "domainMetadata", "numMetadata", "numProtocol")
+_LISTED_FILES = 50
+"""Delta lists the files in a version checksum up to this number."""
+_LISTED_COMMITS = 100
+
+
+class _LostRaceError(Exception):
+    """Another writer has put the version."""
+
+
+class LaterWriterError(ColdlogError):
+    """The table has a commit of the same application with the same number or a higher one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowChange:
+    """Rows to add, and rows to change: those that equal `where` get `values`.
+
+    `where` should name skipping columns: files whose statistics exclude it are not read.
+    """
+
+    added: Sequence[Row] = ()
+    where: Row = field(default_factory=dict)
+    values: Row = field(default_factory=dict)
+
+    def matches(self, row: Row) -> bool:
+        return all(row[name] == value for name, value in self.where.items())
+
+    def may_match(self, file: Row) -> bool:
+        """Whether a file's statistics, as delta-rs lists them, allow a matching row."""
+        return all(
+            _is_within(value, file.get(f"min.{name}"), file.get(f"max.{name}")) for name, value in self.where.items()
+        )
+
+
+def _is_within(value: Any, low: Any, high: Any) -> bool:
+    return (low is None or low <= value) and (high is None or value <= high)
+
+
+def commit_rows(
+    location: str, table: TableDefinition, change: RowChange, transaction: tuple[str, int] | None = None
+) -> int | None:
+    """Make the change in one commit, or none if nothing changes; return the number of changed rows.
+
+    None: the table, or the file system, needs Spark, and nothing was written. `transaction` is an application and its
+    number; `LaterWriterError` if the table has that number or a higher one of the application.
+    """
+    log = open_log(location)
+    for attempt in range(_ATTEMPTS):
+        with suppress(_LostRaceError):
+            return _commit_once(log, location, table, change, transaction)
+        if attempt:
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE_S, 0.002 * 2 ** min(attempt, 10))))
+    raise RetriableError(f"other jobs changed table {location} in all {_ATTEMPTS} attempts; run again")
+
+
+def _commit_once(
+    log: LogFiles, location: str, table: TableDefinition, change: RowChange, transaction: tuple[str, int] | None
+) -> int | None:
+    """Make the change on top of the newest version; `_LostRaceError` if another writer puts the next one first."""
+    check_log(location)
+    delta = open_table(location, table)
+    if not _is_plain(delta, table):
+        return None
+    if transaction is not None:
+        _require_later(delta, location, *transaction)
+    plan = _plan(delta, location, table, change)
+    if not plan.rows:
+        return 0
+    file = _write_file(location, table, plan.rows)
+    version = delta.version() + 1
+    try:
+        is_put = log.put(_name(version, "json"), _lines(_actions(version - 1, change, plan, file, transaction)))
+    except OSError as failed:
+        if failed.errno in _NO_LINKS:
+            return None
+        raise RetriableError(f"the log of {location} cannot be written: {failed.strerror}; run again") from failed
+    if not is_put:
+        raise _LostRaceError
+    _follow(log, location, table, version)
+    return plan.changed_count
+
+
+def _is_plain(delta: DeltaTable, table: TableDefinition) -> bool:
+    """Whether this module knows all that a writer of the table must do."""
+    protocol, metadata = delta.protocol(), delta.metadata()
+    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    if protocol.min_reader_version != 1 or protocol.min_writer_version not in _WRITER_VERSIONS:
+        return False
+    is_append_only = metadata.configuration.get("delta.appendOnly") == "true"
+    if not features <= _FEATURES or metadata.partition_columns or is_append_only:
+        return False
+    stored = pa.schema(delta.schema())
+    required = {column.name for column in table.columns if column.required}
+    return (
+        {each.name: each.type for each in stored} == {each.name: each.type for each in table.arrow_schema}
+        and all(each.nullable or each.name in required for each in stored)
+        and not any("delta.invariants" in each.metadata for each in delta.schema().fields)
+    )
+
+
+def _require_later(delta: DeltaTable, location: str, application: str, number: int) -> None:
+    newest = delta.transaction_version(application)
+    if newest is not None and newest >= number:
+        raise LaterWriterError(
+            f"a commit to {location} was not made: the table has number {newest} of {application}, and this commit "
+            f"has {number}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """The rows of the new file, and the files that it replaces, as delta-rs lists them."""
+
+    rows: list[Row]
+    replaced: list[Row]
+    changed_count: int
+
+
+def _plan(delta: DeltaTable, location: str, table: TableDefinition, change: RowChange) -> _Plan:
+    rows, replaced, changed_count = list(change.added), [], 0
+    files = pa.table(delta.get_add_actions(flatten=True)).to_pylist() if change.where else []
+    for file in filter(change.may_match, files):
+        try:
+            stored = read_rows(location, str(file["path"]), table.column_names)
+        except (DeltaError, OSError, pa.ArrowException) as failed:
+            raise storage_error(failed, location, str(file["path"])) from None
+        found = sum(map(change.matches, stored))
+        if found:
+            rows += [row | change.values if change.matches(row) else row for row in stored]
+            replaced.append(file)
+            changed_count += found
+    return _Plan(rows=rows, replaced=replaced, changed_count=changed_count)
+
+
+def _write_file(location: str, table: TableDefinition, rows: Sequence[Row]) -> DataFile:
+    columns = pa.Table.from_pylist(list(rows), schema=table.arrow_schema).combine_chunks()
+    writer = DataFileWriter(table=table)
+    try:
+        writer.add({name: columns.column(name).chunk(0) for name in table.column_names})
+        return writer.finish(local_folder(location) or location, S3Options())
+    finally:
+        writer.close()
+
+
+def _actions(
+    version: int, change: RowChange, plan: _Plan, file: DataFile, transaction: tuple[str, int] | None
+) -> list[Action]:
+    """The lines of the commit, as Delta's protocol names them."""
+    now_ms = time.time_ns() // 1_000_000
+    info: Action = {
+        "timestamp": now_ms,
+        "operation": "UPDATE" if plan.replaced else "WRITE",
+        "operationParameters": {"predicate": "[]"} if plan.replaced else {"mode": "Append", "partitionBy": "[]"},
+        "readVersion": version,
+        "isolationLevel": "Serializable",
+        # Rows that were looked at decide, also if none matched.
+        "isBlindAppend": not change.where,
+        "operationMetrics": {"numOutputRows": str(len(plan.rows)), "numOutputBytes": str(file.size_bytes)},
+        "engineInfo": _ENGINE,
+        "txnId": str(uuid4()),
+    }
+    actions: list[Action] = [{"commitInfo": info}]
+    if transaction is not None:
+        application, number = transaction
+        actions.append({"txn": {"appId": application, "version": number, "lastUpdated": now_ms}})
+    added = {"path": file.path, "partitionValues": {}, "size": file.size_bytes, "modificationTime": file.modified_ms}
+    actions.append({"add": added | {"dataChange": True, "stats": file.statistics}})
+    for replaced in plan.replaced:
+        removed = {"path": replaced["path"], "deletionTimestamp": now_ms, "dataChange": True}
+        full = {"extendedFileMetadata": True, "partitionValues": {}, "size": replaced["size_bytes"]}
+        actions.append({"remove": removed | full | {"stats": _dump({"numRecords": replaced["num_records"]})}})
+    return actions
+
+
+def _follow(log: LogFiles, location: str, table: TableDefinition, version: int) -> None:
+    """Write what others need after a commit. It is made, so a failure here does not fail it."""
+    with suppress(OSError, ColdlogError):
+        checksum = _derive_checksum(log, version)
+        if checksum is not None:
+            log.replace(_name(version, "crc"), _dump(checksum).encode())
+    with suppress(OSError, ColdlogError, DeltaError, CommitFailedError):
+        delta = open_table(location, table)
+        interval = int(delta.metadata().configuration.get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
+        if version % interval == 0 and delta.version() == version:
+            create_checkpoint(delta, location)
+
+
+def _derive_checksum(log: LogFiles, version: int) -> Action | None:
+    """Derive the version checksum from the newest one before it and the commits since; None if these are not all of
+    this module, which never adds a file twice."""
+    commits: list[list[Action]] = []
+    for before in range(version - 1, max(-1, version - _LISTED_COMMITS), -1):
+        content = log.read(_name(before + 1, "json"))
+        commits.append([json.loads(line) for line in (content or b"").splitlines()])
+        if not commits[-1] or commits[-1][0].get("commitInfo", {}).get("engineInfo") != _ENGINE:
+            return None
+        stored = log.read(_name(before, "crc"))
+        if stored is not None:
+            checksum: Action = json.loads(stored)
+            for actions in reversed(commits):
+                checksum = _advance(checksum, actions)
+            return checksum
+    return None
+
+
+def _advance(before: Action, actions: Sequence[Action]) -> Action:
+    """The version checksum after a commit of this module. Delta can do without the fields that are left out."""
+    added = [action["add"] for action in actions if "add" in action]
+    removed = {action["remove"]["path"]: action["remove"]["size"] for action in actions if "remove" in action}
+    after = {name: before[name] for name in _FACTS if name in before}
+    after["txnId"] = actions[0]["commitInfo"]["txnId"]
+    after["numFiles"] = before["numFiles"] + len(added) - len(removed)
+    after["tableSizeBytes"] = before["tableSizeBytes"] + sum(file["size"] for file in added) - sum(removed.values())
+    if "setTransactions" in before:
+        new = [action["txn"] for action in actions if "txn" in action]
+        renewed = {each["appId"] for each in new}
+        after["setTransactions"] = [each for each in before["setTransactions"] if each["appId"] not in renewed] + new
+    if "allFiles" in before and after["numFiles"] <= _LISTED_FILES:
+        kept = [file for file in before["allFiles"] if file["path"] not in removed]
+        after["allFiles"] = kept + [file | {"dataChange": False} for file in added]
+    return after
+
+
+def _name(version: int, ending: str) -> str:
+    return f"{version:020d}.{ending}"
+
+
+def _lines(actions: Sequence[Action]) -> bytes:
+    return "".join(f"{_dump(action)}\n" for action in actions).encode()
+
+
+def _dump(value: Action) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
