@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.errors import ColdlogError, RetriableError, UsageError
+from coldlog.indexing.run_log import recorded_run
 from coldlog.runtime.settings import MaintenanceSettings
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
@@ -271,7 +272,11 @@ def test_a_writer_that_wakes_after_another_commits_nothing(
         late.merge(LOG_START_OFFSETS, late.local(LOG_START_OFFSETS, [_row("before", 2)]))
     with pytest.raises(LeaseLostError):
         late.delete_keys(LOG_START_OFFSETS, late.local(LOG_START_OFFSETS, [_row("before", 2)]))
+    with pytest.raises(LeaseLostError), recorded_run(late, "late"):
+        pass
     assert _log_starts(now) == {"before": 1}
+    with recorded_run(now, "now"):
+        assert [row["job"] for row in now.read(JOB_RUNS).collect()] == ["now"]
     now.merge(LOG_START_OFFSETS, now.local(LOG_START_OFFSETS, [_row("before", 3), _row("new", 1)]))
     now.delete_keys(LOG_START_OFFSETS, now.local(LOG_START_OFFSETS, [_row("new", 1)]))
     now.append(JOB_RUNS, now.local(JOB_RUNS, []))

@@ -1,0 +1,36 @@
+"""Count the Spark jobs and the SQL executions of a part of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+@dataclass(slots=True)
+class SparkWork:
+    """What was started within the block, in all threads."""
+
+    jobs: int = 0
+    executions: int = 0
+
+
+@contextmanager
+def counting_work(spark: SparkSession) -> Iterator[SparkWork]:
+    """Count within the block."""
+    work, (jobs, executions) = SparkWork(), _numbers(spark)
+    yield work
+    jobs_after, executions_after = _numbers(spark)
+    work.jobs, work.executions = jobs_after - jobs, executions_after - executions
+
+
+def _numbers(spark: SparkSession) -> tuple[int, int]:
+    """The number of the next job, and of the newest SQL execution."""
+    context: Any = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    numbers = [executions.apply(at).executionId() for at in range(executions.size())]
+    return int(context.dagScheduler().nextJobId()), max(numbers, default=-1)
