@@ -48,7 +48,7 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.discrepancies import Severity
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
-from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tables.delta.warehouse import Warehouse, has_lasting_catalog
 from coldlog.tables.delta.warehouse_lease import WarehouseLease
 from coldlog.tables.delta.warehouse_lock import writing
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts, read_log_start_offsets
@@ -82,6 +82,7 @@ def reconcile_archive(job: Job) -> int:
     """reconcile_archive: compare events, listing and bytes; return 1 if a problem is as grave as `--fail-on`."""
     with _writing(job, "reconcile_archive") as (warehouse, run):
         run["reconcile"] = dataclasses.asdict(_reconcile(job, warehouse))
+        _register_before_use(job, warehouse)
         found = show_problems(job)
     fail_on = job.arguments.fail_on
     return int(fail_on is not None and any(Severity(name).is_as_grave_as(Severity(fail_on)) for name in found))
@@ -129,6 +130,7 @@ def run_pipeline(job: Job) -> None:
             show_errors(job, warehouse)
         elif discrepancies.count_of(Severity.WARNING):
             job.console.note("to see the warnings and what to do, run: ./spark-submit.sh reconcile_archive")
+        _register_before_use(job, warehouse)
         show_lookups(job, warehouse)
         if failure is not None:
             raise failure
@@ -146,7 +148,7 @@ def _writing(job: Job, name: str) -> Iterator[tuple[Warehouse, dict[str, object]
 
 
 def open_warehouse(job: Job, lease: WarehouseLease | None = None) -> Warehouse:
-    """Open the warehouse of the settings; create missing tables and register all by name."""
+    """Open the warehouse of the settings and create missing tables; register names that outlive the session."""
     settings = job.settings.warehouse
     warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=settings.as_of, lease=lease)
     with job.console.stage("warehouse") as stage:
@@ -154,10 +156,26 @@ def open_warehouse(job: Job, lease: WarehouseLease | None = None) -> Warehouse:
         if lease is not None and lease.was_abandoned and not is_new:
             stage.add("took over the lock: the previous writer died")
             warehouse.fence()
-        warehouse.register()
-        register_functions(job.spark, persistent=settings.persistent_functions)
+        if _do_names_last(job):
+            _register(job, warehouse)
         stage.add(warehouse.uri)
     return warehouse
+
+
+def _do_names_last(job: Job) -> bool:
+    """Whether other sessions see the names of tables and functions, so that each job registers them."""
+    return job.settings.warehouse.persistent_functions or has_lasting_catalog(job.spark)
+
+
+def _register(job: Job, warehouse: Warehouse) -> None:
+    """Register tables and functions by name, for SQL."""
+    warehouse.register()
+    register_functions(job.spark, persistent=job.settings.warehouse.persistent_functions)
+
+
+def _register_before_use(job: Job, warehouse: Warehouse) -> None:
+    if not _do_names_last(job):
+        _register(job, warehouse)
 
 
 def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:

@@ -371,9 +371,11 @@ class Warehouse:
         self.spark.sql(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
         # A name may belong to a table of another warehouse, which may be gone, or to a view of the past.
         views = {row["viewName"] for row in self.spark.sql(f"SHOW VIEWS IN {DATABASE}").collect()}
+        known = {row["tableName"] for row in self.spark.sql(f"SHOW TABLES IN {DATABASE}").collect()}
         for table, statement in statements:
-            kind = "VIEW" if table.name in views else "TABLE"
-            self.spark.sql(f"DROP {kind} IF EXISTS {DATABASE}.{table.name}")
+            if table.name in views | known:
+                kind = "VIEW" if table.name in views else "TABLE"
+                self.spark.sql(f"DROP {kind} IF EXISTS {DATABASE}.{table.name}")
             self.spark.sql(statement)
 
     def _register_statement(self, table: TableDefinition) -> str:

@@ -1,0 +1,43 @@
+"""Test how much Spark does in a run that finds nothing new."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from argparse import Namespace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from coldlog.indexing.pipeline import run_pipeline
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import Job
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.delta.warehouse import Warehouse
+from kafka_sample import KAFKA_SAMPLE
+from spark_work import counting_work
+
+MOST_JOBS, MOST_EXECUTIONS = 58, 92
+"""In a new session. A session that has registered other tables drops their names first, by one statement each."""
+
+
+def test_run_that_finds_nothing_new_does_little_and_commits_only_its_own_row(
+    spark: SparkSession, golden_uri: str, tmp_path: Path
+) -> None:
+    location = tmp_path / "warehouse"
+    shutil.copytree(golden_uri, location)
+    warehouse = Warehouse(spark=spark, uri=str(location))
+    settings = load_settings("local", [f"archive.uri={KAFKA_SAMPLE / 'archive'}", f"warehouse.uri={location}"])
+    console = Console(progress=io.StringIO(), results=io.StringIO())
+    job = Job(spark=spark, settings=settings, arguments=Namespace(), console=console)
+    before = {table.name: warehouse.newest_version(table) for table in ALL_TABLES}
+    dropped = sum(spark.catalog.tableExists(f"coldlog.{table.name}") for table in ALL_TABLES)
+    with counting_work(spark) as work:
+        run_pipeline(job)
+    assert {table.name: warehouse.newest_version(table) for table in ALL_TABLES} == before | {
+        JOB_RUNS.name: before[JOB_RUNS.name] + 2
+    }
+    assert 0 < work.jobs <= MOST_JOBS
+    assert 0 < work.executions <= MOST_EXECUTIONS + dropped
