@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
 from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.delta import plain_commit
+from coldlog.tables.delta.log_files import LogFiles, open_log
 from coldlog.tables.delta.table_storage import read_rows
 
 PACKED = Path(__file__).parents[1] / "golden" / "warehouses" / "2026-11-24.tar.gz"
@@ -50,3 +55,28 @@ def commit_of(location: str, version: int) -> list[dict[str, Any]]:
 def actions_of(location: str, version: int, kind: str) -> list[dict[str, Any]]:
     """The actions of one kind."""
     return [action[kind] for action in commit_of(location, version) if kind in action]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RacedLog:
+    """A log in which another writer acts just before the first put."""
+
+    log: LogFiles
+    others: list[Callable[[], object]]
+
+    def read(self, name: str) -> bytes | None:
+        return self.log.read(name)
+
+    def put(self, name: str, content: bytes) -> bool:
+        if self.others:
+            self.others.pop()()
+        return self.log.put(name, content)
+
+    def replace(self, name: str, content: bytes) -> None:
+        self.log.replace(name, content)
+
+
+def race_commit(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
+    """Let another writer act between the reading of the log and the next put of `plain_commit`."""
+    others = [other]
+    monkeypatch.setattr(plain_commit, "open_log", lambda location: _RacedLog(log=open_log(location), others=others))

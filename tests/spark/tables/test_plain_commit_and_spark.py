@@ -15,7 +15,7 @@ from coldlog.tables.delta.delta_log import file_count_if_known
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.plain_commit import RowChange, commit_rows
 from coldlog.tables.delta.warehouse import Warehouse
-from job_runs_table import run_row, unpack_job_runs
+from job_runs_table import race_commit, run_row, unpack_job_runs
 from spark_work import counting_work
 
 
@@ -93,6 +93,15 @@ def test_table_with_a_feature_of_spark_records_runs_by_spark(spark: SparkSession
     history = spark.sql(f"DESCRIBE HISTORY {runs.identifier(JOB_RUNS)}").orderBy("version").collect()
     assert [row["operation"] for row in history[-3:]] == ["ADD CONSTRAINT", "MERGE", "MERGE"]
     assert _outcomes(runs) == {"a": "killed"}
+
+
+def test_plain_change_that_loses_a_race_to_spark_starts_again(runs: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [run_row("a", started_ms=9), run_row("b")]
+    race_commit(monkeypatch, lambda: runs.merge(JOB_RUNS, runs.local(JOB_RUNS, both)))
+    _plainly(runs, RowChange(where={"run_id": "a"}, values={"outcome": "failed"}))
+    rows = runs.read(JOB_RUNS).where("run_id = 'a'").select("started_ms", "outcome").collect()
+    assert [tuple(row) for row in rows] == [(9, "failed")]
+    assert _outcomes(runs)["b"] == "running"
 
 
 def _begin(runs: Warehouse, run_id: str) -> tuple[Any, Any]:

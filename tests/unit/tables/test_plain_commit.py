@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,10 @@ from deltalake import DeltaTable
 
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.job_runs import JOB_RUNS
-from coldlog.tables.delta import plain_commit
 from coldlog.tables.delta.file_checksums import check_file, checksums_path, find_checksums
 from coldlog.tables.delta.log_check import check_log
-from coldlog.tables.delta.log_files import LogFiles, open_log
 from coldlog.tables.delta.plain_commit import LaterWriterError, RowChange, commit_rows
-from job_runs_table import actions_of, commit_of, log_path, rows_of, run_row, unpack_job_runs
+from job_runs_table import actions_of, commit_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
 
 NEWEST = 2
 """The version of the table as it was unpacked."""
@@ -263,37 +260,13 @@ def test_version_checksum_lists_no_more_files_than_deltas_own(runs: str) -> None
     assert (checksum["numFiles"], "allFiles" in checksum) == (51, False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RacedLog:
-    """A log in which another writer acts just before the first put."""
-
-    log: LogFiles
-    others: list[Callable[[], object]]
-
-    def read(self, name: str) -> bytes | None:
-        return self.log.read(name)
-
-    def put(self, name: str, content: bytes) -> bool:
-        if self.others:
-            self.others.pop()()
-        return self.log.put(name, content)
-
-    def replace(self, name: str, content: bytes) -> None:
-        self.log.replace(name, content)
-
-
-def _race(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
-    others = [other]
-    monkeypatch.setattr(plain_commit, "open_log", lambda location: _RacedLog(log=open_log(location), others=others))
-
-
 def test_change_that_loses_a_race_starts_again_from_the_newest_version(
     runs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _change(runs, RowChange(added=[run_row("a"), run_row("b")]))
     before = rows_of(runs)
     other = RowChange(where={"run_id": "b"}, values={"outcome": "failed"})
-    _race(monkeypatch, lambda: _change(runs, other))
+    race_commit(monkeypatch, lambda: _change(runs, other))
     assert _change(runs, RowChange(where={"run_id": "a"}, values={"outcome": "killed"})) == 1
     assert rows_of(runs) == before | {"a": run_row("a", outcome="killed"), "b": run_row("b", outcome="failed")}
     assert actions_of(runs, NEWEST + 3, "commitInfo")[0]["readVersion"] == NEWEST + 2
@@ -301,7 +274,7 @@ def test_change_that_loses_a_race_starts_again_from_the_newest_version(
 
 
 def test_change_that_loses_a_race_to_a_later_writer_is_refused(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _race(monkeypatch, lambda: _change(runs, RowChange(added=[run_row("theirs")]), ("writer", 9)))
+    race_commit(monkeypatch, lambda: _change(runs, RowChange(added=[run_row("theirs")]), ("writer", 9)))
     with pytest.raises(LaterWriterError):
         _change(runs, RowChange(added=[run_row("mine")]), ("writer", 8))
     assert "theirs" in rows_of(runs)
@@ -311,7 +284,7 @@ def test_change_that_loses_a_race_to_a_later_writer_is_refused(runs: str, monkey
 def test_checksums_that_a_lost_commit_left_are_removed(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = log_path(runs, NEWEST + 1)
     stale = Path(checksums_path(str(path)))
-    _race(monkeypatch, lambda: stale.write_bytes(b"crc\0\0\0\2\0stale"))
+    race_commit(monkeypatch, lambda: stale.write_bytes(b"crc\0\0\0\2\0stale"))
     seen: list[bool] = []
     link = os.link
 
