@@ -130,7 +130,6 @@ def run_pipeline(job: Job) -> None:
             show_errors(job, warehouse)
         elif discrepancies.count_of(Severity.WARNING):
             job.console.note("to see the warnings and what to do, run: ./spark-submit.sh reconcile_archive")
-        _register_before_use(job, warehouse)
         show_lookups(job, warehouse)
         if failure is not None:
             raise failure

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from typing import Any
+
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
+from coldlog.lookups.list_offsets import ListOffsets, LookupOptions, open_lookup
+from coldlog.lookups.questions import NOT_EXACT
+from coldlog.lookups.served_index import list_warehouse_files
+from coldlog.model.list_offsets import ErrorCode
 from coldlog.runtime.console import human_bytes, human_timestamp
 from coldlog.runtime.job import Job
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES, Severity
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.delta.table_files import TableFiles
+from coldlog.tables.delta.table_storage import read_rows
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.maintain import MaintenanceSummary
 
 _SHOWN_ROWS = 40
 _SHOWN_ERRORS = 10
+_SIZE_OF_PARTITION = ("topic", "partition", "is_current", "record_count", "max_timestamp_ms")
+_OUTCOMES = {ErrorCode.NONE: "FOUND", ErrorCode.LOCAL_REQUIRED: "LATER_THAN_ARCHIVE"}
+"""As the SQL function calls them; other errors have the same names."""
 
 
 def show_partitions(job: Job, warehouse: Warehouse) -> None:
@@ -118,33 +130,40 @@ def show_maintenance(job: Job, summary: MaintenanceSummary) -> None:
 
 def show_lookups(job: Job, warehouse: Warehouse) -> None:
     """Print three lookups in the partition with the most records: time 0, its newest record, and one ms later."""
-    largest = (
-        warehouse.read(PARTITION_METADATA)
-        .where("is_current AND max_timestamp_ms >= 0")
-        .orderBy(F.desc("record_count"), "topic", "partition")
-        .head(1)
-    )
-    if not largest:
+    files = list_warehouse_files(warehouse.uri)
+    largest = _largest_partition(files.partitions)
+    if largest is None:
         return
-    topic, partition, newest_ms = (largest[0][name] for name in ("topic", "partition", "max_timestamp_ms"))
-    timestamps_ms = (0, newest_ms, min(newest_ms + 1, 2**63 - 1))
-    # One query, because one takes as long as three.
-    call = (
-        "SELECT asked.timestamp_ms, found.* FROM VALUES (0, :first), (1, :newest), (2, :later) "
-        "AS asked(number, timestamp_ms), LATERAL offset_for_timestamp(:topic, :partition, asked.timestamp_ms) AS found "
-        "ORDER BY asked.number"
-    )
-    times = dict(zip(("first", "newest", "later"), timestamps_ms, strict=True))
-    rows = job.spark.sql(call, args={"topic": topic, "partition": partition, **times}).collect()
-    answers = [
-        (
-            f"offset_for_timestamp('{topic}', {partition}, {row['timestamp_ms']})",
-            row["offset"],
-            human_timestamp(row["offset_timestamp_ms"]),
-            row["leader_epoch"],
-            row["outcome"] if row["is_exact"] is not False else f"{row['outcome']}, not exact",
-        )
-        for row in rows
-    ]
+    topic, partition, newest_ms = largest
+    index, lookup = open_lookup(files, LookupOptions())
+    with closing(index):
+        timestamps_ms = (0, newest_ms, min(newest_ms + 1, 2**63 - 1))
+        rows = [_lookup_cells(lookup, topic, partition, timestamp_ms) for timestamp_ms in timestamps_ms]
     job.console.result()
-    job.console.table(["lookup", "offset", "timestamp", "leader epoch", "outcome"], answers)
+    job.console.table(["lookup", "offset", "timestamp", "leader epoch", "outcome"], rows)
+
+
+def _largest_partition(partitions: TableFiles) -> tuple[str, int, int] | None:
+    """Return topic, partition and largest timestamp of the partition with the most records."""
+    rows: list[Any] = [
+        row for path in partitions.paths for row in read_rows(partitions.location, path, _SIZE_OF_PARTITION)
+    ]
+    current = [row for row in rows if row["is_current"]]
+    with_times = [row for row in current if row["max_timestamp_ms"] is not None and row["max_timestamp_ms"] >= 0]
+    if not with_times:
+        return None
+    row = min(with_times, key=lambda row: (-row["record_count"], row["topic"], row["partition"]))
+    return row["topic"], row["partition"], row["max_timestamp_ms"]
+
+
+def _lookup_cells(lookup: ListOffsets, topic: str, partition: int, timestamp_ms: int) -> tuple[object, ...]:
+    answers = lookup.answer_one(topic, partition, timestamp_ms)
+    found, error = answers.found(0), ErrorCode(int(answers.errors[0]))
+    outcome = _OUTCOMES.get(error, error.name)
+    return (
+        f"offset_for_timestamp('{topic}', {partition}, {timestamp_ms})",
+        None if found is None else found.offset,
+        human_timestamp(None if found is None else found.timestamp_ms),
+        None if found is None else found.leader_epoch,
+        outcome if answers.exactness[0] != NOT_EXACT else f"{outcome}, not exact",
+    )

@@ -138,3 +138,10 @@ def test_wrong_requests_are_refused_before_spark_starts(
     assert ended.value.code == 2, refused.err
     assert complaint in refused.err
     assert "spark" not in refused.err.replace("spark-submit", ""), "no stage has begun"
+
+
+def test_settings_are_shown_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:+NoSpark")  # no JVM would start
+    shown = _submit(tmp_path, "show_settings", "--set", "scan.accept_replaced_archive=true")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert re.search(r"^scan.accept_replaced_archive +true +--set *$", shown.stdout, re.MULTILINE)
