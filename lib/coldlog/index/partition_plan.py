@@ -51,7 +51,8 @@ class LogStart:
 class SegmentFacts:
     """A listed or announced segment, with the results of its build if it `is_usable`; timestamps are None without
     records. `is_deleted`: the segment was copied, and its deletion has started or finished. `is_unread`: it was copied,
-    not deleted, and has no index; `end_offset` and `metadata_max_timestamp_ms` are then those of its event, if any."""
+    not deleted, and has no index; `end_offset` and `metadata_max_timestamp_ms` are then those of its event, if any.
+    `hides_log_start`: its leader epoch checkpoint is lost."""
 
     topic_id: str
     segment_id: str
@@ -60,6 +61,7 @@ class SegmentFacts:
     is_usable: bool
     is_deleted: bool = False
     is_unread: bool = False
+    hides_log_start: bool = False
     end_offset: int = -1
     leader_epochs: tuple[EpochStart, ...] = ()
     counted_from_offset: int = -1
@@ -198,7 +200,22 @@ def _unserved_ranges(
         unread,
         log_start.offset if log_start is not None and is_certain else None,
     )
-    return ranges_with_rising_bounds(ranges)
+    return ranges_with_rising_bounds([*_hidden_log_start(members, log_start), *ranges])
+
+
+def _hidden_log_start(members: Iterable[SegmentFacts], log_start: LogStart | None) -> list[UnservedRange]:
+    """Return the offsets in which the log may start, if the newest checkpoint is lost and no user supplied the start.
+
+    Records below the log start were deleted: an answer there is not exact, and neither is one after them.
+    """
+    copied = [member for member in members if member.is_usable or member.is_unread]
+    newest = max(copied, key=lambda member: (member.start_offset, member.end_offset, member.segment_id), default=None)
+    is_supplied = log_start is not None and log_start.source is LogStartSource.SUPPLIED
+    if newest is None or not newest.hides_log_start or is_supplied:
+        return []
+    first = 0 if log_start is None else log_start.offset
+    last = newest.end_offset if newest.end_offset >= first else None
+    return [UnservedRange(from_offset=first, to_offset=last, max_timestamp_bound_ms=None)]
 
 
 def _lineage_of(served: Iterable[ServedSegment]) -> LeaderEpochLineage:

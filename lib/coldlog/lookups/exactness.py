@@ -1,8 +1,8 @@
 """Say of each answer whether it is exact, that is, whether no offset that was passed over can hold an earlier match.
 
 `partition_metadata` has the ranges of offsets that no segment serves, with rising bounds of their timestamps
-(`index.unserved_ranges`). The first range whose bound is at or after T decides: if it begins before the answer, or if
-there is no answer, the answer is not exact. If a local tier was searched, the ranges from where its search began do not
+(`index.unserved_ranges`). The first range whose bound is at or after T decides: if it begins at or before the
+answer, or if there is no answer, the answer is not exact. It begins at the answer if the log's start is not known. If a local tier was searched, the ranges from where its search began do not
 count.
 """
 
@@ -43,7 +43,7 @@ def mark_exactness(
     if not ranges:
         return
     ends = np.full(questions.count, _NEVER) if searched_from is None else searched_from
-    limits = np.where(answers.offsets < 0, ends, np.minimum(answers.offsets, ends))
+    limits = np.where(answers.offsets < 0, ends, np.minimum(answers.offsets + 1, ends))
     _mark(answers, ranges, is_searched & is_time, questions.timestamps_ms, limits)
     # A larger timestamp at a later offset would be the answer to MAX_TIMESTAMP, too.
     _mark(answers, ranges, is_searched & is_max, answers.timestamps_ms, ends, side="right")

@@ -194,3 +194,19 @@ def test_a_file_that_became_shorter_after_listing_is_reported() -> None:
             assert (row["reason"], row["position"]) == (Reason.LOG_TRUNCATED, len(cut.content(LOG)))
         else:
             assert row["reason"] == Reason.OBJECT_UNREADABLE
+
+
+def test_damaged_segment_keeps_the_checkpoint_that_shows_where_the_log_starts() -> None:
+    log = bytearray(PARTITION.content(LOG))
+    log[-1] ^= 1
+    damaged = PARTITION.with_content(LOG, bytes(log))
+
+    def kept(partition: Partition) -> object:
+        row = build_between_neighbours(partition, IndexDepth.RECORD).outcome
+        assert row["outcome"] == "quarantined"
+        return row["leader_epoch_checkpoint"]
+
+    lineage = undamaged(IndexDepth.RECORD)[1].outcome["leader_epoch_checkpoint"]
+    assert kept(damaged) == lineage != []
+    for lost in (b"", b"0\n1\n7 x\n"):
+        assert kept(damaged.with_content(".leader_epoch_checkpoint", lost)) == []

@@ -160,3 +160,18 @@ def test_unread_segments_are_passed_over_with_the_timestamps_that_were_announced
     assert [astuple(each) for each in found.unserved_ranges] == [(0, 9, 45), (20, 29, None)]
     known = replace(first, is_unread=False)
     assert plan(known, segment("b", 10, 19)).unserved_ranges == [], "it was deleted, or never copied"
+
+
+def test_answers_are_in_doubt_if_the_newest_checkpoint_is_lost() -> None:
+    """The log may start anywhere up to the end of the segment that has lost it."""
+    damaged = replace(segment("b", 10, 19), is_usable=False, is_unread=True, hides_log_start=True)
+
+    def doubted(*others: SegmentFacts, supplied: int | None = None, checkpoint: Epochs = ()) -> object:
+        found = plan(segment("a", 0, 9), damaged, *others, supplied=supplied, checkpoint=checkpoint)
+        return [astuple(each) for each in found.unserved_ranges]
+
+    only_its_own = [(10, 19, 105)]
+    assert doubted() == [(0, 19, None)]
+    assert doubted(checkpoint=((1, 4),)) == [(4, 19, None)], "an older checkpoint shows where it starts at least"
+    assert doubted(supplied=4) == only_its_own
+    assert doubted(segment("c", 20, 29)) == only_its_own, "the checkpoint of a newer segment knows it"

@@ -129,3 +129,11 @@ def test_largest_possible_timestamp_has_no_larger_one_behind_it() -> None:
     found = [(7, LONGEST), (10, LONGEST)]
     answers = marked(facts, [int(SpecialTimestamp.MAX_TIMESTAMP)] * 2, found)
     assert (answers.exactness.tolist(), answers.passed_from.tolist()) == ([EXACT, NOT_EXACT], [-1, 8])
+
+
+def test_answer_in_offsets_that_may_be_deleted_is_not_exact() -> None:
+    """The range begins where the log starts at least, which may be the answer itself."""
+    facts = replace(FACTS, unserved_ranges=(UnservedRange(from_offset=5, to_offset=29, max_timestamp_bound_ms=None),))
+    answers = marked(facts, [1, 2, 3], [(4, 1), (5, 2), (29, 3)])
+    assert answers.exactness.tolist() == [EXACT, NOT_EXACT, NOT_EXACT]
+    assert (answers.passed_from.tolist(), answers.passed_to.tolist()) == ([-1, 5, 5], [-1, 29, 29])

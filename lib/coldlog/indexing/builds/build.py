@@ -231,12 +231,11 @@ def _update_quarantine(warehouse: Warehouse, outcomes: list[dict[str, object]]) 
             .withColumn("attempt_count", F.col("attempt_count") + F.coalesce("attempts_before", F.lit(0)))
         )
         warehouse.merge(QUARANTINE, merged)
-        status = [
-            {name: row[name] for name in SEGMENTS.key} | {"index_status": IndexStatus.QUARANTINED.value} for row in bad
-        ]
-        schema = pa.schema([SEGMENTS.arrow_schema.field(name) for name in (*SEGMENTS.key, "index_status")])
+        columns = ("index_status", "leader_epoch_checkpoint")
+        status = [row | {"index_status": IndexStatus.QUARANTINED.value} for row in bad]
+        schema = pa.schema([SEGMENTS.arrow_schema.field(name) for name in (*SEGMENTS.key, *columns)])
         changed = warehouse.spark.createDataFrame(pa.Table.from_pylist(status, schema=schema))
-        warehouse.merge(SEGMENTS, changed, update=("index_status",))
+        warehouse.merge(SEGMENTS, changed, update=columns)
     if known.head(1):
         usable = warehouse.read(SEGMENTS).where(
             ~F.col("index_status").isin(IndexStatus.QUARANTINED.value, IndexStatus.PENDING.value)

@@ -32,7 +32,7 @@ from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.builds.encoded_rows import OUTCOME, encode_rows
 from coldlog.indexing.builds.index_rows import offset_index_rows, time_index_rows, txn_index_rows
 from coldlog.indexing.builds.preceding_segments import SegmentLog, find_open_before
-from coldlog.indexing.builds.side_files import SideFiles, read_side_files
+from coldlog.indexing.builds.side_files import SideFiles, read_checkpoint_of_damaged, read_side_files
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -106,9 +106,9 @@ def build_segments(layout: ArchiveLayout, works: list[SegmentWork], options: Bui
             facts = yield from _index_one(layout, work, options)
             outcome: dict[str, object] = {"outcome": OutcomeKind.INDEXED.value, **facts}
         except ArchiveError as wrong:
-            outcome = {"outcome": OutcomeKind.QUARANTINED.value, **_facts_of(wrong, work.segment)}
+            outcome = _quarantined(layout, work, wrong)
         except RetriableError as unanswered:
-            outcome = {"outcome": OutcomeKind.UNREADABLE.value, "message": str(unanswered)}
+            outcome = _unreadable(unanswered)
         row = {**_key_of(work.segment), "log_bytes": work.log_bytes, **outcome}
         yield encode_rows(OUTCOME, work.segment, pa.RecordBatch.from_pylist([row], schema=OUTCOME_SCHEMA))
 
@@ -268,5 +268,21 @@ def _key_of(segment: ListedSegment) -> dict[str, object]:
     }
 
 
-def _facts_of(wrong: ArchiveError, segment: ListedSegment) -> dict[str, object]:
-    return {**wrong.facts, "object_name": wrong.object_name or segment.object_name_of(SegmentFileKind.LOG)}
+def _quarantined(layout: ArchiveLayout, work: SegmentWork, wrong: ArchiveError) -> dict[str, object]:
+    """Make the outcome of a damaged segment. Its checkpoint is kept: the newest one shows where the log starts."""
+    try:
+        checkpoint = read_checkpoint_of_damaged(layout, work.segment, work.announced_end_offset)
+    except RetriableError as unanswered:
+        return _unreadable(unanswered)
+    return {
+        **wrong.facts,
+        "outcome": OutcomeKind.QUARANTINED.value,
+        "object_name": wrong.object_name or work.segment.object_name_of(SegmentFileKind.LOG),
+        "leader_epoch_checkpoint": [
+            {"leader_epoch": entry.leader_epoch, "start_offset": entry.start_offset} for entry in checkpoint.entries
+        ],
+    }
+
+
+def _unreadable(unanswered: RetriableError) -> dict[str, object]:
+    return {"outcome": OutcomeKind.UNREADABLE.value, "message": str(unanswered)}

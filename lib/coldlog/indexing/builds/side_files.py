@@ -319,3 +319,21 @@ def read_side_files(layout: ArchiveLayout, segment: ListedSegment, *, is_open_en
         start_offset=base_offset,
         damages=files.damages,
     )
+
+
+def read_checkpoint_of_damaged(
+    layout: ArchiveLayout, segment: ListedSegment, announced_end_offset: int | None
+) -> LeaderEpochCheckpoint:
+    """Read the leader epoch checkpoint of a damaged segment; without entries if it is missing or damaged itself."""
+    nothing = LeaderEpochCheckpoint(entries=())
+    try:
+        if not layout.has_file(segment, SegmentFileKind.LEADER_EPOCH_CHECKPOINT):
+            return nothing
+        checkpoint = read_leader_epoch_checkpoint(
+            layout.read_small_file(segment, SegmentFileKind.LEADER_EPOCH_CHECKPOINT)
+        )
+    except ArchiveError:
+        return nothing
+    end = announced_end_offset
+    is_later = end is not None and any(entry.start_offset > end for entry in checkpoint.entries)
+    return nothing if is_later else checkpoint

@@ -151,6 +151,7 @@ def _plan(warehouse: Warehouse, cut_maxima: CutMaxima) -> DataFrame:
     segments = segments.select(
         *_READ_COLUMNS,
         F.when(_rank() == F.max(_rank()).over(incarnation), F.col("leader_epoch_checkpoint")).alias("checkpoint"),
+        F.coalesce(F.size("leader_epoch_checkpoint") > 0, F.lit(False)).alias("has_checkpoint"),
     )
     log_starts = F.broadcast(warehouse.read(LOG_START_OFFSETS))
     types = SEGMENTS.column_types | PARTITION_METADATA.column_types
@@ -169,15 +170,22 @@ def _plan(warehouse: Warehouse, cut_maxima: CutMaxima) -> DataFrame:
 
 
 def _rank() -> Column:
-    """Rank usable segments by leader epoch and end: the segment of the highest rank has the newest checkpoint."""
-    last_epoch = F.try_element_at("segment_leader_epochs", F.lit(-1))["leader_epoch"]
-    has_entries = F.size("leader_epoch_checkpoint") > 0
-    return F.when(_is_usable() & has_entries, F.struct(last_epoch, F.col("end_offset"), F.col("segment_id")))
+    """Rank copied segments by leader epoch and end: the segment of the highest rank has the newest checkpoint.
 
-
-def _is_usable() -> Column:
+    The log of a damaged segment was not read. Its checkpoint counts, too, if it ends with the announced leader epoch.
+    """
+    status, end_offset = F.col("index_status"), F.col("end_offset")
     is_finished = F.col("state") == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
-    return (F.col("index_status") == IndexStatus.INDEXED.value) & is_finished
+    checkpointed, announced = _last_epoch("leader_epoch_checkpoint"), _last_epoch("announced_leader_epochs")
+    is_damaged = (status == IndexStatus.QUARANTINED.value) & (F.coalesce(announced, checkpointed) == checkpointed)
+    last_epoch = F.when(is_damaged, checkpointed).otherwise(_last_epoch("segment_leader_epochs"))
+    last_offset = F.when(is_damaged, F.coalesce("announced_end_offset", "start_offset")).otherwise(end_offset)
+    is_known = ((status == IndexStatus.INDEXED.value) | is_damaged) & is_finished & checkpointed.isNotNull()
+    return F.when(is_known, F.struct(last_epoch, last_offset, F.col("segment_id")))
+
+
+def _last_epoch(column: str) -> Column:
+    return F.try_element_at(column, F.lit(-1))["leader_epoch"]
 
 
 def plan_rows(rows: pa.Table, cut_maxima: CutMaxima) -> pa.Table:
@@ -206,6 +214,7 @@ def _facts(row: dict[str, object]) -> SegmentFacts:
         return SegmentFacts(
             is_usable=False,
             is_unread=_is_unread(row),
+            hides_log_start=row["index_status"] == IndexStatus.QUARANTINED.value and not row["has_checkpoint"],
             written_ms=_written_ms(row),
             end_offset=-1 if row["announced_end_offset"] is None else _count(row["announced_end_offset"]),
             metadata_max_timestamp_ms=_first_known(row["announced_max_timestamp_ms"]),

@@ -7,7 +7,7 @@
 --
 -- is_exact is false if offsets that no segment serves may hold an earlier match: passed_over_from_offset to
 -- passed_over_to_offset. Of the ranges in partition_metadata.unserved_ranges, the first one whose bound is at or after
--- the time decides: it counts if it begins before the answer, or if there is no answer.
+-- the time decides: it counts if it begins at or before the answer, or if there is no answer.
 --
 -- There is one branch for FOUND, one for NOT_DECODED and one for the rest, and no ORDER BY ... LIMIT 1, which returns
 -- wrong rows under LATERAL (docs/how-to/ask-in-sql.md). The first branch narrows by levels. Its hints make the requests,
@@ -30,9 +30,9 @@ RETURNS TABLE (
 COMMENT 'First offset at or after a timestamp, from the archive'
 RETURN
 SELECT offset, timestamp_ms, leader_epoch, 'FOUND',
-       if(is_known, NOT coalesce(passed.from_offset < offset, false), NULL),
-       if(passed.from_offset < offset, passed.from_offset, NULL),
-       if(passed.from_offset < offset, passed.to_offset, NULL)
+       if(is_known, NOT coalesce(passed.from_offset <= offset, false), NULL),
+       if(passed.from_offset <= offset, passed.from_offset, NULL),
+       if(passed.from_offset <= offset, passed.to_offset, NULL)
 FROM (
   SELECT /*+ BROADCAST(i) */ t.offset, t.timestamp_ms, t.leader_epoch, i.is_known, i.passed
   FROM (
