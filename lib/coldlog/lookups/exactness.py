@@ -1,9 +1,9 @@
 """Say of each answer whether it is exact, that is, whether no offset that was passed over can hold an earlier match.
 
 `partition_metadata` has the ranges of offsets that no segment serves, with rising bounds of their timestamps
-(`index.unserved_ranges`). The first range whose bound is at or after T decides: if it begins at or before the
-answer, or if there is no answer, the answer is not exact. It begins at the answer if the log's start is not known. If a local tier was searched, the ranges from where its search began do not
-count.
+(`index.unserved_ranges`). The first range whose bound is at or after T decides: if it begins at or before the answer,
+or if there is no answer, the answer is not exact. A range begins at the answer if the log's start is not known. If a
+local tier was searched, the ranges from where its search began do not count.
 """
 
 from __future__ import annotations
