@@ -1,7 +1,7 @@
 """Index the archive, end to end, and show what is in it.
 
 Runs scan_segments, build_indexes, materialize_metadata and reconcile_archive in one session, then prints a table of the
-partitions and a few lookups.
+partitions and a few lookups. If nothing has changed since the last run, it ends at once, without Spark.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 
 from coldlog.indexing.pipeline import run_pipeline
+from coldlog.indexing.preflight import end_unchanged_run
 from coldlog.launch.entry_point import job_argument_parser, run_job
 
 if __name__ == "__main__":
-    sys.exit(run_job(run_pipeline, job_argument_parser(__file__, __doc__)))
+    sys.exit(run_job(run_pipeline, job_argument_parser(__file__, __doc__), first=end_unchanged_run))

@@ -5,4 +5,5 @@
 
 In: an archive, the metadata topic. Out: tables that lookups read; nothing is visible before `publish` commits. Read
 `pipeline.py` first: each function there is what one job calls.
+`preflight.py` ends a run before Spark starts if nothing has changed.
 """

@@ -39,6 +39,8 @@ from coldlog.indexing.show import (
     show_problems,
     show_quarantine,
 )
+from coldlog.indexing.witness import KEY as WITNESS
+from coldlog.indexing.witness import log_starts_digest, read_surroundings, witness_of_run
 from coldlog.lookups.functions import register_functions
 from coldlog.runtime.console import Stage, counted, human_bytes
 from coldlog.runtime.job import Job
@@ -56,6 +58,7 @@ from coldlog.upkeep.maintain import maintain_tables
 from coldlog.upkeep.reconcile import ReconcileSummary, reconcile
 from coldlog.upkeep.validation_report import validate_and_show
 
+RUN_PIPELINE = "run_pipeline"
 _NAMED_TOPICS = 5
 
 
@@ -112,7 +115,8 @@ def maintain(job: Job) -> None:
 def run_pipeline(job: Job) -> None:
     """Run all four jobs, then show the results and a few lookups; validate if `validation.after_build` is set."""
     layout = layout_opener(job.settings)()
-    with _writing(job, "run_pipeline") as (warehouse, run):
+    with _writing(job, RUN_PIPELINE) as (warehouse, run):
+        surroundings = read_surroundings(job.settings)
         run["metadata"] = _read_metadata(job, warehouse)
         run["scan"] = _scan(job, warehouse, layout)
         failure = None
@@ -135,6 +139,7 @@ def run_pipeline(job: Job) -> None:
             raise failure
         if job.settings.validation.after_build:
             run["validate"] = validate_and_show(job, warehouse, is_full=False)
+        run[WITNESS] = witness_of_run(job.settings, surroundings, run)
 
 
 @contextmanager
@@ -196,7 +201,8 @@ def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:
     if summary.lost_partitions:
         lost = ", ".join(map(str, summary.lost_partitions))
         job.console.note(f"metadata partitions that are missing or shorter than at the last read: {lost}")
-    return dataclasses.asdict(summary)
+    source_digest = source.digest() if isinstance(source, LogSegmentsSource) else None
+    return dataclasses.asdict(summary) | {"source_digest": source_digest}
 
 
 def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, object]:
@@ -220,7 +226,7 @@ def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, ob
     for prefix, count in find_other_key_prefixes(warehouse, layout).items():
         lost = counted(count, "finished segment")
         job.console.note(f"not listed: {lost} below the key prefix {prefix!r}; add it to archive.key_prefix")
-    return dataclasses.asdict(summary)
+    return dataclasses.asdict(summary) | {"log_starts_digest": log_starts_digest(log_starts)}
 
 
 def _merge_log_starts(job: Job, warehouse: Warehouse, supplied: LogStarts, stage: Stage) -> None:

@@ -13,19 +13,27 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import functions as F
 
+from coldlog.errors import UsageError
 from coldlog.tables.definitions.job_runs import JOB_RUNS, RunOutcome
+from coldlog.tables.delta.locations import table_location
 from coldlog.tables.delta.plain_commit import LaterWriterError, Row, RowChange, commit_rows
+from coldlog.tables.delta.table_files import list_table_files, read_file_rows
 from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tables.delta.warehouse_lease import APPLICATION, WarehouseLease
 
+_IS_RUNNING: Row = {"outcome": RunOutcome.RUNNING.value}
 _KILLED: Row = {
     "outcome": RunOutcome.KILLED.value,
     "error": "the process was killed before it could record an end",
 }
+
+
+_LATEST_MS = 2**63 - 1
 
 
 @contextmanager
@@ -35,19 +43,11 @@ def recorded_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]
     The caller must hold the warehouse for writing.
     """
     summary: dict[str, object] = {}
-    row: Row = {
-        "run_id": uuid.uuid4().hex,
-        "job": name,
-        "started_ms": _now_ms(),
-        "finished_ms": None,
-        "outcome": RunOutcome.RUNNING.value,
-        "error": None,
-        "summary": json.dumps(summary),
-    }
+    row = _new_row(name, now_ms())
     # Nobody knows when a killed run ended: its `finished_ms` stays NULL.
     _change(
         warehouse,
-        RowChange(added=[row], where={"outcome": RunOutcome.RUNNING.value}, values=_KILLED),
+        RowChange(added=[row], where=_IS_RUNNING, values=_KILLED),
     )
     outcome, error = RunOutcome.FAILED, "interrupted"
     try:
@@ -58,7 +58,7 @@ def recorded_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]
         raise
     finally:
         complete: Row = {
-            "finished_ms": _now_ms(),
+            "finished_ms": now_ms(),
             "outcome": outcome.value,
             "error": error or None,
             "summary": json.dumps(summary, sort_keys=True),
@@ -67,6 +67,48 @@ def recorded_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]
         this_run: Row = {"started_ms": row["started_ms"], "run_id": row["run_id"]}
         if not _change(warehouse, RowChange(where=this_run, values=complete)):
             _change(warehouse, RowChange(added=[row | complete]))
+
+
+def record_unchanged_run(
+    uri: str, lease: WarehouseLease | None, name: str, started_ms: int, summary: Mapping[str, object]
+) -> bool:
+    """Record a run that ended without Spark, in one commit; False if that needs Spark, and nothing was written."""
+    row = _new_row(name, started_ms)
+    row |= {"outcome": RunOutcome.SUCCEEDED.value, "summary": json.dumps(summary, sort_keys=True)}
+    change = RowChange(added=[row | {"finished_ms": now_ms()}], where=_IS_RUNNING, values=_KILLED)
+    transaction = None
+    if lease is not None:
+        lease.require()
+        transaction = APPLICATION, lease.next_version()
+    count = commit_rows(table_location(uri, JOB_RUNS.name), JOB_RUNS, change, transaction)
+    if lease is not None:
+        lease.confirm()
+    return count is not None
+
+
+def read_newest_run(uri: str) -> Row | None:
+    """Read the row of the run that started last; None if there is none, or no warehouse."""
+    location = table_location(uri, JOB_RUNS.name)
+    try:
+        files = list_table_files(location, JOB_RUNS, ["started_ms"])
+    except UsageError:
+        return None
+    latest_least = max(files.ranges.minima["started_ms"].tolist(), default=0)
+    numbers = files.ranges.may_hold({"started_ms": (latest_least, _LATEST_MS)})
+    rows = read_file_rows(files, JOB_RUNS.column_names, numbers.tolist())
+    return max(rows, key=lambda row: int(str(row["started_ms"])), default=None)
+
+
+def _new_row(name: str, started_ms: int) -> Row:
+    return {
+        "run_id": uuid.uuid4().hex,
+        "job": name,
+        "started_ms": started_ms,
+        "finished_ms": None,
+        "outcome": RunOutcome.RUNNING.value,
+        "error": None,
+        "summary": "{}",
+    }
 
 
 def _change(warehouse: Warehouse, change: RowChange) -> int:
@@ -89,5 +131,6 @@ def _change(warehouse: Warehouse, change: RowChange) -> int:
     return len(changed)
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
+    """The time of this machine."""
     return time.time_ns() // 1_000_000

@@ -17,8 +17,7 @@ from coldlog.runtime.job import Job
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES, Severity
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
-from coldlog.tables.delta.table_files import TableFiles
-from coldlog.tables.delta.table_storage import read_rows
+from coldlog.tables.delta.table_files import TableFiles, read_file_rows
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.maintain import MaintenanceSummary
 
@@ -145,9 +144,7 @@ def show_lookups(job: Job, warehouse: Warehouse) -> None:
 
 def _largest_partition(partitions: TableFiles) -> tuple[str, int, int] | None:
     """Return topic, partition and largest timestamp of the partition with the most records."""
-    rows: list[Any] = [
-        row for path in partitions.paths for row in read_rows(partitions.location, path, _SIZE_OF_PARTITION)
-    ]
+    rows: list[Any] = list(read_file_rows(partitions, _SIZE_OF_PARTITION))
     current = [row for row in rows if row["is_current"]]
     with_times = [row for row in current if row["max_timestamp_ms"] is not None and row["max_timestamp_ms"] >= 0]
     if not with_times:

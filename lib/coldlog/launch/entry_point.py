@@ -51,16 +51,25 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_job(
-    call: Callable[[Job], int | None], parser: argparse.ArgumentParser, argv: Sequence[str] | None = None
+    call: Callable[[Job], int | None],
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str] | None = None,
+    *,
+    first: Callable[[PlainJob], int | None] = lambda _: None,
 ) -> int:
-    """Parse the arguments, start Spark, make the call, stop Spark; return the exit code."""
-    return run_prepared_job(lambda *_: call, parser, argv)
+    """Parse the arguments, start Spark, make the call, stop Spark; return the exit code.
+
+    `first` is called before Spark starts. If it returns an exit code, the job ends with that.
+    """
+    return run_prepared_job(lambda *_: call, parser, argv, first=first)
 
 
 def run_prepared_job(
     prepare: Callable[[Settings, argparse.Namespace], Callable[[Job], int | None]],
     parser: argparse.ArgumentParser,
     argv: Sequence[str] | None = None,
+    *,
+    first: Callable[[PlainJob], int | None] = lambda _: None,
 ) -> int:
     """Like `run_job`, with the call that `prepare` returns.
 
@@ -69,7 +78,11 @@ def run_prepared_job(
     from coldlog.launch.spark_job import call_with_spark, explain  # jobs without Spark do not load it
 
     def prepare_and_call(settings: Settings, arguments: argparse.Namespace) -> int:
-        return call_with_spark(prepare(settings, arguments), settings, arguments, app_name=parser.prog.split()[-1])
+        call = prepare(settings, arguments)
+        exit_code = first(PlainJob(settings=settings, arguments=arguments, console=Console()))
+        if exit_code is not None:
+            return exit_code
+        return call_with_spark(call, settings, arguments, app_name=parser.prog.split()[-1])
 
     return _run(prepare_and_call, parser, argv, explain)
 

@@ -292,6 +292,16 @@ class FetchSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSettings:
+    """When run_pipeline does its work."""
+
+    skip_unchanged: bool = setting(
+        True,
+        "run_pipeline ends at once, without Spark, if nothing has changed since the last one; false: never",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScanSettings:
     """When a listing is accepted."""
 
@@ -441,6 +451,7 @@ class Settings:
     expire: ExpireSettings = ExpireSettings()
     tier: TierSettings = TierSettings()
     fetch: FetchSettings = FetchSettings()
+    pipeline: PipelineSettings = PipelineSettings()
     scan: ScanSettings = ScanSettings()
     index: IndexSettings = IndexSettings()
     build: BuildSettings = BuildSettings()
@@ -488,6 +499,7 @@ SETTING_GROUPS: dict[str, type] = {
     "expire": ExpireSettings,
     "tier": TierSettings,
     "fetch": FetchSettings,
+    "pipeline": PipelineSettings,
     "scan": ScanSettings,
     "index": IndexSettings,
     "build": BuildSettings,

@@ -32,7 +32,7 @@ def _submit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_pipeline_then_lookups_from_files_answer_as_the_broker(tmp_path: Path) -> None:
+def test_pipeline_then_lookups_from_files_answer_as_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log_starts = write_log_start_offsets(tmp_path / "log starts.csv")
     queries = golden_queries()[::9]
     with (tmp_path / "requests.csv").open("w", newline="", encoding="utf-8") as file:
@@ -40,8 +40,7 @@ def test_pipeline_then_lookups_from_files_answer_as_the_broker(tmp_path: Path) -
         writer.writerow(["topic", "partition", "timestamp_ms", "ticket"])
         writer.writerows([(query["topic"], query["partition"], query["ts"], "INC-1") for query in queries])
 
-    piped = _submit(
-        tmp_path,
+    command = (
         "run_pipeline",
         "--set",
         f"archive.uri={KAFKA_SAMPLE / 'archive'}",
@@ -52,6 +51,7 @@ def test_pipeline_then_lookups_from_files_answer_as_the_broker(tmp_path: Path) -
         "--set",
         f"log_start_offsets.uri={log_starts}",
     )
+    piped = _submit(tmp_path, *command)
     assert piped.returncode == 0, piped.stderr
     assert "281 segments indexed" in piped.stderr
     indexed = DeltaTable(tmp_path / "ware house" / "segments").to_pyarrow_table(columns=["record_count"])
@@ -60,6 +60,12 @@ def test_pipeline_then_lookups_from_files_answer_as_the_broker(tmp_path: Path) -
     assert "LATER_THAN_ARCHIVE" in piped.stdout
     assert "WARN" not in piped.stderr
     assert len(piped.stderr.splitlines()) < 12, "a user sees a line a stage and no noise"
+
+    with monkeypatch.context() as without_spark:
+        without_spark.setenv("SPARK_SUBMIT_OPTS", "-XX:+NoSpark")  # no JVM would start
+        again = _submit(tmp_path, *command)
+    assert (again.returncode, again.stdout) == (0, ""), again.stderr
+    assert "30 partitions, 282 segments listed, nothing has changed since the last run" in again.stderr
 
     answers_of = {}
     for broker_compatible in ("true", "false"):

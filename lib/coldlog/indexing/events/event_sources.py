@@ -16,7 +16,7 @@ offset of these. Two sources need only Spark:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from coldlog.archive.metadata_log import MetadataPartition, iter_metadata_record
 from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.errors import ArchiveError, UsageError
 from coldlog.formats.limits import DecodeLimits
+from coldlog.indexing.digests import digest_of
 
 RAW_SCHEMA = pa.schema(
     [
@@ -73,14 +74,22 @@ class LogSegmentsSource:
     store: ObjectStore
     topic: str
     limits: DecodeLimits
+    _listed: list[list[MetadataPartition]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def uri(self) -> str:
         return self.store.uri
 
+    def digest(self) -> str:
+        """A digest of names, sizes and modification times of the topic's files, as the last `read` listed them."""
+        listed = self._listed[0] if self._listed else list_metadata_partitions(self.store, self.topic)
+        files = [[each.partition, [astuple(file.info) for file in each.files]] for each in listed]
+        return digest_of(files)
+
     def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
         """Read with one task per partition of the topic."""
         partitions = list_metadata_partitions(self.store, self.topic)
+        self._listed[:] = [partitions]
         if not partitions:
             raise UsageError(
                 f"metadata.uri {self.uri} holds no directory {self.topic}-<partition>; give the directory that holds "

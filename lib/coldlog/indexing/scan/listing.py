@@ -5,6 +5,9 @@ the layout does not recognize. No object is opened, except an object that names 
 segment is derived from the listing: a copy with all required files counts as COPY_SEGMENT_FINISHED, otherwise as
 COPY_SEGMENT_STARTED (`incomplete`).
 
+Each row has a digest of its values. The digest of the archive (`ArchiveDigest`) follows from the sum of these and from
+the directories, so it does not depend on who lists: the tasks of a run, or a process without Spark (`digest_archive`).
+
 A directory that cannot be listed (`ArchiveError`) does not end the task. It becomes a row that is unrecognized and has
 the partition, which distinguishes it from an empty directory. A store that does not answer ends the task.
 """
@@ -14,20 +17,31 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, PartitionDirectory, SegmentFileKind
+from coldlog.archive.layouts.layout import (
+    ArchiveLayout,
+    DirectoryListing,
+    ListedSegment,
+    PartitionDirectory,
+    SegmentFileKind,
+)
 from coldlog.archive.layouts.sorted_entries import unrecognized_directory
 from coldlog.errors import ArchiveError
+from coldlog.indexing.digests import digest_bytes, digest_of
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 
 LISTED_COLUMNS = ("size_bytes", "objects", "missing_kinds", "log_modified_ms")
 _MOST_DIRECTORIES_A_TASK, _LISTED_AT_ONCE = 64, 16
+_DIGESTED_AT_ONCE = 1024
+"""Directories whose rows one process holds."""
 LISTED_SCHEMA = pa.schema(
     [
         *(
@@ -46,8 +60,20 @@ LISTED_SCHEMA = pa.schema(
         ("unrecognized_name", pa.string()),
         ("unrecognized_bytes", pa.int64()),
         ("unrecognized_why", pa.string()),
+        ("row_digest", pa.int64()),
     ]
 )
+SEGMENT_COLUMNS = tuple(LISTED_SCHEMA.names[:-4])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveDigest:
+    """What a listing found. `digest` is the same if names, sizes and modification times of logs are the same."""
+
+    digest: str
+    partition_count: int
+    segment_count: int
+    unlisted_count: int
 
 
 def list_in_tasks(
@@ -78,10 +104,37 @@ def list_directories(layout: ArchiveLayout, directories: Sequence[PartitionDirec
         yield from threads.map(partial(_listing_rows, layout), directories)
 
 
+def digest_archive(layout: ArchiveLayout) -> ArchiveDigest:
+    """List the whole archive in this process, and return its digest."""
+    listing = layout.list_partition_directories()
+    found, digests, segment_count, unlisted_count = listing.directories, 0, 0, 0
+    for start in range(0, len(found), _DIGESTED_AT_ONCE):
+        for rows in list_directories(layout, found[start : start + _DIGESTED_AT_ONCE]):
+            is_segment = pc.is_null(rows["unrecognized_name"])
+            segments = pc.sum(is_segment).as_py() or 0
+            segment_count += segments
+            unlisted_count += pc.count(rows["topic"]).as_py() - segments
+            digests += sum(rows["row_digest"].to_pylist())
+    return ArchiveDigest(
+        digest=listing_digest(listing, digests),
+        partition_count=len(found),
+        segment_count=segment_count,
+        unlisted_count=unlisted_count,
+    )
+
+
+def listing_digest(listing: DirectoryListing, row_digests: int) -> str:
+    """Return the digest of an archive from its directories and the sum of `row_digest`, in any order of rows."""
+    directories = sorted((each.name, each.topic, each.topic_id, each.partition) for each in listing.directories)
+    beside = sorted((each.name, each.size_bytes, each.why) for each in listing.unrecognized)
+    return digest_of([directories, beside, row_digests])
+
+
 _DDL_TYPES = {column.name: column.type for column in SEGMENTS.columns} | {
     "unrecognized_name": "STRING",
     "unrecognized_bytes": "BIGINT",
     "unrecognized_why": "STRING",
+    "row_digest": "BIGINT",
 }
 
 
@@ -89,13 +142,18 @@ def _listing_rows(layout: ArchiveLayout, directory: PartitionDirectory) -> pa.Re
     try:
         listing = layout.list_segments(directory)
     except ArchiveError as wrong:
-        return pa.RecordBatch.from_pylist([_unlisted_row(directory, wrong)], schema=LISTED_SCHEMA)
+        return _batch([_unlisted_row(directory, wrong)])
     rows = [_segment_row(segment) for segment in listing.segments]
     rows += [
         {"unrecognized_name": stray.name, "unrecognized_bytes": stray.size_bytes, "unrecognized_why": stray.why}
         for stray in listing.unrecognized
     ]
-    return pa.RecordBatch.from_pylist(rows, schema=LISTED_SCHEMA)
+    return _batch(rows)
+
+
+def _batch(rows: list[dict[str, object]]) -> pa.RecordBatch:
+    digested = [{**row, "row_digest": int.from_bytes(digest_bytes(row)[:8], "big", signed=True)} for row in rows]
+    return pa.RecordBatch.from_pylist(digested, schema=LISTED_SCHEMA)
 
 
 def _unlisted_row(directory: PartitionDirectory, wrong: ArchiveError) -> dict[str, object]:

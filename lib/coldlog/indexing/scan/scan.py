@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from coldlog.archive.layouts.layout import ArchiveLayout, UnrecognizedObject
 from coldlog.errors import UsageError
 from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS, announced_segments
-from coldlog.indexing.scan.listing import LISTED_COLUMNS, LISTED_SCHEMA, list_in_tasks
+from coldlog.indexing.scan.listing import LISTED_COLUMNS, SEGMENT_COLUMNS, list_in_tasks, listing_digest
 from coldlog.indexing.scan.lost_announcements import lost_offsets, with_lost_announcements
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.runtime.console import Console, counted
@@ -54,7 +54,7 @@ class ScanSummary:
     """What one scan found and what had changed.
 
     `unlisted_count` counts directories, of `partition_count`, that could not be listed; `unrecognized_count` includes
-    them.
+    them. `listing_digest` is the digest of what was listed.
     """
 
     partition_count: int
@@ -66,6 +66,7 @@ class ScanSummary:
     incomplete_count: int
     unrecognized_count: int
     unlisted_count: int = 0
+    listing_digest: str = ""
 
 
 def scan_segments(
@@ -82,7 +83,7 @@ def scan_segments(
     directories = layout.list_partition_directories()
     listed = list_in_tasks(warehouse, layout, directories.directories).persist()
     try:
-        listed_segments = listed.where(F.col("unrecognized_name").isNull()).select(*LISTED_SCHEMA.names[:-3])
+        listed_segments = listed.where(F.col("unrecognized_name").isNull()).select(*SEGMENT_COLUMNS)
         expected = _expected(listed_segments, announced_segments(warehouse), lost_offsets(warehouse))
         totals = _totals(listed)
         found = _differences(expected, warehouse.read(SEGMENTS), is_mirror=layout.is_mirror).persist()
@@ -114,6 +115,7 @@ def scan_segments(
         incomplete_count=totals["incomplete"],
         unrecognized_count=unrecognized_count,
         unlisted_count=totals["unlisted"],
+        listing_digest=listing_digest(directories, int(totals["digests"] or 0)),
     )
 
 
@@ -125,6 +127,8 @@ def _totals(listed: DataFrame) -> Row:
         F.count_if(is_segment & (F.size("missing_kinds") > 0)).alias("incomplete"),
         F.count("unrecognized_name").alias("unrecognized"),
         F.expr(f"count_if({_IS_UNLISTED})").alias("unlisted"),
+        # A decimal, because a sum of BIGINT would overflow.
+        F.sum(F.col("row_digest").cast("decimal(38, 0)")).alias("digests"),
     )
     return counts.collect()[0]
 

@@ -29,6 +29,11 @@ def plain_location(uri: str) -> str:
     return uri
 
 
+def table_location(uri: str, name: str) -> str:
+    """Return the place of a table of the warehouse at `uri`, for readers without Spark."""
+    return f"{plain_location(spark_uri(uri)).rstrip('/')}/{name}"
+
+
 def local_folder(uri: str) -> str | None:
     """Return the path of a folder of this machine; None for any other place."""
     path = plain_location(uri)

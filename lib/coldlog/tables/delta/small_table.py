@@ -61,6 +61,11 @@ class SmallTable:
         """Whether the table was ever written."""
         return self._open() is not None
 
+    def version(self) -> int | None:
+        """The table's newest version; None if there is no table."""
+        opened = self._open()
+        return None if opened is None else int(opened.version())
+
     def read(self) -> list[Row]:
         """Read all rows; none if there is no table."""
         for _ in range(_ATTEMPTS):

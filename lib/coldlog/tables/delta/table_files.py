@@ -6,7 +6,7 @@ their statistics belong to one version of the Delta table and are read with delt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +21,7 @@ from coldlog.errors import UsageError
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.locations import bucket_and_prefix
 from coldlog.tables.delta.log_check import check_log
-from coldlog.tables.delta.table_storage import delta_storage_options, require_reachable, storage_error
+from coldlog.tables.delta.table_storage import delta_storage_options, read_rows, require_reachable, storage_error
 
 Bounds = npt.NDArray[Any]
 """64-bit integers, or texts."""
@@ -99,6 +99,21 @@ def list_table_files(
         paths=tuple(actions["path"].to_pylist()),
         ranges=column_ranges(table, least, greatest, len(actions)),
     )
+
+
+def read_file_rows(
+    files: TableFiles, columns: Sequence[str], numbers: Iterable[int] | None = None
+) -> Iterator[dict[str, object]]:
+    """Iterate over the rows of all files, or of those with these numbers; for small tables, or few columns.
+
+    A file that cannot be read raises `RetriableError`, a damaged one `ColdlogError`.
+    """
+    for number in range(len(files.paths)) if numbers is None else numbers:
+        try:
+            rows = read_rows(files.location, files.paths[number], columns)
+        except (OSError, pa.ArrowException) as failed:
+            raise storage_error(failed, files.location, files.paths[number]) from None
+        yield from rows
 
 
 def table_version(location: str, table: TableDefinition, *, as_of_ms: int | None = None) -> int:

@@ -1,0 +1,123 @@
+"""End a run of run_pipeline before Spark starts, if it would change nothing.
+
+The last run in `job_runs` must be one of run_pipeline that succeeded and left a witness (`witness`). Under the lock of
+the warehouse, every state of the witness is compared with the present one, cheap states first; the archive is listed in
+this process. If all are the same, the run ends with one commit, its row in `job_runs` with the same witness, and the
+exit code 0. Otherwise, and in any doubt, the run does every step and reports what it finds.
+
+A lock that another job holds is an error here already. A lease that was not released is left to Spark, which blocks
+late commits of its holder first (`Warehouse.fence`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from coldlog.errors import ColdlogError
+from coldlog.indexing.events.event_sources import LogSegmentsSource
+from coldlog.indexing.pipeline import RUN_PIPELINE, open_event_source
+from coldlog.indexing.run_log import now_ms, read_newest_run, record_unchanged_run
+from coldlog.indexing.scan.listing import digest_archive
+from coldlog.indexing.witness import (
+    ARCHIVE,
+    EVENTS,
+    KEY,
+    LOG_STARTS,
+    NOTHING,
+    Witness,
+    find_change,
+    log_starts_digest,
+    may_be_unchanged,
+    read_surroundings,
+    read_table_states,
+)
+from coldlog.runtime.console import Stage, counted
+from coldlog.runtime.job import PlainJob
+from coldlog.runtime.open_layout import layout_opener
+from coldlog.runtime.settings import Settings
+from coldlog.tables.definitions.job_runs import RunOutcome
+from coldlog.tables.delta.warehouse_lease import WarehouseLease
+from coldlog.tables.delta.warehouse_lock import writing
+from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
+
+_SINCE = "unchanged_since_run"
+
+
+class _LeftToSparkError(Exception):
+    """The lease must not be released as that of a success."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LastRun:
+    """The run that left the witness, and the last one that did every step."""
+
+    witness: Witness
+    full_run_id: str
+
+
+def end_unchanged_run(job: PlainJob) -> int | None:
+    """End the run if nothing has changed since the last one, and return its exit code; None: the run must be made."""
+    settings = job.settings
+    is_possible = settings.pipeline.skip_unchanged and may_be_unchanged(settings)
+    if not is_possible or _find_last_run(settings.warehouse_uri) is None:
+        return None
+    started_ms = now_ms()
+    try:
+        with writing(settings.warehouse_uri, lease_s=settings.warehouse.lease_seconds) as lease:
+            if lease is not None and lease.was_abandoned:
+                raise _LeftToSparkError
+            with job.console.stage("preflight") as stage:
+                return 0 if _end_if_unchanged(settings, lease, stage, started_ms) else None
+    except _LeftToSparkError:
+        return None
+
+
+def _end_if_unchanged(settings: Settings, lease: WarehouseLease | None, stage: Stage, started_ms: int) -> bool:
+    last = _find_last_run(settings.warehouse_uri)
+    try:
+        change = "the last run" if last is None else _find_change(settings, last.witness, stage)
+    except ColdlogError as in_doubt:
+        change = f"not known ({in_doubt})"
+    if last is not None and change is None:
+        summary = {_SINCE: last.full_run_id, KEY: last.witness}
+        if record_unchanged_run(settings.warehouse_uri, lease, RUN_PIPELINE, started_ms, summary):
+            stage.add("nothing has changed since the last run")
+            return True
+        change = "job_runs"
+    stage.facts[:] = [f"changed: {change}"]
+    return False
+
+
+def _find_change(settings: Settings, witness: Witness, stage: Stage) -> str | None:
+    """Return the first thing of the witness that has changed."""
+    for now in _iter_states(settings, stage):
+        if change := find_change(witness, now):
+            return change
+    return None
+
+
+def _iter_states(settings: Settings, stage: Stage) -> Iterator[Witness]:
+    """Yield everything that a witness names, cheap states first."""
+    yield read_surroundings(settings)
+    yield read_table_states(settings.warehouse_uri)
+    supplied = settings.log_start_offsets.uri
+    yield {LOG_STARTS: log_starts_digest({} if supplied is None else read_log_start_offsets(supplied))}
+    source = open_event_source(settings)
+    yield {EVENTS: source.digest() if isinstance(source, LogSegmentsSource) else NOTHING}
+    archive = digest_archive(layout_opener(settings)())
+    stage.add(counted(archive.partition_count, "partition"), counted(archive.segment_count, "segment") + " listed")
+    yield {ARCHIVE: archive.digest}
+
+
+def _find_last_run(uri: str) -> _LastRun | None:
+    """Find the last run, if it left a witness."""
+    row = read_newest_run(uri)
+    if row is None or (row["job"], row["outcome"]) != (RUN_PIPELINE, RunOutcome.SUCCEEDED.value):
+        return None
+    summary = json.loads(str(row["summary"]))
+    witness = summary.get(KEY)
+    if not witness:
+        return None
+    return _LastRun(witness=witness, full_run_id=summary.get(_SINCE, row["run_id"]))

@@ -1,0 +1,159 @@
+"""Say on what the outcome of a run depends, so that a later run can find out that nothing has changed.
+
+A witness maps the name of each thing to its state, as text: the code, the settings, the ids of decryption keys, the
+endpoint of S3, the log start offsets, the metadata topic, the archive, and the version of every table. A run of
+run_pipeline that succeeds writes it to its row in `job_runs`. While all states are the same, a run reads the same and
+finds its own work done (`preflight`).
+
+States are those that the run has read, or older ones, never newer: a change during a run is seen by the next run.
+Versions of tables that only the holder of the lock writes are taken at the end.
+
+No step depends on the clock. What only time or a repetition changes has no witness, and the next run does every step:
+brokers that are asked, a Delta table of events, segments that are tried again, a validation, directories that could not
+be listed, damaged metadata partitions, segments that are pending, and rows of superseded builds, which the next run
+removes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sysconfig
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import coldlog
+from coldlog.archive.layouts.aiven_keys import list_key_ids
+from coldlog.archive.stores.s3_environment import s3_endpoint
+from coldlog.indexing.digests import digest_of
+from coldlog.model.states import IndexStatus
+from coldlog.runtime.settings import MetadataSource, Settings
+from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.tier_partitions import TIER_PARTITIONS
+from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, table_location
+from coldlog.tables.delta.log_check import check_log
+from coldlog.tables.delta.small_table import SmallTable
+from coldlog.tables.delta.table_files import list_table_files, open_table, read_file_rows
+from coldlog.tiering.expiry.supplied_log_starts import LogStarts
+
+Witness = Mapping[str, str]
+
+KEY = "witness"
+"""The key of the witness in the summary of a run."""
+ARCHIVE, EVENTS, LOG_STARTS = "the archive", "the metadata topic", "log_start_offsets.uri"
+NOTHING = "none"
+_SWITCH = "pipeline.skip_unchanged"
+_WRITTEN_WITHOUT_LOCK = (JOB_RUNS, LIST_OFFSETS_EXPIRATIONS)
+"""No step reads these tables."""
+_TABLES_AT_ONCE = 8
+"""Each takes some requests to the store, one after another."""
+
+
+def may_be_unchanged(settings: Settings) -> bool:
+    """Whether a run with these settings depends only on what a witness names."""
+    warehouse, metadata, log_starts = settings.warehouse, settings.metadata, settings.log_start_offsets
+    has_files_only = metadata.source is MetadataSource.LOG_SEGMENTS and log_starts.bootstrap_servers is None
+    has_lock = bucket_and_prefix(settings.warehouse_uri) is not None or local_folder(settings.warehouse_uri) is not None
+    registers_names = warehouse.persistent_functions or settings.spark.get("spark.sql.catalogImplementation") == "hive"
+    is_repeated = settings.build.retry_quarantined or settings.validation.after_build
+    is_of_now = warehouse.as_of is None
+    return is_of_now and has_files_only and has_lock and not registers_names and not is_repeated
+
+
+def read_surroundings(settings: Settings) -> dict[str, str]:
+    """Read what a run depends on beside the tables and what it reads; call it before the run reads anything."""
+    values = {key: value for key, value in settings.items() if key != _SWITCH}
+    uris = (settings.archive_uri, settings.warehouse_uri, settings.metadata.uri or "")
+    return {
+        "the code": _code_digest(),
+        "the decryption keys": ",".join(sorted(list_key_ids())),
+        "the endpoint of S3": digest_of(str(s3_endpoint())) if any(map(bucket_and_prefix, uris)) else NOTHING,
+        "table tier_partitions": _tier_state(settings.warehouse_uri),
+        "the settings": digest_of(values),
+    }
+
+
+def witness_of_run(settings: Settings, surroundings: Witness, summary: Mapping[str, Any]) -> Witness | None:
+    """Return the witness of a run from the summaries of its steps; None if the next run has to do every step."""
+    scan, metadata = summary["scan"], summary["metadata"] or {}
+    is_in_doubt = (
+        not may_be_unchanged(settings)
+        or scan["unlisted_count"]
+        or metadata.get("damaged_partition_count")
+        or metadata.get("lost_partitions")
+        or _has_open_work(settings.warehouse_uri)
+    )
+    if is_in_doubt:
+        return None
+    return {
+        **surroundings,
+        ARCHIVE: scan["listing_digest"],
+        EVENTS: metadata.get("source_digest", NOTHING),
+        LOG_STARTS: scan["log_starts_digest"],
+        **read_table_states(settings.warehouse_uri),
+    }
+
+
+def read_table_states(uri: str) -> dict[str, str]:
+    """Read id and version of each table that only the holder of the lock writes, after a check of its log."""
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as reads:
+        states = list(reads.map(partial(_table_state, uri), ALL_TABLES))
+    return {
+        f"table {table.name}": state
+        for table, state in zip(ALL_TABLES, states, strict=True)
+        if table not in _WRITTEN_WITHOUT_LOCK
+    }
+
+
+def _table_state(uri: str, table: TableDefinition) -> str:
+    location = table_location(uri, table.name)
+    check_log(location)
+    opened = open_table(location, table)
+    return f"{opened.metadata().id} {opened.version()}"
+
+
+def log_starts_digest(log_starts: LogStarts) -> str:
+    """A digest of the log start offsets of a file."""
+    return digest_of(sorted(log_starts.items()))
+
+
+def find_change(before: Witness, now: Witness) -> str | None:
+    """Return the name of something in `now` that has another state than in `before`; None if nothing has."""
+    return next((name for name, state in now.items() if before.get(name) != state), None)
+
+
+def _tier_state(uri: str) -> str:
+    version = SmallTable(uri=uri, table=TIER_PARTITIONS).version()
+    return NOTHING if version is None else str(version)
+
+
+def _has_open_work(uri: str) -> bool:
+    """Whether segments are pending, or rows of superseded builds are still there."""
+    files = list_table_files(table_location(uri, SEGMENTS.name), SEGMENTS, [])
+    rows = read_file_rows(files, ("index_status", "superseded_build_numbers"))
+    return any(row["index_status"] == IndexStatus.PENDING.value or row["superseded_build_numbers"] for row in rows)
+
+
+def _code_digest() -> str:
+    """A digest of coldlog's files, the versions of all packages, and the jars; never the same if there are no files."""
+    library = Path(coldlog.__file__).parent
+    files = [file for file in sorted(library.rglob("*")) if file.is_file() and file.parent.name != "__pycache__"]
+    if not files:
+        return uuid4().hex
+    digest = hashlib.blake2b(digest_size=16)
+    for file in files:
+        content = file.read_bytes()
+        digest.update(f"{file.relative_to(library)} {len(content)}\n".encode() + content)
+    packages = [name for name in os.listdir(sysconfig.get_path("purelib")) if name.endswith(".dist-info")]
+    jars = [(jar.name, jar.stat().st_size) for jar in (REPOSITORY / ".jars").glob("*.jar")]
+    return digest_of([digest.hexdigest(), platform.python_version(), sorted(packages), sorted(jars)])
