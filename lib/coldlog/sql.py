@@ -20,6 +20,7 @@ from coldlog.launch.spark_options import PAGE_CHECKSUMS
 from coldlog.lookups.functions import register_functions
 from coldlog.records.source.datasource import register_source, source_defaults
 from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.delta.manifest import check_footers, check_published
 from coldlog.tables.delta.warehouse import Warehouse
 
 
@@ -48,11 +49,12 @@ def attach_warehouse(
 ) -> None:
     """Register the tables below `uri` as `coldlog.<table>`, the table functions and the data source of records.
 
-    A wrong uri is a `UsageError`, a damaged log of a table a `ColdlogError`. `source_options` are the default options
-    of each read of records, such as `archive.uri`.
+    A wrong uri is a `UsageError`, a damaged log or footer of a table a `ColdlogError`. `source_options` are the default
+    options of each read of records, such as `archive.uri`.
     """
     warehouse = Warehouse(spark=spark, uri=uri, as_of=as_of)
     warehouse.require_tables()
+    check_footers(check_published(uri))
     for key, value in PAGE_CHECKSUMS.items():
         # Options of Hadoop that a session was not started with.
         spark.conf.set(key, value)

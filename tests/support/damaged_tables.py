@@ -12,18 +12,26 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
-from coldlog.errors import ColdlogError
+from coldlog.errors import ColdlogError, RetriableError
 from coldlog.reader import OffsetReader
 from coldlog.records.fetch.archive_tables import ArchiveTables, list_fetch_files
-from coldlog.tables.delta.log_check import create_checkpoint
+from coldlog.records.source.filters import RecordFilter
+from coldlog.records.source.options import read_options
+from coldlog.records.source.planning import open_reader, plan_reading
+from coldlog.runtime.spark_failures import explain_failure
+from coldlog.sql import attach_warehouse
+from coldlog.tables.delta.log_check import LOG_FOLDER, create_checkpoint
+from coldlog.tables.delta.manifest import HELD_TABLES, MANIFEST_FOLDER, open_manifests, read_manifest, write_manifest
 
-READ_TABLES = ("segments", "partition_metadata", "offset_index", "time_index", "txn_index", "quarantine")
+READ_TABLES = tuple(table.name for table in HELD_TABLES)
 Question = tuple[str, int, int]
 Ask = Callable[[], object]
 
@@ -37,9 +45,36 @@ def copy_with_checkpoints(uri: str, folder: Path) -> Path:
     return folder
 
 
+def forget_published(warehouse: Path, table: str) -> None:
+    """Take a table out of the manifests, as if it was made after them: the test changes it by hand."""
+    manifests = open_manifests(str(warehouse))
+    for path in (warehouse / "_manifest").glob("*.json"):
+        manifest = read_manifest(manifests, str(warehouse), int(path.stem))
+        assert manifest is not None
+        manifests.remove(path.name)
+        others = {name: published for name, published in manifest.tables.items() if name != table}
+        assert write_manifest(manifests, replace(manifest, tables=others))
+
+
+def forget_checksums(warehouse: Path) -> None:
+    """Remove Hadoop's checksums, as if an object store held the files."""
+    for each in warehouse.rglob(".*.crc"):
+        each.unlink()
+
+
 def list_damageable(warehouse: Path) -> list[Path]:
-    """Every file of the tables that the readers open: data, commits, checkpoints, and the checksums beside them."""
-    return sorted(each for name in READ_TABLES for each in (warehouse / name).rglob("*") if each.is_file())
+    """Every file of the tables that the readers open, and the manifests: data, commits, checkpoints, and the checksums
+    beside them."""
+    folders = (*READ_TABLES, MANIFEST_FOLDER)
+    return sorted(each for name in folders for each in (warehouse / name).rglob("*") if each.is_file())
+
+
+def _kind_of(path: Path) -> str:
+    if path.suffix == ".crc" and path.name.startswith("."):
+        return f"checksums of {path.parent.name if path.parent.name.startswith('_') else 'data'}"
+    if path.parent.name in READ_TABLES:
+        return f"data{path.suffix}"
+    return f"{path.parent.name} {'checkpoint' if 'checkpoint' in path.name else ''}{path.suffix}"
 
 
 def _flip(path: Path, content: bytes, chance: random.Random) -> bytes:
@@ -75,14 +110,17 @@ class Trial:
 
     path: Path
     damage: str
+    has_checksums: bool = True
     answer: object = None
     error: BaseException | None = None
 
     def is_right(self, truth: object) -> bool:
-        """The answer is the truth, or the error is coldlog's and names the file."""
+        """The answer is the truth, or the error is coldlog's and names the file; without checksums, its table."""
         if self.error is None:
             return self.answer == truth
-        return isinstance(self.error, ColdlogError) and names_file(str(self.error), self.path)
+        place = self.path.parent.parent if self.path.parent.name == LOG_FOLDER else self.path.parent
+        is_named = names_file(str(self.error), self.path) or (not self.has_checksums and str(place) in str(self.error))
+        return isinstance(self.error, ColdlogError) and not isinstance(self.error, RetriableError) and is_named
 
     def __str__(self) -> str:
         found = "a wrong answer" if self.error is None else f"{type(self.error).__name__}: {self.error}"
@@ -110,16 +148,18 @@ def damaged(path: Path, damage: str, chance: random.Random) -> Iterator[None]:
 
 
 def iter_trials(warehouse: Path, ask: Ask, seed: int, count: int) -> Iterator[Trial]:
-    """Damage a file, ask, put the file back; files and damages take turns, so that each kind is reached."""
+    """Damage a file, ask, put the file back; kinds of files and damages take turns."""
     chance, files = random.Random(seed), [each for each in list_damageable(warehouse) if each.stat().st_size]
-    names = sorted(DAMAGES)
+    names, kinds = sorted(DAMAGES), sorted({_kind_of(each) for each in files})
     for number in range(count):
-        path, damage = chance.choice(files), names[number % len(names)]
+        kind, damage = kinds[number // len(names) % len(kinds)], names[number % len(names)]
+        path = chance.choice([each for each in files if _kind_of(each) == kind])
+        trial = Trial(path=path, damage=damage, has_checksums=any("checksums" in each for each in kinds))
         with damaged(path, damage, chance):
             try:
-                yield Trial(path=path, damage=damage, answer=ask())
+                yield replace(trial, answer=ask())
             except BaseException as error:  # noqa: BLE001 - what may be raised is what is tested
-                yield Trial(path=path, damage=damage, error=error)
+                yield replace(trial, error=error)
 
 
 def reader_answers(uri: str, questions: Sequence[Question]) -> list[dict[str, object]]:
@@ -142,3 +182,40 @@ def fetched_tables(uri: str, places: Sequence[tuple[str, int]]) -> str:
             return str(known)
     finally:
         tables.close()
+
+
+def read_archived(uri: str, archive: str, places: Sequence[tuple[str, int]]) -> list[dict[str, object]]:
+    """The records of these partitions, as the data source's planner and tasks read them."""
+    rows: list[dict[str, object]] = []
+    for topic, partition in places:
+        assign = f'{{"{topic}":[{partition}]}}'
+        options = read_options({"warehouse.uri": uri, "archive.uri": archive, "assign": assign})
+        tasks, reader = plan_reading(options, RecordFilter()), open_reader(options, lambda _: None)
+        rows += [row for task in tasks for batch in reader.iter_rows(task) for row in batch.to_pylist()]
+    return rows
+
+
+def function_answers(spark: SparkSession, uri: str, questions: Sequence[Question]) -> list[object]:
+    """Answers of the SQL functions in a session that opens the warehouse for them; what Spark says of a damaged file is
+    an error of coldlog's, as it is for jobs."""
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    try:
+        attach_warehouse(spark, uri)
+        asked = ", ".join(f"('{topic}', {partition}, {timestamp_ms}L)" for topic, partition, timestamp_ms in questions)
+        rows = spark.sql(
+            f"SELECT * FROM VALUES {asked} AS q(t, p, ms), LATERAL offset_for_timestamp(q.t, q.p, q.ms) ORDER BY ALL"
+        ).collect()
+        ends = [
+            spark.sql(f"SELECT * FROM {name}('{topic}', {partition})").collect()
+            for name in ("max_timestamp", "earliest_offset", "latest_tiered_offset")
+            for topic, partition, _ in questions[:2]
+        ]
+        return [rows, ends]
+    except ColdlogError:
+        raise
+    except Exception as error:
+        explained = explain_failure(error)
+        if explained is None:
+            raise
+        raise ColdlogError(explained) from error

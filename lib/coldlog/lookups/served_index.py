@@ -23,7 +23,8 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.locations import plain_location
-from coldlog.tables.delta.table_files import TableFiles, list_table_files, table_version
+from coldlog.tables.delta.manifest import hold_to_manifest
+from coldlog.tables.delta.table_files import TableFiles, is_newest, list_table_files
 from coldlog.tables.delta.table_reader import PartRange, TableReader
 
 Int64s = npt.NDArray[np.int64]
@@ -43,6 +44,11 @@ class WarehouseFiles:
     batches: TableFiles
     stairs: TableFiles
 
+    @property
+    def publish_number(self) -> int:
+        """Return the number of the newest publish that is in these files; 0 if there is none."""
+        return max(self.partitions.publish_number, self.segments.publish_number)
+
 
 def list_warehouse_files(uri: str, *, as_of_ms: int | None = None) -> WarehouseFiles:
     """List the files of the warehouse as of now or of `as_of_ms`. The index tables match the listed `segments`."""
@@ -54,19 +60,23 @@ def list_warehouse_files(uri: str, *, as_of_ms: int | None = None) -> WarehouseF
 
     def listed(table: TableDefinition) -> TableFiles:
         # Delta keeps statistics of these columns for each file.
+        schema = table.arrow_schema
         columns = [
             name
             for name in table.skipping_columns
-            if pa.types.is_integer(kind := table.arrow_schema.field(name).type) or pa.types.is_string(kind)
+            if pa.types.is_integer(kind := schema.field(name).type) or pa.types.is_string(kind)
         ]
         return list_table_files(place(table), table, columns, as_of_ms=as_of_ms)
 
     while True:
         segments, partitions = listed(SEGMENTS), listed(PARTITION_METADATA)
         batches, stairs = listed(OFFSET_INDEX), listed(TIME_INDEX)
-        listed_versions = segments.version, partitions.version
-        newest = (table_version(place(each), each, as_of_ms=as_of_ms) for each in (SEGMENTS, PARTITION_METADATA))
-        if tuple(newest) == listed_versions:
+        first = ((segments, SEGMENTS), (partitions, PARTITION_METADATA))
+        if all(is_newest(files, table, as_of_ms=as_of_ms) for files, table in first):
+            listed_files = (segments, partitions, batches, stairs)
+            segments, partitions, batches, stairs = hold_to_manifest(
+                warehouse, listed_files, is_past=as_of_ms is not None
+            )
             return WarehouseFiles(partitions=partitions, segments=segments, batches=batches, stairs=stairs)
         # A run published meanwhile: the rows that the older `segments` names may be deleted.
 

@@ -33,6 +33,7 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.log_check import check_log, create_checkpoint
+from coldlog.tables.delta.publish_manifest import publish_manifest
 from coldlog.tables.delta.table_storage import delta_storage_options
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.superseded_builds import last_build_number, remove_superseded
@@ -79,6 +80,7 @@ def maintain_tables(
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     dropped = drop_deleted(warehouse, now - settings.deleted_after_hours * _HOUR_MS)
     tables = tuple(maintain_table(warehouse, table, settings) for table in ALL_TABLES)
+    publish_manifest(warehouse)
     return MaintenanceSummary(dropped_segments=dropped, tables=tables)
 
 

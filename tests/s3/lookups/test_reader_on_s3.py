@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
-from coldlog.errors import RetriableError, UsageError
+from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.reader import OffsetReader
 from golden_warehouse import golden_queries, is_true_answer
 from s3_proxy import Fault, S3Proxy
@@ -56,7 +58,7 @@ def test_missing_credentials_are_reported(warehouse_uri: str, monkeypatch: pytes
         (403, "listings", UsageError, "no permission to list .* allow s3:ListBucket"),
         (403, ".json", RetriableError, "segments cannot be read .* s3:GetObject"),
         (403, ".parquet", UsageError, r"parquet of s3://.* cannot be read: .* it needs permission s3:GetObject"),
-        (404, ".parquet", RetriableError, "parquet of s3://.* is missing; .* if the table was vacuumed meanwhile"),
+        (404, ".parquet", ColdlogError, "parquet is damaged: it is missing, but the table's newest version needs it"),
     ],
 )
 def test_refused_access_to_tables_is_reported_with_advice_and_without_the_text_of_s3(
@@ -71,3 +73,45 @@ def test_refused_access_to_tables_is_reported_with_advice_and_without_the_text_o
     text = repr(refused.getrepr(chain=True))
     assert ACCESS_KEY not in text
     assert SECRET_KEY not in text
+
+
+def _flipped_footer(content: bytes) -> bytes:
+    return content[:-40] + bytes([content[-40] ^ 4]) + content[-39:]
+
+
+@pytest.mark.parametrize("table", ["segments", "time_index"])
+def test_damaged_table_is_reported_and_not_to_be_asked_again(
+    golden_uri: str, bucket: Bucket, s3_access: S3Proxy, table: str
+) -> None:
+    """A store has no checksums beside the files: the manifest holds the tables."""
+    bucket.put_directory(Path(golden_uri), "warehouse")
+    asked = [(str(each["topic"]), int(str(each["partition"])), int(str(each["ts"]))) for each in golden_queries()]
+    place = Path(golden_uri) / table
+    data = place / Path(DeltaTable(place).file_uris()[0]).name
+    commit = max(each for each in (place / "_delta_log").glob("*.json") if '"add"' in each.read_text())
+    damages: dict[str, Callable[[bytes], bytes | None]] = {
+        "removed": lambda content: None,
+        "emptied": lambda content: b"",
+        "cut": lambda content: content[: len(content) // 2],
+        "flipped": _flipped_footer,
+    }
+    for path in (data, commit):
+        key = f"warehouse/{path.relative_to(golden_uri).as_posix()}"
+        for name, damage in damages.items():
+            damaged = damage(path.read_bytes())
+            if path == commit and name == "flipped":
+                continue  # may hit what nobody reads
+            if damaged is None:
+                bucket.delete(key)
+            else:
+                bucket.put({key: damaged})
+            with pytest.raises(ColdlogError, match=f"/warehouse/{table}.* is damaged: ") as refused:
+                _ask(bucket.uri("warehouse"), asked)
+            assert not isinstance(refused.value, RetriableError)
+            bucket.put({key: path.read_bytes()})
+    _ask(bucket.uri("warehouse"), asked)
+
+
+def _ask(uri: str, asked: list[tuple[str, int, int]]) -> None:
+    with OffsetReader(uri) as reader:
+        reader.list_offsets(asked)

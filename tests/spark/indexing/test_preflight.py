@@ -30,7 +30,7 @@ from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.plain_commit import RowChange, commit_rows
-from coldlog.tables.delta.table_files import table_version
+from coldlog.tables.delta.table_files import open_table
 from coldlog.tables.delta.warehouse_lock import writing
 from coldlog.tiering.expiry.tier_partitions import RemoteOffsets, TierPartitions
 from coldlog.tiering.system_clock import SystemClock
@@ -72,7 +72,7 @@ class Place:
         ]
 
     def versions(self) -> dict[str, int]:
-        return {table.name: table_version(self.location(table), table) for table in ALL_TABLES}
+        return {table.name: open_table(self.location(table), table).version() for table in ALL_TABLES}
 
     def runs(self) -> list[dict[str, object]]:
         """The rows of `job_runs`, in the order of their starts."""
@@ -217,7 +217,7 @@ def _maintain(place: Place) -> None:
 
 
 def _damage_log(place: Place) -> None:
-    newest = table_version(place.location(SEGMENTS), SEGMENTS)
+    newest = open_table(place.location(SEGMENTS), SEGMENTS).version()
     log_path(place.location(SEGMENTS), newest).write_bytes(b"")
 
 

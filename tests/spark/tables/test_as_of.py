@@ -32,6 +32,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.as_of import Commit, find_moment, find_version, list_commits
 from coldlog.tables.delta.warehouse import Warehouse
+from damaged_tables import forget_published
 from golden_warehouse import run_pipeline
 
 OLD, GONE, NEW = (TopicPartition(topic=topic, partition=0) for topic in ("old", "gone", "new"))
@@ -262,6 +263,7 @@ def test_table_that_was_created_later_is_empty(past: Past, tmp_path: Path) -> No
     spark, location = past.warehouse.spark, tmp_path / "warehouse"
     shutil.copytree(past.warehouse.uri, location, copy_function=shutil.copy2)
     shutil.rmtree(location / TXN_SEGMENTS.name)
+    forget_published(location, TXN_SEGMENTS.name)
     warehouse = Warehouse(spark=spark, uri=str(location), as_of=past.at["time"])
     with pytest.raises(UsageError, match="txn_segments missing"):
         warehouse.read(SEGMENTS)

@@ -7,6 +7,7 @@ It publishes in this order:
 2. The segments that may hold aborted transactions (`txn_segments`).
 3. One row per partition in `partition_metadata`. Its versions are the moments that `as_of` can name.
 4. Index rows of builds that answered until now are removed.
+5. The manifest, to which readers hold the tables (`tables/delta/manifest.py`).
 
 Only changed rows are written; a second run writes nothing.
 """
@@ -21,6 +22,7 @@ from coldlog.indexing.publish.txn_segments import publish_txn_segments
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
+from coldlog.tables.delta.publish_manifest import publish_manifest
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.superseded_builds import remove_superseded
 
@@ -58,6 +60,7 @@ def materialize_metadata(warehouse: Warehouse, plan: ServingPlan | None = None) 
     changed_partition_count = _publish_partitions(warehouse, plan)
     if totals.changed_segment_count and totals.superseded_segment_count:
         remove_superseded(warehouse)
+    publish_manifest(warehouse)
     return MaterializeSummary(
         changed_segment_count=totals.changed_segment_count,
         changed_partition_count=changed_partition_count,

@@ -28,6 +28,7 @@ from coldlog.records.source.archived_log import (
     undecided_offsets,
 )
 from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.delta.manifest import hold_to_manifest
 from coldlog.tables.delta.table_files import TableFiles, list_table_files
 from coldlog.tables.delta.table_reader import TableReader
 
@@ -84,8 +85,10 @@ class FetchFiles:
 
 def list_fetch_files(uri: str) -> FetchFiles:
     """List the files as they are now. Raise `UsageError` if there is no warehouse at the uri."""
+    logs = list_source_files(uri, None)
     quarantine = list_table_files(f"{uri.rstrip('/')}/{QUARANTINE.name}", QUARANTINE, ("topic", "partition"))
-    return FetchFiles(logs=list_source_files(uri, None), quarantine=quarantine)
+    (quarantine,) = hold_to_manifest(uri, [quarantine], logs.lookups.publish_number)
+    return FetchFiles(logs=logs, quarantine=quarantine)
 
 
 class ArchiveTables:

@@ -21,7 +21,8 @@ from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS, listed_segment
 from coldlog.tables.definitions.txn_index import TXN_INDEX
-from coldlog.tables.delta.table_files import TableFiles, list_table_files, table_version
+from coldlog.tables.delta.manifest import hold_to_manifest
+from coldlog.tables.delta.table_files import TableFiles, is_newest, list_table_files
 from coldlog.tables.delta.table_reader import TableReader
 
 Int64s = npt.NDArray[np.int64]
@@ -141,8 +142,9 @@ def list_source_files(uri: str, as_of_ms: int | None) -> SourceFiles:
         aborted = list_table_files(
             location, TXN_INDEX, ("topic", "partition", "first_offset", "last_offset"), as_of_ms=as_of_ms
         )
-        segments = f"{uri.rstrip('/')}/{SEGMENTS.name}"
-        if table_version(segments, SEGMENTS, as_of_ms=as_of_ms) == lookups.segments.version:
+        if is_newest(lookups.segments, SEGMENTS, as_of_ms=as_of_ms):
+            number, is_past = lookups.publish_number, as_of_ms is not None
+            (aborted,) = hold_to_manifest(uri, [aborted], number, is_past=is_past)
             return SourceFiles(lookups=lookups, aborted=aborted)
         # A run published meanwhile: list all again.
 

@@ -67,11 +67,11 @@ def find_data_location(spark: SparkSession, location: str) -> str:
 
 
 def add_files(
-    spark: SparkSession, location: str, files: Sequence[DataFile], transaction: tuple[str, int] | None
+    spark: SparkSession, location: str, files: Sequence[DataFile], transactions: Sequence[tuple[str, int]]
 ) -> None:
     """Add the rows of `files` in one commit, like an append of Spark.
 
-    `transaction` is an application and its number. If the table already has that number or a higher one of the
+    `transactions` are applications and their numbers. If the table already has that number or a higher one of an
     application, nothing is done.
     """
     jvm: Any = _jvm(spark)
@@ -85,8 +85,7 @@ def add_files(
         )
         for file in files
     ]  # fmt: skip
-    if transaction is not None:
-        application, number = transaction
+    for application, number in transactions:
         if commit.txnVersion(application) >= number:
             return
         now_ms = jvm.scala.Option.apply(time.time_ns() // 1_000_000)

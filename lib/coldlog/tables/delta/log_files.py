@@ -1,4 +1,4 @@
-"""Read and write the files of a table's log without Spark.
+"""Read and write the files of a table's log, and of a warehouse's manifests, without Spark.
 
 A commit is put only if its name does not exist: in a folder as a link to a complete file, on S3 under the condition
 `If-None-Match: *`. So of all writers of a version exactly one succeeds, and others see the whole commit or none.
@@ -9,6 +9,7 @@ name left behind are removed before the link: Spark would refuse the new commit.
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from coldlog.tables.delta.file_checksums import checksums_path, write_checksums
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import LOG_FOLDER
 
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+"""Errors of `put` in a file system without hard links."""
 _PUTS = 5
 
 
@@ -38,15 +41,21 @@ class LogFiles(Protocol):
     def replace(self, name: str, content: bytes) -> None:
         """Write a file; others see the old or the new one."""
 
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+
 
 def open_log(location: str) -> LogFiles:
     """Open the log of the table at a location, a folder or a prefix of a bucket."""
+    return open_files(location, LOG_FOLDER)
+
+
+def open_files(location: str, folder: str) -> LogFiles:
+    """Open a folder below a location, a folder or a prefix of a bucket."""
     place = bucket_and_prefix(location)
     if place is not None:
-        return BucketLog(
-            location=location, bucket=place[0], prefix=f"{place[1]}/{LOG_FOLDER}", client=create_s3_client()
-        )
-    return FolderLog(folder=os.path.join(local_folder(location) or location, LOG_FOLDER))
+        return BucketLog(location=location, bucket=place[0], prefix=f"{place[1]}/{folder}", client=create_s3_client())
+    return FolderLog(folder=os.path.join(local_folder(location) or location, folder))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +100,15 @@ class FolderLog:
         os.replace(complete, path)
         write_checksums(path)
 
+    def remove(self, name: str) -> None:
+        """Remove a file and its checksums."""
+        path = os.path.join(self.folder, name)
+        for each in (path, checksums_path(path)):
+            with suppress(FileNotFoundError):
+                os.unlink(each)
+
     def _write(self, name: str, content: bytes) -> str:
+        os.makedirs(self.folder, exist_ok=True)
         path = os.path.join(self.folder, f".{name}.{uuid4().hex}.tmp")
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
@@ -138,6 +155,10 @@ class BucketLog:
     def replace(self, name: str, content: bytes) -> None:
         """Put an object."""
         self._ask("put_object", name, unless=0, Body=content)
+
+    def remove(self, name: str) -> None:
+        """Delete an object."""
+        self._ask("delete_object", name, unless=404)
 
     def _ask(self, operation: str, name: str, *, unless: int, **more: object) -> dict[str, Any] | None:
         """Send a request; None if the store answers with that status (for 412, also 409)."""

@@ -16,7 +16,6 @@ Spark: nothing is written.
 
 from __future__ import annotations
 
-import errno
 import json
 import random
 import time
@@ -36,7 +35,7 @@ from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.data_files import DataFile, DataFileWriter
 from coldlog.tables.delta.locations import local_folder
 from coldlog.tables.delta.log_check import check_log, create_checkpoint
-from coldlog.tables.delta.log_files import LogFiles, open_log
+from coldlog.tables.delta.log_files import NO_LINKS, LogFiles, open_log
 from coldlog.tables.delta.table_files import open_table
 from coldlog.tables.delta.table_storage import read_rows, storage_error
 
@@ -50,7 +49,6 @@ _ATTEMPTS = 50
 _LONGEST_PAUSE_S = 0.25
 _ENGINE = "coldlog"
 _CHECKPOINT_INTERVAL = "10"
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 _FACTS = ("metadata", "protocol", "domainMetadata", "numMetadata", "numProtocol")
 _LISTED_FILES = 50
 """Delta lists the files in a version checksum up to this number."""
@@ -122,16 +120,48 @@ def _commit_once(
         return 0
     file = _write_file(location, table, plan.rows)
     version = delta.version() + 1
+    if not _put(log, location, version, _actions(version - 1, change, plan, file, transaction)):
+        return None
+    _follow(log, location, table, version)
+    return plan.changed_count
+
+
+def commit_numbers(location: str, table: TableDefinition, numbers: Sequence[tuple[str, int]]) -> int | None:
+    """Commit the numbers of applications and no rows; return the version of the commit.
+
+    None: as in `commit_rows`. `LaterWriterError` if the table has one of these numbers, or a higher one.
+    """
+    log = open_log(location)
+    for _ in range(_ATTEMPTS):
+        with suppress(_LostRaceError):
+            check_log(location)
+            delta = open_table(location, table)
+            if not _is_plain(delta, table):
+                return None
+            for application, number in numbers:
+                _require_later(delta, location, application, number)
+            now_ms = time.time_ns() // 1_000_000
+            info = _commit_info(delta.version(), "SET TRANSACTION", {}, now_ms) | {"isBlindAppend": True}
+            actions: list[Action] = [{"commitInfo": info}, *_transactions(numbers, now_ms)]
+            version = delta.version() + 1
+            is_put = _put(log, location, version, actions)
+            if is_put:
+                _follow(log, location, table, version)
+            return version if is_put else None
+    raise RetriableError(f"other jobs changed table {location} in all {_ATTEMPTS} attempts; run again")
+
+
+def _put(log: LogFiles, location: str, version: int, actions: Sequence[Action]) -> bool:
+    """Put a commit; False if the file system has no links, `_LostRaceError` if another writer has put the version."""
     try:
-        is_put = log.put(_name(version, "json"), _lines(_actions(version - 1, change, plan, file, transaction)))
+        is_put = log.put(_name(version, "json"), _lines(actions))
     except OSError as failed:
-        if failed.errno in _NO_LINKS:
-            return None
+        if failed.errno in NO_LINKS:
+            return False
         raise RetriableError(f"the log of {location} cannot be written: {failed.strerror}; run again") from failed
     if not is_put:
         raise _LostRaceError
-    _follow(log, location, table, version)
-    return plan.changed_count
+    return True
 
 
 def _is_plain(delta: DeltaTable, table: TableDefinition) -> bool:
@@ -201,22 +231,16 @@ def _actions(
 ) -> list[Action]:
     """The lines of the commit, as Delta's protocol names them."""
     now_ms = time.time_ns() // 1_000_000
-    info: Action = {
-        "timestamp": now_ms,
-        "operation": "UPDATE" if plan.replaced else "WRITE",
-        "operationParameters": {"predicate": "[]"} if plan.replaced else {"mode": "Append", "partitionBy": "[]"},
-        "readVersion": version,
-        "isolationLevel": "Serializable",
+    operation = "UPDATE" if plan.replaced else "WRITE"
+    parameters = {"predicate": "[]"} if plan.replaced else {"mode": "Append", "partitionBy": "[]"}
+    info = _commit_info(version, operation, parameters, now_ms) | {
         # Rows that were looked at decide, also if none matched.
         "isBlindAppend": not change.where,
         "operationMetrics": {"numOutputRows": str(len(plan.rows)), "numOutputBytes": str(file.size_bytes)},
-        "engineInfo": _ENGINE,
-        "txnId": str(uuid4()),
     }
     actions: list[Action] = [{"commitInfo": info}]
     if transaction is not None:
-        application, number = transaction
-        actions.append({"txn": {"appId": application, "version": number, "lastUpdated": now_ms}})
+        actions += _transactions([transaction], now_ms)
     added = {"path": file.path, "partitionValues": {}, "size": file.size_bytes, "modificationTime": file.modified_ms}
     actions.append({"add": added | {"dataChange": True, "stats": file.statistics}})
     for replaced in plan.replaced:
@@ -224,6 +248,24 @@ def _actions(
         full = {"extendedFileMetadata": True, "partitionValues": {}, "size": replaced["size_bytes"]}
         actions.append({"remove": removed | full | {"stats": _dump({"numRecords": replaced["num_records"]})}})
     return actions
+
+
+def _commit_info(version: int, operation: str, parameters: Action, now_ms: int) -> Action:
+    return {
+        "timestamp": now_ms,
+        "operation": operation,
+        "operationParameters": parameters,
+        "readVersion": version,
+        "isolationLevel": "Serializable",
+        "engineInfo": _ENGINE,
+        "txnId": str(uuid4()),
+    }
+
+
+def _transactions(numbers: Sequence[tuple[str, int]], now_ms: int) -> list[Action]:
+    return [
+        {"txn": {"appId": application, "version": number, "lastUpdated": now_ms}} for application, number in numbers
+    ]
 
 
 def _follow(log: LogFiles, location: str, table: TableDefinition, version: int) -> None:

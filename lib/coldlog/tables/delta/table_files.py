@@ -6,6 +6,7 @@ their statistics belong to one version of the Delta table and are read with delt
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,14 +15,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+from crc32c import crc32c
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from coldlog.errors import UsageError
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.delta.locations import bucket_and_prefix
-from coldlog.tables.delta.log_check import check_log
-from coldlog.tables.delta.table_storage import delta_storage_options, read_rows, require_reachable, storage_error
+from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
+from coldlog.tables.delta.log_check import LOG_FOLDER, check_log
+from coldlog.tables.delta.table_storage import (
+    PublishedFile,
+    delta_storage_options,
+    read_rows,
+    require_reachable,
+    storage_error,
+)
 
 Bounds = npt.NDArray[Any]
 """64-bit integers, or texts."""
@@ -30,6 +39,8 @@ _LEAST_NUMBER, _GREATEST_NUMBER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _LAST_MS = 253_402_300_799_000
 """The last second of the year 9999; datetime has no later time."""
 _LEAST_TEXT, _GREATEST_TEXT = "", chr(0x10FFFF) * 8
+PUBLISH_APPLICATION = "coldlog-publish"
+"""The application whose version in a table's log is the number of the newest publish (`manifest`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +70,19 @@ class ColumnRanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles:
-    """The files of one version of a table below `location`, with the ranges from their statistics."""
+    """The files of one version of a table below `location`, with the ranges from their statistics.
+
+    `actions` are CRC-32C of path, size and statistics of each file, `published` what a manifest says of it; None if it
+    says nothing. `publish_number` is 0 in a table without one.
+    """
 
     location: str
     version: int
     paths: tuple[str, ...]
     ranges: ColumnRanges
+    publish_number: int = 0
+    actions: tuple[int, ...] = ()
+    published: tuple[PublishedFile | None, ...] = ()
 
 
 def list_table_files(
@@ -72,14 +90,15 @@ def list_table_files(
 ) -> TableFiles:
     """List the files of the newest version, or of the version at that time, with the ranges of `columns`.
 
-    A place without such a table, or without it at that time, raises `UsageError`, a damaged log `ColdlogError`.
+    Without `columns`, a table of an older release passes. A place without such a table, or without it at that time,
+    raises `UsageError`, a damaged log `ColdlogError`.
     """
     check_log(location)
     delta = open_table(location, table, as_of_ms)
     if as_of_ms is not None:
         check_log(location, delta.version())
     missing_columns = set(table.column_names) - {field.name for field in delta.schema().fields}
-    if missing_columns:
+    if columns and missing_columns:
         raise UsageError(
             f"{location} is a {table.name} table of an older coldlog: {', '.join(sorted(missing_columns))} missing; "
             "index the archive into a new warehouse"
@@ -98,6 +117,8 @@ def list_table_files(
         version=delta.version(),
         paths=tuple(actions["path"].to_pylist()),
         ranges=column_ranges(table, least, greatest, len(actions)),
+        publish_number=delta.transaction_version(PUBLISH_APPLICATION) or 0,
+        actions=_checksums_of(actions, table),
     )
 
 
@@ -109,16 +130,33 @@ def read_file_rows(
     A file that cannot be read raises `RetriableError`, a damaged one `ColdlogError`.
     """
     for number in range(len(files.paths)) if numbers is None else numbers:
+        published = files.published[number] if files.published else None
         try:
-            rows = read_rows(files.location, files.paths[number], columns)
+            rows = read_rows(files.location, files.paths[number], columns, published)
         except (OSError, pa.ArrowException) as failed:
             raise storage_error(failed, files.location, files.paths[number]) from None
         yield from rows
 
 
-def table_version(location: str, table: TableDefinition, *, as_of_ms: int | None = None) -> int:
-    """Return the version that `list_table_files` would list now."""
-    return open_table(location, table, as_of_ms).version()
+def _checksums_of(actions: pa.Table, table: TableDefinition) -> tuple[int, ...]:
+    """CRC-32C of each file's path, size, number of rows, and nulls, minima and maxima of the skipping columns."""
+    bounds = (f"{bound}.{name}" for name in table.skipping_columns for bound in ("null_count", "min", "max"))
+    names = ("path", "size_bytes", "num_records", *bounds)
+    known = set(actions.column_names)
+    texts = [
+        pc.fill_null(pc.cast(actions[name], pa.string()), "\x01") if name in known else pa.scalar("\x01")
+        for name in names
+    ]
+    return tuple(map(crc32c, pc.binary_join_element_wise(*texts, "\x00").cast(pa.binary()).to_pylist()))
+
+
+def is_newest(files: TableFiles, table: TableDefinition, *, as_of_ms: int | None = None) -> bool:
+    """Whether `list_table_files` would list the same version now."""
+    folder = local_folder(files.location)
+    if folder is None or as_of_ms is not None:
+        return open_table(files.location, table, as_of_ms).version() == files.version
+    # Opening the table takes longer than all else that a lookup does.
+    return not os.path.exists(os.path.join(folder, LOG_FOLDER, f"{files.version + 1:020d}.json"))
 
 
 def open_table(location: str, table: TableDefinition, as_of_ms: int | None = None) -> DeltaTable:
@@ -153,7 +191,8 @@ def column_ranges(
     table: TableDefinition, least: Mapping[str, Sequence[object]], greatest: Mapping[str, Sequence[object]], count: int
 ) -> ColumnRanges:
     """Make the ranges of integer and text columns; None is an unknown bound, so any value is possible."""
-    is_number = {name: pa.types.is_integer(table.arrow_schema.field(name).type) for name in least}
+    schema = table.arrow_schema
+    is_number = {name: pa.types.is_integer(schema.field(name).type) for name in least}
     return ColumnRanges(
         minima={
             name: _bounds(values, _LEAST_NUMBER if is_number[name] else _LEAST_TEXT) for name, values in least.items()

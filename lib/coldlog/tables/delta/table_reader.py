@@ -19,7 +19,7 @@ from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.file_checksums import damaged
 from coldlog.tables.delta.locations import bucket_and_prefix
 from coldlog.tables.delta.table_files import ColumnRanges, TableFiles, column_ranges
-from coldlog.tables.delta.table_storage import file_opener, storage_error
+from coldlog.tables.delta.table_storage import check_footer, file_opener, storage_error
 
 _Decoded = TypeVar("_Decoded")
 _OPEN_FILES = 256
@@ -196,8 +196,12 @@ class TableReader(Generic[_Decoded]):
         try:
             if self._open_file is None:
                 self._open_file = file_opener(self._files.location)
+            file = self._open_file(self._files.paths[number])
+            published = self._files.published[number] if self._files.published else None
+            place = f"{self._files.location}/{self._files.paths[number]}"
             parquet = pq.ParquetFile(
-                self._open_file(self._files.paths[number]),
+                file,
+                metadata=None if published is None else check_footer(file, place, published),
                 pre_buffer=self._is_remote,
                 page_checksum_verification=True,
             )

@@ -6,10 +6,17 @@ opens files, and no pickled object holds them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from crc32c import crc32c
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
@@ -26,7 +33,23 @@ from coldlog.tables.delta.file_checksums import CheckedFile, damaged, find_check
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import LOG_FOLDER
 
+_FOOTER_END = struct.Struct("<i4s")
+_PARQUET = b"PAR1"
+_OF_VERSION = re.compile(r"[0-9]{20}\.(json|crc)")
+_CHECKPOINT = re.compile(r"[0-9]{20}\.checkpoint\..+")
+_NOT_FOUND = 404
+Opener = Callable[[str], pa.NativeFile]
 _AGAIN = "try again; if the table was vacuumed meanwhile, open it again"
+
+
+class PublishedFile(NamedTuple):
+    """What a manifest holds of a file: its size, the size and the CRC-32C of its footer with the last 8 bytes, and the
+    CRC-32C of its entry in the log (`TableFiles.actions`)."""
+
+    size_bytes: int
+    footer_bytes: int
+    footer_crc32c: int
+    action_crc32c: int
 
 
 def require_reachable(location: str) -> None:
@@ -52,21 +75,30 @@ def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogEr
     else a `RetriableError`. As in `coldlog.archive.stores.s3_failures`, texts of S3 are not repeated. An error of
     delta-rs has only a text, so a listing is requested to find the cause.
     """
-    place = bucket_and_prefix(location)
     if name and _is_damage(failed):
         return damaged(f"{location}/{name}", _first_line(failed))
-    if place is None:
-        return _local_error(failed, location, name)
-    target = S3Target(uri=location, bucket=place[0], object_name=name)
+    place = bucket_and_prefix(location)
+    error = _local_error(failed, location, name) if place is None else _bucket_error(failed, location, name, *place)
+    is_missing = isinstance(failed, FileNotFoundError) or status_of(answer_within(failed)) == _NOT_FOUND
+    if name and is_missing and _is_live(location, name):
+        return damaged(f"{location}/{name}", "it is missing, but the table's newest version needs it")
+    return error
+
+
+def _bucket_error(failed: Exception, location: str, name: str, bucket: str, prefix: str) -> ColdlogError:
+    target = S3Target(uri=location, bucket=bucket, object_name=name)
     answer = answer_within(failed)
     if status_of(answer):
         error = error_for(answer, target)
     else:
         try:
             require_reachable(location)
+            lost = None if name else _find_damaged_commit(bucket, prefix)
         except ColdlogError as refused:
             error = refused
         else:
+            if lost is not None:
+                return damaged(f"{location}/{LOG_FOLDER}/{lost}", "it is missing, empty or not the JSON of a commit")
             kind = type(failed).__name__
             return RetriableError(f"{target.label} cannot be read ({kind}); {_AGAIN}, and check s3:GetObject there")
     if not isinstance(error, ArchiveError):
@@ -74,6 +106,50 @@ def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogEr
     if error.reason is Reason.OBJECT_MISSING:
         return RetriableError(f"{target.label} is missing; {_AGAIN}")
     return UsageError(f"{target.label} cannot be read: {error.found}; it needs {error.expected}")
+
+
+def _is_live(location: str, name: str) -> bool:
+    """Whether the newest version of the table names a file; else VACUUM may have removed it."""
+    try:
+        table = DeltaTable(location, storage_options=delta_storage_options(location))
+        return name in pa.table(table.get_add_actions()).column("path").to_pylist()
+    except (DeltaError, OSError, ColdlogError):
+        return False
+
+
+def _find_damaged_commit(bucket: str, prefix: str) -> str | None:
+    """Find a commit of a log on S3 that is missing, empty or not JSON: delta-rs does not say which one it cannot read.
+
+    Only commits after the newest checkpoint are needed.
+    """
+    # Imported here, so that only users of S3 wait for it.
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    log = f"{prefix}/{LOG_FOLDER}/".lstrip("/")
+    try:
+        client = create_s3_client()
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=log)
+        names = {str(each["Key"]).removeprefix(log) for page in pages for each in page.get("Contents", ())}
+        checkpoints = [int(name[:20]) for name in names if _CHECKPOINT.fullmatch(name)]
+        # Facts of a version (.crc) are written after its commit.
+        newest = max((int(name[:20]) for name in names if _OF_VERSION.fullmatch(name)), default=-1)
+        for version in range(newest, max(checkpoints, default=-1), -1):
+            name = f"{version:020d}.json"
+            if name not in names:
+                return name
+            lines = client.get_object(Bucket=bucket, Key=f"{log}{name}")["Body"].read().splitlines()
+            if not lines or not all(map(_is_json, lines)):
+                return name
+    except (BotoCoreError, ClientError, ColdlogError):
+        return None
+    return None
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def _local_error(failed: Exception, location: str, name: str) -> ColdlogError:
@@ -116,7 +192,7 @@ def delta_storage_options(location: str) -> dict[str, str] | None:
     return options
 
 
-def file_opener(location: str) -> Callable[[str], pa.NativeFile]:
+def file_opener(location: str) -> Opener:
     """Return a function that opens a file below the location for reading. For one process: see
     `create_s3_file_system`."""
     place = bucket_and_prefix(location)
@@ -132,13 +208,58 @@ def file_opener(location: str) -> Callable[[str], pa.NativeFile]:
     return lambda path: _open_local(f"{folder}/{path}")
 
 
-def read_rows(location: str, path: str, columns: Sequence[str]) -> list[dict[str, object]]:
-    """Read all rows of a small file below the location."""
+@contextmanager
+def opening(location: str, path: str) -> Iterator[None]:
+    """Raise coldlog's errors for a file below the location that cannot be read."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as failed:
+        raise storage_error(failed, location, path) from None
+
+
+def read_footer(opened: Opener, location: str, path: str, action_crc32c: int) -> PublishedFile:
+    """Read what a manifest holds of a file below the location; `action_crc32c` is passed on."""
+    with opening(location, path), opened(path) as file:
+        size = file.size()
+        end = _read_end(file, size, _FOOTER_END.size)
+        length, magic = _FOOTER_END.unpack(end) if len(end) == _FOOTER_END.size else (0, b"")
+        if magic != _PARQUET or not 0 < length <= size - _FOOTER_END.size:
+            raise damaged(f"{location}/{path}", "it does not end as a Parquet file")
+        footer = _read_end(file, size, length + _FOOTER_END.size)
+    return PublishedFile(size, len(footer), crc32c(footer), action_crc32c)
+
+
+def check_footer(file: pa.NativeFile, place: str, published: PublishedFile) -> pq.FileMetaData:
+    """Return the metadata of an opened file from its footer, which must be the published one, else `ColdlogError`."""
+    size = file.size()
+    if size != published.size_bytes:
+        raise damaged(place, f"it has {size} bytes instead of {published.size_bytes}")
+    footer = _read_end(file, size, published.footer_bytes)
+    if crc32c(footer) != published.footer_crc32c:
+        raise damaged(place, "its footer differs from the one that was published")
+    # Arrow searches the footer from the end, so the rest of the file is not needed.
+    return pq.read_metadata(pa.BufferReader(footer))
+
+
+def _read_end(file: pa.NativeFile, size: int, count: int) -> bytes:
+    file.seek(max(0, size - count))
+    content: bytes = file.read(count)
+    return content
+
+
+def read_rows(
+    location: str, path: str, columns: Sequence[str], published: PublishedFile | None = None
+) -> list[dict[str, object]]:
+    """Read all rows of a small file below the location, after its footer was checked if it was `published`."""
     # Read in this thread only. With delta-rs's own conversion to Arrow, Arrow's threads hold Python objects, and one in
     # 25 processes that ended right after it was aborted.
     with (
         file_opener(location)(path) as file,
-        pq.ParquetFile(file, page_checksum_verification=True) as parquet,
+        pq.ParquetFile(
+            file,
+            metadata=None if published is None else check_footer(file, f"{location}/{path}", published),
+            page_checksum_verification=True,
+        ) as parquet,
     ):
         rows: list[dict[str, object]] = parquet.read(columns=list(columns), use_threads=False).to_pylist()
     return rows

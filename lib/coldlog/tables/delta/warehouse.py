@@ -24,7 +24,7 @@ from threading import RLock
 import pyarrow as pa
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -43,9 +43,11 @@ from coldlog.tables.delta.delta_log import (
     newest_version,
     stored_column_names,
 )
+from coldlog.tables.delta.file_checksums import damaged
 from coldlog.tables.delta.lease_objects import FOLDER
 from coldlog.tables.delta.locations import spark_uri
-from coldlog.tables.delta.log_check import check_log
+from coldlog.tables.delta.log_check import LOG_FOLDER, check_log
+from coldlog.tables.delta.manifest import HELD_TABLES, NUMBERED_TABLES, check_published
 from coldlog.tables.delta.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
 
 DATABASE = "coldlog"
@@ -230,9 +232,15 @@ class Warehouse:
     def _check_logs(self) -> None:
         for table in ALL_TABLES:
             check_log(self.location(table))
+        held = [table for table in HELD_TABLES if self.has(table)]
+        if all(table in held for table in NUMBERED_TABLES):
+            check_published(self.uri, held)
 
     def has(self, table: TableDefinition) -> bool:
-        return DeltaTable.isDeltaTable(self.spark, self.location(table))
+        try:
+            return DeltaTable.isDeltaTable(self.spark, self.location(table))
+        except IllegalArgumentException as unreadable:
+            raise damaged(f"{self.location(table)}/{LOG_FOLDER}", str(unreadable).partition("\n")[0]) from unreadable
 
     def read(self, table: TableDefinition, version: int | None = None) -> DataFrame:
         """Read all columns of the definition, of a `version` if one is given.
@@ -290,7 +298,7 @@ class Warehouse:
         """Append the rows of files that are already at the table's location."""
         checked = nullcontext() if self.lease is None else self._requiring_a_commit(table, self.lease)
         with self.commits() as transaction, checked:
-            add_files(self.spark, self.location(table), files, transaction)
+            add_files(self.spark, self.location(table), files, [] if transaction is None else [transaction])
 
     @contextmanager
     def _encodings(self, table: TableDefinition) -> Iterator[None]:
