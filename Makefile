@@ -39,6 +39,8 @@ test-system: setup ## run the tests that start programs: jobs as commands, runs 
 KAFKA ?=
 # Chooses what test-damage damages.
 SEED ?= 1
+# How many files of a warehouse test-damage damages for each way of asking.
+TRIALS ?= 200
 # Versions whose golden archives golden-clusters makes anew.
 VERSIONS ?= 3.6.2 3.7.2 3.8.1 3.9.0 4.0.0 4.2.1 4.3.1 4.4.0 3.9.0-to-4.3.1
 
@@ -51,8 +53,9 @@ golden-clusters: setup ## make the archives of tests/golden/clusters anew, by re
 	$(PYTHON) -m broker.cluster_archive tests/golden/clusters $(VERSIONS)
 
 test-damage: export SEED := $(SEED)
-test-damage: setup ## damage a quarter of the sample's logs and ask everything (SEED=7 chooses which)
-	$(PYTHON) -m pytest tests/spark/lookups/test_damaged_sample.py $(ARGUMENTS)
+test-damage: export TRIALS := $(TRIALS)
+test-damage: setup ## damage the sample's logs, then files of its warehouse, and ask everything (SEED=7 chooses which)
+	$(PYTHON) -m pytest -s tests/spark/lookups/test_damaged_sample.py tests/spark/tables/test_damage_campaign.py $(ARGUMENTS)
 
 test-cluster: setup ## run the tests that start a Spark cluster and an S3 server of their own
 	@$(SETUP_PYTHON) environment.py cluster
