@@ -2,7 +2,7 @@
 
 Compacts small files, removes files that no version of the last days needs (maintenance.vacuum_after_hours), drops index
 rows of segments that were deleted long ago (maintenance.deleted_after_hours), writes checkpoints, and prints what that
-saved. Answers do not change.
+saved. Answers do not change. With --verify it only reads: every file of every table, and lists what is damaged.
 """
 
 from __future__ import annotations
@@ -11,6 +11,11 @@ import sys
 
 from coldlog.indexing.pipeline import maintain
 from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.upkeep.verify import verify_if_asked
 
 if __name__ == "__main__":
-    sys.exit(run_job(maintain, job_argument_parser(__file__, __doc__)))
+    parser = job_argument_parser(__file__, __doc__)
+    parser.add_argument(
+        "--verify", action="store_true", help="read all tables, list what is damaged, and exit with 1 if something is"
+    )
+    sys.exit(run_job(maintain, parser, first=verify_if_asked))
