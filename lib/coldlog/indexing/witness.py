@@ -44,6 +44,7 @@ from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, tabl
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.table_files import list_table_files, open_table, read_file_rows
+from coldlog.tables.delta.table_storage import delta_storage_options
 from coldlog.tiering.expiry.supplied_log_starts import LogStarts
 
 Witness = Mapping[str, str]
@@ -106,8 +107,9 @@ def witness_of_run(settings: Settings, surroundings: Witness, summary: Mapping[s
 
 def read_table_states(uri: str) -> dict[str, str]:
     """Read id and version of each table that only the holder of the lock writes, after a check of its log."""
+    storage = delta_storage_options(uri)
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as reads:
-        states = list(reads.map(partial(_table_state, uri), ALL_TABLES))
+        states = list(reads.map(partial(_table_state, uri, storage), ALL_TABLES))
     return {
         f"table {table.name}": state
         for table, state in zip(ALL_TABLES, states, strict=True)
@@ -115,10 +117,10 @@ def read_table_states(uri: str) -> dict[str, str]:
     }
 
 
-def _table_state(uri: str, table: TableDefinition) -> str:
+def _table_state(uri: str, storage: Mapping[str, str] | None, table: TableDefinition) -> str:
     location = table_location(uri, table.name)
     check_log(location)
-    opened = open_table(location, table)
+    opened = open_table(location, table, storage=storage)
     return f"{opened.metadata().id} {opened.version()}"
 
 

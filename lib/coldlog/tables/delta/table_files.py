@@ -159,10 +159,17 @@ def is_newest(files: TableFiles, table: TableDefinition, *, as_of_ms: int | None
     return not os.path.exists(os.path.join(folder, LOG_FOLDER, f"{files.version + 1:020d}.json"))
 
 
-def open_table(location: str, table: TableDefinition, as_of_ms: int | None = None) -> DeltaTable:
-    """Open the newest version, or the version at that time, with delta-rs."""
+def open_table(
+    location: str, table: TableDefinition, as_of_ms: int | None = None, *, storage: Mapping[str, str] | None = None
+) -> DeltaTable:
+    """Open the newest version, or the version at that time, with delta-rs.
+
+    `storage` has the options that `delta_storage_options` gave for another table of the warehouse: it takes longer than
+    the opening.
+    """
     try:
-        delta = DeltaTable(location, storage_options=delta_storage_options(location))
+        options = delta_storage_options(location) if storage is None else dict(storage)
+        delta = DeltaTable(location, storage_options=options)
     except (DeltaError, OSError) as missing:
         if bucket_and_prefix(location) is not None:
             # delta-rs reports a bucket that it may not list, or that does not answer, as empty.
