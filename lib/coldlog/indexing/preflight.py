@@ -112,8 +112,11 @@ def _iter_states(settings: Settings, stage: Stage) -> Iterator[Witness]:
 
 
 def _find_last_run(uri: str) -> _LastRun | None:
-    """Find the last run, if it left a witness."""
-    row = read_newest_run(uri)
+    """Find the last run, if it left a witness and its row can be read."""
+    try:
+        row = read_newest_run(uri)
+    except ColdlogError:
+        return None
     if row is None or (row["job"], row["outcome"]) != (RUN_PIPELINE, RunOutcome.SUCCEEDED.value):
         return None
     summary = json.loads(str(row["summary"]))

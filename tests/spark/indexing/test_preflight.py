@@ -323,6 +323,12 @@ def test_run_that_could_not_read_everything_leaves_no_witness(
     assert witness_of_run(load_settings("local", place.settings()), {}, summary) is None
 
 
+def test_run_does_every_step_if_the_last_run_cannot_be_read(place: Place) -> None:
+    for file in Path(place.location(JOB_RUNS)).glob("*.parquet"):
+        file.write_bytes(b"")
+    assert place.end_unchanged() is None
+
+
 def test_lock_of_another_job_is_reported_before_spark_starts(place: Place) -> None:
     with writing(str(place.warehouse)), pytest.raises(RetriableError, match="another job"):
         place.end_unchanged()
