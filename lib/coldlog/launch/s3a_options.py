@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from coldlog.archive.stores.s3_environment import DEFAULT_REGION, s3_endpoint
 from coldlog.errors import UsageError
 
-LOG_STORE = {"spark.delta.logStore.s3a.impl": "coldlog.ConditionalPutLogStore"}
-"""With this log store, several drivers cannot overwrite each other's commits."""
+LOG_STORE = {
+    "spark.delta.logStore.s3a.impl": "coldlog.ConditionalPutLogStore",
+    "spark.delta.logStore.file.impl": "coldlog.SynchronizedLogStore",
+}
+"""With these log stores, several drivers cannot overwrite each other's commits, and those in a folder last."""
 
 _PREFIX = "spark.hadoop.fs.s3a."
 _PROVIDER = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"

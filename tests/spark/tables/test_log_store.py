@@ -1,9 +1,13 @@
-"""Test that a commit on S3 is written only if it does not exist, also if an earlier check did not find it."""
+"""Test that a commit is written only if it does not exist, also if an earlier check did not find it: on S3 and in a
+folder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from coldlog.launch.s3a_options import s3a_options
+from coldlog.tables.delta.file_checksums import check_file
 from s3_proxy import Fault, Request, S3Proxy
 from s3_server import ACCESS_KEY, SECRET_KEY, Bucket
 
@@ -107,3 +112,70 @@ def test_a_file_that_may_be_overwritten_is_overwritten(writer: _Writer) -> None:
     for content in ("one", "two"):
         writer.write("t/_delta_log/_last_checkpoint", content, overwrite=True)
     assert writer.content("t/_delta_log/_last_checkpoint") == b"two\n"
+
+
+@pytest.fixture
+def local_write(spark: SparkSession, tmp_path: Path) -> Callable[[str, str], None]:
+    """Writes a commit into a folder, as Delta does."""
+    jvm: Any = spark.sparkContext._jvm
+    assert spark.conf.get("spark.delta.logStore.file.impl") == "coldlog.SynchronizedLogStore"
+    configuration = jvm.org.apache.hadoop.conf.Configuration(True)
+    store = jvm.coldlog.SynchronizedLogStore(configuration)
+
+    def write(name: str, line: str, *, overwrite: bool = False) -> None:
+        lines = jvm.java.util.ArrayList()
+        lines.add(line)
+        path = jvm.org.apache.hadoop.fs.Path(str(tmp_path / "_delta_log" / name))
+        store.write(path, lines.iterator(), overwrite, configuration)
+
+    return write
+
+
+def test_of_writers_of_one_version_in_a_folder_exactly_one_wins(
+    local_write: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    def compete(name: str, writer: int) -> int | None:
+        try:
+            local_write(name, f"writer {writer}")
+        except Py4JJavaError as lost:
+            if "FileAlreadyExistsException" not in str(lost.java_exception):
+                raise
+            return None
+        return writer
+
+    with ThreadPoolExecutor(4) as writers:
+        for version in range(20):
+            name = f"{version:020d}.json"
+            winners = list(writers.map(partial(compete, name), range(4)))
+            (winner,) = [each for each in winners if each is not None]
+            path = tmp_path / "_delta_log" / name
+            assert path.read_text() == f"writer {winner}\n"
+            check_file(str(path))
+    names = {each.name for each in (tmp_path / "_delta_log").iterdir()}
+    assert names == {f"{version:020d}.json" for version in range(20)} | {
+        f".{version:020d}.json.crc" for version in range(20)
+    }
+
+
+def test_commit_in_a_folder_replaces_checksums_that_a_lost_commit_left(
+    local_write: Callable[[str, str], None], spark: SparkSession, tmp_path: Path
+) -> None:
+    name = f"{0:020d}.json"
+    local_write(name, "lost")
+    (tmp_path / "_delta_log" / name).unlink()
+    local_write(name, '{"commitInfo":{}}')
+    check_file(str(tmp_path / "_delta_log" / name))
+    assert [row["value"] for row in spark.read.text(str(tmp_path / "_delta_log" / name)).collect()] == [
+        '{"commitInfo":{}}'
+    ]
+
+
+def test_spark_commits_in_a_folder_with_this_store(spark: SparkSession, tmp_path: Path) -> None:
+    table = tmp_path / "a table with % and blanks"
+    for _ in range(12):
+        spark.range(3).write.format("delta").mode("append").save(str(table))
+    assert spark.read.format("delta").load(str(table)).count() == 36
+    assert not [each.name for each in (table / "_delta_log").iterdir() if each.name.endswith(".tmp")]
+    assert (table / "_delta_log" / f"{10:020d}.checkpoint.parquet").exists()
+    for commit in (table / "_delta_log").glob("*.json"):
+        check_file(str(commit))

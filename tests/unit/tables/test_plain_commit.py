@@ -21,6 +21,7 @@ from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.plain_commit import LaterWriterError, RowChange, commit_rows
 from job_runs_table import actions_of, commit_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
 
+_LINKED = 0
 NEWEST = 2
 """The version of the table as it was unpacked."""
 
@@ -315,3 +316,29 @@ def test_checkpoint_is_written_at_its_interval_and_keeps_all_facts(runs: str) ->
 
 def test_files_have_statistics_of_the_columns_that_cluster_their_table() -> None:
     assert [table.name for table in ALL_TABLES if not set(table.clustered_by) <= set(table.skipping_columns)] == []
+
+
+def test_data_file_and_commit_are_on_the_disk_before_the_version_is_taken(
+    runs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power could leave a version whose file is empty."""
+    synchronized, link, fsync = list[int](), os.link, os.fsync
+    found = dict[str, bool]()
+
+    def record_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        synchronized.append(os.fstat(descriptor).st_ino)
+
+    def record_link(complete: str, path: str) -> None:
+        (file,) = set(Path(runs).glob("*.parquet")) - before
+        needed = {"data file": file, "commit": Path(complete), "names of data files": Path(runs)}
+        found.update({name: each.stat().st_ino in synchronized for name, each in needed.items()})
+        link(complete, path)
+        synchronized.append(_LINKED)
+
+    before = set(Path(runs).glob("*.parquet"))
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "link", record_link)
+    _append(runs, "a")
+    assert found == {"data file": True, "commit": True, "names of data files": True}
+    assert Path(runs, "_delta_log").stat().st_ino in synchronized[synchronized.index(_LINKED) :]

@@ -22,6 +22,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from coldlog.archive.stores.local_writer import sync_directory
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_writer import open_s3_writer
 from coldlog.errors import RetriableError
@@ -188,7 +189,11 @@ def _put(location: str, s3: S3Options, name: str, content: _FileContent) -> None
         with open(path, "xb") as file:
             for piece in content.iter_pieces():
                 file.write(piece)
+            file.flush()
+            # A commit that survives a loss of power must not name a file that did not.
+            os.fsync(file.fileno())
         write_checksums(path)
+        sync_directory(location)
     except OSError as failed:
         for useless in (path, checksums_path(path)):  # above all on a full disk
             with suppress(OSError):

@@ -86,6 +86,9 @@ def write_checksums(path: str) -> None:
             while piece := memoryview(file.read(_PIECE_CHUNKS * _CHUNK_BYTES)):
                 found = [zlib.crc32(piece[at : at + _CHUNK_BYTES]) for at in range(0, len(piece), _CHUNK_BYTES)]
                 stored.write(struct.pack(f">{len(found)}I", *found))
+            stored.flush()
+            # Empty checksums, as a loss of power leaves them, would make the file a damaged one.
+            os.fsync(stored.fileno())
         os.replace(incomplete, complete)
     except OSError:
         with suppress(OSError):
