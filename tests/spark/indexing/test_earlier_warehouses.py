@@ -7,6 +7,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from coldlog.archive.open_archive import open_archive
@@ -14,6 +15,8 @@ from coldlog.indexing.builds.build import build_indexes
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.reader import OffsetReader
+from coldlog.tables.delta.manifest import NUMBERED_TABLES
+from coldlog.tables.delta.table_files import PUBLISH_APPLICATION
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, golden_queries, is_true_answer, run_pipeline
 from kafka_sample import KAFKA_SAMPLE
@@ -40,6 +43,10 @@ def test_pipeline_goes_on_in_the_warehouse_of_an_earlier_commit(
         assert (scanned.segment_count, scanned.new_count, scanned.changed_count) == (18, 0, 0)
         assert build_indexes(warehouse, layout, build_settings()).indexed_count == 0
         assert materialize_metadata(warehouse).changed_segment_count == 0
+    numbers = [
+        DeltaTable(warehouse.location(each)).transaction_version(PUBLISH_APPLICATION) for each in NUMBERED_TABLES
+    ]
+    assert numbers == [1, 1], "the next run publishes a manifest"
     assert _wrong_answers(warehouse.uri, INDEXED) == []
 
     _copy_partition(ADDED, tmp_path / "archive")
