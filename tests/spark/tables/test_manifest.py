@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from coldlog.reader import OffsetReader
 from coldlog.records.fetch.archive_tables import list_fetch_files
 from coldlog.records.source.archived_log import list_source_files
 from coldlog.sql import attach_warehouse
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.delta import manifest
 from coldlog.tables.delta.manifest import (
     HELD_TABLES,
     NUMBERED_TABLES,
@@ -26,7 +29,7 @@ from coldlog.tables.delta.manifest import (
     read_manifest,
 )
 from coldlog.tables.delta.publish_manifest import publish_manifest
-from coldlog.tables.delta.table_files import PUBLISH_APPLICATION
+from coldlog.tables.delta.table_files import PUBLISH_APPLICATION, TableFiles
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import golden_queries
 
@@ -69,9 +72,9 @@ def _forget_checksums(table: Path) -> None:
 def test_run_gives_both_tables_one_number_and_a_manifest_of_the_live_files(golden_uri: str) -> None:
     (number,) = set(_numbers(Path(golden_uri)))
     assert number is not None
-    manifest = read_manifest(open_manifests(golden_uri), golden_uri, number)
-    assert manifest is not None
-    assert {name: sorted(table.files) for name, table in manifest.tables.items()} == {
+    stored = read_manifest(open_manifests(golden_uri), golden_uri, number)
+    assert stored is not None
+    assert {name: sorted(table.files) for name, table in stored.tables.items()} == {
         table.name: sorted(Path(uri).name for uri in DeltaTable(Path(golden_uri) / table.name).file_uris())
         for table in HELD_TABLES
     }
@@ -86,9 +89,9 @@ def test_tables_that_are_published_get_no_new_number(spark: SparkSession, copy: 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("table", [each.name for each in HELD_TABLES])
 def test_older_copy_of_a_table_is_refused(spark: SparkSession, copy: Path, table: str, way: str) -> None:
-    manifest = read_manifest(open_manifests(str(copy)), str(copy), max(filter(None, _numbers(copy))))
-    assert manifest is not None
-    published = manifest.tables[table].version
+    stored = read_manifest(open_manifests(str(copy)), str(copy), max(filter(None, _numbers(copy))))
+    assert stored is not None
+    published = stored.tables[table].version
     if not published or table in NOT_ASKED.get(way, ()):
         WAYS[way](spark, str(copy))
         return
@@ -107,16 +110,32 @@ def test_publish_that_has_numbered_one_table_so_far_is_not_refused(spark: SparkS
     assert len(set(_numbers(copy))) == 1
 
 
+def test_publish_between_the_listings_of_both_tables_is_not_refused(
+    golden_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listings, list_now = list[int](), manifest.list_held
+
+    def list_in_turn(uri: str, tables: Sequence[TableDefinition]) -> list[TableFiles]:
+        """`segments` was listed before the publish, `partition_metadata` after it."""
+        segments, *others = list_now(uri, tables)
+        listings.append(segments.version)
+        return [replace(segments, version=0) if len(listings) == 1 else segments, *others]
+
+    monkeypatch.setattr(manifest, "list_held", list_in_turn)
+    assert len(check_published(golden_uri)) == len(HELD_TABLES)
+    assert len(listings) == 2
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("damage", ["removed", "emptied", "flipped"])
 def test_damaged_manifest_is_refused(spark: SparkSession, copy: Path, damage: str, way: str) -> None:
-    manifest = max((copy / "_manifest").glob("*.json"))
-    content = manifest.read_bytes()
+    path = max((copy / "_manifest").glob("*.json"))
+    content = path.read_bytes()
     if damage == "removed":
-        manifest.unlink()
+        path.unlink()
     else:
-        manifest.write_bytes(b"" if damage == "emptied" else content[:99] + bytes([content[99] ^ 1]) + content[100:])
-    with pytest.raises(ColdlogError, match=f"{manifest} is damaged: .*; restore it from a copy"):
+        path.write_bytes(b"" if damage == "emptied" else content[:99] + bytes([content[99] ^ 1]) + content[100:])
+    with pytest.raises(ColdlogError, match=f"{path} is damaged: .*; restore it from a copy"):
         WAYS[way](spark, str(copy))
 
 

@@ -35,7 +35,7 @@ from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.file_checksums import RESTORE, damaged
 from coldlog.tables.delta.locations import plain_location
 from coldlog.tables.delta.log_files import NO_LINKS, LogFiles, open_files
-from coldlog.tables.delta.table_files import TableFiles, list_table_files
+from coldlog.tables.delta.table_files import TableFiles, is_newest, list_table_files
 from coldlog.tables.delta.table_storage import Opener, PublishedFile, check_footer, file_opener, opening
 
 MANIFEST_FOLDER = "_manifest"
@@ -162,7 +162,14 @@ def check_published(uri: str, tables: Sequence[TableDefinition] = HELD_TABLES) -
 
     The tables must include `NUMBERED_TABLES`.
     """
-    return hold_to_manifest(uri, list_held(plain_location(uri).rstrip("/"), tables))
+    while True:
+        listed = list_held(plain_location(uri).rstrip("/"), tables)
+        try:
+            return hold_to_manifest(uri, listed)
+        except ColdlogError:
+            # Unless a run published meanwhile: of the numbered tables one may be older than the other's publish.
+            if all(is_newest(files, table) for files, table in zip(listed, NUMBERED_TABLES, strict=False)):
+                raise
 
 
 def check_footers(listed: Iterable[TableFiles]) -> None:
