@@ -56,6 +56,7 @@ class Reason(StrEnum):
     TXN_INDEX_INVALID = "txn_index_invalid"
     PRODUCER_SNAPSHOT_INVALID = "producer_snapshot_invalid"
     LEADER_EPOCH_CHECKPOINT_INVALID = "leader_epoch_checkpoint_invalid"
+    LEADER_EPOCH_UNKNOWN = "leader_epoch_unknown"
     OFFSET_CHECKPOINT_INVALID = "offset_checkpoint_invalid"
     METADATA_EVENT_INVALID = "metadata_event_invalid"
     MANIFEST_INVALID = "manifest_invalid"

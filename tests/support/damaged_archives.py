@@ -21,7 +21,7 @@ from coldlog.errors import Reason
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.partition_plan import IncarnationPlan, SegmentFacts, plan_partition
 from coldlog.indexing.builds.build_plan import SegmentWork
-from coldlog.indexing.builds.encoded_rows import OUTCOME, payload_schema, read_payloads
+from coldlog.indexing.builds.encoded_rows import DROPPED, OUTCOME, payload_schema, read_payloads
 from coldlog.indexing.builds.segment_build import OUTCOME_SCHEMA, BuildOptions, OutcomeKind, build_segments
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.definition import TableDefinition
@@ -39,8 +39,9 @@ def options(
     *,
     limits: DecodeLimits = LIMITS,
     window_bytes: int = 1 << 20,
+    is_salvaging: bool = False,
 ) -> BuildOptions:
-    return BuildOptions(depth=depth, limits=limits, window_bytes=window_bytes)
+    return BuildOptions(depth=depth, limits=limits, window_bytes=window_bytes, is_salvaging=is_salvaging)
 
 
 def small_segment(first: int, *, epoch: int, index_interval_bytes: int = 0) -> Segment:
@@ -182,7 +183,10 @@ def build_works(layout: LocalTieredStorageLayout, works: list[SegmentWork], buil
     pieces: dict[str, list[tuple[str, bytes]]] = {work.segment.segment_id: [] for work in works}
     for piece in build_segments(layout, works, build_options):
         (row,) = piece.to_pylist()
-        pieces[row["segment_id"]].append((row["table_name"], row["payload"]))
+        if row["table_name"] == DROPPED:
+            pieces[row["segment_id"]].clear()
+        else:
+            pieces[row["segment_id"]].append((row["table_name"], row["payload"]))
     return [Built(tuple(each)) for each in pieces.values()]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -122,7 +123,8 @@ _UNDECIDED = [
 ]
 _TOPICS = {
     "overlap": _OVERLAP, "gap": _THREE, "bad": _THREE, "bad-end": _THREE, "hurt": _THREE, "short": _THREE,
-    "gone": _THREE, "holes": _HOLES, "names": _NAMES, "transactions": _TRANSACTIONS, "undecided": _UNDECIDED,
+    "gone": _THREE, "torn": _THREE, "holes": _HOLES, "names": _NAMES, "transactions": _TRANSACTIONS,
+    "undecided": _UNDECIDED,
 }  # fmt: skip
 _SHALLOW = [
     Segment(batches=(Batch(base_offset=offset, records=(Record(timestamp_ms=timestamp_ms),)),))
@@ -133,7 +135,8 @@ _SHALLOW_COUNT = 2
 
 
 def write_topics(archive: Path) -> Written:
-    """Write all but `large` and `shallow`; segments of `gap` and `undecided` are missing, those of `bad` damaged."""
+    """Write all but `large` and `shallow`; segments of `gap` and `undecided` are missing, those of `bad` damaged,
+    and `torn` has lost the offsets 0 to 4, 60 to 69, 80 to 84 and 145 to 149."""
     places = {TopicPartition(topic=name, partition=0): segments for name, segments in _TOPICS.items()}
     found: Written = {}
     for each in write_archive(archive, places):
@@ -143,8 +146,11 @@ def write_topics(archive: Path) -> Written:
     lineage.write_bytes(build_leader_epoch_checkpoint([(0, 0), (1, 50)]))
     remove_segment(found["gap"][1])
     remove_segment(found["undecided"][1])
-    damage_segment(found["bad"][1])
-    damage_segment(found["bad-end"][2])
+    damage_segment(found["bad"][1], batches=range(10))
+    damage_segment(found["bad-end"][2], batches=range(10))
+    damage_segment(found["torn"][0], batches=[0])
+    damage_segment(found["torn"][1], batches=[2, 3, 6])
+    damage_segment(found["torn"][2])
     return found
 
 
@@ -154,12 +160,14 @@ def remove_segment(segment: WrittenSegment) -> None:
         path.unlink()
 
 
-def damage_segment(segment: WrittenSegment) -> int:
-    """Damage one byte of the last batch; return where the batch begins."""
-    content = bytearray(segment.log.read_bytes())
-    content[content.rindex(b"v" * 40)] ^= 1
+def damage_segment(segment: WrittenSegment, *, batches: Iterable[int] = (9,)) -> int:
+    """Damage one byte of the value in some of its ten batches; return where the last of these begins."""
+    content, begin = bytearray(segment.log.read_bytes()), 0
+    for batch in batches:
+        begin = len(content) // 10 * batch
+        content[content.index(b"v" * 40, begin)] ^= 1
     segment.log.write_bytes(content)
-    return len(content) // 10 * 9
+    return begin
 
 
 def build_written(spark: SparkSession, folder: Path) -> None:

@@ -25,7 +25,7 @@ SELECT
     if(commit_marker_count IS NULL, 'commit_marker_count', NULL),
     if(abort_marker_count IS NULL, 'abort_marker_count', NULL),
     if(codecs IS NULL, 'codecs', NULL),
-    if(leader_epoch_checkpoint IS NULL, 'leader_epoch_checkpoint', NULL),
+    if(leader_epoch_checkpoint IS NULL AND damaged_files IS NULL, 'leader_epoch_checkpoint', NULL),
     if(open_transaction_count IS NULL, 'open_transaction_count', NULL)
   ), '') END AS columns_not_built,
   CASE

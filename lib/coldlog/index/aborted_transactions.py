@@ -60,6 +60,12 @@ class AbortedTransactions:
                 seen.add(producer_id)
         return frozenset(found)
 
+    def places(self) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+        """Producer id and base offset of the abort markers, and of the batches with records."""
+        batches = self._iter_batches()
+        aborts = {(producer_id, offset) for producer_id, offset, kind in batches if kind == _ABORT}
+        return aborts, {(producer_id, offset) for producer_id, offset, kind in batches if kind == _DATA}
+
     def finish(self, open_before: Mapping[int, int]) -> TxnIndex:
         """The entries; `open_before` has the first offsets of transactions that were open at the log's beginning."""
         open_from = dict(open_before)

@@ -10,8 +10,8 @@ offsets that lookups pass over are in `unserved_ranges`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from coldlog.index.leader_epoch_lineage import EpochStart, LeaderEpochLineage
@@ -52,7 +52,7 @@ class SegmentFacts:
     """A listed or announced segment, with the results of its build if it `is_usable`; timestamps are None without
     records. `is_deleted`: the segment was copied, and its deletion has started or finished. `is_unread`: it was copied,
     not deleted, and has no index; `end_offset` and `metadata_max_timestamp_ms` are then those of its event, if any.
-    `hides_log_start`: its leader epoch checkpoint is lost."""
+    `hides_log_start`: its leader epoch checkpoint is lost. `holes`: offsets that its damaged log has lost."""
 
     topic_id: str
     segment_id: str
@@ -62,6 +62,7 @@ class SegmentFacts:
     is_deleted: bool = False
     is_unread: bool = False
     hides_log_start: bool = False
+    holes: tuple[UnservedRange, ...] = ()
     end_offset: int = -1
     leader_epochs: tuple[EpochStart, ...] = ()
     counted_from_offset: int = -1
@@ -153,6 +154,7 @@ def _plan_incarnation(
     checkpoint: Sequence[EpochStart],
     cut_maxima: CutMaxima,
 ) -> IncarnationPlan:
+    checkpoint = (*checkpoint, *_epochs_without_checkpoint(members, checkpoint))
     start = _find_log_start(members, supplied_start, checkpoint)
     log_start = None if start is None else start.offset
     lineage = LeaderEpochLineage.of(checkpoint, log_start)
@@ -182,9 +184,16 @@ def _plan_incarnation(
 
 
 def _unserved_ranges(
-    served: Iterable[ServedSegment], members: Iterable[SegmentFacts], log_start: LogStart | None
+    served: Sequence[ServedSegment], members: Iterable[SegmentFacts], log_start: LogStart | None
 ) -> list[UnservedRange]:
+    holes = [hole for each in served for hole in _holes_within(each)]
     unread = [
+        UnreadSegment(
+            start_offset=hole.from_offset, end_offset=hole.to_offset, max_timestamp_ms=hole.max_timestamp_bound_ms
+        )
+        for hole in holes
+    ]
+    unread += [
         UnreadSegment(
             start_offset=member.start_offset,
             end_offset=None if member.end_offset < 0 else member.end_offset,
@@ -193,14 +202,40 @@ def _unserved_ranges(
         for member in members
         if member.is_unread
     ]
-    spans = [(each.from_offset, each.to_offset) for each in served]
+    spans = [span for each in served for span in _spans_without_holes(each)]
     is_certain = log_start is not None and log_start.source is not LogStartSource.LEADER_EPOCHS
     ranges = find_unserved_ranges(
-        [(first, last) for first, last in spans if first is not None and last is not None],
+        spans,
         unread,
         log_start.offset if log_start is not None and is_certain else None,
     )
     return ranges_with_rising_bounds([*_hidden_log_start(members, log_start), *ranges])
+
+
+def _holes_within(served: ServedSegment) -> Iterator[UnservedRange]:
+    """Yield the holes of a segment where it serves; one of unknown length reaches to the next segment."""
+    first, last = served.from_offset, served.to_offset
+    if first is None or last is None:
+        return
+    for hole in served.segment.holes:
+        begin = max(hole.from_offset, first)
+        if hole.to_offset is None:
+            # Behind its own end, too: there the next segment follows, or nothing that is known.
+            yield replace(hole, from_offset=begin)
+        elif begin <= min(hole.to_offset, last):
+            yield replace(hole, from_offset=begin, to_offset=min(hole.to_offset, last))
+
+
+def _spans_without_holes(served: ServedSegment) -> Iterator[tuple[int, int]]:
+    first, last = served.from_offset, served.to_offset
+    if first is None or last is None:
+        return
+    for hole in _holes_within(served):
+        if hole.from_offset > first:
+            yield first, min(hole.from_offset - 1, last)
+        first = last + 1 if hole.to_offset is None else hole.to_offset + 1
+    if first <= last:
+        yield first, last
 
 
 def _hidden_log_start(members: Iterable[SegmentFacts], log_start: LogStart | None) -> list[UnservedRange]:
@@ -245,6 +280,19 @@ def _judge(member: SegmentFacts, lineage: LeaderEpochLineage, members: Iterable[
     log_end = 1 + max(other.end_offset for other in members if other.is_usable)
     is_within = lineage.is_within(epochs, member.end_offset, log_end)
     return _Verdict(lineage.find_last_offset_within(epochs, member.end_offset), is_within)
+
+
+def _epochs_without_checkpoint(
+    members: Iterable[SegmentFacts], checkpoint: Sequence[EpochStart]
+) -> Iterator[EpochStart]:
+    """Yield the epochs after the newest checkpoint, from the batches of segments whose own checkpoint is lost."""
+    newest = checkpoint[-1][0] if checkpoint else None
+    for member in sorted(members, key=lambda each: (each.start_offset, each.segment_id)):
+        if member.is_usable and member.hides_log_start and newest is not None:
+            for epoch, offset in member.leader_epochs:
+                if epoch > newest:
+                    yield epoch, offset
+                    newest = epoch
 
 
 def _find_log_start(

@@ -273,7 +273,12 @@ def build_settings(job: Job) -> BuildSettings:
     """The settings of a job that a build needs."""
     index, build_group = job.settings.index, job.settings.build
     return BuildSettings(
-        options=BuildOptions(depth=index.depth, limits=decode_limits(job.settings), window_bytes=index.window_bytes),
+        options=BuildOptions(
+            depth=index.depth,
+            limits=decode_limits(job.settings),
+            window_bytes=index.window_bytes,
+            is_salvaging=index.salvage,
+        ),
         max_bytes_per_commit=build_group.max_bytes_per_commit,
         tasks_per_core=build_group.tasks_per_core,
         max_quarantined_share=build_group.max_quarantined_share,
@@ -303,6 +308,8 @@ def _build_facts(summary: BuildSummary) -> Iterator[str]:
     if summary.quarantined_count:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.reasons.items()))
         yield f"{summary.quarantined_count} quarantined ({reasons})"
+    if summary.damaged_log_count:
+        yield f"{counted(summary.damaged_log_count, 'damaged log')} served without the bad batches"
 
 
 def _materialize(job: Job, warehouse: Warehouse, plan: ServingPlan) -> dict[str, object]:

@@ -429,8 +429,6 @@ def _decode_partitions(rows: pa.Table) -> tuple[_PartitionRows, int]:
 
 def _decode_unserved(rows: pa.Table) -> list[tuple[UnservedRange, ...] | None]:
     """Decode the ranges; None if a release without them wrote the row."""
-    if "unserved_ranges" not in rows.column_names:
-        return [None] * rows.num_rows
     stored = rows["unserved_ranges"].to_pylist()
     return [None if ranges is None else tuple(UnservedRange(**each) for each in ranges) for ranges in stored]
 

@@ -64,9 +64,10 @@ class PartitionReader:
         for served in self.segments:
             if served.from_offset >= self.stop.offset:
                 return
-            size_bytes, limits = self.layout.log_size_bytes(served.segment), self.limits
+            end, limits = served.end_position, self.limits
+            end = self.layout.log_size_bytes(served.segment) if end is None else end
             for window in iter_segment_windows(
-                self.layout, served.segment, 0, size_bytes, limits=limits, window_bytes=self.window_bytes
+                self.layout, served.segment, served.position, end, limits=limits, window_bytes=self.window_bytes
             ):
                 yield from self._read_batches(window, served, sections)
 

@@ -332,6 +332,9 @@ class IndexSettings:
         at_least=KIB,
         at_most=2 * GIB - 1,
     )
+    salvage: bool = setting(
+        True, "index the sound batches of a segment with damaged files; false: leave the whole segment out"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,7 +349,8 @@ class BuildSettings:
     )
     max_quarantined_share: float = setting(
         0.5,
-        "fail the job if more than one segment and more than this share of the run's segments are quarantined",
+        "fail the job if more than one segment and more than this share of the run's segments are quarantined or "
+        "have holes",
         at_least=0,
         at_most=1,
     )

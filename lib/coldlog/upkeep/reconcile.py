@@ -118,7 +118,9 @@ _RULES = (
     _Rule(
         # A segment without timestamps is announced with the modification time of its file on the broker.
         kind=DiscrepancyKind.MAX_TIMESTAMP_DIFFERS,
-        when="is_read AND max_timestamp_ms >= 0 AND metadata_max_timestamp_ms <> announced_max_timestamp_ms",
+        # A hole may have had the largest timestamp.
+        when="""is_read AND holes IS NULL AND max_timestamp_ms >= 0
+          AND metadata_max_timestamp_ms <> announced_max_timestamp_ms""",
         expected="concat(announced_max_timestamp_ms, ' ms')",
         found="concat(metadata_max_timestamp_ms, ' ms')",
     ),
@@ -152,9 +154,17 @@ _RULES = (
         found="'no abort marker'",
     ),
     _Rule(
-        kind=DiscrepancyKind.INDEX_FILE_DAMAGED,
-        when="is_read AND size(damaged_files) > 0",
-        expected="'indexes that agree with the log'",
+        kind=DiscrepancyKind.LOG_DAMAGED,
+        when="is_read AND size(holes) > 0",
+        expected="'sound batches'",
+        found="""concat('offsets ', array_join(
+          transform(holes, h -> concat(h.from_offset, ' to ', coalesce(string(h.to_offset), 'an unknown end'))), ', '),
+          ' lost; ', array_join(damaged_files, '; '))""",
+    ),
+    _Rule(
+        kind=DiscrepancyKind.SIDE_FILE_DAMAGED,
+        when="is_read AND size(damaged_files) > 0 AND holes IS NULL",
+        expected="'files that agree with the log'",
         found="array_join(damaged_files, '; ')",
     ),
     _Rule(

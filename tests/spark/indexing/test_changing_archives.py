@@ -120,12 +120,21 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 }
 
 
+SALVAGED = {
+    "flipped-record": 10, "flipped-crc": 10, "flipped-length": 10, "flipped-epoch": 10, "cut-in-a-batch": 9,
+    "cut-between-batches": 9, "later-producers": 9, "promising-txnindex": 9, "flipped-snapshot": 9,
+    "rubbish-checkpoint": 9,
+}  # fmt: skip
+"""Damages that leave something sound, and the offset that then answers 1009."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """Contents of the tables and answers after a run. `versions` has every table except job_runs."""
 
     versions: dict[str, int]
     status: dict[tuple[str, int, int], str]
+    damages: dict[str, tuple[list[str], list[dict[str, object]] | None]]
     quarantine: dict[str, dict[str, object]]
     index_files: set[str]
     build_numbers: list[int]
@@ -144,6 +153,9 @@ def _see(warehouse: Warehouse) -> Seen:
     return Seen(
         versions={name: table.version() for name, table in tables.items()},
         status={(row["topic"], row["partition"], row["start_offset"]): row["index_status"] for row in rows["segments"]},
+        damages={
+            row["topic"]: (row["damaged_files"], row["holes"]) for row in rows["segments"] if row["damaged_files"]
+        },
         quarantine={row["topic"]: row for row in rows["quarantine"]},
         index_files=set(tables[OFFSET_INDEX.name].file_uris()),
         build_numbers=index.column("build_number").to_pylist(),
@@ -221,19 +233,26 @@ def test_runs_over_an_archive_that_grows_shrinks_and_returns_read_only_changes(c
     assert index_versions[0] == index_versions[1], "what came back unchanged is not read again"
 
 
-def test_each_damaged_segment_is_quarantined_alone(course: Course) -> None:
+def test_each_damaged_segment_is_salvaged_or_quarantined_alone(course: Course) -> None:
     seen, partition = course.first, GROWN.partition
     reasons = {topic: row["reason"] for topic, row in seen.quarantine.items()}
-    assert reasons == {name: reason for name, (_, reason) in DAMAGES.items() if reason}
+    assert reasons == {name: reason for name, (_, reason) in DAMAGES.items() if reason and name not in SALVAGED}
+    assert seen.damages.keys() == SALVAGED.keys()
+    assert {name: seen.answers[name, 1009] for name in DAMAGES} == {name: SALVAGED.get(name, 16) for name in DAMAGES}
+    with_holes = {name for name, (_, holes) in seen.damages.items() if holes}
+    assert SALVAGED.keys() - with_holes == {"promising-txnindex", "flipped-snapshot", "rubbish-checkpoint"}
     for name, (_, reason) in DAMAGES.items():
-        assert seen.status[name, partition, 8] == ("quarantined" if reason else "incomplete")
+        status = "indexed" if name in SALVAGED else "quarantined" if reason else "incomplete"
+        assert seen.status[name, partition, 8] == status
         assert seen.status[name, partition, 0] == seen.status[name, partition, 16] == "indexed"
         assert (seen.answers[name, 1003], seen.answers[name, 1019]) == (3, 19)
     facts = seen.quarantine
-    assert str(facts["flipped-record"]["object_name"]).endswith(".log")
-    assert facts["flipped-record"]["position"] == 0
+    assert str(facts["rubbish-log"]["object_name"]).endswith(".log")
+    assert facts["rubbish-log"]["position"] == 0
     assert str(facts["foreign-index"]["object_name"]).endswith(".index")
-    assert "crc" in str(facts["flipped-crc"]["expected"])
+    (text,), holes = seen.damages["flipped-crc"]
+    assert "expected crc" in text
+    assert [(hole["from_offset"], hole["to_offset"]) for hole in holes or ()] == [(8, 9)]
 
 
 def test_damaged_segment_is_tried_again_when_another_rule_refused_it_and_indexed_when_repaired(course: Course) -> None:
@@ -242,7 +261,7 @@ def test_damaged_segment_is_tried_again_when_another_rule_refused_it_and_indexed
     assert tried == {"foreign-index"}, "an older rule refused it"
     repaired = {place: status for place, status in course.shrunk.status.items() if place[0] != GROWN.topic}
     assert set(repaired.values()) == {"indexed"}
-    assert course.shrunk.quarantine == {}
+    assert (course.shrunk.quarantine, course.shrunk.damages) == ({}, {})
     assert {course.shrunk.answers[name, 1009] for name in DAMAGES} == {9}
 
 

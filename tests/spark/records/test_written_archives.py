@@ -66,6 +66,17 @@ def test_gap_is_data_loss_only_if_its_offsets_are_asked_for(indexed: Warehouse, 
         read(indexed, archive, subscribe="gap", startingOffsets='{"gap":{"0":400}}')
 
 
+def test_offsets_that_a_damaged_log_has_lost_are_data_loss(indexed: Warehouse, archive: Path) -> None:
+    with pytest.raises(UsageError, match="torn-0 are missing: .*60 to 69 are in no served segment"):
+        read(indexed, archive, subscribe="torn")
+    sound = [*range(5, 60), *range(70, 80), *range(85, 145)]
+    for task_bytes in (1, 1 << 20):
+        tolerant = read(indexed, archive, subscribe="torn", failOnDataLoss=False, maxPartitionBytes=task_bytes)
+        assert tolerant.offsets() == sound
+    around = {"startingOffsets": '{"torn":{"0":5}}', "endingOffsets": '{"torn":{"0":60}}'}
+    assert read(indexed, archive, subscribe="torn", **around).offsets() == [*range(5, 60)]
+
+
 def test_offsets_removed_by_compaction_are_not_data_loss(indexed: Warehouse, archive: Path) -> None:
     found = read(indexed, archive, subscribe="holes")
     assert found.offsets() == [4, 7, 12, 40]

@@ -166,6 +166,31 @@ def test_offsets_of_a_quarantined_segment_are_corrupt_with_the_reason(fetcher: R
     assert f"segment {written['bad-end'][2].segment_id}, which begins at offset 100, is in quarantine" in at_end.message
 
 
+@pytest.mark.parametrize("max_bytes", [1, 700, 1 << 20])
+def test_offsets_that_a_damaged_log_has_lost_are_corrupt_and_the_others_are_fetched(
+    fetcher: RecordFetcher, written: Written, max_bytes: int
+) -> None:
+    lost = [*range(5), *range(60, 70), *range(80, 85), *range(145, 150)]
+    read, at = [], 0
+    while at < 145:
+        answer = fetcher.fetch_records("torn", 0, at, max_bytes=max_bytes)
+        if isinstance(answer, FetchFailure):
+            assert (answer.error, at in lost) == (FetchErrorCode.CORRUPT_MESSAGE, True), str(answer)
+            at = answer.resume_offset or 0
+        else:
+            read += [each.offset for each in answer.records]
+            at = answer.next_offset
+    assert read == [offset for offset in range(150) if offset not in lost]
+    for offset, segment, position, following in ((0, 0, 0, 5), (63, 1, 2, 70), (80, 1, 6, 85), (145, 2, 9, 145)):
+        refused = refusal(fetcher, "torn", offset)
+        begin = written["torn"][segment].log.stat().st_size // 10 * position
+        assert (
+            f"the log of segment {written['torn'][segment].segment_id} is damaged from byte {begin} on"
+            in refused.message
+        )
+        assert refused.resume_offset == following
+
+
 def test_damage_is_reported_when_a_fetch_begins_at_it_and_earlier_batches_are_returned(
     fetcher: RecordFetcher, written: Written
 ) -> None:

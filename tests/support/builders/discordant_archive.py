@@ -14,6 +14,7 @@ from pathlib import Path
 from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
 from builders.segment_builder import Batch, Record, Segment, abort_marker, build_segment, uuid_text_of
 from builders.side_files import build_leader_epoch_checkpoint, extend_lineage
+from coldlog.formats.kafka.crc import batch_crc
 from coldlog.formats.kafka.remote_log_events import Event, SegmentMetadataEvent, SegmentUpdateEvent
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
@@ -46,7 +47,9 @@ def _segment(
     )
 
 
-LOG_BYTES = len(build_segment(_segment(0).batches))
+_LOG = build_segment(_segment(0).batches)
+LOG_BYTES = len(_LOG)
+_TORN_LOG = _LOG[:-1] + b"!"
 
 
 def _aborted(start: int) -> Segment:
@@ -205,6 +208,9 @@ def _write_other_content(cluster: Cluster) -> None:
     [index] = cluster.write("index", _segment(0))
     cluster.announce(index)
     _path(index, ".timeindex").write_bytes(b"torn")
+    [torn] = cluster.write("torn", _segment(0))
+    cluster.announce(torn)
+    torn.log.write_bytes(_TORN_LOG)
     deposed = cluster.write("deposed", _segment(0), _segment(8, epochs=(1, 1)), _segment(8, epochs=(2, 2)))
     _path(deposed[2], ".leader_epoch_checkpoint").write_bytes(build_leader_epoch_checkpoint([(0, 0), (2, 8)]))
     for written in deposed:
@@ -260,6 +266,18 @@ TORN_INDEX = (
     f"time index ends inside an entry in index-0-{uuid_text_of('index')}/{0:020d}-CdAue9KKfCBvB_aOW-OX5g.timeindex at "
     "byte 0: expected a multiple of 12 bytes, found 4 bytes"
 )
+_SECOND = LOG_BYTES // 2
+TORN_LOG = (
+    f"offsets 4 to 7 lost; batch does not match its checksum in torn-0-{uuid_text_of('torn')}/"
+    f"{0:020d}-ZBoiG00XDPmRf1kuS9wolQ.log at byte {_SECOND}: "
+    f"expected crc 0x{_LOG[_SECOND + 17 : _SECOND + 21].hex()}, found crc "
+    f"{batch_crc(memoryview(_TORN_LOG), _SECOND, _SECOND):#010x}"
+)
+OTHER_EPOCH = (
+    "log holds a leader epoch that the checkpoint does not have at its offset in "
+    f"epochs-0-{uuid_text_of('epochs')}/{0:020d}-WWU09RsHazANjkY3O4zxPw.leader_epoch_checkpoint: expected epoch 1, "
+    "found epoch 0 at offset 0"
+)
 FIRST_EVENT = "COPY_SEGMENT_STARTED with its offsets"
 DISCREPANCIES = [
     ("arriving", 8, KIND.COPY_UNDERWAY, "COPY_SEGMENT_FINISHED", "no event, 5 objects"),
@@ -271,12 +289,13 @@ DISCREPANCIES = [
     ("doubtful", 0, KIND.TXN_INDEX_IN_DOUBT, "entries for 1 abort markers", "no entry"),
     ("end", 0, KIND.END_OFFSET_DIFFERS, "at most offset 6", "offset 7"),
     ("epochs", 0, KIND.LEADER_EPOCHS_DIFFER, "leader epochs 1", "leader epochs 0"),
+    ("epochs", 0, KIND.SIDE_FILE_DAMAGED, "files that agree with the log", OTHER_EPOCH),
     ("forgotten", 0, KIND.ANNOUNCEMENT_LOST, FIRST_EVENT, "no event, 5 objects"),
     ("forgotten", 8, KIND.ANNOUNCEMENT_LOST, FIRST_EVENT, "COPY_SEGMENT_FINISHED, 5 objects"),
     ("forgotten", 24, KIND.ORPHAN, "an event that announces it", "5 objects"),
     ("given.up", 0, KIND.COPY_UNFINISHED, "COPY_SEGMENT_FINISHED", "COPY_SEGMENT_STARTED, 5 objects"),
     ("incomplete", 0, KIND.COPY_INCOMPLETE, "every required file", "no offset_index"),
-    ("index", 0, KIND.INDEX_FILE_DAMAGED, "indexes that agree with the log", TORN_INDEX),
+    ("index", 0, KIND.SIDE_FILE_DAMAGED, "files that agree with the log", TORN_INDEX),
     ("missing", 0, KIND.SEGMENT_MISSING, f"a log of {LOG_BYTES} bytes with its files", "no object"),
     ("orphan", 8, KIND.ORPHAN, "an event that announces it", "5 objects"),
     ("partial", 0, KIND.FILES_MISSING, "every required file", "no time_index"),
@@ -285,6 +304,7 @@ DISCREPANCIES = [
     ("start", 0, KIND.START_OFFSET_DIFFERS, "offset 1", "offset 0"),
     ("stuck", 0, KIND.DELETION_UNFINISHED, "DELETE_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED, 5 objects"),
     ("time", 0, KIND.MAX_TIMESTAMP_DIFFERS, "6 ms", "5 ms"),
+    ("torn", 0, KIND.LOG_DAMAGED, "sound batches", TORN_LOG),
     ("unfinished", 0, KIND.COPY_UNFINISHED, "COPY_SEGMENT_FINISHED", "COPY_SEGMENT_STARTED, 4 objects"),
 ]
 """Topic, start offset, kind, expected, found; by topic."""

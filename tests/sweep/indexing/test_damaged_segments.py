@@ -57,7 +57,7 @@ def test_every_flipped_byte_of_a_log_is_reported_with_its_batch(depth: IndexDept
                 "no answer gives a leader epoch that is wrong"
             )
             passed += 1
-        elif is_leader_epoch and row["reason"] == Reason.LEADER_EPOCH_CHECKPOINT_INVALID:
+        elif is_leader_epoch and row["reason"] == Reason.LEADER_EPOCH_UNKNOWN:
             assert (str(row["object_name"]).endswith(".leader_epoch_checkpoint"), row["position"]) == (True, -1)
         elif is_base_offset and is_last and row["reason"] == Reason.TIME_INDEX_INVALID:
             assert (str(row["object_name"]).endswith(".timeindex"), row["position"]) == (True, 0)
@@ -65,7 +65,7 @@ def test_every_flipped_byte_of_a_log_is_reported_with_its_batch(depth: IndexDept
             assert str(row["object_name"]).endswith(LOG)
             shows_at = (begin, following) if is_base_offset or is_leader_epoch else (begin,)
             assert row["position"] in shows_at, (at, row)
-    assert passed == 3, "an epoch made another one that the lineage has: 0 too late, or 2 too early"
+    assert passed == 1, "an epoch made another one that the lineage has: 0 too late"
 
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
@@ -209,4 +209,4 @@ def test_damaged_segment_keeps_the_checkpoint_that_shows_where_the_log_starts() 
     lineage = undamaged(IndexDepth.RECORD)[1].outcome["leader_epoch_checkpoint"]
     assert kept(damaged) == lineage != []
     for lost in (b"", b"0\n1\n7 x\n"):
-        assert kept(damaged.with_content(".leader_epoch_checkpoint", lost)) == []
+        assert kept(damaged.with_content(".leader_epoch_checkpoint", lost)) is None

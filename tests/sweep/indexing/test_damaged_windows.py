@@ -115,7 +115,10 @@ def _options_of_settings(*changes: str) -> BuildOptions:
     """The build options that a job makes of its settings."""
     settings = load_settings("local", list(changes))
     return BuildOptions(
-        depth=settings.index.depth, limits=decode_limits(settings), window_bytes=settings.index.window_bytes
+        depth=settings.index.depth,
+        limits=decode_limits(settings),
+        window_bytes=settings.index.window_bytes,
+        is_salvaging=settings.index.salvage,
     )
 
 
@@ -141,7 +144,8 @@ def test_a_batch_larger_than_max_batch_bytes_is_reported_and_other_segments_are_
     partition = _with_large_batch(Codec.NONE, 2 * KIB)
     roomy = build(partition, _options_of_settings("index.max_batch_bytes=3KiB", f"index.depth={depth}"))
     assert [each.outcome["outcome"] for each in roomy] == ["indexed"] * 3
-    first, middle, last = build(partition, _options_of_settings("index.max_batch_bytes=2KiB", f"index.depth={depth}"))
+    tight = _options_of_settings("index.max_batch_bytes=2KiB", f"index.depth={depth}", "index.salvage=false")
+    first, middle, last = build(partition, tight)
     assert (first, last) == (roomy[0], roomy[2])
     outcome = middle.outcome
     assert (outcome["outcome"], outcome["reason"]) == ("quarantined", Reason.BATCH_LENGTH_INVALID)

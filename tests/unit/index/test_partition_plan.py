@@ -8,6 +8,7 @@ import pytest
 
 from coldlog.index.partition_plan import IncarnationPlan, LogStart, LogStartSource, SegmentFacts, plan_partition
 from coldlog.index.served_ranges import NotServedReason
+from coldlog.index.unserved_ranges import UnservedRange
 
 Epochs = tuple[tuple[int, int], ...]
 
@@ -175,3 +176,24 @@ def test_answers_are_in_doubt_if_the_newest_checkpoint_is_lost() -> None:
     assert doubted(checkpoint=((1, 4),)) == [(4, 19, None)], "an older checkpoint shows where it starts at least"
     assert doubted(supplied=4) == only_its_own
     assert doubted(segment("c", 20, 29)) == only_its_own, "the checkpoint of a newer segment knows it"
+
+
+def test_holes_of_served_segments_are_passed_over() -> None:
+    """The offsets around them are still served, and a hole without offsets is none."""
+
+    def torn(*holes: tuple[int, int | None, int | None]) -> SegmentFacts:
+        ranges = tuple(UnservedRange(from_offset=a, to_offset=b, max_timestamp_bound_ms=bound) for a, b, bound in holes)
+        return replace(segment("b", 10, 19), holes=ranges)
+
+    before, after = segment("a", 0, 9), segment("c", 20, 29)
+
+    def passed_over(*segments: SegmentFacts, supplied: int | None = None) -> object:
+        found = plan(*segments, supplied=supplied)
+        return found.gap_count, [astuple(each) for each in found.unserved_ranges]
+
+    assert passed_over(before, torn((12, 13, 50), (15, 15, 70)), after) == (0, [(12, 13, 50), (15, 15, 70)])
+    assert passed_over(before, torn((10, 12, 50), (18, 19, 40)), after) == (0, [(10, 12, 50)]), "the first decides"
+    assert passed_over(before, torn((17, None, None)), after) == (0, [(17, 19, None)]), "up to the next segment"
+    assert passed_over(before, torn((17, None, None))) == (0, [(17, None, None)])
+    assert passed_over(before, torn((12, 16, 50)), after, supplied=14) == (0, [(14, 16, 50)])
+    assert passed_over(before, torn((12, 13, 50)), after, supplied=14) == (0, [])

@@ -27,7 +27,7 @@ from coldlog.tables.definitions.time_index import TIME_INDEX
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 # Small windows, so that pieces of a segment are there before its damage is met.
-OPTIONS = BuildOptions(depth=IndexDepth.RECORD, limits=LIMITS, window_bytes=256)
+OPTIONS = BuildOptions(depth=IndexDepth.RECORD, limits=LIMITS, window_bytes=256, is_salvaging=False)
 BATCHES = tuple(
     Batch(base_offset=2 * at, records=(Record(timestamp_ms=10 * at), Record(timestamp_ms=10 * at + 1)))
     for at in range(20)

@@ -74,6 +74,8 @@ class BuildSummary:
     indexed_count: int = 0
     recounted_count: int = 0
     quarantined_count: int = 0
+    damaged_log_count: int = 0
+    """Segments that are indexed without the damaged places of their logs."""
     unreadable_count: int = 0
     log_bytes: int = 0
     batch_count: int = 0
@@ -257,6 +259,7 @@ def _add_to(summary: BuildSummary, outcomes: list[dict[str, object]]) -> _Writte
     for row in outcomes:
         kind = OutcomeKind(str(row["outcome"]))
         if kind is OutcomeKind.INDEXED:
+            summary.damaged_log_count += row["holes"] is not None
             summary.log_bytes += row["log_bytes"]  # type: ignore[operator]  # a row of `OUTCOME_SCHEMA`
             counts = (row["batch_count"], row["record_count"], row["stair_count"])
             written[tuple(row[name] for name in SEGMENTS.key)] = counts  # type: ignore[assignment]
@@ -276,9 +279,11 @@ def _fail_if_too_bad(summary: BuildSummary, tried_count: int, max_quarantined_sh
             f"{summary.unreadable_count} of {tried_count} segments could not be read from the store, the others are "
             f"indexed; run the job again when the store answers: {summary.first_error}"
         )
-    if summary.quarantined_count > 1 and summary.quarantined_count / tried_count > max_quarantined_share:
+    bad_count = summary.quarantined_count + summary.damaged_log_count
+    if bad_count > 1 and bad_count / tried_count > max_quarantined_share:
+        holes = f" or have holes ({summary.damaged_log_count})" if summary.damaged_log_count else ""
         raise ColdlogError(
-            f"{summary.quarantined_count} of {tried_count} segments are quarantined, more than "
+            f"{bad_count} of {tried_count} segments are quarantined{holes}, more than "
             f"build.max_quarantined_share={max_quarantined_share} allows; the others are indexed; "
-            "for the reasons, see table quarantine"
+            "for the reasons, see tables quarantine and segments (holes, damaged_files)"
         )

@@ -27,6 +27,7 @@ class SegmentWork:
     replaces_build_numbers: tuple[int, ...]
     announced_size_bytes: int | None = None
     announced_end_offset: int | None = None
+    announced_max_timestamp_ms: int | None = None
     is_last: bool = False
 
     @property
@@ -44,6 +45,7 @@ class SegmentWork:
             replaces_build_numbers=_build_numbers(row),
             announced_size_bytes=_known_integer(row.get("announced_size_bytes")),
             announced_end_offset=_known_integer(row.get("announced_end_offset")),
+            announced_max_timestamp_ms=_known_integer(row.get("announced_max_timestamp_ms")),
             is_last=row.get("is_last") is True,
         )
 

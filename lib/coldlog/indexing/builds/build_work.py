@@ -127,7 +127,8 @@ def _is_last() -> Column:
 def _work_of(segments: DataFrame) -> list[SegmentWork]:
     columns = (
         *SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "superseded_build_numbers",
-        "count_from_offset", "announced_size_bytes", "announced_end_offset", "is_last",
+        "count_from_offset", "announced_size_bytes", "announced_end_offset",
+        "announced_max_timestamp_ms", "is_last",
     )  # fmt: skip
     ordered = segments.select(*columns).toArrow().sort_by([(name, "ascending") for name in SEGMENTS.key])
     return [SegmentWork.from_row(row) for row in ordered.to_pylist()]

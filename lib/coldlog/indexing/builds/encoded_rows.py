@@ -2,7 +2,7 @@
 
 A segment has rows for three tables, and one outcome at its end. A piece has the name of a table, the segment, and a
 block of rows as one Arrow record batch in IPC form. Values that all rows of a piece share (topic, partition, ids) are
-in the piece once.
+in the piece once. If a segment is read again without a damaged file, a piece drops those before it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from coldlog.archive.layouts.layout import ListedSegment
 from coldlog.tables.definitions.definition import TableDefinition
 
 OUTCOME = "outcome"
+DROPPED = "dropped"
+"""The segment is read again: its pieces so far do not count."""
 ENCODED_SCHEMA = pa.schema(
     [
         ("table_name", pa.string()),
@@ -32,6 +34,11 @@ def encode_rows(table_name: str, segment: ListedSegment, rows: pa.RecordBatch) -
     payload = rows.serialize().to_pybytes()
     columns = [pa.array([value], field.type) for value, field in zip([*values, payload], ENCODED_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=ENCODED_SCHEMA)
+
+
+def drop_pieces(segment: ListedSegment) -> pa.RecordBatch:
+    """Make the piece after which the earlier pieces of the segment do not count."""
+    return encode_rows(DROPPED, segment, pa.RecordBatch.from_pydict({}))
 
 
 def payload_schema(table: TableDefinition) -> pa.Schema:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.archive.stores.s3_client import S3Options
-from coldlog.indexing.builds.encoded_rows import COMMON_COLUMNS, OUTCOME, payload_schema, read_payloads
+from coldlog.indexing.builds.encoded_rows import COMMON_COLUMNS, DROPPED, OUTCOME, payload_schema, read_payloads
 from coldlog.indexing.builds.segment_build import OUTCOME_SCHEMA, OutcomeKind
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.delta.data_files import DataFile, DataFileWriter, writing_temporary_files
@@ -56,6 +56,9 @@ def write_index_files(pieces: Iterator[pa.RecordBatch], place: IndexPlace) -> It
         waiting = _Waiting(content=content)
         for piece in pieces:
             row = piece.to_pylist()[0]
+            if row["table_name"] == DROPPED:
+                waiting.clear()
+                continue
             if row["table_name"] != OUTCOME:
                 waiting.add(row)
                 continue

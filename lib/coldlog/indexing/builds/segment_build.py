@@ -6,7 +6,8 @@ answer; to be tried again). A failure of one segment becomes its outcome, and th
 
 A segment must agree with its side files: the offset index must not point after the end of the log or between batches,
 the time index must not name offsets that the log does not hold, and the transaction index must list the aborts that the
-log shows. An offset or time index that does not is left out if events prove the log whole (`side_files`).
+log shows. If a file is damaged, the segment is read again without it, or, if it is the log, without the bad batches
+(`salvage`).
 
 The last segment of a mirror counts up to its last whole batch: a cut batch or zeros at the end are not damage, unless a
 whole batch follows (archive.log_windows has the rule). So its log is read twice.
@@ -15,7 +16,7 @@ whole batch follows (archive.log_windows has the rule). So its log is read twice
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 import pyarrow as pa
@@ -28,10 +29,12 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.index.aborted_transactions import AbortedTransactions
 from coldlog.index.segment_index import IndexChunk, SegmentIndexer
 from coldlog.index.segment_summary import SegmentSummary
+from coldlog.index.sound_batches import SoundBatches
 from coldlog.indexing.builds.build_plan import SegmentWork
-from coldlog.indexing.builds.encoded_rows import OUTCOME, encode_rows
+from coldlog.indexing.builds.encoded_rows import OUTCOME, drop_pieces, encode_rows
 from coldlog.indexing.builds.index_rows import offset_index_rows, time_index_rows, txn_index_rows
 from coldlog.indexing.builds.preceding_segments import SegmentLog, find_open_before
+from coldlog.indexing.builds.salvage import Losses, find_sound_of_damaged, require_listed_aborts, rows_of_holes
 from coldlog.indexing.builds.side_files import SideFiles, read_checkpoint_of_damaged, read_side_files
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
@@ -42,11 +45,13 @@ from coldlog.tables.definitions.txn_index import TXN_INDEX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
-    """The index depth, the bytes of a log to hold at once, and the limits of a batch."""
+    """The index depth, the bytes of a log to hold at once, and the limits of a batch. `is_salvaging`: what is sound of
+    a damaged segment is indexed."""
 
     depth: IndexDepth
     limits: DecodeLimits
     window_bytes: int
+    is_salvaging: bool = True
 
 
 class OutcomeKind(StrEnum):
@@ -80,6 +85,7 @@ READ_COLUMNS = (
     "open_transaction_count",
     "open_from_offset",
     "damaged_files",
+    "holes",
 )
 """The columns of `segments` that a build fills with what it has read."""
 OUTCOME_SCHEMA = pa.schema(
@@ -102,26 +108,45 @@ OUTCOME_SCHEMA = pa.schema(
 def build_segments(layout: ArchiveLayout, works: list[SegmentWork], options: BuildOptions) -> Iterator[pa.RecordBatch]:
     """Yield the pieces of every segment of `works`, each segment's outcome last."""
     for work in works:
-        try:
-            facts = yield from _index_one(layout, work, options)
-            outcome: dict[str, object] = {"outcome": OutcomeKind.INDEXED.value, **facts}
-        except ArchiveError as wrong:
-            outcome = _quarantined(layout, work, wrong)
-        except RetriableError as unanswered:
-            outcome = _unreadable(unanswered)
+        outcome = yield from _index_what_is_sound(layout, work, options)
         row = {**_key_of(work.segment), "log_bytes": work.log_bytes, **outcome}
         yield encode_rows(OUTCOME, work.segment, pa.RecordBatch.from_pylist([row], schema=OUTCOME_SCHEMA))
 
 
-def _index_one(
+def _index_what_is_sound(
     layout: ArchiveLayout, work: SegmentWork, options: BuildOptions
+) -> Generator[pa.RecordBatch, None, dict[str, object]]:
+    """Yield the pieces of one segment; return its outcome. If a file is damaged, the segment is read without it."""
+    losses: Losses | None = Losses()
+    first: ArchiveError | None = None
+    while losses is not None:
+        try:
+            facts = yield from _index_one(layout, work, options, losses)
+        except ArchiveError as unnamed:
+            log_name = work.segment.object_name_of(SegmentFileKind.LOG)
+            wrong = unnamed if unnamed.object_name else unnamed.with_object_name(log_name)
+            first = first or wrong
+            losses = losses.and_also(wrong, is_mirror=layout.is_mirror) if options.is_salvaging else None
+            yield drop_pieces(work.segment)
+        except RetriableError as unanswered:
+            return _unreadable(unanswered)
+        else:
+            return {"outcome": OutcomeKind.INDEXED.value, **facts}
+    assert first is not None
+    return _quarantined(layout, work, first)
+
+
+def _index_one(
+    layout: ArchiveLayout, work: SegmentWork, options: BuildOptions, losses: Losses
 ) -> Generator[pa.RecordBatch, None, dict[str, object]]:
     """Yield the pieces of one segment; return the values to publish."""
     segment = work.segment
-    _require_announced_size(layout, work)
+    if losses.log is None:
+        _require_announced_size(layout, work)
     is_open_ended = work.is_last and layout.is_mirror
-    side_files = read_side_files(layout, segment, is_open_ended=is_open_ended)
-    aborted = AbortedTransactions() if side_files.is_without_snapshot else None
+    side_files = read_side_files(layout, segment, losses.files, is_open_ended=is_open_ended)
+    is_aborted_needed = side_files.is_without_snapshot or side_files.is_without_txn_index or losses.log is not None
+    aborted = AbortedTransactions() if is_aborted_needed else None
     indexer = SegmentIndexer(
         start_offset=segment.start_offset,
         depth=options.depth,
@@ -129,18 +154,22 @@ def _index_one(
         sections=SectionReader(limits=options.limits),
     )
     size_bytes = _find_end(layout, segment, options) if is_open_ended else layout.log_size_bytes(segment)
-    for chunk in _iter_chunks(layout, segment, indexer, size_bytes, options.window_bytes):
-        side_files.add(chunk)
+    sound = None if losses.log is None else _find_sound(layout, work, side_files, losses.log, options)
+    runs = [(0, size_bytes)] if sound is None else sound.runs()
+    for chunk in _iter_runs(layout, segment, indexer, runs, options.window_bytes):
+        if sound is None:
+            side_files.add(chunk)
         if aborted is not None:
             aborted.add(chunk.headers, chunk.abort_offsets)
-        if len(chunk.headers):
-            yield encode_rows(OFFSET_INDEX.name, segment, offset_index_rows(chunk))
-        if len(chunk.stairs.offset):
-            yield encode_rows(TIME_INDEX.name, segment, time_index_rows(chunk))
+        yield from _pieces_of(chunk, segment)
         del chunk  # free it before the next one is read
     summary = indexer.finish()
-    side_files, open_before = _settle_transactions(layout, work, side_files, aborted, summary, options)
-    side_files.require_agreement(summary, work.announced_end_offset)
+    open_before: Mapping[int, int] = {}
+    if sound is not None and losses.log is not None and aborted is not None:
+        require_listed_aborts(side_files, aborted, sound, losses.log)
+    else:
+        side_files, open_before = _settle_transactions(layout, work, side_files, aborted, summary, options)
+        side_files.require_agreement(summary, work.announced_end_offset)
     _require_announced_end(work, summary)
     if side_files.txn_index.entry_count:
         yield encode_rows(TXN_INDEX.name, segment, txn_index_rows(side_files.txn_index))
@@ -148,8 +177,34 @@ def _index_one(
     return {
         **_published(work, summary, options.depth),
         "size_bytes": size_bytes if listed_bytes is None else listed_bytes,
-        **side_files.facts(summary, open_before),
+        **side_files.facts(summary, open_before, log_damage=losses.log),
+        "holes": None if sound is None else rows_of_holes(sound, side_files, work.announced_max_timestamp_ms),
     }
+
+
+def _iter_runs(
+    layout: ArchiveLayout,
+    segment: ListedSegment,
+    indexer: SegmentIndexer,
+    runs: list[tuple[int, int]],
+    window_bytes: int,
+) -> Iterator[IndexChunk]:
+    for position, end in runs:
+        yield from _iter_chunks(layout, segment, indexer, position, end, window_bytes)
+
+
+def _pieces_of(chunk: IndexChunk, segment: ListedSegment) -> Iterator[pa.RecordBatch]:
+    if len(chunk.headers):
+        yield encode_rows(OFFSET_INDEX.name, segment, offset_index_rows(chunk))
+    if len(chunk.stairs.offset):
+        yield encode_rows(TIME_INDEX.name, segment, time_index_rows(chunk))
+
+
+def _find_sound(
+    layout: ArchiveLayout, work: SegmentWork, side_files: SideFiles, wrong: ArchiveError, options: BuildOptions
+) -> SoundBatches:
+    limits, window_bytes = options.limits, options.window_bytes
+    return find_sound_of_damaged(layout, work, side_files, wrong, limits=limits, window_bytes=window_bytes)
 
 
 def _find_end(layout: ArchiveLayout, segment: ListedSegment, options: BuildOptions) -> int:
@@ -174,7 +229,9 @@ def _settle_transactions(
     open_before: Mapping[int, int] = {}
     if aborted is not None:
         producers = aborted.may_begin_before if side_files.is_without_txn_index else frozenset()
-        is_end_needed = work.is_last and aborted.has_batches
+        is_end_needed = side_files.is_without_snapshot and (
+            (work.is_last and aborted.has_batches) or not layout.is_mirror
+        )
         if is_end_needed:
             producers |= summary.open_transactions.keys() - summary.ended_producers
         if producers or is_end_needed:
@@ -209,22 +266,23 @@ def _require_announced_end(work: SegmentWork, summary: SegmentSummary) -> None:
 
 
 def _iter_chunks(
-    layout: ArchiveLayout, segment: ListedSegment, indexer: SegmentIndexer, size_bytes: int, window_bytes: int
+    layout: ArchiveLayout, segment: ListedSegment, indexer: SegmentIndexer, position: int, end: int, window_bytes: int
 ) -> Iterator[IndexChunk]:
-    """Iterate over the log's chunks up to `size_bytes`, window by window; a window grows to hold the next batch."""
-    position, needed = 0, 0
-    while position < size_bytes:
-        wanted = min(max(window_bytes, needed), size_bytes - position)
+    """Iterate over the log's chunks from `position` to `end`, window by window; a window grows to hold the next
+    batch."""
+    needed = 0
+    while position < end:
+        wanted = min(max(window_bytes, needed), end - position)
         window = layout.read_log_range(segment, position, wanted)
         if len(window) < wanted:
             raise ArchiveError(
                 Reason.LOG_TRUNCATED,
                 "log is shorter than when it was listed",
                 position=position + len(window),
-                expected=f"{size_bytes} bytes",
+                expected=f"{end} bytes",
                 found=f"{position + len(window)} bytes",
             )
-        chunk = indexer.add_window(window, position, is_last=position + wanted == size_bytes)
+        chunk = indexer.add_window(window, position, is_last=position + wanted == end)
         del window  # the next one is then read into the same memory, which is in the processor's cache
         position, needed = position + chunk.consumed_bytes, chunk.needed_bytes
         yield chunk
@@ -277,10 +335,7 @@ def _quarantined(layout: ArchiveLayout, work: SegmentWork, wrong: ArchiveError) 
     return {
         **wrong.facts,
         "outcome": OutcomeKind.QUARANTINED.value,
-        "object_name": wrong.object_name or work.segment.object_name_of(SegmentFileKind.LOG),
-        "leader_epoch_checkpoint": [
-            {"leader_epoch": entry.leader_epoch, "start_offset": entry.start_offset} for entry in checkpoint.entries
-        ],
+        "leader_epoch_checkpoint": None if checkpoint is None else [asdict(entry) for entry in checkpoint.entries],
     }
 
 

@@ -1,11 +1,15 @@
 """Read a segment's small files and check that they agree with its log.
 
+A transaction index, producer snapshot or leader epoch checkpoint that is damaged counts as missing (`lost`): the build
+tries the segment again without it. Aborted and open transactions are then read from the logs, as in a mirror. Where the
+log starts is then not known, unless another segment has a newer checkpoint.
+
 The small files are read before the log and compared with it while it is read:
 
 - Entries of the indexes must name what the log holds (`index_checks` has the rules), and none may be after its end.
 - The producer snapshot must have no record after the log's end. If it has the producer of the last batch, it must have
   that batch's last offset.
-- The leader epoch checkpoint must have the epochs of the log.
+- The leader epoch checkpoint must have the epochs of the log, at the same offsets.
 
 A disagreement means that a file belongs to another segment or was cut, or that an offset in the log is wrong. If the
 events prove the log whole, an offset or time index that is damaged or disagrees is left out. This loses nothing,
@@ -26,6 +30,7 @@ snapshot, a missing index means that the broker never wrote one.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
@@ -41,6 +46,7 @@ from coldlog.formats.kafka.producer_snapshot import ProducerSnapshot, read_produ
 from coldlog.formats.kafka.time_index import TimeIndex, read_time_index
 from coldlog.formats.kafka.txn_index import TxnIndex, read_txn_index
 from coldlog.index.index_checks import OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck
+from coldlog.index.leader_epoch_lineage import filter_epochs
 from coldlog.index.segment_index import IndexChunk
 from coldlog.index.segment_summary import SegmentSummary
 
@@ -49,6 +55,7 @@ _DAMAGED_INDEX = (Reason.OFFSET_INDEX_INVALID, Reason.TIME_INDEX_INVALID)
 _NOTHING = memoryview(b"")
 _Parsed = TypeVar("_Parsed")
 _NO_TRANSACTIONS: Mapping[int, int] = MappingProxyType({})
+_NOTHING_LOST: Mapping[SegmentFileKind, ArchiveError] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +74,8 @@ class SideFiles:
     start_offset: int = 0
     damages: dict[SegmentFileKind, ArchiveError] = field(default_factory=dict)
     """What is wrong with the offset and the time index, or, until the log is proven whole, perhaps with the log."""
+    lost: Mapping[SegmentFileKind, ArchiveError] = field(default_factory=dict)
+    """What is wrong with the other files; these were not read."""
 
     def add(self, chunk: IndexChunk) -> None:
         """Compare the next batches of the log with the indexes. In a mirror these can be older, newer or compacted."""
@@ -93,33 +102,42 @@ class SideFiles:
     @property
     def is_without_snapshot(self) -> bool:
         """Whether only the logs show which transactions are open at the segment's end."""
-        return self.is_mirror and SegmentFileKind.PRODUCER_SNAPSHOT not in self.names
+        kind = SegmentFileKind.PRODUCER_SNAPSHOT
+        return kind in self.lost or (self.is_mirror and kind not in self.names)
 
     @property
     def is_without_txn_index(self) -> bool:
         """Whether only the log shows which transactions were aborted."""
-        return self.is_without_snapshot and SegmentFileKind.TXN_INDEX not in self.names
+        kind = SegmentFileKind.TXN_INDEX
+        return kind in self.lost or (self.is_mirror and self.is_without_snapshot and kind not in self.names)
 
-    def facts(self, summary: SegmentSummary, open_before: Mapping[int, int] = _NO_TRANSACTIONS) -> dict[str, object]:
+    def facts(
+        self,
+        summary: SegmentSummary,
+        open_before: Mapping[int, int] = _NO_TRANSACTIONS,
+        *,
+        log_damage: ArchiveError | None = None,
+    ) -> dict[str, object]:
         """Return the facts of the small files, in columns of `segments`.
 
-        A transaction that only the log shows as open counts as open. `open_before` has the first offsets of
-        transactions that earlier segments leave open, if there is no snapshot.
+        A transaction that only the log shows as open counts as open, unless its end may be in a hole. `open_before` has
+        the first offsets of transactions that earlier segments leave open, if there is no snapshot.
         """
         known = {e.producer_id: e.current_txn_first_offset for e in self.producer_snapshot.entries}
         open_from = {
-            **summary.open_transactions,
+            **({} if log_damage else summary.open_transactions),
             **{producer: offset for producer, offset in known.items() if offset >= 0},
             **{producer: offset for producer, offset in open_before.items() if producer not in summary.ended_producers},
         }
+        found = [*self.damages.values(), *self.lost.values(), *([log_damage] if log_damage else [])]
         return {
-            "txn_index_empty": self.find_txn_index_empty(summary),
-            "leader_epoch_checkpoint": [
-                {"leader_epoch": epoch, "start_offset": offset} for epoch, offset in self._iter_lineage(summary)
-            ],
+            "txn_index_empty": self.find_txn_index_empty(summary, has_holes=log_damage is not None),
+            "leader_epoch_checkpoint": None
+            if SegmentFileKind.LEADER_EPOCH_CHECKPOINT in self.lost
+            else [{"leader_epoch": epoch, "start_offset": offset} for epoch, offset in self._iter_lineage(summary)],
             "open_transaction_count": len(open_from),
             "open_from_offset": min(open_from.values(), default=None),
-            "damaged_files": [str(wrong) for wrong in self.damages.values()] or None,
+            "damaged_files": [str(wrong) for wrong in found] or None,
         }
 
     def _iter_lineage(self, summary: SegmentSummary) -> Iterator[tuple[int, int]]:
@@ -132,12 +150,14 @@ class SideFiles:
         if self.is_mirror and newest >= 0:
             yield from ((epoch, offset) for epoch, offset in summary.leader_epochs if epoch > newest)
 
-    def find_txn_index_empty(self, summary: SegmentSummary) -> bool | None:
-        """Return None (unknown) if the log has abort markers and the index has no entry.
+    def find_txn_index_empty(self, summary: SegmentSummary, *, has_holes: bool) -> bool | None:
+        """Return None (unknown) if the index has no entry, and the log has abort markers, or may have lost some.
 
-        There is no entry if the transaction wrote nothing to this partition, or if the index was lost.
+        There is no entry if the transaction wrote nothing to this partition, or if the index was lost. Without aborts
+        there is usually no file.
         """
-        if self.txn_index.is_empty and summary.abort_marker_count:
+        is_file_empty = has_holes and SegmentFileKind.TXN_INDEX in self.names
+        if self.txn_index.is_empty and (summary.abort_marker_count or is_file_empty):
             return None
         return self.txn_index.is_empty
 
@@ -191,7 +211,8 @@ class SideFiles:
 
     def _require_checkpoint(self, summary: SegmentSummary) -> None:
         """Refuse an emptied checkpoint: the one that Kafka uploads has a line for the epoch of the segment."""
-        if not self.is_mirror and not self.leader_epoch_checkpoint.entries and summary.leader_epochs[-1][0] >= 0:
+        may_be_empty = self.is_mirror or SegmentFileKind.LEADER_EPOCH_CHECKPOINT in self.lost
+        if not may_be_empty and not self.leader_epoch_checkpoint.entries and summary.leader_epochs[-1][0] >= 0:
             raise ArchiveError(
                 Reason.LEADER_EPOCH_CHECKPOINT_INVALID,
                 "leader epoch checkpoint has no entry",
@@ -223,20 +244,23 @@ class SideFiles:
             )
 
     def _require_leader_epochs(self, summary: SegmentSummary) -> None:
-        """Refuse a batch of an epoch that is missing in the lineage, which covers the segment up to its end.
+        """Refuse a batch of an epoch that the lineage does not have at its offset. It covers the segment up to its end.
 
-        The lineage of a mirror was copied at another time and is not compared.
+        It may begin inside the segment, where the log starts. The lineage of a mirror was copied at another time and is
+        not compared.
         """
-        if self.is_mirror:
+        entries = filter_epochs((e.leader_epoch, e.start_offset) for e in self.leader_epoch_checkpoint.entries)
+        if self.is_mirror or not entries:
             return
-        lineage = [entry.leader_epoch for entry in self.leader_epoch_checkpoint.entries]
         for epoch, offset in summary.leader_epochs:
-            if lineage and epoch > lineage[0] and epoch not in lineage:
+            at = bisect_right(entries, offset, key=lambda entry: entry[1]) - 1
+            is_right = epoch == entries[at][0] if at >= 0 else epoch <= entries[0][0]
+            if not is_right and epoch >= 0:
                 raise ArchiveError(
-                    Reason.LEADER_EPOCH_CHECKPOINT_INVALID,
-                    "log holds a leader epoch that is missing in the checkpoint",
+                    Reason.LEADER_EPOCH_UNKNOWN,
+                    "log holds a leader epoch that the checkpoint does not have at its offset",
                     object_name=self.names[SegmentFileKind.LEADER_EPOCH_CHECKPOINT],
-                    expected=f"one of {lineage[:20]}",
+                    expected=f"epoch {entries[max(at, 0)][0]}",
                     found=f"epoch {epoch} at offset {offset}",
                 )
 
@@ -249,24 +273,37 @@ class _SmallFiles:
     segment: ListedSegment
     is_open_ended: bool
     names: dict[SegmentFileKind, str]
+    lost: Mapping[SegmentFileKind, ArchiveError]
     damages: dict[SegmentFileKind, ArchiveError] = field(default_factory=dict)
 
     @staticmethod
-    def of(layout: ArchiveLayout, segment: ListedSegment, *, is_open_ended: bool) -> _SmallFiles:
+    def of(
+        layout: ArchiveLayout,
+        segment: ListedSegment,
+        lost: Mapping[SegmentFileKind, ArchiveError],
+        *,
+        is_open_ended: bool,
+    ) -> _SmallFiles:
         names = {kind: name for kind in SegmentFileKind if (name := segment.object_name_of(kind))}
         if is_open_ended:
             names = {kind: name for kind, name in names.items() if kind not in _OFFSET_AND_TIME_INDEX}
-        return _SmallFiles(layout=layout, segment=segment, is_open_ended=is_open_ended, names=names)
+        return _SmallFiles(layout=layout, segment=segment, is_open_ended=is_open_ended, names=names, lost=lost)
 
     def content(self, kind: SegmentFileKind) -> memoryview:
         """Return the bytes of a file, none if it may be missing and is."""
-        if self.is_open_ended and kind in _OFFSET_AND_TIME_INDEX:
+        if kind in self.lost or (self.is_open_ended and kind in _OFFSET_AND_TIME_INDEX):
             return _NOTHING
         may_be_missing = self.layout.is_mirror or kind is SegmentFileKind.TXN_INDEX
         if may_be_missing and not self.layout.has_file(self.segment, kind):
             return _NOTHING
         self.names.setdefault(kind, f"{kind.value} of the partition")
         return self.layout.read_small_file(self.segment, kind)
+
+    def checkpoint(self, content: memoryview) -> LeaderEpochCheckpoint:
+        """Parse the checkpoint, which may be lost."""
+        if SegmentFileKind.LEADER_EPOCH_CHECKPOINT in self.lost:
+            return LeaderEpochCheckpoint(entries=())
+        return read_leader_epoch_checkpoint(content)
 
     def parsed(self, kind: SegmentFileKind, parse: Callable[[memoryview], _Parsed]) -> _Parsed:
         """Parse a file; `ArchiveError` names it. A damaged offset or time index is noted and counts as empty."""
@@ -281,17 +318,24 @@ class _SmallFiles:
 
     def producer_snapshot(self, content: memoryview) -> ProducerSnapshot:
         """Parse the snapshot, which a mirror may lack."""
-        if self.layout.is_mirror and SegmentFileKind.PRODUCER_SNAPSHOT not in self.names:
+        kind = SegmentFileKind.PRODUCER_SNAPSHOT
+        if kind in self.lost or (self.layout.is_mirror and kind not in self.names):
             return ProducerSnapshot(entries=())
         return read_producer_snapshot(content)
 
 
-def read_side_files(layout: ArchiveLayout, segment: ListedSegment, *, is_open_ended: bool = False) -> SideFiles:
-    """Read and check every small file; `ArchiveError` names the object.
+def read_side_files(
+    layout: ArchiveLayout,
+    segment: ListedSegment,
+    lost: Mapping[SegmentFileKind, ArchiveError] = _NOTHING_LOST,
+    *,
+    is_open_ended: bool = False,
+) -> SideFiles:
+    """Read and check every small file except the lost ones; `ArchiveError` names the object.
 
     `is_open_ended`: the log may be cut or still grow, so its indexes may be older or newer than it.
     """
-    files, base_offset = _SmallFiles.of(layout, segment, is_open_ended=is_open_ended), segment.start_offset
+    files, base_offset = _SmallFiles.of(layout, segment, lost, is_open_ended=is_open_ended), segment.start_offset
     offset_index = files.parsed(
         SegmentFileKind.OFFSET_INDEX, lambda content: read_offset_index(content, base_offset=base_offset)
     )
@@ -313,27 +357,26 @@ def read_side_files(layout: ArchiveLayout, segment: ListedSegment, *, is_open_en
         time_index=time_index,
         txn_index=txn_index,
         producer_snapshot=files.parsed(SegmentFileKind.PRODUCER_SNAPSHOT, files.producer_snapshot),
-        leader_epoch_checkpoint=files.parsed(SegmentFileKind.LEADER_EPOCH_CHECKPOINT, read_leader_epoch_checkpoint),
+        leader_epoch_checkpoint=files.parsed(SegmentFileKind.LEADER_EPOCH_CHECKPOINT, files.checkpoint),
         names=names,
         is_mirror=layout.is_mirror,
         start_offset=base_offset,
         damages=files.damages,
+        lost=lost,
     )
 
 
 def read_checkpoint_of_damaged(
     layout: ArchiveLayout, segment: ListedSegment, announced_end_offset: int | None
-) -> LeaderEpochCheckpoint:
-    """Read the leader epoch checkpoint of a damaged segment; without entries if it is missing or damaged itself."""
-    nothing = LeaderEpochCheckpoint(entries=())
+) -> LeaderEpochCheckpoint | None:
+    """Read the leader epoch checkpoint of a damaged segment; None if it is missing or damaged itself."""
+    kind = SegmentFileKind.LEADER_EPOCH_CHECKPOINT
     try:
-        if not layout.has_file(segment, SegmentFileKind.LEADER_EPOCH_CHECKPOINT):
-            return nothing
-        checkpoint = read_leader_epoch_checkpoint(
-            layout.read_small_file(segment, SegmentFileKind.LEADER_EPOCH_CHECKPOINT)
-        )
+        if not layout.has_file(segment, kind):
+            return None
+        checkpoint = read_leader_epoch_checkpoint(layout.read_small_file(segment, kind))
     except ArchiveError:
-        return nothing
+        return None
     end = announced_end_offset
     is_later = end is not None and any(entry.start_offset > end for entry in checkpoint.entries)
-    return nothing if is_later else checkpoint
+    return checkpoint if checkpoint.entries and not is_later else None

@@ -8,7 +8,7 @@ build and nothing changed in between, both use the same plan.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from coldlog.index.leader_epoch_lineage import EpochStart
 from coldlog.index.partition_plan import CutMaxima, IncarnationPlan, SegmentFacts, ServedSegment, plan_partition
+from coldlog.index.unserved_ranges import UnservedRange
 from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
@@ -30,6 +31,7 @@ SERVED_COLUMNS = (
     "served_to_offset",
     "served_build_number",
     "served_index_depth",
+    "served_holes",
     "not_served_reason",
     "previous_running_max_timestamp_ms",
     "running_max_timestamp_ms",
@@ -61,7 +63,7 @@ _READ_COLUMNS = (
     "counted_max_timestamp_offset", "metadata_max_timestamp_ms",
     "log_modified_ms", "size_bytes", "record_count", "txn_index_empty", "segment_leader_epochs", "was_copied",
     "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs", "event_timestamp_ms",
-    "open_transaction_count", "open_from_offset", "superseded_build_numbers", *SERVED_COLUMNS,
+    "open_transaction_count", "open_from_offset", "superseded_build_numbers", "holes", *SERVED_COLUMNS,
 )  # fmt: skip
 
 
@@ -151,7 +153,7 @@ def _plan(warehouse: Warehouse, cut_maxima: CutMaxima) -> DataFrame:
     segments = segments.select(
         *_READ_COLUMNS,
         F.when(_rank() == F.max(_rank()).over(incarnation), F.col("leader_epoch_checkpoint")).alias("checkpoint"),
-        F.coalesce(F.size("leader_epoch_checkpoint") > 0, F.lit(False)).alias("has_checkpoint"),
+        F.col("leader_epoch_checkpoint").isNotNull().alias("has_checkpoint"),
     )
     log_starts = F.broadcast(warehouse.read(LOG_START_OFFSETS))
     types = SEGMENTS.column_types | PARTITION_METADATA.column_types
@@ -229,6 +231,8 @@ def _facts(row: dict[str, object]) -> SegmentFacts:
         leader_epochs=_epoch_starts(row["announced_leader_epochs"] or row["segment_leader_epochs"]),
         counted_max_timestamp_offset=row["counted_max_timestamp_offset"] if is_usable else None,  # type: ignore[arg-type]
         metadata_max_timestamp_ms=_first_known(row["announced_max_timestamp_ms"], row["metadata_max_timestamp_ms"]),
+        hides_log_start=is_usable and not row["has_checkpoint"],
+        holes=_holes(row["holes"]) if is_usable else (),
         **listed,  # type: ignore[arg-type]  # a row of `segments`
         **counted,  # type: ignore[arg-type]
     )
@@ -254,6 +258,13 @@ def _epoch_starts(entries: object) -> tuple[EpochStart, ...]:
     return tuple((entry["leader_epoch"], entry["start_offset"]) for entry in entries or ())  # type: ignore[attr-defined]
 
 
+def _holes(holes: object) -> tuple[UnservedRange, ...]:
+    """Return the holes that lost offsets."""
+    names = [each.name for each in fields(UnservedRange)]
+    ranges = [UnservedRange(**{name: hole[name] for name in names}) for hole in holes or ()]  # type: ignore[attr-defined]
+    return tuple(each for each in ranges if each.to_offset is None or each.to_offset >= each.from_offset)
+
+
 def _segment_row(served: ServedSegment, stored: dict[str, object]) -> dict[str, object]:
     wanted: dict[str, object] = {
         "is_within_lineage": served.is_within_lineage,
@@ -261,6 +272,7 @@ def _segment_row(served: ServedSegment, stored: dict[str, object]) -> dict[str, 
         "served_to_offset": served.to_offset,
         "served_build_number": None if served.from_offset is None else stored["build_number"],
         "served_index_depth": None if served.from_offset is None else stored["index_depth"],
+        "served_holes": None if served.from_offset is None else stored["holes"],
         "not_served_reason": None if served.reason is None else served.reason.value,
         "previous_running_max_timestamp_ms": served.previous_running_max_timestamp_ms,
         "running_max_timestamp_ms": served.running_max_timestamp_ms,

@@ -173,15 +173,18 @@ def _expected(listed: DataFrame, announced: DataFrame, lost: dict[int, list[int]
     )
 
 
+_OF_BUILDS = ("topic_id", "build_number", "damaged_files")
+
+
 def _differences(expected: DataFrame, stored: DataFrame, *, is_mirror: bool) -> DataFrame:
     """Return the written columns of segments that are `new`, `changed` or `gone`.
 
     If only the modification time of a log changed, this counts in a mirror, where a file can be replaced by one of the
-    same size, and for a segment in quarantine, which may have been restored. A segment that was gone and is back
-    unchanged is still indexed.
+    same size, and for a segment in quarantine or with damaged files, which may have been restored. A segment that was
+    gone and is back unchanged is still indexed.
     """
     before = stored.select(
-        *SEGMENTS.key, *(F.col(name).alias(f"stored_{name}") for name in (*WRITTEN_COLUMNS, "topic_id", "build_number"))
+        *SEGMENTS.key, *(F.col(name).alias(f"stored_{name}") for name in (*WRITTEN_COLUMNS, *_OF_BUILDS))
     )
     both = expected.withColumn("is_expected", F.lit(True)).join(before, list(SEGMENTS.key), "full_outer")
     wanted = _wanted(both, is_mirror=is_mirror)
@@ -217,7 +220,8 @@ def _wanted(both: DataFrame, *, is_mirror: bool) -> dict[str, Column]:
     wanted["is_listed"] = is_listed
     is_built = F.col("stored_build_number").isNotNull()
     wanted["txn_index_empty"] = F.when(is_built, stored["txn_index_empty"]).otherwise(wanted["txn_index_empty"])
-    may_be_another = F.lit(is_mirror) | (stored["index_status"] == IndexStatus.QUARANTINED.value)
+    is_bad = (stored["index_status"] == IndexStatus.QUARANTINED.value) | F.col("stored_damaged_files").isNotNull()
+    may_be_another = F.lit(is_mirror) | is_bad
     is_restored = may_be_another & ~F.col("log_modified_ms").eqNullSafe(stored["log_modified_ms"])
     is_usable = F.col("index_status") == IndexStatus.PENDING.value
     is_untouched = is_usable & F.col("objects").eqNullSafe(stored["objects"]) & ~F.coalesce(is_restored, F.lit(False))

@@ -91,6 +91,10 @@ def list_fetch_files(uri: str) -> FetchFiles:
     return FetchFiles(logs=logs, quarantine=quarantine)
 
 
+_BatchesPlace = tuple[str, int, str, int, int]
+"""Topic, partition, segment id, build number, first position."""
+
+
 class ArchiveTables:
     """Answers from one version of the tables. If a file cannot be read, it raises `RetriableError`."""
 
@@ -105,7 +109,7 @@ class ArchiveTables:
         self._partitions: dict[tuple[str, int], ArchivedPartition | None] = {}
         self._kept_segments = 0
         self._aborted: dict[tuple[str, int], AbortedTransactions] = {}
-        self._batches: OrderedDict[tuple[str, int, str, int], BatchPlaces] = OrderedDict()
+        self._batches: OrderedDict[_BatchesPlace, BatchPlaces] = OrderedDict()
         self._kept_batches = 0
         self._read_lock = threading.Lock()
         """Held while files are read, as long as their store takes."""
@@ -144,7 +148,7 @@ class ArchiveTables:
     def batches(self, served: ServedSegment) -> BatchPlaces:
         """Return all batches that may have offsets which the segment serves."""
         segment = served.segment
-        place = (segment.topic, segment.partition, segment.segment_id, served.build_number)
+        place = (segment.topic, segment.partition, segment.segment_id, served.build_number, served.position)
         found = self._kept(place)
         if found is None:
             with self._read_lock:
@@ -176,14 +180,14 @@ class ArchiveTables:
             self._logs.close()
             self._quarantine.close()
 
-    def _kept(self, place: tuple[str, int, str, int]) -> BatchPlaces | None:
+    def _kept(self, place: _BatchesPlace) -> BatchPlaces | None:
         with self._cache_lock:
             found = self._batches.get(place)
             if found is not None:
                 self._batches.move_to_end(place)
             return found
 
-    def _keep(self, place: tuple[str, int, str, int], found: BatchPlaces) -> None:
+    def _keep(self, place: _BatchesPlace, found: BatchPlaces) -> None:
         with self._cache_lock:
             self._batches[place] = found
             self._kept_batches += len(found)

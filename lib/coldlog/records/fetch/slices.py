@@ -7,7 +7,7 @@ get nothing from the last stable offset on, and an error from the first offset o
 aborted in a gap.
 
 Offsets below the log start, after the end, and in no served segment are OFFSET_OUT_OF_RANGE. Offsets of a quarantined
-segment are CORRUPT_MESSAGE; so is the end of the archive if a quarantined segment begins there.
+segment or of a hole are CORRUPT_MESSAGE; so is the end of the archive if a quarantined segment or a hole begins there.
 """
 
 from __future__ import annotations
@@ -132,6 +132,8 @@ def _outside(tables: ArchiveTables, archived: ArchivedPartition, request: FetchR
                 f"{quarantined.start_offset}, is in quarantine: {quarantined.why}",
                 ends=ends,
             )
+        if archived.segments and archived.segments[-1].end_position is not None:
+            return _in_hole(archived, request, len(archived.segments) - 1, ends.end_offset)
     if request.offset == ends.end_offset:
         return FetchedRecords(records=(), next_offset=request.offset, ends=ends, read_bytes=0)
     return FetchFailure(
@@ -169,10 +171,27 @@ def _unserved(
             ends=ends,
             resume_offset=following,
         )
+    is_after_part = before >= 0 and segments[before].end_position is not None
+    if is_after_part or (before + 1 < len(segments) and segments[before + 1].position > 0):
+        return replace(_in_hole(archived, request, before, following), ends=ends)
     return FetchFailure(
         error=FetchErrorCode.OFFSET_OUT_OF_RANGE,
         message=f"{request}: {range_text(ends)}, and no served segment has {offset}; {advice} "
         "(coldlog.archive_problems says why)",
         ends=ends,
+        resume_offset=following,
+    )
+
+
+def _in_hole(archived: ArchivedPartition, request: FetchRequest, before: int, following: int) -> FetchFailure:
+    """Answer for an offset that a damaged log has lost, after the part with the number `before`."""
+    is_after_part = before >= 0 and archived.segments[before].end_position is not None
+    part = archived.segments[before if is_after_part else before + 1]
+    position = part.end_position if is_after_part else 0
+    return FetchFailure(
+        error=FetchErrorCode.CORRUPT_MESSAGE,
+        message=f"{request}: the log of segment {part.segment.segment_id} is damaged from byte {position} on "
+        f"(coldlog.segments.holes says how); the next archived offset is {following}",
+        ends=archived.ends,
         resume_offset=following,
     )

@@ -32,7 +32,7 @@ _KEEP_BYTES = 64 << 20
 _SEGMENT_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "start_offset", "end_offset", "min_timestamp_ms",
     "max_timestamp_ms", "size_bytes", "objects", "served_build_number", "served_from_offset", "served_to_offset",
-    "open_from_offset",
+    "open_from_offset", "served_holes",
 )  # fmt: skip
 _BATCH_COLUMNS = (
     "segment_id", "build_number", "base_offset", "last_offset", "position", "size_bytes", "max_timestamp_ms",
@@ -45,8 +45,12 @@ _ABORTED_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedSegment:
-    """A segment and the offsets, inclusive, that it serves. None means unknown. `open_from_offset` is the first offset
-    of the oldest transaction that is open at the segment's end; None: there is none."""
+    """A segment, or a part of one with holes, and the offsets, inclusive, that it serves. None means unknown.
+
+    `open_from_offset` is the first offset of the oldest transaction that is open at the segment's end; None: there is
+    none. The bytes are those of the log from `position` to before `end_position`; None: to its end. If the log has
+    bytes outside, a hole is there.
+    """
 
     segment: ListedSegment
     build_number: int
@@ -57,6 +61,8 @@ class ServedSegment:
     min_timestamp_ms: int | None
     max_timestamp_ms: int | None
     open_from_offset: int | None = None
+    position: int = 0
+    end_position: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,11 +185,11 @@ class ArchivedLogs:
         return sorted(found)
 
     def served_segments(self, topic: str, partition: int, topic_id: str) -> list[ServedSegment]:
-        """Return the served segments of one incarnation of a partition, by offset."""
+        """Return the served segments of one incarnation of a partition, by offset. One with holes is several."""
         found = []
         for rows in self._rows(self._segments, "start_offset", topic, partition, topic_id):
             served = rows.filter(rows["served_from_offset"].is_valid())
-            found += [_served_segment(row) for row in served.to_pylist()]
+            found += [part for row in served.to_pylist() for part in _parts(_served_segment(row), row["served_holes"])]
         return sorted(found, key=lambda segment: segment.from_offset)
 
     def batches(self, served: ServedSegment, from_offset: int, to_offset: int) -> BatchPlaces:
@@ -272,6 +278,26 @@ def _served_segment(row: Mapping[str, object]) -> ServedSegment:
         to_offset=row["served_to_offset"],  # type: ignore[arg-type]
         **numbers,  # type: ignore[arg-type]
     )
+
+
+def _parts(served: ServedSegment, holes: Sequence[Mapping[str, int | None]] | None) -> Iterator[ServedSegment]:
+    """Divide a segment at its holes. Which transactions were aborted in a hole is in the segment's transaction index.
+
+    A part is never read as a whole log, so its size is not known.
+    """
+    if not holes:
+        yield served
+        return
+    rest = replace(served, size_bytes=None)
+    for hole in holes:
+        first, last, begin, end = (hole[name] for name in ("from_offset", "to_offset", "position", "end_position"))
+        assert first is not None
+        if begin != rest.position and rest.from_offset < first:
+            yield replace(rest, to_offset=min(rest.to_offset, first - 1), end_position=begin, open_from_offset=None)
+        if last is None or last >= rest.to_offset:
+            return
+        rest = replace(rest, from_offset=max(rest.from_offset, last + 1), position=end or 0)
+    yield rest
 
 
 def _numbers(column: pa.ChunkedArray) -> Int64s:

@@ -36,6 +36,16 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
     "ARRAY<STRUCT<from_offset: BIGINT, to_offset: BIGINT, max_timestamp_bound_ms: BIGINT>>": pa.list_(
         pa.struct([(name, pa.int64()) for name in ("from_offset", "to_offset", "max_timestamp_bound_ms")])
     ),
+    "ARRAY<STRUCT<from_offset: BIGINT, to_offset: BIGINT, position: BIGINT, end_position: BIGINT, reason: STRING, "
+    "max_timestamp_bound_ms: BIGINT>>": pa.list_(
+        pa.struct(
+            [
+                *((name, pa.int64()) for name in ("from_offset", "to_offset", "position", "end_position")),
+                ("reason", pa.string()),
+                ("max_timestamp_bound_ms", pa.int64()),
+            ]
+        )
+    ),
 }
 
 

@@ -79,10 +79,15 @@ class DiscrepancyKind(StrEnum):
         Severity.INFO,
         "nothing to do: readers of committed records fetch an index that is empty",
     )
-    INDEX_FILE_DAMAGED = (
-        "index_file_damaged",
+    LOG_DAMAGED = (
+        "log_damaged",
+        Severity.ERROR,
+        "restore the log, then run with build.retry_quarantined=true; until then only its sound batches are served",
+    )
+    SIDE_FILE_DAMAGED = (
+        "side_file_damaged",
         Severity.WARNING,
-        "restore the index before a broker reads it, then run with build.retry_quarantined=true; no lookup needs it",
+        "restore the file before a broker reads it, then run with build.retry_quarantined=true; the log served instead",
     )
     OUTSIDE_LINEAGE = (
         "outside_lineage",

@@ -14,6 +14,10 @@ from collections.abc import Mapping
 from coldlog.archive.layouts.layout import ListedSegment, SegmentObject, object_kind
 from coldlog.tables.definitions.definition import Column, TableDefinition
 
+HOLES_TYPE = (
+    "ARRAY<STRUCT<from_offset: BIGINT, to_offset: BIGINT, position: BIGINT, end_position: BIGINT, reason: STRING, "
+    "max_timestamp_bound_ms: BIGINT>>"
+)
 SEGMENTS = TableDefinition(
     name="segments",
     comment="Remote log segments: metadata, objects, index status and the offsets each one serves to lookups",
@@ -127,7 +131,7 @@ SEGMENTS = TableDefinition(
         Column(
             name="leader_epoch_checkpoint",
             type="ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>",
-            comment="Lineage up to the segment's end, from the checkpoint uploaded with it",
+            comment="Lineage up to the segment's end, from the checkpoint uploaded with it; NULL: not read, or damaged",
         ),
         Column(name="open_transaction_count", type="BIGINT", comment="Transactions open at its end"),
         Column(
@@ -136,7 +140,13 @@ SEGMENTS = TableDefinition(
         Column(
             name="damaged_files",
             type="ARRAY<STRING>",
-            comment="Offset and time indexes that are damaged and were not used, and how; the log itself is whole",
+            comment="Files that are damaged, and how; of a log, what is sound was indexed, of others nothing was used",
+        ),
+        Column(
+            name="holes",
+            type=HOLES_TYPE,
+            comment="Damaged places of its log: the offsets lost there, inclusive (to_offset NULL: the end is unknown; "
+            "below from_offset: none), the bytes, and the largest timestamp that can be there; NULL: none",
         ),
         Column(
             name="is_within_lineage",
@@ -147,6 +157,7 @@ SEGMENTS = TableDefinition(
         Column(name="served_to_offset", type="BIGINT", comment="Last offset it answers for, inclusive"),
         Column(name="served_build_number", type="BIGINT", comment="Build whose rows lookups read; NULL: not served"),
         Column(name="served_index_depth", type="STRING", comment="Index depth of that build: record or batch"),
+        Column(name="served_holes", type=HOLES_TYPE, comment="Holes of that build: offsets it does not answer for"),
         Column(name="not_served_reason", type="STRING", comment="Why lookups do not use it"),
         Column(
             name="previous_running_max_timestamp_ms",

@@ -97,10 +97,11 @@ def list_table_files(
     delta = open_table(location, table, as_of_ms)
     if as_of_ms is not None:
         check_log(location, delta.version())
-    missing_columns = set(table.column_names) - {field.name for field in delta.schema().fields}
+    required = {column.name for column in table.columns if column.required}
+    missing_columns = required - {field.name for field in delta.schema().fields}
     if columns and missing_columns:
         raise UsageError(
-            f"{location} is a {table.name} table of an older coldlog: {', '.join(sorted(missing_columns))} missing; "
+            f"{location} is not a {table.name} table of coldlog: {', '.join(sorted(missing_columns))} missing; "
             "index the archive into a new warehouse"
         )
     actions = pa.table(delta.get_add_actions(flatten=True))

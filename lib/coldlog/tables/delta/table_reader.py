@@ -167,6 +167,17 @@ class TableReader(Generic[_Decoded]):
             groups = self._near_groups[number] = _NearParts(self._opened(number).ranges, self._near)
         return groups
 
+    def _with_later_columns(self, rows: pa.Table, number: int) -> pa.Table:
+        """Add the columns that an older release did not write, as NULL."""
+        missing = [field for field in self._table.arrow_schema if field.name in self._columns]
+        missing = [field for field in missing if field.name not in rows.column_names]
+        if required := [field.name for field in missing if not field.nullable]:
+            path = f"{self._files.location}/{self._files.paths[number]}"
+            raise damaged(path, f"it has no column {', '.join(sorted(required))}")
+        for field in missing:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        return rows
+
     def _read(self, number: int, group: int) -> _Decoded:
         kept = self._kept.get((number, group))
         if kept is not None:
@@ -176,9 +187,8 @@ class TableReader(Generic[_Decoded]):
             rows = self._opened(number).parquet.read_row_group(group, columns=self._columns, use_threads=False)
         except (OSError, pa.ArrowException) as failed:
             raise storage_error(failed, self._files.location, self._files.paths[number]) from None
-        if missing := set(self._columns).difference(rows.column_names):
-            path = f"{self._files.location}/{self._files.paths[number]}"
-            raise damaged(path, f"it has no column {', '.join(sorted(missing))}")
+        if len(rows.column_names) < len(self._columns):
+            rows = self._with_later_columns(rows, number)
         self.counts.row_groups += 1
         self.counts.rows += rows.num_rows
         decoded, size_bytes = self._decode(rows)

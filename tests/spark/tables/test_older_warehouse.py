@@ -1,0 +1,53 @@
+"""Test that a warehouse of an older release, whose tables lack the newest columns, goes on working."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from coldlog.indexing.publish.materialize import materialize_metadata
+from coldlog.reader import OffsetReader
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
+from written_topics import START_MS
+
+_LATER = {SEGMENTS.name: ("damaged_files", "holes", "served_holes"), PARTITION_METADATA.name: ("unserved_ranges",)}
+
+
+def _write_as_before(spark: SparkSession, warehouse: str, place: Path) -> str:
+    """Copy the warehouse; its tables do not have the later columns."""
+    shutil.copytree(warehouse, place)
+    for name, columns in _LATER.items():
+        rows = spark.read.format("delta").load(f"{warehouse}/{name}").drop(*columns)
+        shutil.rmtree(place / name)
+        rows.coalesce(1).write.format("delta").save(str(place / name))
+    return str(place)
+
+
+def test_lookups_answer_and_say_what_is_not_known_until_the_next_run(
+    spark: SparkSession, written_uri: str, tmp_path: Path
+) -> None:
+    asked = [("gap", 0, START_MS), ("overlap", 0, START_MS), ("bad", 0, 2**50)]
+
+    def answers(uri: str) -> list[dict[str, object]]:
+        with OffsetReader(uri) as reader:
+            return reader.list_offsets(asked)
+
+    def without(rows: list[dict[str, object]], *names: str) -> list[dict[str, object]]:
+        return [{name: value for name, value in row.items() if name not in names} for row in rows]
+
+    newest = answers(written_uri)
+    older = _write_as_before(spark, written_uri, tmp_path / "older")
+    before = answers(older)
+    exactness = ("is_exact", "passed_over_from_offset", "passed_over_to_offset")
+    assert without(before, *exactness) == without(newest, *exactness)
+    assert [row["is_exact"] for row in before] == [None] * 3
+
+    warehouse = Warehouse(spark=spark, uri=older)
+    warehouse.create_missing()
+    assert answers(older) == before, "the columns are there, and the rows are the old ones"
+    materialize_metadata(warehouse)
+    assert answers(older) == newest
