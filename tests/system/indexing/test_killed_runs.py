@@ -153,14 +153,16 @@ def _committed(location: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A part of the sample, with one damaged segment."""
+    """A part of the sample; one log has lost everything, another its last batch."""
     archive = tmp_path_factory.mktemp("killed") / "archive"
     source = KAFKA_SAMPLE / "archive" / "kafka-tiered-storage"
     for partition in PARTITIONS:
         (directory,) = source.glob(f"{partition}-*")
         shutil.copytree(directory, archive / source.name / directory.name, copy_function=shutil.copy)
     (log,) = (archive / source.name).glob(BROKEN_LOG)
-    os.truncate(log, log.stat().st_size - 1)
+    os.truncate(log, 40)
+    torn = next(each for each in sorted(log.parent.glob("*.log")) if each != log)
+    os.truncate(torn, torn.stat().st_size - 1)
     return archive
 
 
