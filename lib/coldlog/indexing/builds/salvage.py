@@ -1,7 +1,8 @@
 """Index what is sound of a segment with damaged files.
 
-A segment whose file turns out to be damaged is read again without that file, or, if it is the log, without the bad
-batches. `Losses` has what was given up so far. The segment goes into quarantine if nothing more can be given up:
+If a file of a segment is damaged, the segment is read again without that file. If the file is the log, it is read again
+without the bad batches. `Losses` has what was left out so far. The segment goes into quarantine if more cannot be left
+out:
 
 - An offset or time index is left out (`side_files`) only if events prove the log whole.
 - If the log is damaged, the producer snapshot and the transaction index must be sound: only they show the transactions
