@@ -21,7 +21,7 @@ The checksum does not cover a batch's base offset, length, leader epoch and magi
 Where batches were left out or bytes belong to no batch, there is a hole. Its offsets are those between the sound
 batches on its two sides. A compacted log has gaps in its offsets without damage; these are no holes.
 
-Memory: 40 bytes for each batch. Kafka's own recovery is different: it drops everything from the first bad batch on.
+Memory: 44 bytes for each batch. Kafka's own recovery is different: it drops everything from the first bad batch on.
 """
 
 from __future__ import annotations
