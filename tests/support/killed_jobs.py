@@ -40,6 +40,27 @@ def kill_session(run: subprocess.Popen[bytes]) -> None:
     wait_until(lambda: not find_processes(run.pid), within_s=60, every_s=0.1)
 
 
+def stop_session(run: subprocess.Popen[bytes]) -> None:
+    """Suspend all processes of a job; returns when every thread of them stands still."""
+
+    def have_stopped() -> bool:
+        # A process that was just forked is found the next time.
+        processes = find_processes(run.pid)
+        for each in processes:
+            with suppress(ProcessLookupError):
+                os.kill(each.pid, signal.SIGSTOP)
+        return all(map(_has_stopped, processes))
+
+    wait_until(have_stopped, within_s=60, every_s=0.001)
+
+
+def continue_session(run: subprocess.Popen[bytes]) -> None:
+    """Let the processes that `stop_session` suspended go on."""
+    for each in find_processes(run.pid):
+        with suppress(ProcessLookupError):
+            os.kill(each.pid, signal.SIGCONT)
+
+
 def wait_until(is_so: Callable[[], bool], *, within_s: float = PATIENCE_S, every_s: float) -> None:
     """Asks again and again; fails when it is not so in time."""
     deadline = time.monotonic() + within_s
@@ -64,6 +85,19 @@ def _is_alive_in(session: int, process: psutil.Process) -> bool:
         return os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE
     except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
         return False
+
+
+def _has_stopped(process: psutil.Process) -> bool:
+    """Whether all its threads have, or it has ended."""
+    try:
+        states = [task.read_text().rpartition(")")[2].split()[0] for task in _tasks(process)]
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # a thread has just ended
+    return set(states) <= {"T", "Z", "X"}
+
+
+def _tasks(process: psutil.Process) -> list[Path]:
+    return list(Path(f"/proc/{process.pid}/task").glob("*/stat"))
 
 
 def _name_of(process: psutil.Process) -> str | None:

@@ -4,8 +4,8 @@ Of a run the driver is killed, or its JVM; nothing that it started may stay behi
 one table, or files that were written and not committed, so a slow machine is killed at the same place as a fast one.
 However often a warehouse was cut, a run that comes to its end leaves the tables of an undisturbed one.
 
-Some moments are cheaper: the JVM is stopped (SIGSTOP), the warehouse is copied, and it goes on. The copy is what a kill
-at that moment leaves: nothing else commits, and what a process has written is the kernel's.
+Some moments are cheaper: all processes are stopped (SIGSTOP), the warehouse is copied, and they go on. The copy is what
+a kill at that moment leaves, because what a process has written is the kernel's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,16 @@ from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
 from kafka_sample import KAFKA_SAMPLE
-from killed_jobs import PATIENCE_S, find_jvm, find_processes, kill_session, start_job, wait_until
+from killed_jobs import (
+    PATIENCE_S,
+    continue_session,
+    find_jvm,
+    find_processes,
+    kill_session,
+    start_job,
+    stop_session,
+    wait_until,
+)
 from table_contents import BUILD_NUMBERS, table_contents
 
 MAX_BYTES_PER_COMMIT = 350 << 10
@@ -105,23 +114,24 @@ class Pipeline:
         noted = max(1, self.commit_count(JOB_RUNS))
         with self.start() as run:
             wait_until(lambda: self.commit_count(JOB_RUNS) > noted or run.poll() is not None, every_s=0.005)
-            jvm = find_jvm(run.pid)
-            for copy, count in zip(copies, file_counts, strict=True):
-                self._stop(run, jvm, partial(self._is_amid_any_commit, count))
-                shutil.copytree(self.warehouse, copy)
-                os.kill(jvm, signal.SIGCONT)
-            self._stop(run, jvm, partial(self.has_uncommitted, table))
-            kill_session(run)
+            try:
+                for copy, count in zip(copies, file_counts, strict=True):
+                    self._stop(run, partial(self._is_amid_any_commit, count))
+                    shutil.copytree(self.warehouse, copy)
+                    continue_session(run)
+                self._stop(run, partial(self.has_uncommitted, table))
+            finally:
+                kill_session(run)
 
-    def _stop(self, run: subprocess.Popen[bytes], jvm: int, is_so: Callable[[], bool]) -> None:
-        """Suspend the JVM, the only process that commits, at a moment when this is true."""
+    def _stop(self, run: subprocess.Popen[bytes], is_so: Callable[[], bool]) -> None:
+        """Suspend the run at a moment when this is true."""
         while True:
             wait_until(lambda: is_so() or run.poll() is not None, every_s=0.001)
             assert run.poll() is None, f"it ended before that moment\n{self.stderr}"
-            os.kill(jvm, signal.SIGSTOP)
+            stop_session(run)
             if is_so():
                 return
-            os.kill(jvm, signal.SIGCONT)  # the commit was faster
+            continue_session(run)  # the commit was faster
 
     def _is_amid_any_commit(self, file_count: int) -> bool:
         return self.file_count >= file_count and any(map(self.has_uncommitted, ALL_TABLES))
