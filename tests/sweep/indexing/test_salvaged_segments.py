@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from builders.segment_builder import Batch, Record, Segment, build_segment
+from builders.segment_builder import Batch, Record, Segment, abort_marker, build_segment
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
 from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.model.states import IndexDepth
@@ -188,6 +188,58 @@ def test_damaged_side_file_costs_nothing_that_the_log_has(suffix: str, content: 
     assert built.outcome["leader_epoch_checkpoint"] == lineage
 
 
+def _batch(offset: int, value: bytes = b"v") -> Batch:
+    return Batch(base_offset=offset, records=(Record(timestamp_ms=offset, value=value),), leader_epoch=1)
+
+
+def _transactional(offset: int, producer: int, *, is_abort: bool = False) -> Batch:
+    if is_abort:
+        return abort_marker(offset=offset, timestamp_ms=offset, producer_id=producer, producer_epoch=0, leader_epoch=1)
+    batch = replace(_batch(offset), producer_id=producer, producer_epoch=0, base_sequence=offset)
+    return replace(batch, is_transactional=True)
+
+
+LONG_TRANSACTIONS = Partition.of(
+    Segment(batches=(_transactional(0, 7), _transactional(1, 8))),
+    Segment(batches=(_transactional(2, 8, is_abort=True), _transactional(3, 7), _transactional(4, 9))),
+    Segment(batches=(_transactional(5, 7, is_abort=True), _transactional(6, 9))),
+)
+
+
+def _third(partition: Partition) -> Built:
+    layout = LocalTieredStorageLayout(store=MemoryStore(partition.objects))
+    (built,) = build_works(layout, list_works(layout)[2:], options(IndexDepth.BATCH, is_salvaging=True))
+    return built
+
+
+@pytest.mark.parametrize("damaged", [".txnindex", ".snapshot"])
+@pytest.mark.parametrize("snapshots", [(), (1,), (0, 1)], ids=str)
+def test_transactions_of_earlier_segments_are_found_behind_damaged_snapshots(
+    damaged: str, snapshots: Sequence[int]
+) -> None:
+    """The logs up to the nearest sound snapshot have them."""
+    whole, partition = _third(LONG_TRANSACTIONS), LONG_TRANSACTIONS.with_content(damaged, b"\0" * 34, segment=2)
+    for number in snapshots:
+        partition = partition.with_content(".snapshot", b"\0" * 20, segment=number)
+    built = _third(partition)
+    assert [(row["producer_id"], row["first_offset"]) for row in whole.rows(TXN_INDEX)] == [(7, 0)]
+    assert aborted(built) == aborted(whole)
+    assert {name: built.outcome[name] for name in _OF_OUTCOME} == {name: whole.outcome[name] for name in _OF_OUTCOME}
+    assert (whole.outcome["open_transaction_count"], whole.outcome["open_from_offset"]) == (1, 4)
+
+
+@pytest.mark.parametrize("damaged", [".txnindex", ".snapshot"])
+def test_segment_is_left_out_if_nothing_sound_shows_its_transactions(damaged: str) -> None:
+    """A transaction that began earlier would count as committed."""
+    partition = LONG_TRANSACTIONS.with_content(damaged, b"\0" * 34, segment=2)
+    partition = partition.with_content(".snapshot", b"\0" * 20, segment=1)
+    log = bytearray(partition.content(LOG, segment=1))
+    log[-1] ^= 1
+    built = _third(partition.with_content(LOG, bytes(log), segment=1))
+    assert built.outcome["outcome"] == "quarantined"
+    assert damaged in str(built.outcome["object_name"])
+
+
 def test_changed_digit_of_a_checkpoint_costs_at_most_one_batch() -> None:
     """Either one batch contradicts the checkpoint, or several do. Then the checkpoint is wrong."""
     suffix = ".leader_epoch_checkpoint"
@@ -202,10 +254,6 @@ def _with_log(batches: Sequence[Batch]) -> Partition:
     segment = Segment(batches=tuple(batches))
     end = segment.batches[-1].last_offset + 1
     return Partition.of(small_segment(0, epoch=0), segment, small_segment(end, epoch=1))
-
-
-def _batch(offset: int, value: bytes = b"v") -> Batch:
-    return Batch(base_offset=offset, records=(Record(timestamp_ms=offset, value=value),), leader_epoch=1)
 
 
 def test_batch_inside_the_value_of_a_record_is_not_taken_for_one_of_the_log() -> None:

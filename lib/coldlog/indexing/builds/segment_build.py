@@ -33,7 +33,7 @@ from coldlog.index.sound_batches import SoundBatches
 from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.builds.encoded_rows import OUTCOME, drop_pieces, encode_rows
 from coldlog.indexing.builds.index_rows import offset_index_rows, time_index_rows, txn_index_rows
-from coldlog.indexing.builds.preceding_segments import SegmentLog, find_open_before
+from coldlog.indexing.builds.preceding_segments import OpenBefore, SegmentLog, find_open_before
 from coldlog.indexing.builds.salvage import Losses, find_sound_of_damaged, require_listed_aborts, rows_of_holes
 from coldlog.indexing.builds.side_files import SideFiles, read_checkpoint_of_damaged, read_side_files
 from coldlog.model.states import IndexDepth
@@ -223,10 +223,11 @@ def _settle_transactions(
 ) -> tuple[SideFiles, Mapping[int, int]]:
     """Add aborts from the log to the side files, and find the transactions that earlier segments leave open.
 
-    These are only searched if something depends on them: the aborts of this segment, or the transactions that the last
-    segment leaves open.
+    These are only searched if something depends on them: the aborts of this segment, or the transactions that it leaves
+    open, in a mirror only those of the last segment. If they cannot be found, the damage of the file that would have
+    them is raised; a mirror's are taken as far as they were found.
     """
-    open_before: Mapping[int, int] = {}
+    open_before = OpenBefore()
     if aborted is not None:
         producers = aborted.may_begin_before if side_files.is_without_txn_index else frozenset()
         is_end_needed = side_files.is_without_snapshot and (
@@ -235,13 +236,22 @@ def _settle_transactions(
         if is_end_needed:
             producers |= summary.open_transactions.keys() - summary.ended_producers
         if producers or is_end_needed:
-            limits, window_bytes = options.limits, options.window_bytes
-            open_before = find_open_before(layout, work.segment, producers, limits=limits, window_bytes=window_bytes)
+            is_every_needed = is_end_needed and not layout.is_mirror
+            open_before = find_open_before(
+                layout,
+                work.segment,
+                None if is_every_needed else producers,
+                limits=options.limits,
+                window_bytes=options.window_bytes,
+            )
+        if not open_before.is_complete and not layout.is_mirror:
+            kind = SegmentFileKind.PRODUCER_SNAPSHOT if is_end_needed else SegmentFileKind.TXN_INDEX
+            raise side_files.lost[kind]
         if side_files.is_without_txn_index:
-            side_files = replace(side_files, txn_index=aborted.finish(open_before))
+            side_files = replace(side_files, txn_index=aborted.finish(open_before.first_offsets))
     if work.is_last and layout.is_mirror:
         side_files = side_files.up_to(summary.last_offset)
-    return side_files, open_before
+    return side_files, open_before.first_offsets
 
 
 def _require_announced_size(layout: ArchiveLayout, work: SegmentWork) -> None:
