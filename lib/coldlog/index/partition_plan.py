@@ -37,6 +37,8 @@ class LogStartSource(StrEnum):
     SUPPLIED = "supplied"
     DELETED_SEGMENTS = "deleted_segments"
     LEADER_EPOCHS = "leader_epochs"
+    CHECKPOINT_LOST = "checkpoint_lost"
+    """The log starts there or later: the checkpoint that would tell is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,8 @@ def _unserved_ranges(
         if member.is_unread
     ]
     spans = [span for each in served for span in _spans_without_holes(each)]
-    is_certain = log_start is not None and log_start.source is not LogStartSource.LEADER_EPOCHS
+    uncertain = (LogStartSource.LEADER_EPOCHS, LogStartSource.CHECKPOINT_LOST)
+    is_certain = log_start is not None and log_start.source not in uncertain
     ranges = find_unserved_ranges(
         spans,
         unread,
@@ -243,14 +246,17 @@ def _hidden_log_start(members: Iterable[SegmentFacts], log_start: LogStart | Non
 
     Records below the log start were deleted: an answer there is not exact, and neither is one after them.
     """
-    copied = [member for member in members if member.is_usable or member.is_unread]
-    newest = max(copied, key=lambda member: (member.start_offset, member.end_offset, member.segment_id), default=None)
-    is_supplied = log_start is not None and log_start.source is LogStartSource.SUPPLIED
-    if newest is None or not newest.hides_log_start or is_supplied:
+    newest = _newest_copied(members)
+    if newest is None or log_start is None or log_start.source is not LogStartSource.CHECKPOINT_LOST:
         return []
-    first = 0 if log_start is None else log_start.offset
+    first = log_start.offset
     last = newest.end_offset if newest.end_offset >= first else None
     return [UnservedRange(from_offset=first, to_offset=last, max_timestamp_bound_ms=None)]
+
+
+def _newest_copied(members: Iterable[SegmentFacts]) -> SegmentFacts | None:
+    copied = [member for member in members if member.is_usable or member.is_unread]
+    return max(copied, key=lambda member: (member.start_offset, member.end_offset, member.segment_id), default=None)
 
 
 def _lineage_of(served: Iterable[ServedSegment]) -> LeaderEpochLineage:
@@ -313,7 +319,18 @@ def _find_log_start(
     ]
     if lineage.entries and not any(_has_no_epochs(member) for member in members):
         found.append(LogStart(lineage.entries[0][1], LogStartSource.LEADER_EPOCHS))
-    return max(found, key=lambda start: start.offset, default=None)
+    highest = max(found, key=lambda start: start.offset, default=None)
+    newest = _newest_copied(members)
+    if newest is None or not newest.hides_log_start:
+        return highest
+    if highest is None:
+        first = min((member.start_offset for member in members if member.is_usable), default=newest.start_offset)
+        return LogStart(first, LogStartSource.CHECKPOINT_LOST)
+    return (
+        highest
+        if highest.source is LogStartSource.SUPPLIED
+        else replace(highest, source=LogStartSource.CHECKPOINT_LOST)
+    )
 
 
 def _follows(lineage: LeaderEpochLineage, member: SegmentFacts) -> bool:

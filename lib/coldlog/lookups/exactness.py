@@ -4,6 +4,9 @@
 (`index.unserved_ranges`). The first range whose bound is at or after T decides: if it begins at or before the answer,
 or if there is no answer, the answer is not exact. A range begins at the answer if the log's start is not known. If a
 local tier was searched, the ranges from where its search began do not count.
+
+The answer to EARLIEST is not exact if the newest leader epoch checkpoint is lost, or if no log start is known and the
+range before the first served offset is passed over. A local tier knows where the log starts.
 """
 
 from __future__ import annotations
@@ -38,10 +41,13 @@ def mark_exactness(
     if ranges == () and (facts is None or is_answered.all()):
         return
     is_time, is_max = questions.timestamps_ms >= 0, questions.asks(SpecialTimestamp.MAX_TIMESTAMP)
-    is_searched = (is_answered | (answers.errors == ErrorCode.LOCAL_REQUIRED)) & (is_time | is_max)
+    is_earliest = is_answered & questions.asks(SpecialTimestamp.EARLIEST) & (searched_from is None)
+    is_searched = is_earliest | ((is_answered | (answers.errors == ErrorCode.LOCAL_REQUIRED)) & (is_time | is_max))
     answers.exactness[is_searched] = _UNKNOWN if ranges is None else EXACT
-    if not ranges:
+    if not ranges or facts is None:
         return
+    if not facts.is_log_start_known or (facts.log_start_offset is None and ranges[0].from_offset < facts.first_offset):
+        _name(answers, is_earliest, ranges[0])
     ends = np.full(questions.count, _NEVER) if searched_from is None else searched_from
     limits = np.where(answers.offsets < 0, ends, np.minimum(answers.offsets + 1, ends))
     _mark(answers, ranges, is_searched & is_time, questions.timestamps_ms, limits)
@@ -67,6 +73,13 @@ def forget_refused(answers: Answers) -> None:
 def refuse_inexact(answers: Answers) -> None:
     """Replace answers that are not exact by the error ARCHIVE_INCOMPLETE; the passed range stays."""
     answers.refuse(answers.exactness == NOT_EXACT, ErrorCode.ARCHIVE_INCOMPLETE)
+
+
+def _name(answers: Answers, where: Flags, passed_over: UnservedRange) -> None:
+    """Mark answers that passed over this range."""
+    answers.exactness[where] = NOT_EXACT
+    answers.passed_from[where] = passed_over.from_offset
+    answers.passed_to[where] = -1 if passed_over.to_offset is None else passed_over.to_offset
 
 
 def _mark(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coldlog.index.partition_plan import LogStartSource
 from coldlog.index.unserved_ranges import UnservedRange
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.definition import TableDefinition
@@ -94,6 +95,8 @@ class PartitionFacts:
     stable_offset: int | None
     lineage: tuple[tuple[int, int], ...]
     unserved_ranges: tuple[UnservedRange, ...] | None = None
+    is_log_start_known: bool = True
+    """False: the log starts at `log_start_offset` or later."""
 
     @property
     def first_offset(self) -> int:
@@ -388,8 +391,9 @@ def _numbers(column: pa.ChunkedArray) -> Int64s:
 
 
 _PARTITION_COLUMNS = (
-    "topic", "partition", "topic_id", "is_current", "log_start_offset", "earliest_offset", "latest_tiered_offset",
-    "max_timestamp_ms", "max_timestamp_offset", "stable_offset", "leader_epoch_lineage", "unserved_ranges",
+    "topic", "partition", "topic_id", "is_current", "log_start_source", "log_start_offset", "earliest_offset",
+    "latest_tiered_offset", "max_timestamp_ms", "max_timestamp_offset", "stable_offset", "leader_epoch_lineage",
+    "unserved_ranges",
 )  # fmt: skip
 
 
@@ -401,12 +405,17 @@ class _PartitionRows:
     lineage_bounds: list[int]
     lineages: list[tuple[int, int]]
     unserved_ranges: list[tuple[UnservedRange, ...] | None]
+    log_start_sources: list[str | None]
 
     def facts(self, at: int) -> PartitionFacts:
         lineage = tuple(self.lineages[self.lineage_bounds[at] : self.lineage_bounds[at + 1]])
         numbers = {name: column[at] for name, column in self.columns.items()}
         return PartitionFacts(
-            topic_id=self.topic_ids[at], lineage=lineage, unserved_ranges=self.unserved_ranges[at], **numbers
+            topic_id=self.topic_ids[at],
+            lineage=lineage,
+            unserved_ranges=self.unserved_ranges[at],
+            is_log_start_known=self.log_start_sources[at] != LogStartSource.CHECKPOINT_LOST,
+            **numbers,
         )
 
 
@@ -418,11 +427,12 @@ def _decode_partitions(rows: pa.Table) -> tuple[_PartitionRows, int]:
     entries = pc.list_flatten(lineages).to_pylist()
     decoded = _PartitionRows(
         places={place: at for at, place in enumerate(places)},
-        columns={name: current[name].to_pylist() for name in _PARTITION_COLUMNS[4:-2]},
+        columns={name: current[name].to_pylist() for name in _PARTITION_COLUMNS[5:-2]},
         topic_ids=current["topic_id"].to_pylist(),
         lineage_bounds=[0, *np.cumsum(lengths).tolist()],
         lineages=[(entry["leader_epoch"], entry["start_offset"]) for entry in entries],
         unserved_ranges=_decode_unserved(current),
+        log_start_sources=current["log_start_source"].to_pylist(),
     )
     return decoded, current.nbytes * 4
 

@@ -18,6 +18,7 @@ from coldlog.model.states import IsolationLevel, OnGap
 from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from damaged_sample import write_damaged_sample
@@ -48,6 +49,13 @@ def reader(damaged: Warehouse) -> Iterator[OffsetReader]:
 
 
 @pytest.fixture(scope="module")
+def start_unknown(damaged: Warehouse) -> set[tuple[object, object]]:
+    """Partitions whose newest leader epoch checkpoint is damaged: every answer there is in doubt."""
+    rows = damaged.read(PARTITION_METADATA).where("log_start_source = 'checkpoint_lost'").collect()
+    return {(row["topic"], row["partition"]) for row in rows}
+
+
+@pytest.fixture(scope="module")
 def answered(reader: OffsetReader) -> list[tuple[Row, Row]]:
     """Every question of the truth, with its answer."""
     queries = golden_queries()
@@ -56,37 +64,68 @@ def answered(reader: OffsetReader) -> list[tuple[Row, Row]]:
 
 
 def test_answers_are_those_of_the_broker_or_say_that_they_are_not_exact(
-    damaged: Warehouse, answered: list[tuple[Row, Row]]
+    damaged: Warehouse, answered: list[tuple[Row, Row]], start_unknown: set[tuple[object, object]]
 ) -> None:
     segments = damaged.read(SEGMENTS)
     counts = {row["kind"]: row["count"] for row in damaged.read(DISCREPANCIES).groupBy("kind").count().collect()}
     with_holes, with_damage = segments.where("holes IS NOT NULL"), segments.where("size(damaged_files) > 0")
     assert counts["log_damaged"] == with_holes.count() > 30, "the damages were found"
     assert counts["side_file_damaged"] == with_damage.where("holes IS NULL").count() > 10, "a file is not missed"
-    assert segments.where("index_status = 'quarantined'").count() < with_holes.count() / 4, "the rest is served"
+    assert segments.where("index_status = 'quarantined'").count() < with_holes.count() / 3, "the rest is served"
     silent = [pair for pair in answered if pair[1]["is_exact"] and not is_true_answer(*pair, broker_compatible=False)]
     assert silent == []
     doubted = [pair for pair in answered if pair[1]["is_exact"] is False]
     wrong = [pair for pair in doubted if not is_true_answer(*pair, broker_compatible=False)]
     assert len(wrong) > 100, "the damages matter"
     # A doubt costs the user a second look: the bound of a hole is from the time index, or what the broker announced.
-    assert len(doubted) < 3 * len(wrong)
+    without_reason = [
+        query
+        for query, answer in doubted
+        if is_true_answer(query, answer, broker_compatible=False) and place_of(query) not in start_unknown
+    ]
+    assert len(without_reason) < 3 * len(wrong)
     unknown = [answer["is_exact"] for _, answer in answered if answer["error"] == "UNKNOWN_TOPIC_OR_PARTITION"]
     assert [answer["is_exact"] for _, answer in answered].count(None) == len(unknown) < 100, "never archived"
 
 
-def test_wrong_answers_are_those_whose_true_record_is_lost(damaged: Warehouse, answered: list[tuple[Row, Row]]) -> None:
+def place_of(row: Row) -> tuple[object, object]:
+    return row["topic"], row["partition"]
+
+
+def test_earliest_offsets_are_those_of_the_broker_or_not_exact(
+    reader: OffsetReader, start_unknown: set[tuple[object, object]]
+) -> None:
+    asked = [(row["topic"], row["partition"], SpecialTimestamp.EARLIEST) for row in golden_partitions()]
+    answers = reader.list_offsets(asked)
+    known = {place_of(answer): answer["offset"] for answer in answers if answer["is_exact"]}
+    truth = {place_of(row): row["log_start"] for row in golden_partitions()}
+    assert known == {place: truth[place] for place in known}
+    assert truth.keys() - known.keys() == {
+        place_of(answer) for answer in answers if answer["is_exact"] is False or answer["error"] != "NONE"
+    }
+    assert start_unknown <= {place_of(answer) for answer in answers if answer["is_exact"] is False}
+
+
+def test_wrong_answers_are_those_whose_true_record_is_lost(
+    damaged: Warehouse, answered: list[tuple[Row, Row]], start_unknown: set[tuple[object, object]]
+) -> None:
+    """Or deleted, where the log's start is not known."""
+    first = {place_of(row): int(str(row["log_start"])) for row in golden_partitions()}
     lost = lost_offsets(damaged)
     wrong = [pair for pair in answered if not is_true_answer(*pair, broker_compatible=False)]
     sound = [
         (query, answer)
         for query, answer in wrong
         if not is_lost(true_offset(query), lost.get((str(query["topic"]), int(str(query["partition"]))), []))
+        and not (place_of(query) in start_unknown and is_below(answer["offset"], first[place_of(query)]))
     ]
     assert sound == []
 
 
-def test_records_are_exactly_the_sound_ones(damaged: Warehouse, archive: Path) -> None:
+def test_records_are_exactly_the_sound_ones(
+    damaged: Warehouse, archive: Path, start_unknown: set[tuple[object, object]]
+) -> None:
+    """And deleted ones, where the log's start is not known."""
     lost, compared, missing = lost_offsets(damaged), 0, 0
     for each in golden_partitions():
         topic, partition = str(each["topic"]), int(str(each["partition"]))
@@ -97,6 +136,8 @@ def test_records_are_exactly_the_sound_ones(damaged: Warehouse, archive: Path) -
         for level in IsolationLevel:
             options = {"assign": f'{{"{topic}":[{partition}]}}', "kafka_isolation_level": level.value}
             rows = read(damaged, archive, **options, includeHeaders=True, failOnDataLoss=False).rows.to_pylist()
+            if place in start_unknown:
+                rows = [row for row in rows if row["offset"] >= int(str(each["log_start"]))]
             is_committed = level is IsolationLevel.READ_COMMITTED
             wanted = [each for each in truths if each["rc"] or not is_committed]
             found = {row["offset"] for row in rows}
@@ -107,7 +148,7 @@ def test_records_are_exactly_the_sound_ones(damaged: Warehouse, archive: Path) -
                 assert [offset for offset in unseen if not is_lost(offset, lost.get(place, []))] == [], place
                 missing += len(unseen)
         compared += len(rows)
-    assert compared > 10 * missing > 0
+    assert compared > 5 * missing > 0
 
 
 def lost_offsets(damaged: Warehouse) -> dict[tuple[str, int], list[tuple[int, int]]]:
@@ -128,6 +169,10 @@ def true_offset(query: Row) -> int:
     """By the exact rule, where it differs from the broker's."""
     true: Row = query.get("scan", query["ru"])  # type: ignore[assignment]
     return int(str(true["offset"]))
+
+
+def is_below(offset: object, log_start: int) -> bool:
+    return isinstance(offset, int) and offset < log_start
 
 
 def is_lost(offset: int, ranges: list[tuple[int, int]]) -> bool:

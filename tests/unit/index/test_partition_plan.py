@@ -171,6 +171,9 @@ def test_answers_are_in_doubt_if_the_newest_checkpoint_is_lost() -> None:
         found = plan(segment("a", 0, 9), damaged, *others, supplied=supplied, checkpoint=checkpoint)
         return [astuple(each) for each in found.unserved_ranges]
 
+    for checkpoint, offset in (((), 0), (((1, 4),), 4)):
+        found = plan(segment("a", 0, 9), damaged, checkpoint=checkpoint)
+        assert found.log_start == LogStart(offset, LogStartSource.CHECKPOINT_LOST)
     only_its_own = [(10, 19, 105)]
     assert doubted() == [(0, 19, None)]
     assert doubted(checkpoint=((1, 4),)) == [(4, 19, None)], "an older checkpoint shows where it starts at least"

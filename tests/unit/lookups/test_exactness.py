@@ -114,9 +114,11 @@ def test_answer_names_the_first_range_that_may_hold_an_earlier_match() -> None:
     assert answers.passed_from.tolist() == [-1, 2, -1, 8, -1, 20]
 
 
-@pytest.mark.parametrize("asked", [0, SpecialTimestamp.MAX_TIMESTAMP])
+@pytest.mark.parametrize("asked", [0, SpecialTimestamp.MAX_TIMESTAMP, SpecialTimestamp.EARLIEST])
 def test_nothing_is_said_of_tables_that_do_not_know_their_gaps(asked: int) -> None:
-    answers = marked(replace(FACTS, unserved_ranges=None), [int(asked), SpecialTimestamp.EARLIEST], [(3, 9), (0, 0)])
+    answers = marked(
+        replace(FACTS, unserved_ranges=None), [int(asked), SpecialTimestamp.LATEST_TIERED], [(3, 9), (29, 0)]
+    )
     assert answers.exactness.tolist() == [-1, EXACT]
 
 
@@ -137,3 +139,18 @@ def test_answer_in_offsets_that_may_be_deleted_is_not_exact() -> None:
     answers = marked(facts, [1, 2, 3], [(4, 1), (5, 2), (29, 3)])
     assert answers.exactness.tolist() == [EXACT, NOT_EXACT, NOT_EXACT]
     assert (answers.passed_from.tolist(), answers.passed_to.tolist()) == ([-1, 5, 5], [-1, 29, 29])
+
+
+@pytest.mark.parametrize(
+    ("log_start", "is_known", "first_passed", "is_exact"),
+    [(5, True, 5, True), (5, False, 5, False), (None, True, 2, False), (None, True, 9, True)],
+    ids=["segment lost at the start", "checkpoint lost", "segment lost before", "segment lost behind"],
+)
+def test_earliest_is_exact_if_the_log_start_is_known(
+    log_start: int | None, is_known: bool, first_passed: int, is_exact: bool
+) -> None:
+    passed = UnservedRange(from_offset=first_passed, to_offset=29, max_timestamp_bound_ms=None)
+    facts = replace(FACTS, log_start_offset=log_start, earliest_offset=5, unserved_ranges=(passed,))
+    answers = marked(replace(facts, is_log_start_known=is_known), [int(SpecialTimestamp.EARLIEST)], [(5, NOTHING)])
+    assert answers.exactness.tolist() == [EXACT if is_exact else NOT_EXACT]
+    assert answers.passed_from.tolist() == [-1 if is_exact else first_passed]

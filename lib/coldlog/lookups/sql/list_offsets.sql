@@ -98,17 +98,23 @@ FROM (
                offset IS NULL AND offset_timestamp_ms IS NOT NULL AS is_not_decoded, max_timestamp_ms,
                coalesce(latest_tiered_offset + 1, log_start_offset, 0) AS local_start_offset, stable_offset,
                try_element_at(leader_epoch_lineage, -1).leader_epoch AS last_leader_epoch,
-               CASE WHEN is_max THEN if(unserved_ranges IS NULL, NULL, passed IS NULL) WHEN is_special THEN true END
+               CASE WHEN is_max OR is_earliest THEN if(unserved_ranges IS NULL, NULL, passed IS NULL)
+                    WHEN is_special THEN true END
                  AS is_exact, passed.from_offset AS passed_from, passed.to_offset AS passed_to
         FROM (
           SELECT /*+ BROADCAST(q) */ p.unserved_ranges, q.timestamp_ms = -3 AS is_max, q.timestamp_ms < 0 AS is_special,
-                 if(q.timestamp_ms = -3,
+                 q.timestamp_ms = -2 AS is_earliest,
+                 CASE
+                   WHEN q.timestamp_ms = -2 AND (p.log_start_source = 'checkpoint_lost' OR p.log_start_offset IS NULL
+                        AND get(p.unserved_ranges, 0).from_offset < p.earliest_offset)
+                   THEN get(p.unserved_ranges, 0)
+                   WHEN q.timestamp_ms = -3 THEN
                     try_element_at(filter(p.unserved_ranges, r -> r.max_timestamp_bound_ms IS NULL
                                                                OR p.max_timestamp_ms IS NULL
                                                                OR r.max_timestamp_bound_ms > p.max_timestamp_ms
                                                                OR r.max_timestamp_bound_ms = p.max_timestamp_ms
-                                                                  AND r.from_offset < p.max_timestamp_offset), 1),
-                    NULL) AS passed, p.leader_epoch_lineage, p.max_timestamp_ms, p.latest_tiered_offset,
+                                                                  AND r.from_offset < p.max_timestamp_offset), 1)
+                 END AS passed, p.leader_epoch_lineage, p.max_timestamp_ms, p.latest_tiered_offset,
                  p.log_start_offset, p.stable_offset,
                  CASE q.timestamp_ms
                    WHEN -2 THEN coalesce(p.log_start_offset, p.earliest_offset)

@@ -24,7 +24,8 @@ PARTITION_METADATA = TableDefinition(
         Column(
             name="log_start_source",
             type="STRING",
-            comment="Its source: supplied, deleted_segments (events), leader_epochs (newest checkpoint)",
+            comment="Its source: supplied, deleted_segments (events), leader_epochs (newest checkpoint); "
+            "checkpoint_lost: the newest checkpoint is damaged, the log starts there or later",
         ),
         Column(name="earliest_offset", type="BIGINT", comment="First offset served; NULL: none"),
         Column(name="latest_tiered_offset", type="BIGINT", comment="Last offset served, inclusive; NULL: none"),
