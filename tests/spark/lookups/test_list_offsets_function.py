@@ -310,10 +310,11 @@ def _short_answer(function: str, partition: ArchivedPartition | None) -> tuple[o
         if partition is None:
             return None, None, None
         return partition.max_timestamp_ms, partition.max_timestamp_offset, True
+    if function == "earliest_offset":
+        return (None,) * 3 if partition is None else (partition.start, partition.leader_epoch_at(partition.start), True)
     if partition is None:
         return None, None
-    offset = partition.start if function == "earliest_offset" else partition.latest_tiered_offset
-    return offset, partition.leader_epoch_at(offset)
+    return partition.latest_tiered_offset, partition.leader_epoch_at(partition.latest_tiered_offset)
 
 
 def _calls_in_other_ways(spark: SparkSession, timestamp_ms: int) -> list[DataFrame]:
