@@ -163,7 +163,11 @@ def _plan_incarnation(
     judged = {member.segment_id: _judge(member, lineage, members) for member in members if member.is_usable}
     by_id = {member.segment_id: member for member in members}
     followers = [by_id[segment_id] for segment_id, verdict in judged.items() if verdict.last_offset is not None]
-    ranges = plan_served_ranges((_candidate(member, judged[member.segment_id]) for member in followers), log_start)
+    is_lineage_known = bool(lineage.entries)
+    ranges = plan_served_ranges(
+        (_candidate(member, judged[member.segment_id], is_of_lineage=is_lineage_known) for member in followers),
+        log_start,
+    )
     served = _run_maxima([span for span in ranges if span.reason is None], by_id, judged, cut_maxima)
     others = [_not_served(by_id[span.segment.segment_id], span.reason, judged) for span in ranges if span.reason]
     follower_ids = {follower.segment_id for follower in followers}
@@ -349,14 +353,18 @@ def _unusable_reason(member: SegmentFacts, log_start_offset: int | None) -> NotS
     return NotServedReason.BELOW_LOG_START if is_below else NotServedReason.OUTSIDE_LINEAGE
 
 
-def _candidate(member: SegmentFacts, verdict: _Verdict) -> Candidate:
+def _candidate(member: SegmentFacts, verdict: _Verdict, *, is_of_lineage: bool) -> Candidate:
     epochs = member.leader_epochs
+    lost = (
+        (hole.from_offset, member.end_offset if hole.to_offset is None else hole.to_offset) for hole in member.holes
+    )
     return Candidate(
         segment_id=member.segment_id,
         start_offset=member.start_offset,
         end_offset=member.end_offset if verdict.last_offset is None else verdict.last_offset,
         first_leader_epoch=epochs[0][0] if epochs else NO_LEADER_EPOCH,
         last_leader_epoch=epochs[-1][0] if epochs else NO_LEADER_EPOCH,
+        lost=tuple(lost) if is_of_lineage and epochs else (),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -158,6 +159,67 @@ def test_every_offset_is_served_by_at_most_one_segment_that_contains_it(
         assert not holding or log_start is None or offset >= log_start
     assert sorted(each.segment.segment_id for each in ranges) == sorted(each.segment_id for each in drawn)
     assert plan_served_ranges(chance.sample(drawn, len(drawn)), log_start) == ranges, "the order of a listing"
+
+
+WHOLE = copy_of("W", 0, 99, 2)
+
+
+@pytest.mark.parametrize(
+    ("torn", "other", "expected"),
+    [
+        (copy_of("Z", 0, 99, 2), WHOLE, {"Z": DUPLICATE, "W": (0, 99)}),
+        (copy_of("A", 0, 99, 2), copy_of("B", 0, 60, 2), {"B": (0, 60), "A": (61, 99)}),
+        (copy_of("A", 0, 99, 2), copy_of("B", 30, 99, 2), {"A": (0, 29), "B": (30, 99)}),
+        (copy_of("A", 0, 99, 2), copy_of("B", 60, 99, 2), {"A": (0, 99), "B": DUPLICATE}),
+        (copy_of("A", 0, 99, 2), copy_of("B", 30, 70, 2), {"A": (0, 99), "B": DUPLICATE}),
+        (copy_of("A", 30, 120, 2), WHOLE, {"W": (0, 99), "A": (100, 120)}),
+        (copy_of("A", 0, 99, 2), copy_of("B", 30, 120, 2), {"A": (0, 29), "B": (30, 120)}),
+    ],
+    ids=[
+        "the same offsets",
+        "the first offsets",
+        "the last offsets",
+        "the last offsets, behind the hole",
+        "offsets in the middle: one range each",
+        "from an earlier segment",
+        "from a later segment",
+    ],
+)
+def test_lost_offsets_are_served_by_another_copy(
+    torn: Candidate, other: Candidate, expected: dict[str, object]
+) -> None:
+    torn = replace(torn, lost=((40, 49),))
+    assert served([torn, other]) == served([other, torn]) == expected
+
+
+def test_copy_that_has_lost_less_is_taken() -> None:
+    copies = [replace(copy_of(name, 0, 9, 2), lost=((0, last),)) for name, last in (("A", 3), ("B", 2), ("Z", 8))]
+    assert served(copies) == {"A": DUPLICATE, "B": (0, 9), "Z": DUPLICATE}
+
+
+@given(drawn=copies(epochs=st.just(2)), data=st.data())
+def test_no_offset_is_missing_because_another_copy_has_it(drawn: list[Candidate], data: st.DataObject) -> None:
+    """And of two copies, the choice is never worse than one that does not look at the holes."""
+    torn = []
+    for copy in drawn:
+        first = data.draw(st.integers(copy.start_offset, copy.end_offset))
+        last = data.draw(st.integers(first, copy.end_offset))
+        torn.append(replace(copy, lost=((first, last),) if data.draw(st.booleans()) else ()))
+    ranges = plan_served_ranges(torn, None)
+    before = {each.segment_id: each for each in torn}
+
+    def has(copy: Candidate, offset: int) -> bool:
+        return not before[copy.segment_id].count_lost(offset, offset)
+
+    found = [[each for each in owners(ranges, offset) if has(each, offset)] for offset in range(LAST + 1)]
+    as_if_whole = plan_served_ranges(drawn, None)
+    assert all(len(each) <= 1 for each in found)
+    assert all(each.from_offset <= each.to_offset for each in ranges)
+    assert [bool(owners(ranges, at)) for at in range(LAST + 1)] == [
+        bool(owners(as_if_whole, at)) for at in range(LAST + 1)
+    ]
+    kept = sum(1 for at in range(LAST + 1) for each in owners(as_if_whole, at) if has(each, at))
+    assert len(drawn) > 2 or sum(map(bool, found)) >= kept
 
 
 @given(drawn=copies(epochs=ANY), log_start=st.integers(0, LAST + 2))

@@ -112,15 +112,18 @@ def build_indexes(
         is_mirror=layout.is_mirror,
     )
     indexed = _run_commits(warehouse, layout, settings, pending, summary, report)
+    # A segment that is counted again is not one more that is damaged.
+    bad_count, damaged_log_count = summary.quarantined_count + summary.damaged_log_count, summary.damaged_log_count
     recount = find_recount_work(warehouse, plan, is_mirror=layout.is_mirror)
     recounted = _run_commits(warehouse, layout, settings, recount, summary, report)
     summary.indexed_count, summary.recounted_count = len(indexed), len(recounted)
+    summary.damaged_log_count = damaged_log_count
     # If a segment was counted again, the rows of its first count are removed.
     written = (indexed | recounted).values()
     summary.batch_count, summary.record_count, summary.stair_count = (
         sum(counts[at] for counts in written) for at in range(3)
     )
-    _fail_if_too_bad(summary, len(pending), settings.max_quarantined_share)
+    _fail_if_too_bad(summary, bad_count, len(pending), settings.max_quarantined_share)
     return summary
 
 
@@ -273,13 +276,12 @@ def _add_to(summary: BuildSummary, outcomes: list[dict[str, object]]) -> _Writte
     return written
 
 
-def _fail_if_too_bad(summary: BuildSummary, tried_count: int, max_quarantined_share: float) -> None:
+def _fail_if_too_bad(summary: BuildSummary, bad_count: int, tried_count: int, max_quarantined_share: float) -> None:
     if summary.unreadable_count:
         raise RetriableError(
             f"{summary.unreadable_count} of {tried_count} segments could not be read from the store, the others are "
             f"indexed; run the job again when the store answers: {summary.first_error}"
         )
-    bad_count = summary.quarantined_count + summary.damaged_log_count
     if bad_count > 1 and bad_count / tried_count > max_quarantined_share:
         holes = f" or have holes ({summary.damaged_log_count})" if summary.damaged_log_count else ""
         raise ColdlogError(
