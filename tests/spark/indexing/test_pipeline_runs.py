@@ -78,13 +78,19 @@ def _status(warehouse: Warehouse) -> dict[tuple[str, int, int], str]:
 
 
 def test_run_fails_when_more_than_one_and_too_large_a_share_is_bad(spark: SparkSession, tmp_path: Path) -> None:
-    archive = tmp_path / "archive"
-    written = write_archive(archive, {TopicPartition(topic="t", partition=0): [_segment(0), _segment(8), _segment(16)]})
-    os.truncate(written[0].log, 10)
-    os.truncate(written[1].log, 10)
-    with pytest.raises(ColdlogError, match="2 of 3 segments are quarantined"):
-        run_pipeline(spark, archive, tmp_path / "w", settings=build_settings(max_quarantined_share=0.5))
-    assert _status(Warehouse(spark=spark, uri=str(tmp_path / "w")))["t", 0, 16] == "indexed"
+    """The next run has nothing to try: that it counts the damaged segments again is no second failure."""
+    archive, log_starts = tmp_path / "archive", tmp_path / "log_starts.csv"
+    places = [TopicPartition(topic="t", partition=number) for number in range(3)]
+    written = write_archive(archive, {place: [_segment(0)] for place in places})
+    for torn in written[:2]:
+        os.truncate(torn.log, torn.log.stat().st_size - 1)
+    settings = build_settings(max_quarantined_share=0.5)
+    with pytest.raises(ColdlogError, match=r"2 of 3 segments are quarantined or have holes \(2\)"):
+        run_pipeline(spark, archive, tmp_path / "w", settings=settings)
+    assert set(_status(Warehouse(spark=spark, uri=str(tmp_path / "w"))).values()) == {"indexed"}
+    log_starts.write_text("topic,partition,log_start_offset\n" + "".join(f"t,{number},3\n" for number in range(3)))
+    warehouse = run_pipeline(spark, archive, tmp_path / "w", log_start_offsets=log_starts, settings=settings)
+    assert [_ask(warehouse, "t", number, 0) for number in range(3)] == [3] * 3
 
 
 def test_segments_that_cannot_be_read_stay_pending_for_the_next_run(spark: SparkSession, tmp_path: Path) -> None:
