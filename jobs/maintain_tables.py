@@ -18,4 +18,4 @@ if __name__ == "__main__":
     parser.add_argument(
         "--verify", action="store_true", help="read all tables, list what is damaged, and exit with 1 if something is"
     )
-    sys.exit(run_job(maintain, parser, first=verify_if_asked))
+    sys.exit(run_job(maintain, parser, first=verify_if_asked, has_rows_in_spark=True))

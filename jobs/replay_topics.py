@@ -15,4 +15,4 @@ from coldlog.replay.runs.replay_job import add_replay_options, replay_topics
 if __name__ == "__main__":
     parser = job_argument_parser(__file__, __doc__)
     add_replay_options(parser)
-    sys.exit(run_job(replay_topics, parser))
+    sys.exit(run_job(replay_topics, parser, has_rows_in_spark=True))

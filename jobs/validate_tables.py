@@ -15,4 +15,4 @@ from coldlog.launch.entry_point import job_argument_parser, run_job
 if __name__ == "__main__":
     parser = job_argument_parser(__file__, __doc__)
     parser.add_argument("--full", action="store_true", help="validate all rows, also those validated before")
-    sys.exit(run_job(validate, parser))
+    sys.exit(run_job(validate, parser, has_rows_in_spark=True))

@@ -56,12 +56,14 @@ def run_job(
     argv: Sequence[str] | None = None,
     *,
     first: Callable[[PlainJob], int | None] = lambda _: None,
+    has_rows_in_spark: bool = False,
 ) -> int:
     """Parse the arguments, start Spark, make the call, stop Spark; return the exit code.
 
-    `first` is called before Spark starts. If it returns an exit code, the job ends with that.
+    `first` is called before Spark starts. If it returns an exit code, the job ends with that. `has_rows_in_spark`:
+    Spark itself, and not Python tasks, reads or writes the job's rows, so that Java's optimizing compiler pays.
     """
-    return run_prepared_job(lambda *_: call, parser, argv, first=first)
+    return run_prepared_job(lambda *_: call, parser, argv, first=first, has_rows_in_spark=has_rows_in_spark)
 
 
 def run_prepared_job(
@@ -70,6 +72,7 @@ def run_prepared_job(
     argv: Sequence[str] | None = None,
     *,
     first: Callable[[PlainJob], int | None] = lambda _: None,
+    has_rows_in_spark: bool = False,
 ) -> int:
     """Like `run_job`, with the call that `prepare` returns.
 
@@ -82,7 +85,8 @@ def run_prepared_job(
         exit_code = first(PlainJob(settings=settings, arguments=arguments, console=Console()))
         if exit_code is not None:
             return exit_code
-        return call_with_spark(call, settings, arguments, app_name=parser.prog.split()[-1])
+        name = parser.prog.split()[-1]
+        return call_with_spark(call, settings, arguments, name, has_rows_in_spark=has_rows_in_spark)
 
     return _run(prepare_and_call, parser, argv, explain)
 

@@ -34,8 +34,13 @@ _CONNECT_S = 5.0
 _WAS_STOPPED = ("stopped SparkContext", "All masters are unresponsive")
 
 
-def spark_session(settings: Settings, app_name: str = "coldlog", *, places: Collection[str] = ()) -> SparkSession:
-    """Return the session of this process; the first call starts Spark. `places`: see `spark_options`."""
+def spark_session(
+    settings: Settings, app_name: str = "coldlog", *, places: Collection[str] = (), has_rows_in_spark: bool = True
+) -> SparkSession:
+    """Return the session of this process; the first call starts Spark.
+
+    `places` and `has_rows_in_spark`: see `spark_options`.
+    """
     if _has_jvm():
         submitted = SparkConf()
         master = submitted.get("spark.master", "")
@@ -47,7 +52,7 @@ def spark_session(settings: Settings, app_name: str = "coldlog", *, places: Coll
     else:
         # Before the options, because these may have to pack the packages first.
         require_master(os.environ.get("MASTER") or settings.spark.get("spark.master", ""))
-        options = spark_options(settings, os.environ, places=places)
+        options = spark_options(settings, os.environ, places=places, has_rows_in_spark=has_rows_in_spark)
         master = options["spark.master"]
         _start_jvm(options, executor_python(settings, master))
     builder = SparkSession.builder.appName(app_name)

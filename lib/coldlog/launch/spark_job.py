@@ -16,7 +16,12 @@ from coldlog.tables.delta.table_storage import require_reachable
 
 
 def call_with_spark(
-    call: Callable[[Job], int | None], settings: Settings, arguments: argparse.Namespace, app_name: str
+    call: Callable[[Job], int | None],
+    settings: Settings,
+    arguments: argparse.Namespace,
+    app_name: str,
+    *,
+    has_rows_in_spark: bool,
 ) -> int:
     """Start Spark, make the call, stop Spark; return the exit code."""
     quiet_gateway()
@@ -25,7 +30,7 @@ def call_with_spark(
     # An argument may name a table or folder in a bucket although the warehouse is in a folder.
     places = [each for each in vars(arguments).values() if isinstance(each, str)]
     with console.stage("spark") as stage:
-        spark = spark_session(settings, app_name, places=places)
+        spark = spark_session(settings, app_name, places=places, has_rows_in_spark=has_rows_in_spark)
         quiet_accumulators(spark.sparkContext)
         stage.add(
             f"Spark {spark.version}",

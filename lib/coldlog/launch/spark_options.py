@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from coldlog.errors import UsageError
+from coldlog.launch.driver_jvm import DEFAULT_OPTIONS, driver_jvm_options
 from coldlog.launch.executor_packages import UNPACKED_NAME, package_zip, packages_archive
 from coldlog.launch.s3a_options import LOG_STORE, executor_s3_place, refuse_secrets, s3a_options
 from coldlog.runtime.settings import Settings
@@ -50,6 +51,7 @@ LAUNCH_OPTIONS: frozenset[str] = frozenset(
         "spark.jars",
         "spark.driver.memory",
         "spark.driver.extraJavaOptions",
+        DEFAULT_OPTIONS,
         "spark.driver.extraClassPath",
         "spark.archives",
     }
@@ -63,10 +65,12 @@ def spark_options(
     *,
     places: Iterable[str] = (),
     jar_directory: Path = REPOSITORY / ".jars",
+    has_rows_in_spark: bool = True,
 ) -> dict[str, str]:
     """Return every option of the session, `spark.master` and `spark.jars` included.
 
     `places` are the paths and URIs that the session reads or writes beside the warehouse.
+    `has_rows_in_spark`: see `driver_jvm_options`.
     """
     options = {"spark.master": "local[*]", **REQUIRED_OPTIONS}
     if settings.warehouse.uri is not None:
@@ -81,7 +85,11 @@ def spark_options(
     memory = environment.get("SPARK_DRIVER_MEMORY")
     if memory and settings.origin("spark.driver.memory") != "--set":
         options["spark.driver.memory"] = memory
-    if is_local(options["spark.master"]):
+    is_on_this_machine = is_local(options["spark.master"])
+    options.update(
+        driver_jvm_options(settings, environment, is_local=is_on_this_machine, has_rows_in_spark=has_rows_in_spark)
+    )
+    if is_on_this_machine:
         options.setdefault("spark.driver.host", "127.0.0.1")
         options.setdefault("spark.driver.bindAddress", "127.0.0.1")
     else:

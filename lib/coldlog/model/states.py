@@ -59,6 +59,14 @@ class OnGap(StrEnum):
     REFUSE = "refuse"
 
 
+class DriverJvm(StrEnum):
+    """How the JVM of Spark's driver starts; `auto` decides by master and job."""
+
+    AUTO = "auto"
+    SMALL = "small"
+    DEFAULT = "default"
+
+
 class IndexDepth(StrEnum):
     """`batch`: only headers and checksums; `record`: also the records' timestamps, so that lookups need no archive."""
 

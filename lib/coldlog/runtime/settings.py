@@ -16,7 +16,7 @@ from typing import NewType, TypeVar
 
 from coldlog.errors import UsageError
 from coldlog.model.layout_names import LayoutName
-from coldlog.model.states import IndexDepth, IsolationLevel, OnGap
+from coldlog.model.states import DriverJvm, IndexDepth, IsolationLevel, OnGap
 
 Uri = NewType("Uri", str)
 """A URI with a scheme, or an absolute path of the local file system."""
@@ -443,6 +443,17 @@ class ClusterSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DriverSettings:
+    """How Spark's driver starts."""
+
+    jvm: DriverJvm = setting(
+        DriverJvm.AUTO,
+        "small: Java's quick compiler and serial collector; default: Java's own choice; auto: small for the jobs on a "
+        "local master except validate_tables, maintain_tables and replay_topics",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings of a run. `origins` has the origin of each value; a key that is not in it has its default."""
 
@@ -464,6 +475,7 @@ class Settings:
     validation: ValidationSettings = ValidationSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     cluster: ClusterSettings = ClusterSettings()
+    driver: DriverSettings = DriverSettings()
     spark: Mapping[str, str] = field(default_factory=dict)
     env: str = "local"
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -512,6 +524,7 @@ SETTING_GROUPS: dict[str, type] = {
     "validation": ValidationSettings,
     "maintenance": MaintenanceSettings,
     "cluster": ClusterSettings,
+    "driver": DriverSettings,
 }
 
 

@@ -345,3 +345,33 @@ def test_a_job_that_is_stopped_ends_with_its_jvm(tmp_path: Path, number: signal.
         # The JVM writes to the same pipes: they end when both are gone.
         job.communicate(timeout=60)
     assert job.returncode == code
+
+
+SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+
+
+def jvm_of(jars: Path, *assignments: str, has_rows_in_spark: bool = False, **environment: str) -> str | None:
+    settings = load_settings("local", assignments)
+    options = spark_options(settings, environment, jar_directory=jars, has_rows_in_spark=has_rows_in_spark)
+    assert options.get("spark.driver.extraJavaOptions") == settings.spark.get("spark.driver.extraJavaOptions")
+    return options.get("spark.driver.defaultJavaOptions")
+
+
+def test_jvm_is_small_for_bookkeeping_on_a_local_master_unless_a_setting_says_otherwise(jars: Path) -> None:
+    assert jvm_of(jars) == jvm_of(jars, MASTER="local[7]") == SMALL_JVM
+    cluster = ("cluster.ship_packages=false",)
+    assert jvm_of(jars, *cluster, MASTER="spark://host:7077") is None
+    assert jvm_of(jars, *cluster, "driver.jvm=small", MASTER="spark://host:7077") == SMALL_JVM
+    assert jvm_of(jars, has_rows_in_spark=True) is None
+    assert jvm_of(jars, "driver.jvm=small", has_rows_in_spark=True) == SMALL_JVM
+    assert jvm_of(jars, "driver.jvm=default") is None
+
+
+def test_java_options_of_the_user_are_kept_and_replace_those_of_the_same_kind(jars: Path) -> None:
+    quick, cache, serial = SMALL_JVM.split()
+    assert jvm_of(jars, "spark.driver.extraJavaOptions=-Dsome=thing") == SMALL_JVM
+    assert jvm_of(jars, "spark.driver.extraJavaOptions=-XX:+UseG1GC -Da=b") == f"{quick} {cache}"
+    assert jvm_of(jars, SPARK_SUBMIT_OPTS="-XX:-TieredCompilation") == f"{cache} {serial}"
+    assert jvm_of(jars, f"spark.driver.defaultJavaOptions={cache}") == f"{quick} {serial} {cache}"
+    assert jvm_of(jars, SPARK_CONF_DIR="/etc/spark") is None
+    assert jvm_of(jars, "driver.jvm=small", SPARK_CONF_DIR="/etc/spark") == SMALL_JVM
