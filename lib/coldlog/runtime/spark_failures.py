@@ -49,9 +49,8 @@ _NO_TABLE = re.compile(
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): ([^\n]+)$", re.MULTILINE)
 _SHOWN_CHARACTERS = 400
 _RESTORE = (
-    "restore it from a backup or an older version of the object, or run the pipeline into a new warehouse "
-    "(another warehouse.uri): everything is built again from the archive and the metadata topic, except the history of "
-    "runs, log start offsets that were supplied, and the progress of replays and of a tier"
+    "restore it from a backup or an older version of the object, or run rebuild_tables, which makes the tables anew "
+    "from the archive and keeps what the archive cannot give"
 )
 _AGAIN = "start the job again: it continues from what was published"
 

@@ -9,7 +9,7 @@ read has no list of files.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
@@ -56,11 +56,11 @@ def verify_if_asked(job: PlainJob) -> int | None:
     return int(bool(found.damages))
 
 
-def verify_tables(uri: str) -> Verification:
-    """Read all tables of the warehouse; `UsageError` if there is none."""
+def verify_tables(uri: str, tables: Sequence[TableDefinition] = (*ALL_TABLES, *_WITHOUT_SPARK)) -> Verification:
+    """Read all files of these tables of the warehouse; `UsageError` if there is no table `segments` among all."""
     found, location = Verification(), plain_location(uri).rstrip("/")
     listed = []
-    for table in (*ALL_TABLES, *_WITHOUT_SPARK):
+    for table in tables:
         found.damages += _damaged_log_files(f"{location}/{table.name}")
         files = _list(location, table, found)
         listed += [] if files is None else [files]

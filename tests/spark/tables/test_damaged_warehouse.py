@@ -112,7 +112,7 @@ def test_damaged_table_is_reported_on_one_line(
     explained = explain_failure(raised.value)
     assert explained is not None
     assert explained.startswith(told.format(table=copy / TABLE.name))
-    assert "run the pipeline into a new warehouse" in explained
+    assert "run rebuild_tables" in explained
     assert "\n" not in explained
 
 

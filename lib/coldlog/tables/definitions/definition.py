@@ -124,7 +124,7 @@ class TableDefinition:
         if required:
             raise UsageError(
                 f"{qualified_name} is not a {self.name} table of coldlog: {', '.join(required)} missing; "
-                "set warehouse.uri to a new place and run the pipeline"
+                "run rebuild_tables, which makes the tables anew from the archive"
             )
         if not added:
             return None

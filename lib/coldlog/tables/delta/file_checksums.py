@@ -25,7 +25,7 @@ _HEADER = struct.Struct(">4si")
 _MAGIC = b"crc\0"
 _CHUNK_BYTES = 512
 _PIECE_CHUNKS = 1 << 13
-RESTORE = "restore it from a copy, or index the archive into a new warehouse"
+RESTORE = "restore it from a copy, or run rebuild_tables, which makes the tables anew from the archive"
 
 
 def damaged(path: str, why: str) -> ColdlogError:

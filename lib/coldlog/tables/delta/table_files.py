@@ -102,7 +102,7 @@ def list_table_files(
     if columns and missing_columns:
         raise UsageError(
             f"{location} is not a {table.name} table of coldlog: {', '.join(sorted(missing_columns))} missing; "
-            "index the archive into a new warehouse"
+            "run rebuild_tables, which makes the tables anew from the archive"
         )
     actions = pa.table(delta.get_add_actions(flatten=True))
     known = set(actions.column_names)

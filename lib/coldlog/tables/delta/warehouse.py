@@ -195,7 +195,7 @@ class Warehouse:
         if lost and SEGMENTS not in missing and self._has_index():
             raise UsageError(
                 f"the warehouse {self.uri} has indexed segments, but no table {', '.join(lost)}; restore it from a "
-                "copy, or set warehouse.uri to a new place and run the pipeline"
+                "copy, or run rebuild_tables, which makes the tables anew from the archive"
             )
         self._add_columns([table for table in ALL_TABLES if table not in missing])
 
@@ -217,7 +217,9 @@ class Warehouse:
                     self.spark.sql(statement)
 
     def _has_index(self) -> bool:
-        return bool(self.read(SEGMENTS).where("build_number IS NOT NULL").head(1))
+        # Not `read`: the table may be of an earlier release, with fewer columns.
+        segments = self.spark.read.format("delta").load(self.location(SEGMENTS))
+        return bool(segments.where("build_number IS NOT NULL").head(1))
 
     def require_tables(self) -> None:
         """Raise `UsageError` with the names of missing tables, `ColdlogError` if the log of a table is damaged."""

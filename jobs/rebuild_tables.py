@@ -1,0 +1,20 @@
+"""Make the tables of a damaged warehouse anew from the archive.
+
+Moves the tables into a new folder beside the warehouse, WAREHOUSE.replaced-TIME, and runs the pipeline. What the
+archive cannot give stays: log start offsets, events, progress of replays and of the tier, and the history of runs. If
+such a table is damaged, the job stops before it changes anything. If the job is killed, start it again, or run
+run_pipeline once it has begun to build. See docs/how-to/rebuild-tables.md.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from coldlog.indexing.pipeline import run_pipeline
+from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.upkeep.rebuild import add_options, set_tables_aside
+
+if __name__ == "__main__":
+    parser = job_argument_parser(__file__, __doc__)
+    add_options(parser)
+    sys.exit(run_job(run_pipeline, parser, first=set_tables_aside))

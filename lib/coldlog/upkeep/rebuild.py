@@ -1,0 +1,131 @@
+"""Move the tables of a damaged warehouse aside, so that the pipeline makes them anew from the archive.
+
+Three kinds of tables:
+
+- those that the archive cannot give (`ONLY_HERE`) stay where they are, after every byte of them was read;
+- the history of runs and of late answers (`HISTORY`) stays if it is sound;
+- all others, and the manifests, are moved into the new folder `<warehouse>.replaced-<time>`.
+
+Nothing is deleted. A move of a folder is one step, and `segments` is moved last: a run that is killed before that
+leaves a warehouse that jobs refuse, and the next start of the job moves the rest.
+
+Refused with `UsageError`, before anything is moved: an archive without segments, a damaged table of `ONLY_HERE` unless
+it is given up by name, and a warehouse that is not in a folder of the system.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from coldlog.archive.stores.local_writer import sync_directory
+from coldlog.errors import ColdlogError, UsageError
+from coldlog.runtime.console import counted
+from coldlog.runtime.job import PlainJob
+from coldlog.runtime.open_layout import layout_opener
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
+from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.tier_partitions import TIER_PARTITIONS
+from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
+from coldlog.tables.definitions.tier_schedule import TIER_SCHEDULE
+from coldlog.tables.delta.locations import local_folder
+from coldlog.tables.delta.manifest import MANIFEST_FOLDER
+from coldlog.tables.delta.table_files import list_table_files
+from coldlog.tables.delta.warehouse_lock import writing
+from coldlog.upkeep.verify import verify_tables
+
+ONLY_HERE = (LOG_START_OFFSETS, SEGMENT_EVENTS, REPLAY_POSITIONS, TIER_PARTITIONS, TIER_QUOTAS, TIER_SCHEDULE)
+"""Tables that the archive cannot give; events only as long as the metadata topic still has them."""
+HISTORY = (JOB_RUNS, LIST_OFFSETS_EXPIRATIONS)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """`--give-up`."""
+    parser.add_argument(
+        "--give-up",
+        action="append",
+        default=[],
+        choices=[table.name for table in ONLY_HERE],
+        metavar="TABLE",
+        help="move this table aside as well, although the archive cannot give its rows; can be repeated",
+    )
+
+
+def set_tables_aside(job: PlainJob) -> None:
+    """Move all tables aside that the archive gives; say which ones stay."""
+    uri = job.settings.warehouse_uri
+    folder = _folder_of(job)
+    with writing(uri), job.console.stage("set aside") as stage:
+        if not layout_opener(job.settings)().list_partition_directories().directories:
+            raise UsageError("the archive has no segments to make tables from; correct archive.uri")
+        kept = [each.name for each in ONLY_HERE if _is_kept(uri, each, job.arguments.give_up)]
+        kept += [each.name for each in HISTORY if _find_damage(uri, each) is None and _is_there(folder, each.name)]
+        # Jobs refuse a warehouse with `segments` but without the others, so it goes last.
+        others = [each.name for each in (*ALL_TABLES, *ONLY_HERE) if each is not SEGMENTS]
+        names = [*dict.fromkeys([*others, MANIFEST_FOLDER, SEGMENTS.name])]
+        moved = [name for name in names if name not in kept and _is_there(folder, name)]
+        aside = f"{folder.rstrip('/')}.replaced-{datetime.now(tz=UTC):%Y%m%dT%H%M%S.%fZ}"
+        _move(folder, aside, moved)
+        stage.add(f"{counted(len(moved), 'folder')} moved to {aside}")
+        stage.add(f"{counted(len(kept), 'table')} kept" + (f" ({', '.join(kept)})" if kept else ""))
+    job.console.note("if this run stops from here on, run_pipeline continues it")
+
+
+def _folder_of(job: PlainJob) -> str:
+    uri = job.settings.warehouse_uri
+    if job.settings.warehouse.as_of is not None:
+        raise UsageError("the past cannot be made anew; unset warehouse.as_of")
+    folder = local_folder(uri)
+    if folder is None:
+        names = ", ".join(each.name for each in ONLY_HERE)
+        raise UsageError(
+            f"{uri} is not a folder, so its tables cannot be moved in one step; set warehouse.uri to a new place, copy "
+            f"what lies below {uri} of the tables {names} there, and run the pipeline"
+        )
+    if not os.path.isdir(folder):
+        raise UsageError(f"there is no warehouse {uri}; correct warehouse.uri")
+    return folder
+
+
+def _is_kept(uri: str, table: TableDefinition, given_up: Sequence[str]) -> bool:
+    folder = local_folder(uri) or ""
+    if table.name in given_up or not _is_there(folder, table.name):
+        return False
+    damage = _find_damage(uri, table)
+    if damage is not None:
+        raise UsageError(
+            f"{damage.partition(';')[0]}; the archive cannot give the rows of {table.name}: {table.comment}; restore "
+            f"its files from a copy, or add --give-up {table.name}"
+        )
+    return True
+
+
+def _find_damage(uri: str, table: TableDefinition) -> str | None:
+    try:
+        list_table_files(f"{local_folder(uri)}/{table.name}", table, ())
+    except ColdlogError as damage:
+        return str(damage)
+    return next(iter(verify_tables(uri, [table]).damages), None)
+
+
+def _is_there(folder: str, name: str) -> bool:
+    return os.path.lexists(os.path.join(folder, name))
+
+
+def _move(folder: str, aside: str, names: Sequence[str]) -> None:
+    try:
+        os.mkdir(aside)
+        for name in names:
+            os.rename(os.path.join(folder, name), os.path.join(aside, name))
+        for changed in (aside, folder, os.path.dirname(os.path.abspath(folder))):
+            sync_directory(changed)
+    except OSError as refused:
+        raise UsageError(f"the tables of {folder} cannot be moved to {aside}: {refused.strerror}") from refused
