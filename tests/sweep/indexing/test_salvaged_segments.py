@@ -173,7 +173,12 @@ def test_bytes_that_are_missing_zero_or_there_twice_cost_the_batches_they_were_i
 
 @pytest.mark.parametrize(
     ("suffix", "content"),
-    [(".txnindex", b"\0" * 34), (".snapshot", b"\0" * 20), (".leader_epoch_checkpoint", b"rubbish")],
+    [
+        (".txnindex", b"\0" * 34),
+        (".txnindex", b""),
+        (".snapshot", b"\0" * 20),
+        (".leader_epoch_checkpoint", b"rubbish"),
+    ],
 )
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_damaged_side_file_costs_nothing_that_the_log_has(suffix: str, content: bytes, depth: IndexDepth) -> None:
@@ -213,12 +218,13 @@ def _third(partition: Partition) -> Built:
 
 
 @pytest.mark.parametrize("damaged", [".txnindex", ".snapshot"])
+@pytest.mark.parametrize("content", [b"\0" * 34, b""], ids=["wrong", "emptied"])
 @pytest.mark.parametrize("snapshots", [(), (1,), (0, 1)], ids=str)
 def test_transactions_of_earlier_segments_are_found_behind_damaged_snapshots(
-    damaged: str, snapshots: Sequence[int]
+    damaged: str, snapshots: Sequence[int], content: bytes
 ) -> None:
     """The logs up to the nearest sound snapshot have them."""
-    whole, partition = _third(LONG_TRANSACTIONS), LONG_TRANSACTIONS.with_content(damaged, b"\0" * 34, segment=2)
+    whole, partition = _third(LONG_TRANSACTIONS), LONG_TRANSACTIONS.with_content(damaged, content, segment=2)
     for number in snapshots:
         partition = partition.with_content(".snapshot", b"\0" * 20, segment=number)
     built = _third(partition)
@@ -226,6 +232,7 @@ def test_transactions_of_earlier_segments_are_found_behind_damaged_snapshots(
     assert aborted(built) == aborted(whole)
     assert {name: built.outcome[name] for name in _OF_OUTCOME} == {name: whole.outcome[name] for name in _OF_OUTCOME}
     assert (whole.outcome["open_transaction_count"], whole.outcome["open_from_offset"]) == (1, 4)
+    assert built.outcome["damaged_files"] is not None
 
 
 @pytest.mark.parametrize("damaged", [".txnindex", ".snapshot"])

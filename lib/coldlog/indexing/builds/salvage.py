@@ -119,6 +119,8 @@ def require_listed_aborts(
     """Raise `wrong` if the transaction index and the sound batches name other aborts, outside the holes."""
     index = side_files.txn_index
     if index.is_empty:
+        if aborted.places()[0]:
+            raise wrong  # the index may be lost, too
         return
     columns = (index.producer_ids, index.first_offsets, index.last_offsets)
     listed = {

@@ -146,6 +146,7 @@ def _index_one(
     is_open_ended = work.is_last and layout.is_mirror
     side_files = read_side_files(layout, segment, losses.files, is_open_ended=is_open_ended)
     is_aborted_needed = side_files.is_without_snapshot or side_files.is_without_txn_index or losses.log is not None
+    is_aborted_needed |= not layout.is_mirror and side_files.txn_index.is_empty
     aborted = AbortedTransactions() if is_aborted_needed else None
     indexer = SegmentIndexer(
         start_offset=segment.start_offset,
@@ -168,6 +169,8 @@ def _index_one(
     if sound is not None and losses.log is not None and aborted is not None:
         require_listed_aborts(side_files, aborted, sound, losses.log)
     else:
+        if aborted is not None and summary.abort_marker_count and not layout.is_mirror:
+            _require_no_unlisted_abort(layout, segment, side_files, aborted, options)
         side_files, open_before = _settle_transactions(layout, work, side_files, aborted, summary, options)
         side_files.require_agreement(summary, work.announced_end_offset)
     _require_announced_end(work, summary)
@@ -211,6 +214,35 @@ def _find_end(layout: ArchiveLayout, segment: ListedSegment, options: BuildOptio
     """Find the end of the last whole batch of a log that may be cut or still grow."""
     log = SegmentLog(layout=layout, segment=segment)
     return find_log_end(log, log.log_file(is_active=True), limits=options.limits, window_bytes=options.window_bytes)
+
+
+def _require_no_unlisted_abort(
+    layout: ArchiveLayout,
+    segment: ListedSegment,
+    side_files: SideFiles,
+    aborted: AbortedTransactions,
+    options: BuildOptions,
+) -> None:
+    """Refuse a transaction index that is missing or empty if the log ends a transaction that has records by an abort.
+
+    A broker uploads no index without entries. A marker has none if its transaction wrote nothing to the partition.
+    """
+    if side_files.is_without_txn_index or not side_files.txn_index.is_empty:
+        return
+    open_before, producers = OpenBefore(), aborted.may_begin_before
+    if producers:
+        limits, window_bytes = options.limits, options.window_bytes
+        open_before = find_open_before(layout, segment, producers, limits=limits, window_bytes=window_bytes)
+    unlisted = aborted.finish(open_before.first_offsets)
+    if unlisted.entry_count or not open_before.is_complete:
+        places = f"offset {int(unlisted.last_offsets[0])}" if unlisted.entry_count else "an unknown offset"
+        raise ArchiveError(
+            Reason.TXN_INDEX_INVALID,
+            "transaction index has no entry, but the log has aborted transactions",
+            object_name=side_files.names.get(SegmentFileKind.TXN_INDEX, ""),
+            expected=f"an entry for the abort at {places}",
+            found="none",
+        )
 
 
 def _settle_transactions(
