@@ -52,10 +52,12 @@ LOG_BYTES = len(_LOG)
 _TORN_LOG = _LOG[:-1] + b"!"
 
 
-def _aborted(start: int) -> Segment:
-    """A transaction of two records and its abort marker."""
+def _aborted(start: int, *, is_own: bool = True) -> Segment:
+    """A transaction of two records and its abort marker; if not `is_own`, the records are of no transaction."""
     records = (Record(timestamp_ms=5), Record(timestamp_ms=6))
-    wrote = Batch(base_offset=start, records=records, is_transactional=True, producer_id=9, producer_epoch=0)
+    wrote = Batch(base_offset=start, records=records)
+    if is_own:
+        wrote = replace(wrote, is_transactional=True, producer_id=9, producer_epoch=0)
     marker = abort_marker(offset=start + 2, timestamp_ms=7, producer_id=9, producer_epoch=0, leader_epoch=0)
     return Segment(batches=(wrote, marker), index_interval_bytes=0)
 
@@ -220,9 +222,8 @@ def _write_other_content(cluster: Cluster) -> None:
 def _write_txn_indexes(cluster: Cluster) -> None:
     [denied] = cluster.write("denied", _aborted(0))
     cluster.announce(denied, txn_index_empty=True)
-    [doubtful] = cluster.write("doubtful", _aborted(0))
+    [doubtful] = cluster.write("doubtful", _aborted(0, is_own=False))
     cluster.announce(doubtful)
-    _path(doubtful, ".txnindex").unlink()
     [told, promised] = cluster.write("promised", _segment(0), _segment(8))
     cluster.announce(told)
     cluster.announce(promised, txn_index_empty=None)
@@ -286,7 +287,7 @@ DISCREPANCIES = [
     ("deleting", 0, KIND.DELETION_UNDERWAY, "DELETE_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED, 5 objects"),
     ("denied", 0, KIND.TXN_INDEX_DENIED, "no aborted transaction", "1 abort markers and a transaction index"),
     ("deposed", 8, KIND.OUTSIDE_LINEAGE, "leader epochs of the newest checkpoint", "leader epochs 1 from offset 8"),
-    ("doubtful", 0, KIND.TXN_INDEX_IN_DOUBT, "entries for 1 abort markers", "no entry"),
+    ("doubtful", 0, KIND.TXN_INDEX_IN_DOUBT, "entries for 1 abort markers; announced as empty", "no entry"),
     ("end", 0, KIND.END_OFFSET_DIFFERS, "at most offset 6", "offset 7"),
     ("epochs", 0, KIND.LEADER_EPOCHS_DIFFER, "leader epochs 1", "leader epochs 0"),
     ("epochs", 0, KIND.SIDE_FILE_DAMAGED, "files that agree with the log", OTHER_EPOCH),
