@@ -64,7 +64,7 @@ def test_version_whose_newest_commit_is_lost_is_refused(copy: Path, table: str, 
         newest.write_bytes(b"")
     if damage == "emptied, without checksums":
         Path(checksums_path(str(newest))).unlink()
-    with pytest.raises(ColdlogError, match=f"{newest} is damaged: .*; restore it from a copy, or index the archive"):
+    with pytest.raises(ColdlogError, match=f"{newest} is damaged: .*; restore it from a copy, or run rebuild_tables"):
         OffsetReader(str(copy))
 
 
