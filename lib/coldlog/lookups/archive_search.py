@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coldlog.errors import ArchiveError, RetriableError
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.questions import Answers, Indices, PartitionQuestions, iter_runs
 from coldlog.lookups.served_index import (
     NOTHING,
@@ -24,6 +24,9 @@ from coldlog.lookups.served_index import (
     ServedSegments,
 )
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
+
+if TYPE_CHECKING:
+    from coldlog.lookups.batch_lookup import BatchReader
 
 
 @dataclass(frozen=True, slots=True)

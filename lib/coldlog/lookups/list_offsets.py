@@ -27,12 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coldlog.errors import ArchiveError, NotAuthorizedError, RetriableError
 from coldlog.lookups.archive_search import BatchQuestion, search_archive
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.exactness import ask_local_tier, forget_refused, mark_exactness, refuse_inexact
 from coldlog.lookups.local.local_answers import LocalTail
 from coldlog.lookups.local.local_tier import FoundOffset, LocalTier
@@ -50,6 +50,9 @@ from coldlog.lookups.questions import (
 from coldlog.lookups.served_index import NOTHING, PartitionFacts, ServedIndex, WarehouseFiles
 from coldlog.model.list_offsets import LEADER_EPOCH_SINCE_VERSION, UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
 from coldlog.model.states import IsolationLevel, OnGap
+
+if TYPE_CHECKING:
+    from coldlog.lookups.batch_lookup import BatchReader
 
 DEFAULT_TIMEOUT_MS = 30_000
 _UNBOUNDED = (SpecialTimestamp.LATEST, SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL)

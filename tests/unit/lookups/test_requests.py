@@ -26,6 +26,34 @@ def test_timestamp_is_epoch_milliseconds_or_a_time(text: str, timestamp_ms: int)
     assert timestamp_from_text(text) == timestamp_ms
 
 
+@pytest.mark.parametrize(
+    ("text", "before_ms"),
+    [
+        ("now", 0),
+        ("2 hours ago", 7_200_000),
+        ("1 Day ago", 86_400_000),
+        ("90s ago", 90_000),
+        ("3 weeks ago", 1814400000),
+    ],
+)
+def test_timestamp_may_be_a_time_before_now(text: str, before_ms: int) -> None:
+    assert timestamp_from_text(text, now_ms=1767607200000) == 1767607200000 - before_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1700042400000.5", "give epoch milliseconds"),
+        ("20231115", "give it as 2023-11-15"),
+        ("20231115T100000Z", "ISO 8601"),
+        ("2 moons ago", "seconds, minutes, hours, days or weeks"),
+    ],
+)
+def test_text_that_could_be_misread_says_what_was_expected(text: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=f"not a timestamp: .*{expected}"):
+        timestamp_from_text(text)
+
+
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z", "1.5", "٣", "--5", str(2**63), "9" * 5_000])
 def test_other_text_is_not_a_timestamp(text: str) -> None:
     with pytest.raises(UsageError, match="not a timestamp"):

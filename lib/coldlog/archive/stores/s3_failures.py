@@ -17,14 +17,11 @@ these errors are raised without their cause.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import traceback
 from dataclasses import dataclass
-
-import aiohttp
-from botocore import exceptions as botocore_exceptions
-from botocore.parsers import ResponseParserError
+from functools import cache
+from typing import Any
 
 from coldlog.archive.stores.object_names import printable_name
 from coldlog.archive.stores.s3_environment import endpoint_address, endpoint_setting, shown_address
@@ -67,29 +64,59 @@ _MISSING_CODES = frozenset({"", "404", "NoSuchKey", "NoSuchVersion", "NotFound"}
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9.]{0,63}")
 _REGION = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-[0-9]{1,2}")
 
-_NO_ANSWER = (
-    botocore_exceptions.HTTPClientError,
-    botocore_exceptions.ConnectionError,
-    botocore_exceptions.IncompleteReadError,
-    botocore_exceptions.ResponseStreamingError,
-    ResponseParserError,
-    aiohttp.ClientError,
-    asyncio.TimeoutError,
-    OSError,
-)
-_NO_CREDENTIALS = (
-    botocore_exceptions.NoCredentialsError,
-    botocore_exceptions.PartialCredentialsError,
-    botocore_exceptions.NoAuthTokenError,
-)
-_NOT_FETCHED = (
-    botocore_exceptions.CredentialRetrievalError,
-    botocore_exceptions.MetadataRetrievalError,
-)
-_NOT_LOGGED_IN = (botocore_exceptions.SSOError, botocore_exceptions.TokenRetrievalError)
 _WHERE_CREDENTIALS_ARE = (
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the role of the machine, on every worker alike"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kinds:
+    """The exceptions of botocore and aiohttp, by their meaning."""
+
+    answer: type[Exception]
+    of_botocore: type[Exception]
+    no_answer: tuple[type[Exception], ...]
+    no_credentials: tuple[type[Exception], ...]
+    not_fetched: tuple[type[Exception], ...]
+    not_logged_in: tuple[type[Exception], ...]
+    no_profile: type[Exception]
+    no_trust: type[Exception]
+    wrong_checksum: type[Exception]
+    no_proxy: type[Exception]
+
+
+@cache
+def _kinds() -> _Kinds:
+    """Import both packages only when a request has failed: this module is imported by all that reads tables."""
+    import aiohttp
+    from botocore import exceptions
+    from botocore.parsers import ResponseParserError
+
+    return _Kinds(
+        answer=exceptions.ClientError,
+        of_botocore=exceptions.BotoCoreError,
+        no_answer=(
+            exceptions.HTTPClientError,
+            exceptions.ConnectionError,
+            exceptions.IncompleteReadError,
+            exceptions.ResponseStreamingError,
+            ResponseParserError,
+            aiohttp.ClientError,
+            TimeoutError,
+            OSError,
+        ),
+        no_credentials=(
+            exceptions.NoCredentialsError,
+            exceptions.PartialCredentialsError,
+            exceptions.NoAuthTokenError,
+        ),
+        not_fetched=(exceptions.CredentialRetrievalError, exceptions.MetadataRetrievalError),
+        not_logged_in=(exceptions.SSOError, exceptions.TokenRetrievalError),
+        no_profile=exceptions.ProfileNotFound,
+        no_trust=exceptions.SSLError,
+        wrong_checksum=exceptions.FlexibleChecksumError,
+        no_proxy=exceptions.ProxyConnectionError,
+    )
 
 
 class BodyCutError(Exception):
@@ -121,12 +148,12 @@ def error_for(failure: Exception, target: S3Target) -> ColdlogError:
     failed request is raised unchanged."""
     if isinstance(failure, ColdlogError):
         return failure
-    if isinstance(failure, botocore_exceptions.ClientError):
+    if isinstance(failure, _kinds().answer):
         return _error_for_answer(failure, target)
     damage = _damage_of(failure)
     if damage:
         return _retriable(target, f"was answered with {damage}{_from_endpoint(failure)}")
-    if not isinstance(failure, (BodyCutError, botocore_exceptions.BotoCoreError, ValueError, *_NO_ANSWER)):
+    if not isinstance(failure, (BodyCutError, _kinds().of_botocore, ValueError, *_kinds().no_answer)):
         raise failure
     return _error_for_exception(failure, target)
 
@@ -144,9 +171,7 @@ def replaced(target: S3Target) -> ArchiveError:
 
 def status_of(failure: BaseException | None) -> int:
     """The HTTP status of the answer; 0 if there was no answer."""
-    if not isinstance(failure, botocore_exceptions.ClientError):
-        return 0
-    status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    status = _answer_of(failure).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return status if isinstance(status, int) else 0
 
 
@@ -158,7 +183,7 @@ def answer_within(failure: Exception) -> Exception:
 
 def are_credentials_refused(failure: Exception) -> bool:
     """The credentials are missing or not accepted; new ones may exist now."""
-    are_missing = isinstance(failure, (*_NO_CREDENTIALS, *_NOT_LOGGED_IN))
+    are_missing = isinstance(failure, (*_kinds().no_credentials, *_kinds().not_logged_in))
     return are_missing or _code_of(failure) in _EXPIRED_CODES | _REFUSED_KEY_CODES
 
 
@@ -167,7 +192,7 @@ def has_status_only(failure: Exception) -> bool:
     return 400 <= status_of(failure) < 500 and _code_of(failure) in ("", str(status_of(failure)))
 
 
-def _error_for_answer(failure: botocore_exceptions.ClientError, target: S3Target) -> ColdlogError:
+def _error_for_answer(failure: Exception, target: S3Target) -> ColdlogError:
     status, code = status_of(failure), _code_of(failure)
     if status in _RETRIABLE_STATUS or code in _RETRIABLE_CODES:
         return _retriable(target, f"was answered {_shown(failure)}")
@@ -183,7 +208,7 @@ def _error_for_answer(failure: botocore_exceptions.ClientError, target: S3Target
     return _object_error(failure, target)
 
 
-def _credentials_error(failure: botocore_exceptions.ClientError, target: S3Target) -> UsageError | None:
+def _credentials_error(failure: Exception, target: S3Target) -> UsageError | None:
     code, status = _code_of(failure), status_of(failure)
     if code in _EXPIRED_CODES:
         return UsageError(
@@ -206,7 +231,7 @@ def _credentials_error(failure: botocore_exceptions.ClientError, target: S3Targe
     return None
 
 
-def _listing_error(failure: botocore_exceptions.ClientError, target: S3Target) -> ColdlogError:
+def _listing_error(failure: Exception, target: S3Target) -> ColdlogError:
     if status_of(failure) == 403:
         return UsageError(
             f"no permission to list {target.uri} ({_shown(failure)}); allow s3:ListBucket on the bucket "
@@ -221,7 +246,7 @@ def _no_bucket(target: S3Target) -> UsageError:
     return UsageError(f"no bucket {target.bucket}: correct {target.uri}, or the endpoint ({endpoint_setting()})")
 
 
-def _write_error(failure: botocore_exceptions.ClientError, target: S3Target) -> UsageError:
+def _write_error(failure: Exception, target: S3Target) -> UsageError:
     if status_of(failure) == 403:
         return UsageError(
             f"no permission to write {target.label} ({_shown(failure)}); allow s3:PutObject, s3:DeleteObject and "
@@ -230,7 +255,7 @@ def _write_error(failure: botocore_exceptions.ClientError, target: S3Target) -> 
     return UsageError(f"{target.label} cannot be written: S3 answers {_shown(failure)}")
 
 
-def _object_error(failure: botocore_exceptions.ClientError, target: S3Target) -> ColdlogError:
+def _object_error(failure: Exception, target: S3Target) -> ColdlogError:
     status, code, name = status_of(failure), _code_of(failure), printable_name(target.object_name)
     if status == 404 and code not in _MISSING_CODES:
         return UsageError(f"{target.label} cannot be requested: S3 answers {_shown(failure)}")
@@ -253,19 +278,19 @@ def _object_error(failure: botocore_exceptions.ClientError, target: S3Target) ->
 
 def _error_for_exception(failure: Exception, target: S3Target) -> ColdlogError:
     kind = type(failure).__name__
-    if isinstance(failure, _NO_CREDENTIALS):
+    if isinstance(failure, _kinds().no_credentials):
         return UsageError(f"no credentials for {target.uri}; set {_WHERE_CREDENTIALS_ARE}")
-    if isinstance(failure, _NOT_LOGGED_IN):
+    if isinstance(failure, _kinds().not_logged_in):
         return UsageError(f"the login for the credentials of {target.uri} has expired ({kind}); log in again")
-    if isinstance(failure, botocore_exceptions.ProfileNotFound):
+    if isinstance(failure, _kinds().no_profile):
         return UsageError(f"no AWS configuration file has the profile in AWS_PROFILE for {target.uri}; correct it")
-    if isinstance(failure, botocore_exceptions.SSLError):
+    if isinstance(failure, _kinds().no_trust):
         return UsageError(f"the certificate of the endpoint of {target.uri} is not trusted; check AWS_CA_BUNDLE")
     if isinstance(failure, BodyCutError):
         return _retriable(target, "was answered with a body that was cut")
-    if isinstance(failure, _NO_ANSWER):
+    if isinstance(failure, _kinds().no_answer):
         return _retriable(target, f"got no answer ({kind}){_from_endpoint(failure)}")
-    if isinstance(failure, _NOT_FETCHED):
+    if isinstance(failure, _kinds().not_fetched):
         return _retriable(target, f"needs credentials that could not be fetched ({kind})")
     return UsageError(
         f"requests for {target.uri} cannot be sent: {kind}; check the AWS_ variables and the AWS configuration files"
@@ -280,7 +305,7 @@ def _damage_of(failure: Exception) -> str:
     """What was received, if a complete answer is damaged; otherwise empty."""
     if isinstance(failure, DamagedAnswerError):
         return str(failure)
-    if isinstance(failure, botocore_exceptions.FlexibleChecksumError):
+    if isinstance(failure, _kinds().wrong_checksum):
         return "a body that does not match its checksum"
     # Errors of int and datetime in botocore's parser are damage too; a ValueError for a setting occurs outside of it.
     modules = (frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(failure.__traceback__))
@@ -289,7 +314,7 @@ def _damage_of(failure: Exception) -> str:
 
 def _from_endpoint(failure: Exception) -> str:
     """The endpoint, for messages: a wrong endpoint looks like one that is down."""
-    if isinstance(failure, botocore_exceptions.ProxyConnectionError):
+    if isinstance(failure, _kinds().no_proxy):
         return ""
     url = getattr(failure, "kwargs", {}).get("endpoint_url", "")
     address = shown_address(str(url)) if url else endpoint_address()
@@ -297,9 +322,12 @@ def _from_endpoint(failure: Exception) -> str:
 
 
 def _code_of(failure: Exception) -> str:
-    if not isinstance(failure, botocore_exceptions.ClientError):
-        return ""
-    return str(failure.response.get("Error", {}).get("Code", ""))
+    return str(_answer_of(failure).get("Error", {}).get("Code", ""))
+
+
+def _answer_of(failure: BaseException | None) -> dict[str, Any]:
+    """The answer of S3; empty if there was none."""
+    return getattr(failure, "response", {}) if isinstance(failure, _kinds().answer) else {}
 
 
 def _shown(failure: Exception) -> str:
@@ -307,7 +335,8 @@ def _shown(failure: Exception) -> str:
     return f"HTTP {status_of(failure)} {code}".rstrip() if _IDENTIFIER.fullmatch(code) else f"HTTP {status_of(failure)}"
 
 
-def _region_of(failure: botocore_exceptions.ClientError) -> str:
-    headers = failure.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    region = headers.get("x-amz-bucket-region") or failure.response.get("Error", {}).get("Region", "")
+def _region_of(failure: Exception) -> str:
+    answer = _answer_of(failure)
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    region = headers.get("x-amz-bucket-region") or answer.get("Error", {}).get("Region", "")
     return region if isinstance(region, str) and _REGION.fullmatch(region) else ""

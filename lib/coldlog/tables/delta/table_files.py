@@ -104,7 +104,8 @@ def list_table_files(
             f"{location} is not a {table.name} table of coldlog: {', '.join(sorted(missing_columns))} missing; "
             "run rebuild_tables, which makes the tables anew from the archive"
         )
-    actions = pa.table(delta.get_add_actions(flatten=True))
+    # pa.table() would import pandas, to see whether this is a DataFrame.
+    actions = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
     known = set(actions.column_names)
     least, greatest = (
         {
