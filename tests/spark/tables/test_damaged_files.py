@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from coldlog.errors import ColdlogError
@@ -19,6 +20,7 @@ from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.file_checksums import checksums_path
+from coldlog.tables.delta.log_check import create_checkpoint
 from coldlog.tables.delta.warehouse import Warehouse
 from damaged_tables import (
     Question,
@@ -143,3 +145,13 @@ def test_session_that_somebody_else_started_verifies_pages_too(spark: SparkSessi
         spark.conf.set(key, "false")
     attach_warehouse(spark, golden_uri)
     assert {key: spark.conf.get(key) for key in PAGE_CHECKSUMS} == PAGE_CHECKSUMS
+
+
+def test_missing_commit_of_the_newest_checkpoint_is_refused_without_checksums(spark: SparkSession, copy: Path) -> None:
+    log = copy / TIME_INDEX.name / "_delta_log"
+    create_checkpoint(DeltaTable(log.parent), str(log.parent))
+    for each in log.glob(".*.crc"):
+        each.unlink()
+    max(log.glob("*.json")).unlink()
+    with pytest.raises(ColdlogError, match=f"{log} is damaged: its newest commit is missing"):
+        attach_warehouse(spark, str(copy))
