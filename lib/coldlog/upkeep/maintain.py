@@ -34,7 +34,7 @@ from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.log_check import check_log, create_checkpoint
 from coldlog.tables.delta.publish_manifest import publish_manifest
-from coldlog.tables.delta.table_storage import delta_storage_options
+from coldlog.tables.delta.table_storage import open_delta
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.superseded_builds import last_build_number, remove_superseded
 
@@ -170,7 +170,7 @@ def _keep_files(warehouse: Warehouse, table: TableDefinition, log: DeltaTable, h
 def _log(warehouse: Warehouse, table: TableDefinition) -> DeltaTable:
     location = warehouse.location(table)
     check_log(location)
-    return DeltaTable(location, storage_options=delta_storage_options(location))
+    return open_delta(location)
 
 
 def _size(log: DeltaTable) -> tuple[int, int]:

@@ -32,7 +32,7 @@ from coldlog.errors import RetriableError, UsageError
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.locations import bucket_and_prefix, spark_uri
 from coldlog.tables.delta.log_check import check_log
-from coldlog.tables.delta.table_storage import delta_storage_options, read_rows, storage_error
+from coldlog.tables.delta.table_storage import delta_storage_options, open_delta, read_rows, storage_error
 
 Row = dict[str, object]
 
@@ -98,7 +98,7 @@ class SmallTable:
     def _open(self) -> DeltaTable | None:
         check_log(self.location)
         try:
-            return DeltaTable(self.location, storage_options=delta_storage_options(self.location))
+            return open_delta(self.location)
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as failed:

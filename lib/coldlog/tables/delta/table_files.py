@@ -26,7 +26,7 @@ from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import LOG_FOLDER, check_log
 from coldlog.tables.delta.table_storage import (
     PublishedFile,
-    delta_storage_options,
+    open_delta,
     read_rows,
     require_reachable,
     storage_error,
@@ -170,8 +170,7 @@ def open_table(
     the opening.
     """
     try:
-        options = delta_storage_options(location) if storage is None else dict(storage)
-        delta = DeltaTable(location, storage_options=options)
+        delta = open_delta(location, storage)
     except (DeltaError, OSError) as missing:
         if bucket_and_prefix(location) is not None:
             # delta-rs reports a bucket that it may not list, or that does not answer, as empty.

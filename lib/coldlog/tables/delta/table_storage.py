@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -38,6 +38,10 @@ _PARQUET = b"PAR1"
 _OF_VERSION = re.compile(r"[0-9]{20}\.(json|crc)")
 _CHECKPOINT = re.compile(r"[0-9]{20}\.checkpoint\..+")
 _NOT_FOUND = 404
+_UNREADABLE = re.compile(r"Arrow error: (?!.*(?:External|Generic))")
+"""In errors of delta-rs: a file was read but cannot be parsed. Those of a store have the other words."""
+_PANIC = "PanicException"
+"""pyo3's name for a panic of Rust; the class cannot be imported."""
 Opener = Callable[[str], pa.NativeFile]
 _AGAIN = "try again; if the table was vacuumed meanwhile, open it again"
 
@@ -50,6 +54,25 @@ class PublishedFile(NamedTuple):
     footer_bytes: int
     footer_crc32c: int
     action_crc32c: int
+
+
+def open_delta(location: str, storage: Mapping[str, str] | None = None) -> DeltaTable:
+    """Open the newest version with delta-rs; errors as `DeltaTable` raises them.
+
+    A flipped bit in a checkpoint can make delta-rs panic: pyo3 raises that past `Exception`. It is a `DeltaError` here.
+    """
+    try:
+        return DeltaTable(
+            location, storage_options=delta_storage_options(location) if storage is None else dict(storage)
+        )
+    except Exception:
+        raise
+    except BaseException as panic:
+        if type(panic).__name__ != _PANIC:
+            raise
+        raise DeltaError(
+            f"Arrow error: Parquet error: delta-rs panics at a checkpoint ({_first_line(panic)})"
+        ) from None
 
 
 def require_reachable(location: str) -> None:
@@ -77,6 +100,8 @@ def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogEr
     """
     if name and _is_damage(failed):
         return damaged(f"{location}/{name}", _first_line(failed))
+    if not name and isinstance(failed, DeltaError) and _UNREADABLE.search(str(failed)):
+        return damaged(f"{location}/{LOG_FOLDER}", _first_line(failed))
     place = bucket_and_prefix(location)
     error = _local_error(failed, location, name) if place is None else _bucket_error(failed, location, name, *place)
     is_missing = isinstance(failed, FileNotFoundError) or status_of(answer_within(failed)) == _NOT_FOUND
@@ -111,7 +136,7 @@ def _bucket_error(failed: Exception, location: str, name: str, bucket: str, pref
 def _is_live(location: str, name: str) -> bool:
     """Whether the newest version of the table names a file; else VACUUM may have removed it."""
     try:
-        table = DeltaTable(location, storage_options=delta_storage_options(location))
+        table = open_delta(location)
         return name in pa.table(table.get_add_actions()).column("path").to_pylist()
     except (DeltaError, OSError, ColdlogError):
         return False
