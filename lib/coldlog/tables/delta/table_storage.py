@@ -184,7 +184,7 @@ def _local_error(failed: Exception, location: str, name: str) -> ColdlogError:
     return RetriableError(f"{place} cannot be read: {_first_line(failed)}; {_AGAIN}")
 
 
-def _first_line(failed: Exception) -> str:
+def _first_line(failed: BaseException) -> str:
     return str(failed).splitlines()[0] if str(failed) else type(failed).__name__
 
 

@@ -4,12 +4,9 @@ A warehouse is a folder of Delta tables. All reads and writes of jobs with Spark
 columns of the table's definition, and writes select them too, so a table cannot differ from its definition unnoticed.
 
 - A write that would change nothing makes no commit.
-- Half of the tables of a healthy archive are empty. A table that is known to be empty costs no query: a read returns no
-  rows, and a merge becomes an append.
-- `create_missing` creates missing tables. `register` gives the tables names in the session's catalog.
+- A table that is known to be empty costs no query: a read returns no rows, and a merge becomes an append.
 - A warehouse `as_of` a moment of the past is read as it was then and cannot be written.
-- With a `lease` (a warehouse on S3), every commit carries the lease's number. If the lease was taken over, it is
-  not made.
+- With a `lease` (a warehouse on S3), every commit carries the lease's number; none is made after a loss.
 """
 
 from __future__ import annotations
@@ -217,8 +214,8 @@ class Warehouse:
 
     def _has_index(self) -> bool:
         # Not `read`: the table may be of an earlier release, with fewer columns.
-        segments = self.spark.read.format("delta").load(self.location(SEGMENTS)).where("build_number IS NOT NULL")
-        return bool(segments.head(1))
+        segments = self.spark.read.format("delta").load(self.location(SEGMENTS))
+        return bool(segments.where("build_number IS NOT NULL").head(1))
 
     def require_tables(self) -> None:
         """Raise `UsageError` with the names of missing tables, `ColdlogError` if the log of a table is damaged."""
@@ -240,12 +237,12 @@ class Warehouse:
     def has(self, table: TableDefinition) -> bool:
         try:
             return DeltaTable.isDeltaTable(self.spark, self.location(table))
-        except IllegalArgumentException as unreadable:
-            raise damaged(f"{self.location(table)}/{LOG_FOLDER}", str(unreadable).partition("\n")[0]) from unreadable
-        except Py4JJavaError as unreadable:
-            if "Could not find any delta files" not in str(unreadable):
+        except (IllegalArgumentException, Py4JJavaError) as unreadable:
+            is_lost = "Could not find any delta files" in str(unreadable)
+            if isinstance(unreadable, Py4JJavaError) and not is_lost:
                 raise
-            raise damaged(f"{self.location(table)}/{LOG_FOLDER}", "its newest commit is missing") from unreadable
+            why = "its newest commit is missing" if is_lost else str(unreadable).partition("\n")[0]
+            raise damaged(f"{self.location(table)}/{LOG_FOLDER}", why) from unreadable
 
     def read(self, table: TableDefinition, version: int | None = None) -> DataFrame:
         """Read all columns of the definition, of a `version` if one is given.
