@@ -74,6 +74,17 @@ class OffsetReader:
         """The number of table rows read from storage so far; rows answered from memory do not count."""
         return self._index.rows_read
 
+    def partitions(self, topic: str) -> list[int]:
+        """The numbers of the topic's archived partitions, ascending; empty for an unknown topic."""
+        return self._index.list_partitions(topic)
+
+    def answer_table(self, requests: pa.Table) -> pa.Table:
+        """Answers of `LIST_OFFSETS_SCHEMA` to requests of `REQUEST_SCHEMA`, in the same order."""
+        invalid = is_repeated(*(requests.column(name) for name in ("request_id", "topic", "partition")))
+        options = self._options
+        timed = questions_of(requests, invalid, options.isolation_level, options.timeout_ms)
+        return answers_table(requests, self._lookup.answer(timed.questions))
+
     def list_offsets(self, requests: Iterable[Request]) -> list[dict[str, object]]:
         """One answer per request, in the order of the requests, with the columns of `LIST_OFFSETS_SCHEMA`.
 
@@ -92,11 +103,7 @@ class OffsetReader:
                         "timestamps use the numbers of coldlog.model.list_offsets.SpecialTimestamp"
                     ) from unfit
             raise
-        invalid = is_repeated(*(table.column(name) for name in ("request_id", "topic", "partition")))
-        answers = self._lookup.answer(
-            questions_of(table, invalid, self._options.isolation_level, self._options.timeout_ms).questions
-        )
-        rows: list[dict[str, object]] = answers_table(table, answers).to_pylist()
+        rows: list[dict[str, object]] = self.answer_table(table).to_pylist()
         return rows
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> FoundOffset | None:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.errors import RetriableError, UsageError
-from coldlog.formats.kafka.record_batch import Int64Column, read_batch_headers
-from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.changed_logs import replaced_batch, shorter_log
-from coldlog.index.stairs import RunningMaximum, find_stairs
 from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.served_index import FoundBatch
 from coldlog.tables.definitions.segments import listed_segment
+
+if TYPE_CHECKING:
+    from coldlog.formats.kafka.record_batch import Int64Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,11 @@ class BatchReader:
         Raise `ArchiveError` for damage and for another batch than the indexed one, `RetriableError` if the archive does
         not answer.
         """
+        # Imported here, because compiled functions take longer to import than most answers.
+        from coldlog.formats.kafka.record_batch import read_batch_headers
+        from coldlog.formats.kafka.sections import SectionReader
+        from coldlog.index.stairs import RunningMaximum, find_stairs
+
         try:
             layout = self.open_layout()
         except UsageError as unusable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -12,31 +12,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from coldlog.brokers.kafka_client import open_cluster
 from coldlog.errors import UsageError
 from coldlog.lookups.answers import starting_offsets, write_json_lines, write_starting_offsets, write_table
-from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.asked_times import asked_text, requested_time
 from coldlog.lookups.expirations import note_expirations
-from coldlog.lookups.list_offsets import LookupOptions
-from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
-from coldlog.lookups.local.local_tier import LocalTier
-from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
-from coldlog.lookups.offset_lookup import answers_of_archive, list_offsets, list_offsets_in_no_hurry
-from coldlog.lookups.requests import is_file_of_requests, read_requests_file, read_requests_table
-from coldlog.lookups.rows import EXACTNESS_COLUMNS, requests_from_rows
-from coldlog.model.list_offsets import SpecialTimestamp
+from coldlog.lookups.lookup_settings import check_local_tier, list_offsets_options, lookup_options
+from coldlog.lookups.offset_lookup import list_offsets, list_offsets_in_no_hurry
+from coldlog.lookups.requests import is_file_of_requests, read_requests_file
+from coldlog.lookups.requests_table import read_requests_table
+from coldlog.lookups.rows import EXACTNESS_COLUMNS, answers_of_archive, requests_from_rows
 from coldlog.runtime.console import counted, human_timestamp
 from coldlog.runtime.job import Job
-from coldlog.runtime.open_layout import decode_limits, layout_opener
 from coldlog.runtime.settings import Settings
-from coldlog.runtime.timestamps import timestamp_from_text
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
 
 _SHOWN_ROWS = 100
-_SPECIAL_NAMES = {special.value: special.name.lower().replace("_", "-") for special in SpecialTimestamp}
-"""Names of the special timestamps, as kafka-get-offsets takes them."""
-_SPECIALS = {name: value for value, name in _SPECIAL_NAMES.items()}
 
 
 def add_lookup_options(parser: argparse.ArgumentParser) -> None:
@@ -72,14 +63,7 @@ def prepare_lookup_offsets(settings: Settings, arguments: argparse.Namespace) ->
 
 def prepare_list_offsets(settings: Settings, arguments: argparse.Namespace) -> Callable[[Job], None]:
     """As `prepare_lookup_offsets`, but each request is answered within its timeout, and late requests are counted."""
-    local = settings.list_offsets
-    if local.log_directory is not None and local.bootstrap_servers is not None:
-        raise UsageError("give list_offsets.log_directory or list_offsets.bootstrap_servers, not both")
-    if (local.log_directory or local.bootstrap_servers) and settings.warehouse.as_of is not None:
-        raise UsageError(
-            "warehouse.as_of reads the index of a past time, but a local tier is always of now: unset warehouse.as_of, "
-            "or list_offsets.log_directory and list_offsets.bootstrap_servers"
-        )
+    check_local_tier(settings)
     return partial(_list_offsets_of_requests, requested=_requested(arguments))
 
 
@@ -144,7 +128,7 @@ def _requested(arguments: argparse.Namespace) -> _Requested:
         arguments.topic.encode()
     except UnicodeEncodeError as not_utf8:
         raise UsageError(f"--topic {arguments.topic!r}: not UTF-8") from not_utf8
-    timestamp_ms = _timestamp(arguments.timestamp)
+    timestamp_ms = requested_time(arguments.timestamp, "--timestamp")
     if arguments.partition is not None and not 0 <= arguments.partition < 2**31:
         raise UsageError(f"--partition {arguments.partition}: expected 0 to {2**31 - 1}")
     if arguments.partition is None:
@@ -169,52 +153,6 @@ def _requests_everywhere(warehouse: Warehouse, requested: _Everywhere) -> pa.Tab
     if not partitions:
         raise UsageError(f"the warehouse {warehouse.uri} does not know the topic {requested.topic!r}")
     return requests_from_rows([(requested.topic, partition, requested.timestamp_ms) for partition in partitions])
-
-
-def lookup_options(settings: Settings) -> LookupOptions:
-    """Read from the settings how requests are answered."""
-    limits = decode_limits(settings)
-    batches = None
-    if settings.archive.uri is not None:
-        batches = BatchReader(open_layout=layout_opener(settings), limits=limits)
-    return LookupOptions(
-        isolation_level=settings.lookup.isolation_level,
-        broker_compatible=settings.lookup.broker_compatible,
-        on_gap=settings.lookup.on_gap,
-        batches=batches,
-        timeout_ms=settings.list_offsets.timeout_ms,
-        most_reads_at_once=settings.list_offsets.max_partitions_at_once,
-    )
-
-
-def list_offsets_options(settings: Settings) -> LookupOptions:
-    """As `lookup_options`, with the local tier."""
-    return replace(lookup_options(settings), local=_local_tier(settings))
-
-
-def _local_tier(settings: Settings) -> LocalTier | None:
-    directory, servers = settings.list_offsets.log_directory, settings.list_offsets.bootstrap_servers
-    if servers is not None:
-        cluster = open_cluster(servers, settings.metadata.timeout_ms, settings.metadata.client_config)
-        return LiveBrokerTier(cluster=cluster)
-    if directory is None:
-        return None
-    limits = decode_limits(settings)
-    return LogDirectoryTier(directory=directory, limits=limits)
-
-
-def _timestamp(text: str) -> int:
-    """Parse a time, or the name of a special timestamp."""
-    if text in _SPECIALS:
-        return _SPECIALS[text]
-    try:
-        timestamp_ms = timestamp_from_text(text)
-    except UsageError as unreadable:
-        raise UsageError(f"{unreadable}, or {', '.join(_SPECIALS)}") from unreadable
-    if timestamp_ms < 0 and str(timestamp_ms) != text:
-        # Passed on as a number, it would mean a special timestamp.
-        raise UsageError(f"--timestamp {text}: times before 1970 are not possible; use earliest for the first offset")
-    return timestamp_ms
 
 
 def _write_answers(job: Job, answers: pa.Table, all_answers: pa.Table) -> None:
@@ -246,7 +184,7 @@ def _show(job: Job, answers: pa.Table) -> None:
             (
                 row["topic"],
                 row["partition"],
-                _asked_text(row["timestamp_ms"]),
+                asked_text(row["timestamp_ms"]),
                 row["offset"],
                 human_timestamp(row["offset_timestamp_ms"]),
                 row["leader_epoch"],
@@ -258,9 +196,3 @@ def _show(job: Job, answers: pa.Table) -> None:
     )
     if answers.num_rows > _SHOWN_ROWS:
         job.console.result(f"... and {answers.num_rows - _SHOWN_ROWS:,} more; --output FILE writes them all")
-
-
-def _asked_text(timestamp_ms: int) -> str | None:
-    return _SPECIAL_NAMES.get(timestamp_ms) or (
-        human_timestamp(timestamp_ms) if timestamp_ms >= 0 else str(timestamp_ms)
-    )

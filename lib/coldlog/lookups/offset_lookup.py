@@ -16,13 +16,12 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame
 
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
 from coldlog.lookups.questions import Answers, Indices, Questions, is_repeated
-from coldlog.lookups.rows import ANSWER_SCHEMA, TimedQuestions, answers_table, questions_of
+from coldlog.lookups.rows import TimedQuestions, answers_of_archive, answers_table, questions_of
 from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
 from coldlog.lookups.timed_answers import answer_until
 from coldlog.model.list_offsets import ErrorCode
@@ -61,15 +60,6 @@ def find_offsets_for_timestamps(
 def list_offsets_in_no_hurry(warehouse: Warehouse, requests: pa.Table, options: LookupOptions = _DEFAULTS) -> pa.Table:
     """As `list_offsets`, but only a request's own timeout counts."""
     return list_offsets(warehouse, requests, replace(options, timeout_ms=_NO_HURRY_MS))
-
-
-def answers_of_archive(answers: pa.Table) -> pa.Table:
-    """Convert answers of `LIST_OFFSETS_SCHEMA` to `ANSWER_SCHEMA`: a time later than the archive is not an error."""
-    is_fine = pc.is_in(answers.column("error_code"), pa.array([ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED], pa.int32()))
-    is_fine = pc.and_(is_fine, pc.or_(pc.greater_equal(answers["timestamp_ms"], 0), pc.equal(answers["error_code"], 0)))
-    error = pc.if_else(is_fine, pa.scalar(None, pa.string()), answers.column("error"))
-    columns = [error if name == "error" else answers.column(name) for name in ANSWER_SCHEMA.names]
-    return pa.table(columns, schema=ANSWER_SCHEMA)
 
 
 def _answer_batch(warehouse: Warehouse, timed: TimedQuestions, options: LookupOptions) -> Answers:

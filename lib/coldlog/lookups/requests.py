@@ -1,6 +1,6 @@
-"""Read requests from a CSV or JSON lines file, or from a Delta table.
+"""Read requests from a CSV or JSON lines file.
 
-All sources give one Arrow table of `REQUEST_SCHEMA`, numbered in the order asked. The columns topic, partition and
+Both give one Arrow table of `REQUEST_SCHEMA`, numbered in the order asked. The columns topic, partition and
 timestamp_ms are required. The other columns of the schema are optional; columns outside the schema are ignored.
 
 Refused (`UsageError`): a row that cannot be read; the error names the file and the line.
@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,11 +22,8 @@ from coldlog.errors import UsageError
 from coldlog.lookups.rows import REQUEST_DEFAULTS, REQUEST_TYPES, numbered_requests, requests_from_rows
 from coldlog.model.states import IsolationLevel
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_REQUIRED = ("topic", "partition", "timestamp_ms")
-_ISOLATION_LEVELS = {level.value for level in IsolationLevel}
+REQUIRED = ("topic", "partition", "timestamp_ms")
+ISOLATION_LEVELS = {level.value for level in IsolationLevel}
 _MOST_CELL_BYTES = 1 << 30
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
@@ -64,14 +60,15 @@ def _from_csv(path: str) -> pa.Table:
         table = pa_csv.read_csv(path, convert_options=options, parse_options=parse)
     except (pa.ArrowInvalid, pa.ArrowKeyError):
         return _from_rows(path, _csv_rows(path))
-    has_no_value = any(table.column(name).null_count for name in _REQUIRED)
-    if has_no_value or not _has_known_levels(table.column("isolation_level")):
+    has_no_value = any(table.column(name).null_count for name in REQUIRED)
+    if has_no_value or not has_known_levels(table.column("isolation_level")):
         return _from_rows(path, _csv_rows(path))
     return numbered_requests({name: table.column(name) for name in REQUEST_TYPES})
 
 
-def _has_known_levels(column: pa.ChunkedArray) -> bool:
-    return set(pc.unique(column).to_pylist()) <= {*_ISOLATION_LEVELS, None}
+def has_known_levels(column: pa.ChunkedArray) -> bool:
+    """Whether every isolation level is one, or NULL."""
+    return set(pc.unique(column).to_pylist()) <= {*ISOLATION_LEVELS, None}
 
 
 def _require_columns(path: str) -> None:
@@ -80,7 +77,7 @@ def _require_columns(path: str) -> None:
             names = next(csv.reader(lines), [])
         except csv.Error as unreadable:
             raise UsageError(f"{path}, line 1: not CSV: {unreadable}") from unreadable
-    missing = [name for name in _REQUIRED if name not in names]
+    missing = [name for name in REQUIRED if name not in names]
     if missing:
         raise UsageError(
             f"{path}: the first line must name topic,partition,timestamp_ms; missing: " + ",".join(missing)
@@ -134,8 +131,8 @@ def _value(path: str, number: int, row: dict[str, object], name: str) -> object:
     value = row.get(name)
     if name in REQUEST_DEFAULTS and value in (None, ""):
         return REQUEST_DEFAULTS[name]
-    if name == "isolation_level" and not (_is_text(value) and value in _ISOLATION_LEVELS):
-        known = " or ".join(sorted(_ISOLATION_LEVELS))
+    if name == "isolation_level" and not (_is_text(value) and value in ISOLATION_LEVELS):
+        known = " or ".join(sorted(ISOLATION_LEVELS))
         raise UsageError(f"{path}, line {number}: isolation_level: expected {known}, found {value!r}")
     if not pa.types.is_string(REQUEST_TYPES[name]):
         return _integer(path, number, name, value)
@@ -157,32 +154,3 @@ def _integer(path: str, number: int, name: str, value: object) -> int:
             wanted += ", or a special timestamp from -1 to -6"
         raise UsageError(f"{path}, line {number}: {name}: expected {wanted}, found {value!r}")
     return int(text)
-
-
-def read_requests_table(path: str, spark: SparkSession) -> pa.Table:
-    """Read requests from a Delta table."""
-    from pyspark.errors import AnalysisException  # files are read without Spark
-
-    location = path.removeprefix("delta:")
-    try:
-        rows = spark.read.format("delta").load(location)
-    except AnalysisException as unreadable:
-        raise UsageError(
-            f"no requests at {path}: expected a .csv or .jsonl file or a Delta table ({unreadable.getCondition()})"
-        ) from unreadable
-    missing = [name for name in _REQUIRED if name not in rows.columns]
-    if missing:
-        raise UsageError(f"{path}: the table of requests has no columns {missing}")
-    names = [name for name in REQUEST_TYPES if name in rows.columns]
-    # The table may have other column types. A value that cannot be cast becomes NULL, and is reported below.
-    arrow = rows.selectExpr(
-        *(f"CAST({name} AS {_SQL_TYPES[REQUEST_TYPES[name]]}) AS {name}" for name in names)
-    ).toArrow()
-    if any(arrow.column(name).null_count for name in _REQUIRED):
-        raise UsageError(f"{path}: topic, partition and timestamp_ms of a request must not be null")
-    if "isolation_level" in names and not _has_known_levels(arrow.column("isolation_level")):
-        raise UsageError(f"{path}: isolation_level must be {' or '.join(sorted(_ISOLATION_LEVELS))}")
-    return numbered_requests({name: arrow.column(name) for name in names})
-
-
-_SQL_TYPES = {pa.string(): "STRING", pa.int32(): "INT", pa.int64(): "BIGINT"}

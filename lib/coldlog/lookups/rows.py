@@ -169,6 +169,15 @@ def answers_table(requests: pa.Table, answers: Answers) -> pa.Table:
     return pa.table([columns[name] for name in LIST_OFFSETS_SCHEMA.names], schema=LIST_OFFSETS_SCHEMA)
 
 
+def answers_of_archive(answers: pa.Table) -> pa.Table:
+    """Convert answers of `LIST_OFFSETS_SCHEMA` to `ANSWER_SCHEMA`: a time later than the archive is not an error."""
+    is_fine = pc.is_in(answers.column("error_code"), pa.array([ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED], pa.int32()))
+    is_fine = pc.and_(is_fine, pc.or_(pc.greater_equal(answers["timestamp_ms"], 0), pc.equal(answers["error_code"], 0)))
+    error = pc.if_else(is_fine, pa.scalar(None, pa.string()), answers.column("error"))
+    columns = [error if name == "error" else answers.column(name) for name in ANSWER_SCHEMA.names]
+    return pa.table(columns, schema=ANSWER_SCHEMA)
+
+
 def _nullable(values: npt.NDArray[np.int64], null: int, type_: pa.DataType) -> pa.Array:
     is_null = values == null
     return pa.nulls(len(values), type_) if is_null.all() else pa.array(values, mask=is_null).cast(type_)

@@ -212,6 +212,12 @@ class ServedIndex:
         self._kept[place] = found
         return found
 
+    def list_partitions(self, topic: str) -> list[int]:
+        """Return the numbers of the partitions of the topic's current incarnation."""
+        near = {"topic": (topic, topic)}
+        places = (place for _, rows in self._partitions.iter_parts(near, "partition") for place in rows.places)
+        return sorted(partition for name, partition in places if name == topic)
+
     def find_facts(self, topic: str, partition: int) -> PartitionFacts | None:
         """Return only the partition's row of partition_metadata."""
         place = (topic, partition)

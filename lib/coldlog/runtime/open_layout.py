@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
-from coldlog.archive.layouts.layout import ArchiveLayout, LayoutOptions
-from coldlog.archive.open_archive import open_archive
-from coldlog.archive.stores.s3_client import S3Options
 from coldlog.formats.limits import DecodeLimits
 from coldlog.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from coldlog.archive.layouts.layout import ArchiveLayout
+    from coldlog.archive.stores.s3_client import S3Options
 
 
 def layout_opener(settings: Settings) -> Callable[[], ArchiveLayout]:
     """A function that opens the archive at `archive.uri`, in this or another process; `UsageError` if it is not set."""
+    return partial(_open_layout, settings.archive_uri, settings)
+
+
+def _open_layout(uri: str, settings: Settings) -> ArchiveLayout:
+    # Imported here, because many questions need no archive, and stores take longer to import than an answer.
+    from coldlog.archive.layouts.layout import LayoutOptions
+    from coldlog.archive.open_archive import open_archive
+
     archive = settings.archive
     options = LayoutOptions(above_partitions=archive.above_partitions or "", key_prefix=archive.key_prefix or "")
-    return partial(open_archive, settings.archive_uri, archive.layout, options, s3_options(settings))
+    return open_archive(uri, archive.layout, options, s3_options(settings))
 
 
 def decode_limits(settings: Settings) -> DecodeLimits:
@@ -27,6 +37,8 @@ def decode_limits(settings: Settings) -> DecodeLimits:
 
 def s3_options(settings: Settings) -> S3Options:
     """The options of requests to S3."""
+    from coldlog.archive.stores.s3_client import S3Options
+
     s3 = settings.s3
     return S3Options(
         connect_timeout_ms=s3.connect_timeout_ms,

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.lookups.requests import read_requests_table
+from coldlog.lookups.requests_table import read_requests_table
 from coldlog.lookups.rows import requests_from_rows
 
 

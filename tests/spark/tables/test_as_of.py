@@ -30,7 +30,8 @@ from coldlog.tables.definitions.discrepancies import DISCREPANCIES
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
-from coldlog.tables.delta.as_of import Commit, find_moment, find_version, list_commits
+from coldlog.tables.delta.as_of import Commit, find_moment, find_version
+from coldlog.tables.delta.table_history import list_commits
 from coldlog.tables.delta.warehouse import Warehouse
 from damaged_tables import forget_published
 from golden_warehouse import run_pipeline

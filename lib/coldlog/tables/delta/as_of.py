@@ -14,13 +14,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-
 from coldlog.errors import UsageError
 from coldlog.runtime.console import human_timestamp
 from coldlog.runtime.timestamps import timestamp_from_text
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.delta.locations import table_location
+from coldlog.tables.delta.table_files import open_table
 
 _VERSION = re.compile(r"v([0-9]+)")
 
@@ -34,13 +33,6 @@ class Commit:
 
     def __str__(self) -> str:
         return f"v{self.version} of {human_timestamp(self.committed_ms)}"
-
-
-def list_commits(spark: SparkSession, location: str) -> list[Commit]:
-    """List every version in the table's log, the oldest first."""
-    history = DeltaTable.forPath(spark, location).history()
-    rows = history.select("version", F.unix_millis("timestamp").alias("committed_ms")).orderBy("version").collect()
-    return [Commit(version=row["version"], committed_ms=row["committed_ms"]) for row in rows]
 
 
 def find_moment(as_of: str, published: Sequence[Commit]) -> int:
@@ -59,6 +51,15 @@ def find_moment(as_of: str, published: Sequence[Commit]) -> int:
     if moment_ms < published[0].committed_ms:
         raise UsageError(f"warehouse.as_of = {as_of}: this is before the first version; {available}")
     return moment_ms
+
+
+def find_moment_without_spark(as_of: str | None, uri: str) -> int | None:
+    """Return the moment of `as_of` in the warehouse at `uri`; None is now."""
+    if as_of is None:
+        return None
+    history = open_table(table_location(uri, PARTITION_METADATA.name), PARTITION_METADATA).history()
+    commits = [Commit(version=each["version"], committed_ms=each["timestamp"]) for each in reversed(history)]
+    return find_moment(as_of, commits)
 
 
 def find_version(commits: Sequence[Commit], moment_ms: int, table: str) -> int | None:

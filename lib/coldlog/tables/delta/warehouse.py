@@ -30,7 +30,7 @@ from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.delta.as_of import find_moment, find_version, list_commits
+from coldlog.tables.delta.as_of import find_moment, find_version
 from coldlog.tables.delta.data_files import DataFile
 from coldlog.tables.delta.delta_log import (
     add_files,
@@ -44,6 +44,7 @@ from coldlog.tables.delta.lease_objects import FOLDER
 from coldlog.tables.delta.locations import spark_uri
 from coldlog.tables.delta.log_check import LOG_FOLDER, check_log
 from coldlog.tables.delta.manifest import HELD_TABLES, NUMBERED_TABLES, check_published
+from coldlog.tables.delta.table_history import list_commits
 from coldlog.tables.delta.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
 
 DATABASE = "coldlog"

@@ -1,0 +1,8 @@
+"""Run the command: `python -m coldlog`."""
+
+import sys
+
+from coldlog.command.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

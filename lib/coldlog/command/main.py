@@ -1,0 +1,115 @@
+"""Find the command that is asked for, run it, and return its exit code.
+
+Exit codes: 0 done, 1 failed or an answer is an error, 2 wrong arguments or settings, 130 interrupted, 141 the reader of
+the output has gone (as of a program that SIGPIPE ended). An error is one line on standard error. An error that is not
+coldlog's keeps its traceback, because it is a bug.
+
+The module of a command has a docstring (its help), `add_arguments` and `run`. It is imported when it is asked for, and
+imports what is heavy in `run`, so that help needs little more than Python itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from coldlog import __version__
+from coldlog.errors import ColdlogError, UsageError
+
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE = 1, 2, 130, 141
+_NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+COMMANDS = {
+    "lookup": "find the first offset at or after a time",
+    "offsets": "answer ListOffsets: latest, earliest, latest-tiered, max-timestamp, ...",
+}
+"""Each has a module of its name in this package."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command of `argv`; return the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = f"coldlog {arguments[0]}" if arguments and arguments[0] in COMMANDS else "coldlog"
+    try:
+        code = _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+        return EXIT_PIPE
+    except UsageError as wrong:
+        return _fail(name, str(wrong), EXIT_USAGE)
+    except ColdlogError as failed:
+        return _fail(name, str(failed), EXIT_FAILED)
+    except OSError as failed:
+        if failed.filename is not None or failed.errno not in _NOT_WRITTEN:
+            raise
+        _drop_output()
+        return _fail(name, f"the output cannot be written: {failed.strerror}", EXIT_FAILED)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0 if arguments else EXIT_USAGE
+    if arguments[0] in ("-V", "--version"):
+        print(f"coldlog {__version__}")
+        return 0
+    if arguments[0] not in COMMANDS:
+        raise UsageError(f"unknown command {arguments[0]!r}; {_nearest(arguments[0])}coldlog --help lists all")
+    import argparse
+
+    module = import_module(f"coldlog.command.{arguments[0].replace('-', '_')}")
+    parser = argparse.ArgumentParser(
+        prog=f"coldlog {arguments[0]}",
+        description=(module.__doc__ or "").strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    try:
+        parsed = parser.parse_intermixed_args(arguments[1:])
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    code: int = module.run(parsed)
+    return code
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    return "\n".join(
+        [
+            "usage: coldlog COMMAND [arguments]",
+            "       coldlog COMMAND --help",
+            "",
+            "Ask archived Kafka logs, without a broker.",
+            "",
+            "commands:",
+            *(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()),
+        ]
+    )
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, COMMANDS, n=1)
+    return f"did you mean {near[0]}? " if near else ""
+
+
+def _fail(name: str, message: str, code: int) -> int:
+    if sys.stderr is not None:
+        print(f"{name}: {message}", file=sys.stderr)
+    return code
+
+
+def _drop_output() -> None:
+    """Let Python end without another attempt to write what is left in its buffer."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,26 @@
+"""Answer Kafka's ListOffsets from the archive: special timestamps and times, with the error codes of a broker.
+
+    coldlog offsets orders latest-tiered
+    coldlog offsets orders -2 -p 0 --json
+
+SPEC is a name or its number: latest (-1), earliest (-2), max-timestamp (-3), earliest-local (-4), latest-tiered (-5),
+earliest-pending-upload (-6), or a time. The part that is not archived is asked too if list_offsets.log_directory or
+list_offsets.bootstrap_servers is set. Writes nothing, and has no deadline: the job list_offsets has.
+Exit codes: 0, 1 if an answer is an error, 2 for wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from coldlog.command.questions import add_question_arguments, answer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    add_question_arguments(parser, "SPEC", "latest, earliest, latest-tiered, -1 to -6, or a time")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Answer by the rules of ListOffsets."""
+    return answer(arguments, is_of_archive=False)

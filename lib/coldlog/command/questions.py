@@ -1,0 +1,130 @@
+"""What lookup and offsets share: read requests, answer them with OffsetReader, write the answers."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from coldlog.command.outputs import add_output_options, write_rows
+from coldlog.command.settings_options import add_settings_options, read_settings
+from coldlog.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from coldlog.lookups.list_offsets import LookupOptions
+    from coldlog.reader import OffsetReader
+    from coldlog.runtime.settings import Settings
+
+
+def add_question_arguments(parser: argparse.ArgumentParser, time: str, time_help: str) -> None:
+    """Add topic, time, --partition and --requests."""
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="the topic")
+    parser.add_argument("time", nargs="*", metavar=time, help=time_help)
+    parser.add_argument(
+        "-p", "--partition", type=int, action="append", metavar="N", help="this partition (default: all); repeatable"
+    )
+    parser.add_argument(
+        "--requests", metavar="FILE", help="a .csv or .jsonl file with topic, partition, timestamp_ms, ..."
+    )
+    add_output_options(parser)
+    add_settings_options(parser)
+
+
+def open_reader(settings: Settings, options: LookupOptions) -> OffsetReader:
+    """Open the tables of the settings, as of `warehouse.as_of`."""
+    from coldlog.reader import OffsetReader
+    from coldlog.tables.delta.as_of import find_moment_without_spark
+
+    uri = settings.warehouse_uri
+    return OffsetReader(uri, options, as_of_ms=find_moment_without_spark(settings.warehouse.as_of, uri))
+
+
+def requests_of(arguments: argparse.Namespace, reader: OffsetReader) -> pa.Table:
+    """Return the requests of the arguments, or of the file that they name."""
+    from coldlog.lookups.requests import is_file_of_requests, read_requests_file
+    from coldlog.lookups.rows import requests_from_rows
+
+    if arguments.requests is not None:
+        if not is_file_of_requests(arguments.requests):
+            raise UsageError(
+                f"--requests {arguments.requests}: expected a .csv or .jsonl file; the jobs also read a Delta table"
+            )
+        return read_requests_file(arguments.requests)
+    partitions = arguments.partition or reader.partitions(arguments.topic)
+    if not partitions:
+        raise UsageError(f"the warehouse does not know the topic {arguments.topic!r}; `coldlog topics` lists all")
+    return requests_from_rows([(arguments.topic, partition, arguments.timestamp_ms) for partition in partitions])
+
+
+def check_question(arguments: argparse.Namespace) -> None:
+    """Read the time, before a table is opened; `UsageError` for arguments that are no question."""
+    from coldlog.lookups.asked_times import requested_time
+
+    if arguments.requests is not None:
+        if arguments.topic is not None or arguments.partition:
+            raise UsageError("give --requests, or TOPIC and a time, not both")
+        return
+    if arguments.topic is None or not arguments.time:
+        raise UsageError("give TOPIC and a time, or --requests FILE")
+    for number in arguments.partition or ():
+        if not 0 <= number < 2**31:
+            raise UsageError(f"--partition {number}: expected 0 to {2**31 - 1}")
+    try:
+        arguments.topic.encode()
+    except UnicodeEncodeError as not_utf8:
+        raise UsageError(f"topic {arguments.topic!r}: not UTF-8") from not_utf8
+    arguments.timestamp_ms = requested_time(" ".join(arguments.time), "time")
+
+
+def answer(arguments: argparse.Namespace, *, is_of_archive: bool) -> int:
+    """Answer the question of the arguments; return 1 if an answer is an error."""
+    from coldlog.command.without_pandas import keep_pandas_out
+
+    check_question(arguments)
+    settings = read_settings(arguments)
+    keep_pandas_out()
+    from coldlog.lookups.lookup_settings import check_local_tier, list_offsets_options, lookup_options
+    from coldlog.lookups.rows import answers_of_archive
+
+    if not is_of_archive:
+        check_local_tier(settings)
+    options = lookup_options(settings) if is_of_archive else list_offsets_options(settings)
+    with open_reader(settings, options) as reader:
+        answers = reader.answer_table(requests_of(arguments, reader))
+    return write_answers(arguments, answers_of_archive(answers) if is_of_archive else answers)
+
+
+def write_answers(arguments: argparse.Namespace, answers: pa.Table) -> int:
+    """Write the answers, one row per request."""
+    from coldlog.lookups.asked_times import asked_text
+    from coldlog.runtime.console import human_timestamp
+
+    def asked(row: object) -> str:
+        return asked_text(row["timestamp_ms"])  # type: ignore[index]  # a row of the answers
+
+    rows = answers.to_pylist()
+    shown = {
+        "topic": lambda row: row["topic"],
+        "partition": lambda row: row["partition"],
+        "asked": asked,
+        "offset": lambda row: row["offset"],
+        "timestamp": lambda row: human_timestamp(row["offset_timestamp_ms"]),
+        "leader epoch": lambda row: row["leader_epoch"],
+        "exact": lambda row: row["is_exact"],
+        "error": _error_text,
+    }
+    if "route" in answers.column_names:
+        shown |= {"route": lambda row: row["route"], "local start": lambda row: row["local_start_offset"]}
+    if any(row["is_exact"] is False for row in rows):
+        shown |= {"passed from": lambda row: row["passed_over_from_offset"]}
+        shown |= {"passed to": lambda row: row["passed_over_to_offset"]}
+    write_rows(arguments, answers.column_names, rows, shown)
+    return int(any(row["error"] not in (None, "NONE") for row in rows))
+
+
+def _error_text(row: object) -> str:
+    error, offset = row["error"], row["offset"]  # type: ignore[index]  # a row of the answers
+    if error is None and offset is None:
+        return "none: later than the archive"
+    return "" if error in (None, "NONE") else str(error)

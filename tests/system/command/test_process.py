@@ -1,0 +1,53 @@
+"""Test the command as a process: what it imports, and how it ends when its output does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+ASKED = ["lookup", "orders", "2023-11-15T10:00Z"]
+SLOW = {
+    "aiohttp", "asyncio", "botocore", "Crypto", "cryptography", "delta", "fsspec", "kafka", "llvmlite", "numba",
+    "pandas", "py4j", "pyspark", "s3fs",
+}  # fmt: skip
+"""Packages that take longer to import than a question to answer."""
+MODULES = "import sys; from coldlog.command.main import main; main(sys.argv[1:]); print('\\n', *sys.modules)"
+
+
+def _modules(*arguments: str) -> set[str]:
+    ran = subprocess.run(
+        [sys.executable, "-c", MODULES, *arguments], capture_output=True, text=True, check=True, timeout=100
+    )
+    return set(ran.stdout.splitlines()[-1].split())
+
+
+def test_questions_import_neither_spark_nor_decoders_nor_clients(golden_uri: str) -> None:
+    for asked in (ASKED, ["offsets", "orders", "-1"]):
+        modules = _modules(*asked, "-w", golden_uri)
+        assert "deltalake" in modules
+        assert modules & SLOW == set()
+
+
+def test_help_imports_no_table_reader() -> None:
+    modules = _modules("--help")
+    assert modules & (SLOW | {"argparse", "deltalake", "numpy", "pyarrow", "coldlog.runtime"}) == set()
+
+
+def test_output_that_nobody_reads_or_that_is_full_ends_without_traceback(golden_uri: str) -> None:
+    command = f"{sys.executable} -m coldlog {' '.join(ASKED)} -w '{golden_uri}'"
+    ran = subprocess.run(
+        [
+            "bash",
+            "-c",
+            f"{command} | true; echo ${{PIPESTATUS[0]}}; {command} >/dev/full; echo $?; {command} >&-; echo $?",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    assert ran.stdout.split() == ["141", "1", "1"]
+    assert ran.stderr.splitlines() == [
+        "coldlog lookup: the output cannot be written: No space left on device",
+        "coldlog lookup: standard output is closed",
+    ]
