@@ -57,6 +57,9 @@ test-damage: export TRIALS := $(TRIALS)
 test-damage: setup ## damage the sample's logs, then files of its warehouse, and ask everything (SEED=7 chooses which)
 	$(PYTHON) -m pytest -s tests/spark/lookups/test_damaged_sample.py tests/spark/tables/test_damage_campaign.py $(ARGUMENTS)
 
+test-endpoint: setup ## read the sample through coldlog serve with Kafka clients
+	$(PYTHON) -m pytest tests/endpoint $(ARGUMENTS)
+
 test-cluster: setup ## run the tests that start a Spark cluster and an S3 server of their own
 	@$(SETUP_PYTHON) environment.py cluster
 	$(PYTHON) -m pytest tests/cluster $(ARGUMENTS)

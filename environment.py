@@ -45,7 +45,7 @@ OWN_JAR = "coldlog-log-store.jar"
 CONSTRAINTS = REPOSITORY / "constraints.txt"
 INSTALLING = VENV / "coldlog-installing"
 
-EXTRAS = {"runtime": "", "development": "[kafka,notebook,test,lint]", "documents": "[docs]"}
+EXTRAS = {"runtime": "", "development": "[kafka,serve,notebook,test,lint]", "documents": "[docs]"}
 PACKAGES = {
     "runtime": "runtime",
     "development": "development",

@@ -59,6 +59,13 @@ class OnGap(StrEnum):
     REFUSE = "refuse"
 
 
+class ServeOnGap(StrEnum):
+    """What a Kafka client gets at offsets that no segment serves: an error, or the records after them."""
+
+    ERROR = "error"
+    SKIP = "skip"
+
+
 class DriverJvm(StrEnum):
     """How the JVM of Spark's driver starts; `auto` decides by master and job."""
 

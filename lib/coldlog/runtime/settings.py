@@ -16,7 +16,7 @@ from typing import NewType, TypeVar
 
 from coldlog.errors import UsageError
 from coldlog.model.layout_names import LayoutName
-from coldlog.model.states import DriverJvm, IndexDepth, IsolationLevel, OnGap
+from coldlog.model.states import DriverJvm, IndexDepth, IsolationLevel, OnGap, ServeOnGap
 
 Uri = NewType("Uri", str)
 """A URI with a scheme, or an absolute path of the local file system."""
@@ -292,6 +292,36 @@ class FetchSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """What `coldlog serve` offers to Kafka clients, and how much they may use."""
+
+    listen: str = setting("127.0.0.1:9092", "host:port to listen on; port 0 takes a free one")
+    advertise: str | None = setting(None, "host:port that clients are told; by default where it listens")
+    allow_remote: bool = setting(
+        False, "listen on addresses that other machines reach; clients do not identify themselves"
+    )
+    on_gap: ServeOnGap = setting(
+        ServeOnGap.ERROR,
+        "at offsets that no segment serves: error (CORRUPT_MESSAGE) or skip (go on with the records after them)",
+    )
+    topic_prefix: str = setting("", "put before the name of every topic, as in archive.orders")
+    refresh_seconds: float = setting(30.0, "newer tables are looked for this often", at_least=0.1)
+    lookup_threads: int = setting(
+        4,
+        "threads that answer from the tables; each keeps what it read",
+        at_least=1,
+        at_most=256,
+        key="remote.log.offset.reader.threads",
+    )
+    max_request_bytes: ByteCount = setting(
+        ByteCount(8 * MIB), "a longer request ends its connection", at_least=1024, at_most=100 * MIB
+    )
+    max_connections: int = setting(1000, "more are refused", at_least=1, at_most=100_000)
+    idle_seconds: float = setting(600.0, "a connection without a request for this long is closed", at_least=0.1)
+    drain_seconds: float = setting(10.0, "time for requests in progress after SIGTERM", at_least=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
     """When run_pipeline does its work."""
 
@@ -466,6 +496,7 @@ class Settings:
     expire: ExpireSettings = ExpireSettings()
     tier: TierSettings = TierSettings()
     fetch: FetchSettings = FetchSettings()
+    serve: ServeSettings = ServeSettings()
     pipeline: PipelineSettings = PipelineSettings()
     scan: ScanSettings = ScanSettings()
     index: IndexSettings = IndexSettings()
@@ -515,6 +546,7 @@ SETTING_GROUPS: dict[str, type] = {
     "expire": ExpireSettings,
     "tier": TierSettings,
     "fetch": FetchSettings,
+    "serve": ServeSettings,
     "pipeline": PipelineSettings,
     "scan": ScanSettings,
     "index": IndexSettings,

@@ -54,6 +54,8 @@ class ArchivedPartition:
     segments: tuple[ServedSegment, ...]
     from_offsets: Int64s
     undecided: tuple[tuple[int, int], ...]
+    lineage: tuple[tuple[int, int], ...]
+    """Leader epochs and their first offsets, ascending."""
 
     def find_number(self, offset: int) -> int:
         """Return the number of the last segment that begins at or before the offset; -1: there is none."""
@@ -119,6 +121,11 @@ class ArchiveTables:
     def rows_read(self) -> int:
         """Return how many rows were read from storage so far; rows kept in memory do not count."""
         return self._index.rows_read + self._logs.rows_read + self._quarantine.counts.rows
+
+    def partitions(self) -> list[tuple[str, int]]:
+        """Return every topic-partition that the archive knows, in order."""
+        with self._read_lock:
+            return self._logs.partitions()
 
     def partition(self, topic: str, partition: int) -> ArchivedPartition | None:
         """Return what is known of a partition; None if it is unknown."""
@@ -204,6 +211,7 @@ class ArchiveTables:
             segments=segments,
             from_offsets=np.array([segment.from_offset for segment in segments], dtype=np.int64),
             undecided=tuple(undecided_offsets(segments)),
+            lineage=facts.lineage,
         )
 
 

@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.fetch import FetchAnswer, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.records.fetch.archive_tables import ArchiveTables, list_fetch_files
-from coldlog.records.fetch.slice_reader import damaged, read_slice
+from coldlog.records.fetch.slice_reader import FetchedBatches, damaged, read_batches, read_slice
 from coldlog.records.fetch.slices import LogSlice, plan_slice, range_text, starting_at
+
+_Found = TypeVar("_Found")
+_Read = Callable[[ArchiveLayout, DecodeLimits, LogSlice], _Found]
 
 
 class RecordSource:
@@ -67,15 +71,22 @@ class RecordSource:
 
     def read(self, log_slice: LogSlice) -> FetchAnswer:
         """Read the slice and return the answer."""
+        return self._read_where_it_is(log_slice, read_slice)
+
+    def read_batches(self, log_slice: LogSlice) -> FetchedBatches | FetchAnswer:
+        """Read the slice and return its batches as the log has them."""
+        return self._read_where_it_is(log_slice, read_batches)
+
+    def _read_where_it_is(self, log_slice: LogSlice, read: _Read[_Found]) -> _Found | FetchAnswer:
         try:
-            return self._read(log_slice)
+            return self._read(log_slice, read)
         except ArchiveError:
             self._refresh_again()
         planned = self.plan(log_slice.request)
         if not isinstance(planned, LogSlice):
             return planned
         try:
-            return self._read(planned)
+            return self._read(planned, read)
         except ArchiveError as gone:
             return _gone(planned, gone, self._tables)
 
@@ -83,13 +94,13 @@ class RecordSource:
         """Close the files of the tables."""
         self._tables.close()
 
-    def _read(self, log_slice: LogSlice) -> FetchAnswer:
+    def _read(self, log_slice: LogSlice, read: _Read[_Found]) -> _Found | FetchFailure:
         """Read a slice. Raise `ArchiveError` only if its log is missing."""
         try:
             layout: ArchiveLayout | None = getattr(self._per_thread, "layout", None)
             if layout is None:
                 layout = self._per_thread.layout = self._open_layout()
-            return read_slice(layout, self._limits, log_slice)
+            return read(layout, self._limits, log_slice)
         except UsageError as unreachable:
             raise RetriableError(f"the archive cannot be read: {unreachable}") from unreachable
         except ArchiveError as wrong:

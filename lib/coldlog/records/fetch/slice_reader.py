@@ -7,13 +7,16 @@ it are returned; the next fetch begins at the damaged batch and gets the error. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.errors import ArchiveError
+from coldlog.formats.kafka.batch_cutting import cut_record_batch
 from coldlog.formats.kafka.record_batch import BatchHeaders, read_batch_headers
 from coldlog.formats.kafka.record_columns import (
     ByteColumn,
@@ -38,26 +41,64 @@ from coldlog.records.segment_windows import of_segment
 
 _EVERYTHING = WantedFields(key=True, value=True, headers=True)
 _Headers = tuple[tuple[str, bytes | None], ...]
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedBatches:
+    """Whole batches as the log has them, one after another, and the slice that they are. Only the last batch may have
+    been written anew, without the records after the slice's bounds."""
+
+    pieces: tuple[memoryview, ...]
+    log_slice: LogSlice
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how many bytes the batches have."""
+        return sum(len(piece) for piece in self.pieces)
 
 
 def read_slice(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice) -> FetchAnswer:
     """Return the records, or CORRUPT_MESSAGE. Raise `ArchiveError(OBJECT_MISSING)` for a missing log, and the store's
     errors."""
-    segment = log_slice.served.segment
-    window = layout.read_log_range(segment, log_slice.position, log_slice.size_bytes)
-    read_bytes = len(window)
+
+    def read(window: memoryview, sound: LogSlice) -> FetchedRecords:
+        records = tuple(_iter_records(window[: sound.size_bytes], limits, sound))
+        return FetchedRecords(records=records, next_offset=sound.next_offset, ends=sound.ends, read_bytes=len(window))
+
+    return _read_sound(layout, log_slice, read)
+
+
+def read_batches(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice) -> FetchedBatches | FetchFailure:
+    """Return the batches as the log has them, or CORRUPT_MESSAGE. No record is decoded, but for those of a last batch
+    that ends after the slice's bounds. Raise as `read_slice` does."""
+
+    def read(window: memoryview, sound: LogSlice) -> FetchedBatches:
+        window, last_offset = window[: sound.size_bytes], sound.bounds.to_offset
+        headers = _read_headers(window, limits, sound)
+        if int(headers.last_offset[-1]) <= last_offset:
+            return FetchedBatches(pieces=(window,), log_slice=sound)
+        last = headers.where(np.arange(len(headers)) == len(headers) - 1)
+        start = int(last.position[0]) - sound.position
+        cut = cut_record_batch(window, last, sound.position, last_offset, limits)
+        return FetchedBatches(pieces=(window[:start], memoryview(cut)), log_slice=sound)
+
+    return _read_sound(layout, log_slice, read)
+
+
+def _read_sound(
+    layout: ArchiveLayout, log_slice: LogSlice, read: Callable[[memoryview, LogSlice], _Found]
+) -> _Found | FetchFailure:
+    """Read the slice up to its first damaged batch."""
+    window = layout.read_log_range(log_slice.served.segment, log_slice.position, log_slice.size_bytes)
     while True:
         try:
-            records = tuple(_iter_records(window[: log_slice.size_bytes], limits, log_slice))
+            return read(window, log_slice)
         except ArchiveError as wrong:
             before = int(np.searchsorted(log_slice.batches.position, wrong.position)) if wrong.position >= 0 else 0
             if not 0 < before < len(log_slice.batches):
                 return damaged(log_slice, wrong)
             log_slice = log_slice.first_batches(before)
-        else:
-            return FetchedRecords(
-                records=records, next_offset=log_slice.next_offset, ends=log_slice.ends, read_bytes=read_bytes
-            )
 
 
 def damaged(log_slice: LogSlice, wrong: ArchiveError) -> FetchFailure:

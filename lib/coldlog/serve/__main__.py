@@ -1,0 +1,10 @@
+"""Run the endpoint: python -m coldlog.serve."""
+
+from __future__ import annotations
+
+import sys
+
+from coldlog.serve.program import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""Answer Fetch with whole batches as the log has them.
+
+All partitions are planned first, so that the bytes of the answer are known: `max_bytes` bounds all of it,
+`partition_max_bytes` each partition, and the first batch of the answer is sent whole. Then they are read at the same
+time. The answer begins with another partition each time, or the first would starve the others. A fetch that has
+nothing to say waits for new tables, at most as long as the client allows.
+
+A reader of committed records gets the aborted transactions that overlap its records, by first offset, and nothing from
+the last stable offset on. Sessions are not kept (session id 0). Offsets in a gap are CORRUPT_MESSAGE, which reaches the
+application: OFFSET_OUT_OF_RANGE would make the client jump without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from coldlog.errors import ColdlogError
+from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
+from coldlog.model.states import IsolationLevel
+from coldlog.records.fetch.slice_reader import FetchedBatches
+from coldlog.records.fetch.slices import LogSlice
+from coldlog.serve.answers.offsets import find_partition
+from coldlog.serve.context import Context
+from coldlog.serve.messages import Request, Values
+
+_MOST_BYTES = 64 << 20
+"""Of one answer, whatever the client allows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """One partition of a fetch."""
+
+    name: str
+    number: int
+    offset: int
+    max_bytes: int
+    current_leader_epoch: int
+
+
+_Planned = tuple[PartitionEnds | None, LogSlice | FetchedRecords | FetchFailure | ErrorCode]
+
+
+async def answer_fetch(context: Context, request: Request) -> Values:
+    """Records of each partition that is named."""
+    body = request.body
+    is_committed = getattr(body, "isolation_level", 0) == 1
+    asked = [
+        _Asked(
+            name=topic.topic,
+            number=each.partition,
+            offset=each.fetch_offset,
+            max_bytes=max(0, each.partition_max_bytes),
+            current_leader_epoch=getattr(each, "current_leader_epoch", -1),
+        )
+        for topic in body.topics
+        for each in topic.partitions
+    ]
+    first = request.correlation_id % len(asked) if asked else 0
+    most_bytes = min(_MOST_BYTES, max(0, getattr(body, "max_bytes", _MOST_BYTES)))
+    news = context.news
+    answers = await _fetch(context, asked, first, most_bytes, is_committed=is_committed)
+    if not any(_says_something(answer) for answer in answers) and not context.is_stopping:
+        try:
+            async with asyncio.timeout(max(0.0, body.max_wait.total_seconds())):
+                await news.wait()
+            answers = await _fetch(context, asked, first, most_bytes, is_committed=is_committed)
+        except TimeoutError:
+            pass
+    rest = iter(answers)
+    return {
+        "error_code": ErrorCode.none,
+        "session_id": 0,
+        "responses": [
+            {"topic": topic.topic, "partitions": [next(rest) for _ in topic.partitions]} for topic in body.topics
+        ],
+    }
+
+
+def _says_something(answer: Values) -> bool:
+    return bool(answer["records"]) or answer["error_code"] is not ErrorCode.none
+
+
+async def _fetch(
+    context: Context, asked: Sequence[_Asked], first: int, most_bytes: int, *, is_committed: bool
+) -> list[Values]:
+    planned = await context.look_up(lambda: _plan(context, asked, first, most_bytes, is_committed=is_committed))
+    reads = [_read(context, partition, *plan) for partition, plan in zip(asked, planned, strict=True)]
+    return await asyncio.gather(*reads)
+
+
+def _plan(
+    context: Context, asked: Sequence[_Asked], first: int, most_bytes: int, *, is_committed: bool
+) -> list[_Planned]:
+    """Plan every partition, from the first one on around, as long as bytes are left."""
+    plans: dict[int, _Planned] = {}
+    left, has_any = most_bytes, False
+    for at in (*range(first, len(asked)), *range(first)):
+        ends, plan = _plan_one(context, asked[at], left, is_committed=is_committed)
+        if isinstance(plan, LogSlice):
+            if has_any and plan.size_bytes > left:
+                plan = _nothing(plan)
+            else:
+                left, has_any = max(0, left - plan.size_bytes), True
+        plans[at] = ends, plan
+    return [plans[at] for at in range(len(asked))]
+
+
+def _nothing(plan: LogSlice) -> FetchedRecords:
+    return FetchedRecords(records=(), next_offset=plan.request.offset, ends=plan.ends, read_bytes=0)
+
+
+def _plan_one(context: Context, asked: _Asked, left: int, *, is_committed: bool) -> _Planned:
+    known = find_partition(context, asked.name, asked.number, asked.current_leader_epoch)
+    if isinstance(known, ErrorCode):
+        return None, known
+    if not known.topic_id and asked.offset == 0:
+        return known.ends, FetchedRecords(records=(), next_offset=0, ends=known.ends, read_bytes=0)
+    wanted = FetchRequest(
+        topic=context.view.archive_name(asked.name),
+        partition=asked.number,
+        offset=asked.offset,
+        max_bytes=min(asked.max_bytes, left),
+        isolation_level=IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED,
+    )
+    try:
+        return known.ends, context.view.plan(wanted)
+    except ColdlogError as failed:
+        context.report_once(f"{wanted}", f"{wanted}: {failed}")
+        return known.ends, ErrorCode.kafka_storage_error
+
+
+async def _read(
+    context: Context,
+    asked: _Asked,
+    ends: PartitionEnds | None,
+    plan: LogSlice | FetchedRecords | FetchFailure | ErrorCode,
+) -> Values:
+    found: FetchedBatches | FetchedRecords | FetchFailure | ErrorCode
+    if isinstance(plan, LogSlice):
+        try:
+            found = await context.read(lambda: context.view.read(plan))
+        except ColdlogError as failed:
+            context.report_once(f"{plan.request}", f"{plan.request}: {failed}")
+            found = ErrorCode.kafka_storage_error
+    else:
+        found = plan
+    if isinstance(found, FetchFailure):
+        found = _error(context, asked, ends, found)
+    if isinstance(found, ErrorCode):
+        return _answer(asked, found, ends)
+    if isinstance(found, FetchedRecords):
+        return _answer(asked, ErrorCode.none, ends)
+    return _answer(asked, ErrorCode.none, ends, found)
+
+
+def _error(context: Context, asked: _Asked, ends: PartitionEnds | None, failure: FetchFailure) -> ErrorCode:
+    """Return the code for a failure. What lies in the log and cannot be read is damage to the reader."""
+    if (ends is not None and ends.log_start_offset <= asked.offset < ends.end_offset) or (
+        failure.error is FetchErrorCode.CORRUPT_MESSAGE
+    ):
+        context.report_once(f"{asked.name}-{asked.number} at {asked.offset}", f"Fetch: {failure}")
+        return ErrorCode.corrupt_message
+    if failure.error is FetchErrorCode.OFFSET_OUT_OF_RANGE:
+        return ErrorCode.offset_out_of_range
+    return ErrorCode(int(failure.error))
+
+
+def _answer(
+    asked: _Asked, error: ErrorCode, ends: PartitionEnds | None, found: FetchedBatches | None = None
+) -> dict[str, Any]:
+    pieces = () if found is None else found.pieces
+    return {
+        "partition_index": asked.number,
+        "error_code": error,
+        "high_watermark": -1 if ends is None else ends.end_offset,
+        "last_stable_offset": -1 if ends is None else ends.last_stable_offset,
+        "log_start_offset": -1 if ends is None else ends.log_start_offset,
+        "aborted_transactions": None if found is None else _aborted(found.log_slice),
+        "records": pieces[0] if len(pieces) == 1 else b"".join(pieces),
+    }
+
+
+def _aborted(log_slice: LogSlice) -> list[Values] | None:
+    """Return the aborted transactions that overlap the batches, by first offset; None to a reader of all records."""
+    if not log_slice.request.is_committed:
+        return None
+    last_offset = min(int(log_slice.batches.last_offset[-1]), log_slice.bounds.to_offset)
+    near = log_slice.aborted.between(int(log_slice.batches.base_offset[0]), last_offset)
+    firsts = sorted(zip(near.first_offset.tolist(), near.producer_id.tolist(), strict=True))
+    return [{"producer_id": producer_id, "first_offset": first_offset} for first_offset, producer_id in firsts]

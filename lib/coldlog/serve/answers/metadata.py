@@ -1,0 +1,133 @@
+"""Answer Metadata, DescribeCluster, DescribeTopicPartitions: one node, which leads every partition.
+
+Topics are never created. Leader epochs are those of the archive's lineage.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from coldlog.serve.context import NODE_ID, Context
+from coldlog.serve.messages import Request, Values
+
+
+async def answer_metadata(context: Context, request: Request) -> Values:
+    """All topics, or those that are asked for by name."""
+    asked: Sequence[Any] | None = request.body.topics
+    is_all = asked is None or (request.version == 0 and not asked)
+    topics = await context.look_up(
+        lambda: _topics(
+            context, None if is_all else [(each.name, getattr(each, "topic_id", None)) for each in asked or ()]
+        )
+    )
+    return {
+        "brokers": [node(context)],
+        "cluster_id": context.view.cluster_id,
+        "controller_id": NODE_ID,
+        "topics": topics,
+    }
+
+
+async def answer_describe_cluster(context: Context, request: Request) -> Values:
+    """The one node."""
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "endpoint_type": getattr(request.body, "endpoint_type", 1),
+        "cluster_id": context.view.cluster_id,
+        "controller_id": NODE_ID,
+        "brokers": [{**node(context), "broker_id": NODE_ID, "is_fenced": False}],
+    }
+
+
+async def answer_topic_partitions(context: Context, request: Request) -> Values:
+    """The named topics, or all, in order from the cursor on, up to the limit of partitions."""
+    names = sorted({each.name for each in request.body.topics})
+    cursor = request.body.cursor
+
+    def describe() -> tuple[list[Values], Values | None]:
+        wanted, room = names or sorted(context.view.topics()), max(1, min(request.body.response_partition_limit, 2000))
+        described: list[Values] = []
+        for name in wanted:
+            first = 0
+            if cursor is not None:
+                if name < cursor.topic_name:
+                    continue
+                first = max(0, cursor.partition_index) if name == cursor.topic_name else 0
+            if room == 0:
+                return described, {"topic_name": name, "partition_index": 0}
+            topic, stopped_at = _topic(context, name, None, first, room)
+            described.append(topic)
+            room -= len(topic["partitions"])  # type: ignore[arg-type]  # a list
+            if stopped_at is not None:
+                return described, {"topic_name": name, "partition_index": stopped_at}
+        return described, None
+
+    topics, following = await context.look_up(describe)
+    return {"topics": topics, "next_cursor": following}
+
+
+def node(context: Context) -> Values:
+    """Return the node, as clients reach it."""
+    return {"node_id": NODE_ID, "host": context.host, "port": context.port, "rack": None}
+
+
+def _topics(context: Context, asked: list[tuple[str | None, UUID | None]] | None) -> list[Values]:
+    if asked is None:
+        return [_topic(context, name, None)[0] for name in sorted(context.view.topics())]
+    by_id: dict[UUID | None, str] = {}
+    if any(name is None for name, _ in asked):
+        by_id = {_topic_id(context, name): name for name in context.view.topics()}
+    return [_topic(context, name if name is not None else by_id.get(topic_id), topic_id)[0] for name, topic_id in asked]
+
+
+def _topic_id(context: Context, name: str) -> UUID | None:
+    """Return the id of a topic's partition with the highest number, which exists."""
+    known = context.view.partition(name, context.view.topics().get(name, 0) - 1)
+    return None if known is None or not known.topic_id else topic_uuid(known.topic_id)
+
+
+def topic_uuid(topic_id: str) -> UUID | None:
+    """Return Kafka's base64 text of a topic id as UUID."""
+    try:
+        return UUID(bytes=urlsafe_b64decode(topic_id + "=="))
+    except ValueError:
+        return None
+
+
+def _topic(
+    context: Context, name: str | None, topic_id: UUID | None, first: int = 0, most: int = 1 << 31
+) -> tuple[dict[str, object], int | None]:
+    """Return a topic, with partitions from `first` on, and the number of the next one if there are more."""
+    count = context.view.topics().get(name or "", 0)
+    if name is None or not count:
+        unknown = ErrorCode.unknown_topic_or_partition if name is not None else ErrorCode.unknown_topic_id
+        return {"error_code": unknown, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}, None
+    last = min(count, first + most)
+    partitions = [_partition(context, name, number) for number in range(first, last)]
+    topic = {
+        "error_code": ErrorCode.none,
+        "name": name,
+        "topic_id": _topic_id(context, name),
+        "is_internal": False,
+        "partitions": partitions,
+    }
+    return topic, last if last < count else None
+
+
+def _partition(context: Context, name: str, number: int) -> Values:
+    known = context.view.partition(name, number)
+    return {
+        "error_code": ErrorCode.none,
+        "partition_index": number,
+        "leader_id": NODE_ID,
+        "leader_epoch": -1 if known is None else known.leader_epoch,
+        "replica_nodes": [NODE_ID],
+        "isr_nodes": [NODE_ID],
+        "offline_replicas": [],
+    }

@@ -1,0 +1,47 @@
+"""List the requests that are answered: by API key the versions, and what answers.
+
+Fetch ends at version 12, because later ones ask by topic id. A client that asks for the list with a newer version gets
+it in the layout of version 0, with UNSUPPORTED_VERSION, and asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from kio.schema.errors import ErrorCode
+
+from coldlog.serve.answers.fetch import answer_fetch
+from coldlog.serve.answers.metadata import answer_describe_cluster, answer_metadata, answer_topic_partitions
+from coldlog.serve.answers.offsets import answer_epoch_ends, answer_list_offsets
+from coldlog.serve.answers.refused import refuse_produce, refuse_producer_id
+from coldlog.serve.context import Context
+from coldlog.serve.messages import API_VERSIONS, Request, Values
+
+Answering = Callable[[Context, Request], Awaitable[Values]]
+
+
+async def answer_api_versions(context: Context, request: Request) -> Values:
+    """The keys and versions of this module."""
+    del context
+    return {
+        "error_code": ErrorCode.unsupported_version if request.body is None else ErrorCode.none,
+        "api_keys": [
+            {"api_key": key, "min_version": first, "max_version": last}
+            for key, (first, last) in sorted(VERSIONS.items())
+        ],
+    }
+
+
+_OFFERED: dict[int, tuple[int, int, Answering]] = {
+    0: (3, 8, refuse_produce),
+    1: (4, 12, answer_fetch),
+    2: (1, 11, answer_list_offsets),
+    3: (0, 12, answer_metadata),
+    API_VERSIONS: (0, 4, answer_api_versions),
+    22: (0, 4, refuse_producer_id),
+    23: (2, 4, answer_epoch_ends),
+    60: (0, 1, answer_describe_cluster),
+    75: (0, 0, answer_topic_partitions),
+}
+VERSIONS = {key: (first, last) for key, (first, last, _) in _OFFERED.items()}
+ANSWERS = {key: answering for key, (_, _, answering) in _OFFERED.items()}

@@ -1,0 +1,174 @@
+"""Answer ListOffsets and OffsetForLeaderEpoch.
+
+Codes of coldlog's own never go out. A time after the archive's last record, and an offset that a reader of committed
+records may not have yet, are offset -1 without an error. LATEST is the end of the archive, for readers of committed
+records its last stable offset. An answer that would pass over a gap is CORRUPT_MESSAGE, unless gaps are passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from coldlog.errors import ColdlogError
+from coldlog.model.list_offsets import UNKNOWN_EPOCH, SpecialTimestamp
+from coldlog.model.list_offsets import ErrorCode as LookupCode
+from coldlog.model.states import IsolationLevel
+from coldlog.reader import Request as LookupRequest
+from coldlog.serve.archive_view import ServedPartition
+from coldlog.serve.context import Context
+from coldlog.serve.messages import Request, Values
+
+_NOT_YET = (LookupCode.LOCAL_REQUIRED, LookupCode.OPEN_TRANSACTION)
+_Found = TypeVar("_Found")
+_Place = tuple[str, int]
+
+
+async def answer_list_offsets(context: Context, request: Request) -> Values:
+    """Offsets for times and special timestamps, one for each partition that is named."""
+    body = request.body
+    is_committed = getattr(body, "isolation_level", 0) == 1
+    asked = [(topic.name, each) for topic in body.topics for each in topic.partitions]
+    places = [(name, each.partition_index) for name, each in asked]
+    repeated = {place for place in places if places.count(place) > 1} if len(set(places)) < len(places) else set()
+    lookups: list[LookupRequest] = [
+        (
+            name,
+            each.partition_index,
+            each.timestamp,
+            getattr(each, "current_leader_epoch", UNKNOWN_EPOCH),
+            (IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED).value,
+            -1,
+            request.version,
+        )
+        for name, each in asked
+    ]
+
+    def look_up() -> list[Values]:
+        return _look_up(context, lookups, repeated)
+
+    timeout = getattr(body, "timeout", None)
+    timeout_ms = round(timeout.total_seconds() * 1000) if timeout is not None else 0
+    try:
+        async with asyncio.timeout((timeout_ms if timeout_ms > 0 else context.timeout_ms) / 1000):
+            answers = await context.look_up(look_up)
+    except TimeoutError:
+        answers = [_refused(number, ErrorCode.request_timed_out) for _, number in places]
+    rest = iter(answers)
+    return {
+        "topics": [{"name": topic.name, "partitions": [next(rest) for _ in topic.partitions]} for topic in body.topics]
+    }
+
+
+async def answer_epoch_ends(context: Context, request: Request) -> Values:
+    """The end of a leader epoch, or of the largest one before it."""
+
+    def find() -> list[Values]:
+        return [
+            {"topic": topic.topic, "partitions": [_epoch_end(context, topic.topic, each) for each in topic.partitions]}
+            for topic in request.body.topics
+        ]
+
+    return {"topics": await context.look_up(find)}
+
+
+def find_partition(context: Context, name: str, partition: int, epoch: int) -> ServedPartition | ErrorCode:
+    """Return the partition; an error if it is unknown, cannot be read, or has another leader epoch."""
+    try:
+        known = context.view.partition(name, partition)
+    except ColdlogError as unreadable:
+        context.report_once(f"{name}-{partition}", f"{name}-{partition}: {unreadable}")
+        return ErrorCode.kafka_storage_error
+    if known is None:
+        return ErrorCode.unknown_topic_or_partition
+    if 0 <= epoch < known.leader_epoch:
+        return ErrorCode.fenced_leader_epoch
+    return ErrorCode.unknown_leader_epoch if epoch > known.leader_epoch >= 0 else known
+
+
+def _look_up(context: Context, lookups: Sequence[LookupRequest], repeated: set[_Place]) -> list[Values]:
+    """Return the answers of all partitions in order. Only times and other questions of records are looked up."""
+    answers: dict[int, Values] = {}
+    rest: list[int] = []
+    for at, (name, number, timestamp_ms, epoch, level, *_) in enumerate(lookups):
+        assert isinstance(name, str)
+        assert isinstance(number, int)
+        assert isinstance(epoch, int)
+        known = (
+            ErrorCode.invalid_request if (name, number) in repeated else find_partition(context, name, number, epoch)
+        )
+        if isinstance(known, ErrorCode):
+            answers[at] = _refused(number, known)
+        elif timestamp_ms == SpecialTimestamp.LATEST:
+            end = known.ends.readable_end(is_committed=level == IsolationLevel.READ_COMMITTED.value)
+            answers[at] = _found(number, end, -1, known.leader_epoch)
+        elif not known.topic_id:
+            is_first = timestamp_ms == SpecialTimestamp.EARLIEST
+            answers[at] = _found(number, 0 if is_first else -1, -1, -1)
+        else:
+            rest.append(at)
+    found = _answers(context, [(context.view.archive_name(str(lookups[at][0])), *lookups[at][1:]) for at in rest])
+    answers |= dict(zip(rest, found, strict=True))
+    return [answers[at] for at in range(len(lookups))]
+
+
+def _answers(context: Context, lookups: Sequence[LookupRequest]) -> list[Values]:
+    if not lookups:
+        return []
+    try:
+        rows = context.view.list_offsets(lookups)
+    except ColdlogError as failed:
+        context.console.note(f"ListOffsets: {failed}")
+        return [_refused(int(str(lookup[1])), ErrorCode.kafka_storage_error) for lookup in lookups]
+    return [_answer(context, row) for row in rows]
+
+
+def _answer(context: Context, row: dict[str, object]) -> Values:
+    number, error = int(str(row["partition"])), LookupCode(int(str(row["error_code"])))
+    if error is LookupCode.LOCAL_REQUIRED and row["timestamp_ms"] == SpecialTimestamp.EARLIEST_LOCAL:
+        return _found(number, int(str(row["local_start_offset"])), -1, -1)
+    if error in _NOT_YET:
+        return _found(number, -1, -1, -1)
+    if error is LookupCode.ARCHIVE_INCOMPLETE:
+        place = f"{row['topic']}-{number}"
+        context.report_once(
+            f"{place} gap",
+            f"{place}: an offset for {row['timestamp_ms']} was refused: offsets from "
+            f"{row['passed_over_from_offset']} on may hold it, and no segment serves them; coldlog.archive_problems "
+            "says why, serve.on_gap=skip passes over them",
+        )
+        return _refused(number, ErrorCode.corrupt_message)
+    if error is not LookupCode.NONE:
+        return _refused(
+            number, ErrorCode(int(error)) if error < LookupCode.LOCAL_REQUIRED else ErrorCode.unknown_server_error
+        )
+    found = [
+        -1 if row[name] is None else int(str(row[name])) for name in ("offset", "offset_timestamp_ms", "leader_epoch")
+    ]
+    return _found(number, *found)
+
+
+def _found(partition: int, offset: int, timestamp_ms: int, leader_epoch: int) -> Values:
+    return {
+        "partition_index": partition,
+        "error_code": ErrorCode.none,
+        "timestamp": timestamp_ms,
+        "offset": offset,
+        "leader_epoch": leader_epoch,
+    }
+
+
+def _refused(partition: int, error: ErrorCode) -> Values:
+    return {**_found(partition, -1, -1, -1), "error_code": error}
+
+
+def _epoch_end(context: Context, name: str, asked: object) -> Values:
+    number, epoch = int(getattr(asked, "partition")), int(getattr(asked, "leader_epoch"))  # noqa: B009 - kio's class
+    known = find_partition(context, name, number, int(getattr(asked, "current_leader_epoch", UNKNOWN_EPOCH)))
+    if isinstance(known, ErrorCode):
+        return {"error_code": known, "partition": number, "leader_epoch": -1, "end_offset": -1}
+    found_epoch, end_offset = known.end_of_epoch(epoch)
+    return {"error_code": ErrorCode.none, "partition": number, "leader_epoch": found_epoch, "end_offset": end_offset}

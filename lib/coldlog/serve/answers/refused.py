@@ -1,0 +1,41 @@
+"""Refuse what would write. Produce is offered because librdkafka learns from its versions what a broker can do."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from coldlog.serve.context import Context
+from coldlog.serve.messages import Request, Values
+
+_WHY = "this is an archive, which is only read"
+
+
+async def refuse_produce(context: Context, request: Request) -> Values:
+    """TOPIC_AUTHORIZATION_FAILED for every partition."""
+    del context
+    return {
+        "responses": [
+            {
+                "name": topic.name,
+                "partition_responses": [
+                    {
+                        "index": each.index,
+                        "error_code": ErrorCode.topic_authorization_failed,
+                        "base_offset": -1,
+                        "log_append_time": None,
+                        "log_start_offset": -1,
+                        "record_errors": [],
+                        "error_message": _WHY,
+                    }
+                    for each in topic.partition_data
+                ],
+            }
+            for topic in request.body.topic_data
+        ]
+    }
+
+
+async def refuse_producer_id(context: Context, request: Request) -> Values:
+    """CLUSTER_AUTHORIZATION_FAILED, which ends Java's producer."""
+    del context, request
+    return {"error_code": ErrorCode.cluster_authorization_failed, "producer_id": -1, "producer_epoch": -1}

@@ -1,0 +1,161 @@
+"""Ask the tables and the archive what a client wants to know.
+
+All calls here may read files, and run in threads of a pool. Every thread has a reader of offsets of its own. All
+answers come from the table versions that were newest at the last `refresh`.
+
+A topic's name is that of the archive with `prefix` before it. Partitions of which nothing is archived, between others
+of their topic, are known and empty: clients expect numbers from 0 without gaps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from base64 import urlsafe_b64encode
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from coldlog.errors import RetriableError
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.model.fetch import FetchedRecords, FetchFailure, FetchRequest, PartitionEnds
+from coldlog.reader import OffsetReader, Request
+from coldlog.records.fetch.archive_tables import ArchivedPartition
+from coldlog.records.fetch.record_source import RecordSource
+from coldlog.records.fetch.slice_reader import FetchedBatches
+from coldlog.records.fetch.slices import LogSlice
+
+_MOST_GAPS = 1000
+"""A fetch passes over so many gaps at most."""
+_UNDEFINED = -1
+_Found = TypeVar("_Found")
+_EMPTY = PartitionEnds(log_start_offset=0, end_offset=0, last_stable_offset=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedPartition:
+    """What clients may know of a partition."""
+
+    topic_id: str
+    ends: PartitionEnds
+    lineage: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def leader_epoch(self) -> int:
+        """The newest leader epoch; -1 if none is known."""
+        return self.lineage[-1][0] if self.lineage else _UNDEFINED
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return the largest epoch up to this one, and the offset at which it ends, as Kafka's LeaderEpochFileCache
+        does; (-1, -1) if it is unknown."""
+        epochs = [known for known, _ in self.lineage]
+        if epoch < 0 or not epochs or epoch > epochs[-1]:
+            return _UNDEFINED, _UNDEFINED
+        if epoch == epochs[-1]:
+            return epoch, self.ends.end_offset
+        above = bisect_right(epochs, epoch)
+        return epochs[above - 1] if above else epoch, self.lineage[above][1]
+
+
+class ArchiveView:
+    """The topics of one warehouse and one archive."""
+
+    def __init__(
+        self, uri: str, source: RecordSource, options: LookupOptions, *, prefix: str = "", skips_gaps: bool = False
+    ) -> None:
+        self._uri = uri
+        self._source = source
+        self._options = options
+        self._prefix = prefix
+        self._skips_gaps = skips_gaps
+        self._per_thread = threading.local()
+        self._topics: tuple[object, dict[str, int]] | None = None
+        digest = hashlib.sha256(uri.encode()).digest()
+        self.cluster_id = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
+
+    def topics(self) -> dict[str, int]:
+        """Return the number of partitions of each topic, by the name that clients use."""
+        tables = self._source.tables
+        if self._topics is None or self._topics[0] is not tables:
+            counts: dict[str, int] = {}
+            for topic, partition in tables.partitions():
+                name = self._prefix + topic
+                counts[name] = max(counts.get(name, 0), partition + 1)
+            self._topics = tables, counts
+        return self._topics[1]
+
+    def partition(self, name: str, partition: int) -> ServedPartition | None:
+        """Return what is known of a partition; None if there is no such partition."""
+        if not 0 <= partition < self.topics().get(name, 0):
+            return None
+        archived = self._archived(name, partition)
+        if archived is None:
+            return ServedPartition(topic_id="", ends=_EMPTY)
+        return ServedPartition(topic_id=archived.topic_id, ends=archived.ends, lineage=archived.lineage)
+
+    def plan(self, request: FetchRequest) -> LogSlice | FetchedRecords | FetchFailure:
+        """Return what is to be read for a fetch, or its answer if there is nothing to read. The topic of the request
+        is that of the archive."""
+        for _ in range(_MOST_GAPS):
+            planned = _twice(lambda: self._source.plan(request))  # noqa: B023 - called at once
+            if not self._skips_gaps or not isinstance(planned, FetchFailure):
+                return planned
+            following = planned.resume_offset
+            if following is None or following <= request.offset:
+                return planned
+            request = replace(request, offset=following)
+        return planned
+
+    def read(self, log_slice: LogSlice) -> FetchedBatches | FetchedRecords | FetchFailure:
+        """Read a slice that was planned. A damaged batch is passed over if gaps are."""
+        while True:
+            found = _twice(lambda: self._source.read_batches(log_slice))  # noqa: B023 - called at once
+            if not self._skips_gaps or not isinstance(found, FetchFailure) or found.resume_offset is None:
+                return found
+            if found.resume_offset <= log_slice.request.offset:
+                return found
+            planned = self.plan(replace(log_slice.request, offset=found.resume_offset))
+            if not isinstance(planned, LogSlice):
+                return planned
+            log_slice = planned
+
+    def archive_name(self, name: str) -> str:
+        """Return the archive's name of a topic."""
+        return name.removeprefix(self._prefix)
+
+    def list_offsets(self, requests: Sequence[Request]) -> list[dict[str, object]]:
+        """Answer as `OffsetReader.list_offsets`; the topics are those of the archive."""
+        return _twice(lambda: self._reader().list_offsets(requests))
+
+    def refresh(self) -> bool:
+        """Open the newest versions of the tables; return whether there are newer ones."""
+        before = self._source.tables
+        self._source.refresh()
+        return self._source.tables is not before
+
+    def close(self) -> None:
+        """Close the files."""
+        self._source.close()
+
+    def _archived(self, name: str, partition: int) -> ArchivedPartition | None:
+        return _twice(lambda: self._source.tables.partition(self.archive_name(name), partition))
+
+    def _reader(self) -> OffsetReader:
+        """Return this thread's reader, of the versions that fetches are planned from or newer ones."""
+        mine, tables = getattr(self._per_thread, "reader", None), self._source.tables
+        if mine is None or mine[0] is not tables:
+            if mine is not None:
+                mine[1].close()
+            mine = tables, OffsetReader(self._uri, self._options)
+            self._per_thread.reader = mine
+        reader: OffsetReader = mine[1]
+        return reader
+
+
+def _twice(call: Callable[[], _Found]) -> _Found:
+    """Repeat a call that failed: after a vacuum the second attempt opens the newest tables."""
+    try:
+        return call()
+    except RetriableError:
+        return call()

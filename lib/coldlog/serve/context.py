@@ -1,0 +1,52 @@
+"""What the answers to all requests share: the view of the archive, the threads, the address, the limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from coldlog.runtime.console import Console
+from coldlog.serve.archive_view import ArchiveView
+
+_Found = TypeVar("_Found")
+NODE_ID = 1
+"""The one node, which leads every partition."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """Shared by all connections of an endpoint. Use it in the event loop's thread."""
+
+    view: ArchiveView
+    host: str
+    port: int
+    fetch_threads: ThreadPoolExecutor
+    lookup_threads: ThreadPoolExecutor
+    console: Console
+    timeout_ms: int
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set, and replaced by another, when the tables have changed or the endpoint stops."""
+    is_stopping: bool = False
+    _reported: set[str] = field(default_factory=set)
+
+    async def look_up(self, call: Callable[[], _Found]) -> _Found:
+        """Run a call that asks the tables in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.lookup_threads, call)
+
+    async def read(self, call: Callable[[], _Found]) -> _Found:
+        """Run a call that reads the archive in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.fetch_threads, call)
+
+    def announce(self) -> None:
+        """Wake up everything that waits for news."""
+        self.news.set()
+        self.news = asyncio.Event()
+
+    def report_once(self, place: str, text: str) -> None:
+        """Report what is wrong at a place the first time only."""
+        if place not in self._reported and len(self._reported) < 10_000:
+            self._reported.add(place)
+            self.console.note(text)

@@ -1,0 +1,141 @@
+"""Serve the archive to Kafka clients.
+
+Clients give this address as bootstrap.servers and read the archived topics as from a broker: records of both isolation
+levels, offsets by time, metadata. Nothing can be written. Runs without Spark and Java, until SIGTERM or SIGINT; see
+docs/how-to/serve-kafka-clients.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
+
+from coldlog.errors import ColdlogError, UsageError
+from coldlog.launch.entry_point import job_argument_parser, run_plain_job
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.model.states import OnGap, ServeOnGap
+from coldlog.records.fetch.opened_source import open_source
+from coldlog.runtime.job import PlainJob
+from coldlog.runtime.open_layout import decode_limits, layout_opener
+from coldlog.runtime.settings import Settings
+from coldlog.serve.archive_view import ArchiveView
+from coldlog.serve.context import Context
+from coldlog.serve.server import Limits, Server
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the endpoint with these arguments; return the exit code."""
+    parser = job_argument_parser("serve", __doc__)
+    parser.prog = "coldlog serve"
+    add_serve_options(parser)
+    return run_plain_job(serve, parser, argv)
+
+
+def add_serve_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of serve."""
+    group = parser.add_argument_group("serve")
+    group.add_argument("--listen", metavar="HOST:PORT", help="address to listen on (default: serve.listen)")
+    group.add_argument(
+        "--advertise", metavar="HOST:PORT", help="address that clients are told (default: that of --listen)"
+    )
+
+
+def serve(job: PlainJob) -> int:
+    """Answer until a signal ends it."""
+    settings, arguments = job.settings, job.arguments
+    host, port = parse_address(arguments.listen or settings.serve.listen)
+    advertised = arguments.advertise or settings.serve.advertise
+    if not is_loopback(host) and not settings.serve.allow_remote:
+        raise UsageError(
+            f"{host} can be reached from other machines, and no client has to identify itself; give "
+            "--set serve.allow_remote=true if the network is closed"
+        )
+    view = open_view(settings)
+    try:
+        asyncio.run(_run(job, view, (host, port), parse_address(advertised) if advertised else None))
+    finally:
+        view.close()
+    return 0
+
+
+def open_view(settings: Settings) -> ArchiveView:
+    """Open the warehouse and the archive of the settings."""
+    skips_gaps = settings.serve.on_gap is ServeOnGap.SKIP
+    options = LookupOptions(
+        on_gap=OnGap.ANSWER if skips_gaps else OnGap.REFUSE,
+        broker_compatible=settings.lookup.broker_compatible,
+        batches=BatchReader(open_layout=layout_opener(settings), limits=decode_limits(settings)),
+    )
+    source = open_source(settings)
+    return ArchiveView(
+        settings.warehouse_uri, source, options, prefix=settings.serve.topic_prefix, skips_gaps=skips_gaps
+    )
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Split host:port; an IPv6 address is in brackets."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise UsageError(f"not an address host:port: {text!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the host."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def _run(job: PlainJob, view: ArchiveView, listen: tuple[str, int], advertised: tuple[str, int] | None) -> None:
+    settings = job.settings.serve
+    with (
+        ThreadPoolExecutor(job.settings.fetch.threads, "fetch") as fetch_threads,
+        ThreadPoolExecutor(settings.lookup_threads, "lookup") as lookup_threads,
+    ):
+        context = Context(
+            view=view,
+            host=advertised[0] if advertised else listen[0],
+            port=advertised[1] if advertised else listen[1],
+            fetch_threads=fetch_threads,
+            lookup_threads=lookup_threads,
+            console=job.console,
+            timeout_ms=job.settings.list_offsets.timeout_ms,
+        )
+        limits = Limits(
+            max_request_bytes=settings.max_request_bytes,
+            max_connections=settings.max_connections,
+            idle_seconds=settings.idle_seconds,
+        )
+        server, ended = Server(context, limits), asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        try:
+            port = await server.start(*listen)
+        except OSError as taken:
+            raise UsageError(f"cannot listen on {listen[0]}:{listen[1]}: {taken.strerror}") from taken
+        if not advertised:
+            context.port = port
+        job.console.note(f"listening on {listen[0]}:{port}; clients are told {context.host}:{context.port}")
+        refreshing = asyncio.create_task(_refresh(context, settings.refresh_seconds))
+        await ended.wait()
+        job.console.note("stopping")
+        refreshing.cancel()
+        await server.stop(settings.drain_seconds)
+
+
+async def _refresh(context: Context, seconds: float) -> None:
+    """Look for newer tables again and again; a failure is reported, and the tables that are open go on answering."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            if await context.look_up(context.view.refresh):
+                context.announce()
+        except ColdlogError as failed:
+            context.console.note(f"the newest tables cannot be read: {failed}")

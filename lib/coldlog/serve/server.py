@@ -1,0 +1,110 @@
+"""Accept connections, read requests from them and send the answers.
+
+A request is a length of four bytes and so many bytes. The requests of a connection are answered one after another, as a
+broker does it; other connections go on meanwhile. The length is checked before anything is read. A length out of
+bounds, bytes that are no request, an API that is not offered, or silence for too long end that connection and nothing
+else.
+
+`stop` ends the endpoint: nothing new is accepted, connections without a request end at once, the others after their
+answer or the time that is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import traceback
+from dataclasses import dataclass
+
+from coldlog.serve.answers.offered import ANSWERS, VERSIONS
+from coldlog.serve.context import Context
+from coldlog.serve.messages import MalformedRequestError, read_request, write_answer
+
+_LEAST_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What clients may use."""
+
+    max_request_bytes: int
+    max_connections: int
+    idle_seconds: float
+
+
+class Server:
+    """Answers on one address."""
+
+    def __init__(self, context: Context, limits: Limits) -> None:
+        self._context = context
+        self._limits = limits
+        self._busy: dict[asyncio.Task[None], bool] = {}
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Listen, and return the port."""
+        self._server = await asyncio.start_server(self._serve, host, port, ssl=tls)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self, seconds: float) -> None:
+        """End all connections."""
+        self._context.is_stopping = True
+        if self._server is not None:
+            self._server.close()
+        self._context.announce()
+        for task, is_busy in list(self._busy.items()):
+            if not is_busy:
+                task.cancel()
+        if self._busy:
+            await asyncio.wait(list(self._busy), timeout=seconds)
+        for task in list(self._busy):
+            task.cancel()
+        await asyncio.gather(*self._busy, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            if len(self._busy) >= self._limits.max_connections or self._context.is_stopping:
+                self._context.report_once(
+                    "connections", f"more than {self._limits.max_connections} connections: refused"
+                )
+                return
+            self._busy[task] = False
+            writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all is sent
+            while not self._context.is_stopping:
+                content = await self._read(reader)
+                self._busy[task] = True
+                await self._answer(content, writer)
+                self._busy[task] = False
+        except (asyncio.CancelledError, asyncio.IncompleteReadError, TimeoutError, OSError):
+            pass  # The client has gone, was silent, or the endpoint stops.
+        except MalformedRequestError as malformed:
+            self._context.console.note(f"{_peer(writer)}: {malformed}; connection closed")
+        except Exception:  # noqa: BLE001 - the edge of a connection: whatever is wrong ends it alone
+            self._context.console.note(
+                f"{_peer(writer)}: connection closed because of an error of coldlog\n{traceback.format_exc()}"
+            )
+        finally:
+            self._busy.pop(task, None)
+            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
+
+    async def _read(self, reader: asyncio.StreamReader) -> bytes:
+        async with asyncio.timeout(self._limits.idle_seconds):
+            size = int.from_bytes(await reader.readexactly(4), "big", signed=True)
+            if not _LEAST_BYTES <= size <= self._limits.max_request_bytes:
+                raise MalformedRequestError(f"a request of {size} bytes")
+            return await reader.readexactly(size)
+
+    async def _answer(self, content: bytes, writer: asyncio.StreamWriter) -> None:
+        request = read_request(content, VERSIONS)
+        values = await ANSWERS[request.api_key](self._context, request)
+        async with asyncio.timeout(self._limits.idle_seconds):
+            for piece in write_answer(request, values):
+                writer.write(piece)
+                await writer.drain()
+
+
+def _peer(writer: asyncio.StreamWriter) -> str:
+    peer = writer.get_extra_info("peername")
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "client"

@@ -1,0 +1,106 @@
+"""clients: read whole partitions with the Kafka clients of this Python."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import aiokafka
+import confluent_kafka
+import kafka
+
+from endpoint.truth import Header, Place, as_row
+from record_rows import Row
+
+_PATIENCE_S = 60
+Records = dict[Place, list[Row]]
+Reader = Callable[[str, Sequence[Place], str], Records]
+
+
+def read_with_librdkafka(address: str, places: Sequence[Place], level: str) -> Records:
+    """confluent-kafka, assigned, from the beginning to the end of each partition."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "isolation.level": level,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+        }
+    )
+    found: Records = {place: [] for place in places}
+    starts = [consumer.get_watermark_offsets(confluent_kafka.TopicPartition(*place))[0] for place in places]
+    assigned = [
+        confluent_kafka.TopicPartition(topic, partition, start)
+        for (topic, partition), start in zip(places, starts, strict=True)
+    ]
+    consumer.assign(assigned)
+    at_end: set[Place] = set()
+    while len(at_end) < len(places):
+        message = consumer.poll(_PATIENCE_S)
+        assert message is not None, f"nothing more from {set(places) - at_end}"
+        place = message.topic() or "", message.partition() or 0
+        error = message.error()
+        if error is not None:
+            assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, str(error)
+            at_end.add(place)
+            continue
+        offset, headers = message.offset(), cast("list[Header]", message.headers() or [])
+        assert offset is not None
+        found[place].append(as_row(offset, message.timestamp()[1], message.key(), message.value(), headers))
+    consumer.close()
+    return found
+
+
+def read_with_kafka_python(address: str, places: Sequence[Place], level: str) -> Records:
+    """kafka-python, the same."""
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=address, isolation_level=level, auto_offset_reset="none", enable_auto_commit=False
+    )
+    assigned = [kafka.TopicPartition(*place) for place in places]
+    consumer.assign(assigned)
+    consumer.seek_to_beginning(*assigned)
+    ends, found = consumer.end_offsets(assigned), {place: list[Row]() for place in places}
+    while any(consumer.position(each) < ends[each] for each in assigned):
+        batches: Mapping[kafka.TopicPartition, Sequence[kafka.consumer.fetcher.ConsumerRecord]] = consumer.poll(1000)
+        for each, records in batches.items():
+            found[each.topic, each.partition] += [
+                as_row(record.offset, record.timestamp, record.key, record.value, record.headers) for record in records
+            ]
+    consumer.close()
+    return found
+
+
+def read_with_aiokafka(address: str, places: Sequence[Place], level: str) -> Records:
+    """aiokafka, the same."""
+    return asyncio.run(_read_with_aiokafka(address, places, level))
+
+
+async def _read_with_aiokafka(address: str, places: Sequence[Place], level: str) -> Records:
+    consumer = aiokafka.AIOKafkaConsumer(
+        bootstrap_servers=address, isolation_level=level, auto_offset_reset="none", enable_auto_commit=False
+    )
+    await consumer.start()
+    assigned = [aiokafka.TopicPartition(*place) for place in places]
+    consumer.assign(assigned)
+    await consumer.seek_to_beginning(*assigned)
+    ends = await consumer.end_offsets(assigned)
+    found: Records = {place: [] for place in places}
+    for each in assigned:
+        while await consumer.position(each) < ends[each]:
+            for records in (await consumer.getmany(each, timeout_ms=1000)).values():
+                found[each.topic, each.partition] += [
+                    as_row(record.offset, record.timestamp, record.key, record.value, record.headers)
+                    for record in records
+                ]
+    await consumer.stop()
+    return found
+
+
+READERS: dict[str, Reader] = {
+    "librdkafka": read_with_librdkafka,
+    "kafka-python": read_with_kafka_python,
+    "aiokafka": read_with_aiokafka,
+}

@@ -1,0 +1,72 @@
+"""conftest of tests/endpoint: `coldlog serve` as a program, over the sample."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+_STOP_S = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A running program; `notes` is the file of what it says."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    notes: Path
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def said(self) -> str:
+        return self.notes.read_text(encoding="utf-8")
+
+    def end(self) -> int:
+        """Ask it to end, and return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(_STOP_S)
+
+
+@contextmanager
+def serving(notes: Path, warehouse: str, archive: Path | str, *assignments: str) -> Iterator[Endpoint]:
+    """Start the program, and end it after the block."""
+    settings = [f"warehouse.uri={warehouse}", f"archive.uri={archive}", *assignments]
+    command = [sys.executable, "-m", "coldlog.serve", "--listen", "127.0.0.1:0"]
+    command += [part for setting in settings for part in ("--set", setting)]
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT / "lib")}
+    with (
+        notes.open("wb") as file,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, cwd=_ROOT, env=environment) as process,
+    ):
+        try:
+            yield Endpoint(process=process, port=_wait_for_port(process, notes), notes=notes)
+        finally:
+            process.kill()
+
+
+def _wait_for_port(process: subprocess.Popen[bytes], notes: Path) -> int:
+    while process.poll() is None:
+        found = re.search(r"listening on \S+:(\d+);", notes.read_text(encoding="utf-8"))
+        if found:
+            return int(found[1])
+    pytest.fail(f"coldlog serve ended: {notes.read_text(encoding='utf-8')}")
+
+
+@pytest.fixture(scope="session")
+def endpoint(golden_uri: str, golden_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """The sample, served."""
+    notes = tmp_path_factory.mktemp("endpoint") / "notes"
+    with serving(notes, golden_uri, golden_archive) as running:
+        yield running

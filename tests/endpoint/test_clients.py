@@ -1,0 +1,35 @@
+"""Do Kafka's clients read of the archive what they read of the broker?"""
+
+from __future__ import annotations
+
+import kafka
+import pytest
+
+from endpoint.clients import READERS
+from endpoint.conftest import Endpoint
+from endpoint.truth import LEVELS, PLACES, end_offset, log_start, true_records
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("client", READERS)
+def test_every_archived_record_is_the_one_that_the_broker_gave(endpoint: Endpoint, client: str, level: str) -> None:
+    found = READERS[client](endpoint.address, PLACES, level)
+    wrong = [place for place in PLACES if found[place] != true_records(place, level)]
+    assert not wrong
+    assert sum(map(len, found.values())) > 60_000
+
+
+def test_the_log_begins_and_ends_where_the_archive_does(endpoint: Endpoint) -> None:
+    for level in LEVELS:
+        consumer = kafka.KafkaConsumer(bootstrap_servers=endpoint.address, isolation_level=level)
+        places = [kafka.TopicPartition(*place) for place in PLACES]
+        assert consumer.beginning_offsets(places) == {place: log_start(tuple(place)) for place in places}
+        assert consumer.end_offsets(places) == {place: end_offset(tuple(place), level) for place in places}
+        consumer.close()
+
+
+def test_a_topic_that_is_not_archived_is_unknown_and_stays_so(endpoint: Endpoint) -> None:
+    consumer = kafka.KafkaConsumer(bootstrap_servers=endpoint.address)
+    assert not consumer.partitions_for_topic("no-such-topic")
+    assert consumer.topics() == {topic for topic, _ in PLACES}
+    consumer.close()
