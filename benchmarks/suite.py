@@ -1,6 +1,6 @@
 """suite: what is measured, on how much data, and where do the figures go?
 
-    run.py [--quick] [--only NAME] [--gb N]
+    run.py [NAME] [--quick] [--only NAME] [--gb N]
 
 A table on the screen while it goes, and benchmarks/results/latest.json with the machine's facts beside the figures.
 """
@@ -24,6 +24,7 @@ from benchmarks.measuring import Figure
 from benchmarks.records import measure_records
 from benchmarks.replay import measure_replay
 from benchmarks.sizes import Sizes, full_sizes, quick_sizes
+from benchmarks.start import measure_start
 
 RESULTS = Path(__file__).resolve().parent / "results"
 _COLUMNS = "{:<8} {:<44} {:<12} {:>10} {:<8} {:<42} {:>8} {:<10}"
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "bulk": measure_bulk_lookups,
     "records": measure_records,
     "replay": measure_replay,
+    "start": measure_start,
 }
 
 
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs what was asked for, prints and writes the figures."""
     parser = argparse.ArgumentParser(prog="run.py", description="Measure coldlog, side by side with its peers.")
     parser.add_argument("--quick", action="store_true", help="little data, few turns: to see that everything runs")
+    parser.add_argument("name", nargs="?", choices=sorted(BENCHMARKS), help="as --only")
     parser.add_argument("--only", choices=sorted(BENCHMARKS), help="one benchmark alone")
     parser.add_argument("--gb", type=float, default=10.0, help="size of the large archives (default 10)")
     asked = parser.parse_args(arguments)
@@ -53,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures: list[Figure] = []
     print(_COLUMNS.format("", "what", "on", "figure", "", "beside", "ratio", "target"))
     for name, benchmark in BENCHMARKS.items():
-        if asked.only in (None, name):
+        if (asked.only or asked.name) in (None, name):
             for figure in benchmark(sizes):
                 figures.append(figure)
                 print(line_of(figure), flush=True)

@@ -24,8 +24,31 @@ _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 COMMANDS = {
     "lookup": "find the first offset at or after a time",
     "offsets": "answer ListOffsets: latest, earliest, latest-tiered, max-timestamp, ...",
+    "cat": "print archived records",
+    "topics": "list the archived topics",
+    "partitions": "list the archived partitions",
+    "segments": "list the segments of the archive",
+    "problems": "list what is wrong with the archive, and what to do about it",
+    "runs": "list the runs of jobs",
+    "doctor": "check Java, jars, archive and tables, and say what mends them",
+    "demo": "index the sample archive and ask it",
+    "config": "show the settings, and where each comes from",
 }
 """Each has a module of its name in this package."""
+JOBS = {
+    "run": ("run_pipeline", "index the archive, end to end"),
+    "scan": ("scan_segments", "list the archive into table segments"),
+    "build": ("build_indexes", "read pending segments and fill the index tables"),
+    "publish": ("materialize_metadata", "publish what lookups answer from"),
+    "reconcile": ("reconcile_archive", "compare events, listing and bytes"),
+    "validate": ("validate_tables", "check the tables against their expectations"),
+    "maintain": ("maintain_tables", "compact, vacuum and drop"),
+    "rebuild": ("rebuild_tables", "move damaged tables aside"),
+    "replay": ("replay_topics", "order the records of several partitions by time"),
+    "copy": ("copy_segments", "copy closed segments into the archive"),
+    "expire": ("expire_segments", "delete segments by the retention of their topics"),
+}
+"""The name and the summary of each job; `jobs` becomes it. It also goes by its own name."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,6 +83,10 @@ def _run(arguments: list[str]) -> int:
     if arguments[0] in ("-V", "--version"):
         print(f"coldlog {__version__}")
         return 0
+    if arguments[0] in JOBS or arguments[0] in {job for job, _ in JOBS.values()}:
+        from coldlog.command.jobs import become
+
+        return become(JOBS.get(arguments[0], arguments[:1])[0], arguments[1:])
     if arguments[0] not in COMMANDS:
         raise UsageError(f"unknown command {arguments[0]!r}; {_nearest(arguments[0])}coldlog --help lists all")
     import argparse
@@ -81,7 +108,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _usage() -> str:
-    width = max(map(len, COMMANDS))
+    width = max(map(len, (*COMMANDS, *JOBS)))
     return "\n".join(
         [
             "usage: coldlog COMMAND [arguments]",
@@ -91,6 +118,9 @@ def _usage() -> str:
             "",
             "commands:",
             *(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()),
+            "",
+            "jobs, as of spark-submit.sh (coldlog JOB --help):",
+            *(f"  {name:<{width}}  {summary} ({job})" for name, (job, summary) in JOBS.items()),
         ]
     )
 
@@ -98,7 +128,7 @@ def _usage() -> str:
 def _nearest(name: str) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, COMMANDS, n=1)
+    near = get_close_matches(name, [*COMMANDS, *JOBS], n=1)
     return f"did you mean {near[0]}? " if near else ""
 
 

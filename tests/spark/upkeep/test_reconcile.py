@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
+import json
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,6 +20,7 @@ from builders.discordant_archive import COPIED, Cluster, remove_objects, write_d
 from builders.segment_builder import uuid_text_of
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive
+from coldlog.command.main import main
 from coldlog.formats.kafka.remote_log_metadata import encode_event
 from coldlog.indexing.builds.build import build_indexes
 from coldlog.indexing.events.event_rows import event_row, lost_row
@@ -148,6 +152,9 @@ def test_the_job_shows_every_problem_and_fails_with_fail_on(
     assert (reconcile_archive(job("error")), reconcile_archive(job(None))) == (1, 0)
     problems = warehouse.spark.table("coldlog.archive_problems").toArrow().to_pylist()
     places = [(row["topic"], -1 if row["start_offset"] is None else row["start_offset"]) for row in problems]
+    assert _problems_of_command(warehouse.uri) == sorted(
+        _facts(row) for row in problems if row["kind"] not in ("event_unreadable", "events_lost", "segment_not_found")
+    )
     order = [(list(Severity).index(row["severity"]), *place) for row, place in zip(problems, places, strict=True)]
     assert order == sorted(order), "the worst come first"
     by_topic = {row["topic"]: row for row in problems}
@@ -184,3 +191,27 @@ def test_archive_of_a_real_broker_has_only_the_copy_that_a_kill_interrupted(gold
     [row] = golden_with_events.read(DISCREPANCIES).collect()
     assert (row["topic"], row["kind"], row["severity"]) == ("crashy-upload", "copy_unfinished", "warning")
     assert (row["segment_id"], row["start_offset"]) == (dangling["segment_id"], dangling["start_offset"])
+
+
+def _facts(row: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(
+        str(row[name])
+        for name in (
+            "severity",
+            "kind",
+            "topic",
+            "partition",
+            "start_offset",
+            "segment_id",
+            "expected",
+            "found",
+            "advice",
+        )
+    )
+
+
+def _problems_of_command(uri: str) -> list[tuple[str, ...]]:
+    """Return the problems that `coldlog problems` lists, without Spark."""
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        assert main(["problems", "--json", "-w", uri]) == 1
+    return sorted(_facts(json.loads(line)) for line in output.getvalue().splitlines())

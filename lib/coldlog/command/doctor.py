@@ -1,0 +1,146 @@
+"""Check what coldlog needs, and name the command that mends what is wrong.
+
+    coldlog doctor
+    coldlog doctor --set archive.uri=/mnt/tiered -w /data/coldlog
+
+Checks Java and jars (only jobs need them), the archive, the tables, and the metadata topic if one is configured. Writes
+nothing. Exit codes: 0, 1 if something is wrong, 2 for wrong settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coldlog.command.outputs import Shown, add_output_options, write_rows
+from coldlog.command.settings_options import add_settings_options, read_settings
+from coldlog.errors import ColdlogError
+
+if TYPE_CHECKING:
+    from coldlog.runtime.settings import Settings
+
+_LEAST_JAVA = 17
+_NAMES = ("check", "state", "finding", "mend")
+
+
+class _WrongError(Exception):
+    """What is wrong, and the command that mends it."""
+
+    def __init__(self, finding: str, mend: str) -> None:
+        super().__init__(finding)
+        self.mend = mend
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    add_output_options(parser)
+    add_settings_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print one row per check."""
+    from coldlog.command.without_pandas import keep_pandas_out
+
+    settings = read_settings(arguments)
+    keep_pandas_out()
+    rows = list(_iter_checks(settings))
+    shown: Shown = {
+        "check": lambda row: row["check"],
+        "state": lambda row: row["state"],
+        "finding": lambda row: row["finding"],
+        "mend": lambda row: row["mend"],
+    }
+    write_rows(arguments, _NAMES, rows, shown)
+    return int(any(row["state"] == "wrong" for row in rows))
+
+
+def _iter_checks(settings: Settings) -> Iterator[dict[str, object]]:
+    checks: dict[str, Callable[[Settings], str]] = {
+        "java": _check_java,
+        "jars": _check_jars,
+        "archive": _check_archive,
+        "tables": _check_tables,
+        "last run": _check_last_run,
+        "metadata topic": _check_metadata_topic,
+    }
+    for name, check in checks.items():
+        try:
+            yield {"check": name, "state": "ok", "finding": check(settings), "mend": None}
+        except _WrongError as wrong:
+            yield {"check": name, "state": "wrong", "finding": str(wrong), "mend": wrong.mend}
+        except ColdlogError as wrong:
+            yield {"check": name, "state": "wrong", "finding": str(wrong), "mend": None}
+
+
+def _check_java(_: Settings) -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(f"{home}/bin/java" if home else "java")
+    if java is None:
+        raise _WrongError("not found; the jobs need it", f"install Java {_LEAST_JAVA} or newer; set JAVA_HOME or PATH")
+    ran = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    found = re.search(r'version "(?:1\.)?([0-9]+)', ran.stderr)
+    if found is None or int(found[1]) < _LEAST_JAVA:
+        version = "of an unknown version" if found is None else found[1]
+        raise _WrongError(f"{java} is {version}", f"set JAVA_HOME to Java {_LEAST_JAVA} or newer")
+    return f"{found[1]}, {java}"
+
+
+def _check_jars(_: Settings) -> str:
+    from coldlog.runtime.settings_sources import REPOSITORY
+
+    jars = list((REPOSITORY / ".jars").glob("*.jar"))
+    if not jars:
+        raise _WrongError(f"none in {REPOSITORY / '.jars'}; the jobs need them", "make setup")
+    return f"{len(jars)} in {REPOSITORY / '.jars'}"
+
+
+def _check_archive(settings: Settings) -> str:
+    from coldlog.runtime.open_layout import layout_opener
+
+    layout_opener(settings)()
+    return f"{settings.archive_uri}, {settings.archive.layout}"
+
+
+def _check_tables(settings: Settings) -> str:
+    from coldlog.command.table_rows import read_table
+    from coldlog.lookups.served_index import list_warehouse_files
+    from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+
+    files = list_warehouse_files(settings.warehouse_uri)
+    rows = read_table(settings, PARTITION_METADATA, ("segment_count",), {"is_current": True})
+    if not rows:
+        raise _WrongError(f"{settings.warehouse_uri} has no partition", "coldlog run")
+    return f"{settings.warehouse_uri}: {len(rows)} partitions, publish {files.publish_number}"
+
+
+def _check_last_run(settings: Settings) -> str:
+    from coldlog.command.table_rows import read_table
+    from coldlog.runtime.console import human_timestamp
+    from coldlog.tables.definitions.job_runs import JOB_RUNS
+
+    runs = read_table(settings, JOB_RUNS, ("job", "started_ms", "outcome", "error"))
+    if not runs:
+        return "none is recorded"
+    last = max(runs, key=lambda row: int(row["started_ms"]))
+    text = f"{last['job']} of {human_timestamp(last['started_ms'])} {last['outcome']}"
+    if last["outcome"] in ("failed", "killed"):
+        error = str(last["error"] or "").partition("\n")[0]
+        raise _WrongError(f"{text}: {error}" if error else text, f"coldlog {last['job']}")
+    return text
+
+
+def _check_metadata_topic(settings: Settings) -> str:
+    from coldlog.archive.stores.s3_location import is_s3_uri
+
+    uri, servers = settings.metadata.uri, settings.metadata.bootstrap_servers
+    if uri is None and servers is None:
+        return "not configured (metadata.uri)"
+    if uri is not None and not is_s3_uri(uri) and not Path(uri).is_dir():
+        raise _WrongError(f"{uri} is not a folder", "correct metadata.uri")
+    return str(uri or servers)

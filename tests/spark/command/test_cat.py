@@ -1,0 +1,94 @@
+"""Test that `coldlog cat` prints the records that a consumer got, in the format asked for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from coldlog.command.cat import compiled_format
+from coldlog.command.main import main
+from coldlog.errors import UsageError
+from coldlog.fetcher import open_fetcher
+from coldlog.model.fetch import FetchedRecord, FetchedRecords, TimestampType
+
+RECORD = FetchedRecord(
+    offset=7,
+    timestamp_ms=5,
+    timestamp_type=TimestampType.CREATE_TIME,
+    leader_epoch=0,
+    key=None,
+    value=b"\xffv",
+    headers=(("a", b"1"), ("b", None)),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("%t-%p %o %T\\n", b"orders-3 7 5\n"),
+        ("%K|%k|%S|%s", b"-1||2|\xffv"),
+        ("%h\\t100%%\\x41\\\\", b"a=1,b=NULL\t100%A\\"),
+    ],
+)
+def test_formats_have_the_letters_of_kcat(text: str, written: bytes) -> None:
+    assert compiled_format(text)("orders", 3, RECORD) == written
+
+
+@pytest.mark.parametrize("text", ["%z", "%", "\\q", "\\x4"])
+def test_an_unknown_letter_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is unknown; use %t"):
+        compiled_format(text)
+
+
+def _fetched(uri: str, offset: int) -> list[FetchedRecord]:
+    with open_fetcher([f"warehouse.uri={uri}"]) as fetcher:
+        answer = fetcher.fetch_records("orders", 0, offset)
+    assert isinstance(answer, FetchedRecords)
+    return list(answer.records)
+
+
+def test_records_from_an_offset_are_those_of_a_fetch(
+    golden_uri: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert main(["cat", "orders", "-p", "0", "-o", "2592", "-c", "5", "-f", "%o %s\\n", "-w", golden_uri]) == 0
+    expected = [b"%d %s\n" % (record.offset, record.value or b"") for record in _fetched(golden_uri, 2592)[:5]]
+    assert capfdbinary.readouterr().out == b"".join(expected)
+
+
+def test_times_are_offsets_and_the_end_is_exclusive(golden_uri: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    between = ["--from", "2023-11-15T10:00Z", "--to", "2023-11-15T11:00Z"]
+    assert main(["cat", "orders", *between, "--json", "-w", golden_uri]) == 0
+    printed = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    assert main(["lookup", "orders", "2023-11-15T11:00Z", "--json", "-w", golden_uri]) == 0
+    end = json.loads(capfdbinary.readouterr().out)["offset"]
+    assert [record["offset"] for record in printed] == list(range(2592, end))
+
+
+def test_the_last_records_and_those_that_match(golden_uri: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert main(["cat", "orders", "-o", "-3", "-f", "%o ", "-w", golden_uri]) == 0
+    assert capfdbinary.readouterr().out == b"3950 3951 3952 "
+    value = _fetched(golden_uri, 2592)[0].value or b""
+    assert main(["cat", "orders", "--grep", value.decode().replace("|", "."), "-f", "%o\\n", "-w", golden_uri]) == 0
+    assert b"2592\n" in capfdbinary.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (["-o", "5000"], 0, ""),
+        (["-p", "7"], 2, "does not know partition 7"),
+        (["-o", "s@soon"], 2, "not a timestamp"),
+        (["-o", "middle"], 2, "expected an offset, beginning, -N or s@TIME"),
+        (["--grep", "("], 2, "not a regular expression"),
+        (["-f", "%z"], 2, "is unknown"),
+    ],
+)
+def test_what_cannot_be_printed_is_one_line(
+    arguments: list[str], code: int, error: str, golden_uri: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cat", "orders", *arguments, "-w", golden_uri]) == code
+    written = capfd.readouterr()
+    assert written.out == ""
+    assert error in written.err
+    assert written.err.count("\n") == int(code > 0)
