@@ -6,6 +6,7 @@ import io
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from kio.index import load_payload_module
@@ -22,6 +23,10 @@ class RawClient:
     def ask(self, key: int, version: int, body: object) -> Any:
         """Send a request and return the answer."""
         self.connection.sendall(framed(key, version, body))
+        return self.answer(key, version)
+
+    def answer(self, key: int, version: int) -> Any:
+        """Receive an answer."""
         module = load_payload_module(key, version, EntityType.response)
         entity: Any = next(
             value for value in vars(module).values() if getattr(value, "__type__", None) is EntityType.response
@@ -76,8 +81,6 @@ def message(key: int, version: int, name: str, /, **fields: object) -> Any:
 
 def list_offsets(asked: Sequence[tuple[str, int, int]], *, is_committed: bool = False, timeout_ms: int = 0) -> object:
     """A ListOffsets request of version 11: topic, partition, timestamp."""
-    from datetime import timedelta
-
     return message(
         2,
         11,
@@ -95,4 +98,36 @@ def list_offsets(asked: Sequence[tuple[str, int, int]], *, is_committed: bool = 
             )
             for topic, partition, timestamp_ms in asked
         ),
+    )
+
+
+def fetch(
+    version: int,
+    asked: Sequence[tuple[str, int, int]],
+    *,
+    max_wait_ms: int = 0,
+    max_bytes: int = 1 << 20,
+    partition_max_bytes: int = 1 << 20,
+    leader_epoch: int = -1,
+) -> object:
+    """A Fetch request: topic, partition, offset."""
+    topics = []
+    for topic, partition, offset in asked:
+        fields = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": partition_max_bytes}
+        if version >= 9:
+            fields["current_leader_epoch"] = leader_epoch
+        part = message(1, version, "FetchPartition", **fields)
+        topics.append(message(1, version, "FetchTopic", topic=topic, partitions=(part,)))
+    later = {"forgotten_topics_data": ()} if version >= 7 else {}
+    return message(
+        1,
+        version,
+        "FetchRequest",
+        replica_id=-1,
+        max_wait=timedelta(milliseconds=max_wait_ms),
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=0,
+        topics=tuple(topics),
+        **later,
     )

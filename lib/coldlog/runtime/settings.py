@@ -314,7 +314,7 @@ class ServeSettings:
         key="remote.log.offset.reader.threads",
     )
     max_request_bytes: ByteCount = setting(
-        ByteCount(8 * MIB), "a longer request ends its connection", at_least=1024, at_most=100 * MIB
+        ByteCount(2 * MIB), "a longer request ends its connection", at_least=1024, at_most=100 * MIB
     )
     max_connections: int = setting(1000, "more are refused", at_least=1, at_most=100_000)
     idle_seconds: float = setting(600.0, "a connection without a request for this long is closed", at_least=0.1)

@@ -22,6 +22,7 @@ from kio.static.constants import EntityType
 from kio.static.primitive import i32Timedelta
 
 from coldlog.errors import ColdlogError
+from coldlog.serve.request_check import skip_entity
 
 _PIECE_BYTES = 16 * 1024
 """Content of this size is passed on without a copy."""
@@ -71,6 +72,7 @@ def read_request(content: bytes, offered: Offered) -> Request:
     entity = _entity(key, version, is_request=True)
     try:
         header, size = entity_reader(entity.__header_schema__)(content, 0)
+        skip_entity(entity)(content, size)
         body, _ = entity_reader(entity)(content, size)
     except Exception as unfit:
         raise MalformedRequestError(f"bytes that are no request of API key {key} version {version}") from unfit

@@ -30,6 +30,8 @@ from coldlog.serve.messages import Request, Values
 
 _MOST_BYTES = 64 << 20
 """Of one answer, whatever the client allows."""
+_MOST_WAIT_S = 30.0
+"""A wait is not ended by a client that goes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,7 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     answers = await _fetch(context, asked, first, most_bytes, is_committed=is_committed)
     if not any(_says_something(answer) for answer in answers) and not context.is_stopping:
         try:
-            async with asyncio.timeout(max(0.0, body.max_wait.total_seconds())):
+            async with asyncio.timeout(min(_MOST_WAIT_S, max(0.0, body.max_wait.total_seconds()))):
                 await news.wait()
             answers = await _fetch(context, asked, first, most_bytes, is_committed=is_committed)
         except TimeoutError:

@@ -1,0 +1,135 @@
+"""Check the lengths in a request before it is read.
+
+kio reserves memory for as many entries as an array says that it has, and a process that cannot get it is ended. So a
+walk over the bytes, by the fields of kio's classes, finds every length first: an entry takes at least one byte. What
+does not end within the request is refused, and so is null for an array that may not be null, which kio lets pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from typing import Any, get_args, get_type_hints
+
+from kio.static.constants import EntityType
+
+_SIZES = {
+    "int8": 1, "uint8": 1, "bool": 1, "int16": 2, "uint16": 2, "error_code": 2, "int32": 4, "uint32": 4,
+    "timedelta_i32": 4, "int64": 8, "uint64": 8, "float64": 8, "timedelta_i64": 8, "datetime_i64": 8, "uuid": 16,
+}  # fmt: skip
+_MOST_VARINT_BYTES = 5
+Skip = Callable[[bytes, int], int]
+"""Returns the position after what begins at a position; `ValueError` if it does not end within the bytes."""
+
+
+@cache
+def skip_entity(entity: Any) -> Skip:
+    """Return what skips one entity of kio's class."""
+    hints, is_flexible = get_type_hints(entity), bool(entity.__flexible__)
+    plain: list[Skip] = []
+    tagged: dict[int, Skip] = {}
+    for field in fields(entity):
+        skip = _skip_field(hints[field.name], field.metadata.get("kafka_type"), is_flexible=is_flexible)
+        if "tag" in field.metadata:
+            tagged[field.metadata["tag"]] = skip
+        else:
+            plain.append(skip)
+
+    def skip_fields(content: bytes, at: int) -> int:
+        for skip in plain:
+            at = skip(content, at)
+        return _skip_tagged(content, at, tagged) if is_flexible else at
+
+    return skip_fields
+
+
+def _skip_field(hint: Any, kafka_type: str | None, *, is_flexible: bool) -> Skip:
+    parts = get_args(hint)
+    is_array = hint is not None and (
+        getattr(hint, "__origin__", None) is tuple or any(getattr(part, "__origin__", None) is tuple for part in parts)
+    )
+    item = _nested(hint)
+    skip = skip_entity(item) if item is not None else _skip_primitive(kafka_type or "", is_flexible=is_flexible)
+    return _skip_array(skip, is_flexible=is_flexible, may_be_null=type(None) in parts) if is_array else skip
+
+
+def _nested(hint: Any) -> Any:
+    if getattr(hint, "__type__", None) is EntityType.nested:
+        return hint
+    return next((found for part in get_args(hint) if (found := _nested(part)) is not None), None)
+
+
+def _skip_primitive(kafka_type: str, *, is_flexible: bool) -> Skip:
+    if kafka_type in _SIZES:
+        return _Fixed(_SIZES[kafka_type])
+    if kafka_type not in ("string", "bytes", "records"):
+        raise TypeError(f"unknown type of a field: {kafka_type!r}")
+    width = 2 if kafka_type == "string" else 4
+
+    def skip_sized(content: bytes, at: int) -> int:
+        size, at = _read_length(content, at, width, is_flexible=is_flexible)
+        return _within(content, at + max(0, size))
+
+    return skip_sized
+
+
+class _Fixed:
+    """Skips a number of bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __call__(self, content: bytes, at: int) -> int:
+        return _within(content, at + self._size)
+
+
+def _skip_array(skip: Skip, *, is_flexible: bool, may_be_null: bool) -> Skip:
+    def skip_entries(content: bytes, at: int) -> int:
+        count, at = _read_length(content, at, 4, is_flexible=is_flexible)
+        if count > len(content) - at:
+            raise ValueError(f"an array of {count} entries in {len(content) - at} bytes")
+        if count < 0 and not may_be_null:
+            raise ValueError("an array is null that may not be")
+        for _ in range(count):
+            at = skip(content, at)
+        return at
+
+    return skip_entries
+
+
+def _skip_tagged(content: bytes, at: int, known: dict[int, Skip]) -> int:
+    count, at = _read_varint(content, at)
+    for _ in range(count):
+        tag, at = _read_varint(content, at)
+        size, at = _read_varint(content, at)
+        end = _within(content, at + size)
+        if tag in known:
+            known[tag](content, at)
+        at = end
+    return at
+
+
+def _read_length(content: bytes, at: int, width: int, *, is_flexible: bool) -> tuple[int, int]:
+    """Return a length, -1 for null, and the position after it."""
+    if is_flexible:
+        size, at = _read_varint(content, at)
+        return size - 1, at
+    return int.from_bytes(content[at : _within(content, at + width)], "big", signed=True), at + width
+
+
+def _read_varint(content: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 7 * _MOST_VARINT_BYTES, 7):
+        byte = content[_within(content, at + 1) - 1]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise ValueError("a number that does not end")
+
+
+def _within(content: bytes, at: int) -> int:
+    if at > len(content):
+        raise ValueError("the request ends before its fields")
+    return at
