@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from kio.schema.errors import ErrorCode
 
+from coldlog.serve.answers.configs import answer_describe_configs
 from coldlog.serve.answers.fetch import answer_fetch
 from coldlog.serve.answers.metadata import answer_describe_cluster, answer_metadata, answer_topic_partitions
 from coldlog.serve.answers.offsets import answer_epoch_ends, answer_list_offsets
@@ -40,6 +41,7 @@ _OFFERED: dict[int, tuple[int, int, Answering]] = {
     API_VERSIONS: (0, 4, answer_api_versions),
     22: (0, 4, refuse_producer_id),
     23: (2, 4, answer_epoch_ends),
+    32: (1, 4, answer_describe_configs),
     60: (0, 1, answer_describe_cluster),
     75: (0, 0, answer_topic_partitions),
 }

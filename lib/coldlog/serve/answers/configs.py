@@ -1,0 +1,63 @@
+"""Answer DescribeConfigs: what tools want to know of a topic or of the broker, all of it read only.
+
+A topic's own settings are not in the archive. Its records are kept as long as the archive keeps them, so retention is
+unlimited here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from coldlog.serve.context import NODE_ID, Context
+from coldlog.serve.messages import Request, Values
+
+_TOPIC, _BROKER = 2, 4
+_DEFAULT_SOURCE, _STRING = 5, 2
+_TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+_BROKER_CONFIGS = {"auto.create.topics.enable": "false"}
+
+
+async def answer_describe_configs(context: Context, request: Request) -> Values:
+    """The settings of each topic or broker that is named."""
+
+    def describe() -> list[Values]:
+        return [_describe(context, resource) for resource in request.body.resources]
+
+    return {"results": await context.look_up(describe)}
+
+
+def _describe(context: Context, resource: Any) -> Values:
+    kind, name = int(resource.resource_type), str(resource.resource_name)
+    configs: Mapping[str, str] = {}
+    error = ErrorCode.none
+    if kind == _TOPIC:
+        is_known = name in context.view.topics()
+        configs, error = (_TOPIC_CONFIGS, error) if is_known else ({}, ErrorCode.unknown_topic_or_partition)
+    elif kind == _BROKER and name == str(NODE_ID):
+        configs = _BROKER_CONFIGS
+    else:
+        error = ErrorCode.invalid_request
+    wanted = resource.configuration_keys
+    return {
+        "error_code": error,
+        "error_message": None,
+        "resource_type": kind,
+        "resource_name": name,
+        "configs": [_config(key, value) for key, value in configs.items() if wanted is None or key in wanted],
+    }
+
+
+def _config(name: str, value: str) -> Values:
+    return {
+        "name": name,
+        "value": value,
+        "read_only": True,
+        "config_source": _DEFAULT_SOURCE,
+        "is_sensitive": False,
+        "synonyms": [],
+        "config_type": _STRING,
+        "documentation": None,
+    }

@@ -1,0 +1,53 @@
+"""Do tools that describe topics get along with the endpoint?"""
+
+from __future__ import annotations
+
+import confluent_kafka
+import confluent_kafka.admin
+
+from endpoint.conftest import Endpoint
+from endpoint.raw_client import RawClient, connected, message
+from endpoint.truth import PLACES, end_offset
+from kafka_sample import true_segments
+
+
+def _epoch_end(client: RawClient, topic: str, epoch: int) -> tuple[int, int]:
+    part = message(23, 4, "OffsetForLeaderPartition", partition=0, leader_epoch=epoch)
+    asked = message(23, 4, "OffsetForLeaderTopic", topic=topic, partitions=(part,))
+    answer = client.ask(23, 4, message(23, 4, "OffsetForLeaderEpochRequest", topics=(asked,)))
+    (found,) = answer.topics[0].partitions
+    assert found.error_code == 0
+    return found.leader_epoch, found.end_offset
+
+
+def test_a_leader_epoch_ends_where_the_next_one_begins(endpoint: Endpoint) -> None:
+    topics = {topic for topic, partition in PLACES if partition == 0}
+    starts: dict[str, dict[int, int]] = {topic: {} for topic in topics}
+    for segment in true_segments("COPY_SEGMENT_FINISHED"):
+        if segment["partition"] == 0 and segment["topic"] in topics:
+            for epoch, start in segment["leader_epochs"].items():
+                known = starts[segment["topic"]]
+                known[int(epoch)] = min(start, known.get(int(epoch), start))
+    with connected(endpoint.port) as client:
+        for topic, epochs in starts.items():
+            known, end = sorted(epochs), end_offset((topic, 0), "read_uncommitted")
+            ends = [epochs[epoch] for epoch in known[1:]] + [end]
+            for epoch, true_end in zip(known, ends, strict=True):
+                assert _epoch_end(client, topic, epoch) == (epoch, true_end)
+            assert _epoch_end(client, topic, known[-1] + 1) == (-1, -1)
+
+
+def test_an_admin_client_describes_cluster_topics_and_settings(endpoint: Endpoint) -> None:
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": endpoint.address})
+    described = admin.list_topics(timeout=60)
+    found = {(name, number) for name, topic in described.topics.items() for number in topic.partitions}
+    assert found == set(PLACES)
+    resource = confluent_kafka.admin.ConfigResource(confluent_kafka.admin.ConfigResource.Type.TOPIC, "orders")
+    configs = admin.describe_configs([resource])[resource].result(60)
+    assert {name: entry.value for name, entry in configs.items()} == {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+    }
+    cluster = admin.describe_cluster().result(60)
+    assert [f"{node.host}:{node.port}" for node in cluster.nodes] == [endpoint.address]
