@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     # Before numba is imported; and the builders that write the archives are the tests'.
     os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".venv" / "numba-cache"))
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tests")]
     from benchmarks.suite import main
 
     sys.exit(main())

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from coldlog.command.outputs import standard_output
 from coldlog.command.settings_options import add_settings_options, read_settings
+from coldlog.command.without_pandas import keep_pandas_out
 from coldlog.errors import ColdlogError, UsageError
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     if settings.warehouse.as_of is not None:
         raise UsageError("records are read as of now; unset warehouse.as_of")
     _keep_compiled_functions()
+    keep_pandas_out()
     from coldlog.fetcher import RecordFetcher
     from coldlog.lookups.lookup_settings import lookup_options
     from coldlog.reader import OffsetReader

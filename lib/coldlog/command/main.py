@@ -60,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except KeyboardInterrupt:
+        _drop_output()
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         _drop_output()
@@ -140,6 +141,8 @@ def _fail(name: str, message: str, code: int) -> int:
 
 def _drop_output() -> None:
     """Let Python end without another attempt to write what is left in its buffer."""
+    if sys.stdout is None:
+        return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

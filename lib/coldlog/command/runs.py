@@ -1,8 +1,10 @@
 """List the runs of jobs that wrote the warehouse, the newest first.
 
-coldlog runs
-coldlog runs --outcome failed
-coldlog runs --job run_pipeline --last 5 --json
+    coldlog runs
+    coldlog runs --outcome failed
+    coldlog runs --job run_pipeline --last 5 --json
+
+A run that was killed is `running` until the next one.
 """
 
 from __future__ import annotations

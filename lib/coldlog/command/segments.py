@@ -1,8 +1,10 @@
 """List the segments of the archive: offsets, times, state, and why one is not served.
 
-coldlog segments orders -p 0
-coldlog segments --status quarantined
-coldlog segments orders --csv
+    coldlog segments orders -p 0
+    coldlog segments --status quarantined
+    coldlog segments orders --csv
+
+A segment that is not served says why.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """List the archived topics: partitions, segments, records, sizes, newest record.
 
-coldlog topics
-coldlog topics --json
+    coldlog topics
+    coldlog topics --json
+
+Deleted incarnations of a topic are not counted.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -51,3 +52,21 @@ def test_output_that_nobody_reads_or_that_is_full_ends_without_traceback(golden_
         "coldlog lookup: the output cannot be written: No space left on device",
         "coldlog lookup: standard output is closed",
     ]
+
+
+def test_interrupted_output_ends_at_once_without_traceback(golden_uri: str) -> None:
+    command = [sys.executable, "-m", "coldlog", "cat", "orders", "-w", golden_uri]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as printing:
+        assert printing.stdout is not None
+        assert printing.stderr is not None
+        assert printing.stdout.read(1)
+        printing.send_signal(signal.SIGINT)
+        # Nobody reads on: what is left must not be written.
+        assert printing.wait(timeout=100) == 130
+        assert printing.stderr.read() == b""
+
+
+def test_a_job_has_a_short_name() -> None:
+    command = [sys.executable, "-m", "coldlog", "run", "--help"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+    assert ran.stdout.startswith("usage: spark-submit.sh run_pipeline")

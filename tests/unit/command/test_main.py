@@ -1,0 +1,27 @@
+"""Test which commands there are, and that each has help."""
+
+from __future__ import annotations
+
+import pytest
+
+from coldlog.command.main import COMMANDS, JOBS, main
+from coldlog.launch.submit import list_jobs
+from coldlog.runtime.settings_sources import REPOSITORY
+
+
+def test_every_short_name_is_of_a_job() -> None:
+    assert {job for job, _ in JOBS.values()} <= set(list_jobs(REPOSITORY / "jobs"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    written = capsys.readouterr().out
+    assert written.startswith(f"usage: coldlog {command}")
+    assert f"\n    coldlog {command}" in written
+
+
+def test_without_a_command_all_are_listed_and_the_exit_code_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    listed = capsys.readouterr().out
+    assert [name for name in (*COMMANDS, *JOBS) if f"  {name} " not in listed] == []
