@@ -35,6 +35,11 @@ COMMANDS = {
     "config": "show the settings, and where each comes from",
 }
 """Each has a module of its name in this package."""
+PROGRAMS = {
+    "serve": ("coldlog.serve.program", "serve the archive to Kafka clients"),
+    "launch-options": ("coldlog.launch_options", "print what a plain spark-submit needs to start a job"),
+}
+"""The module and the summary of programs with a `main` of their own."""
 JOBS = {
     "run": ("run_pipeline", "index the archive, end to end"),
     "scan": ("scan_segments", "list the archive into table segments"),
@@ -88,6 +93,8 @@ def _run(arguments: list[str]) -> int:
         from coldlog.command.jobs import become
 
         return become(JOBS.get(arguments[0], arguments[:1])[0], arguments[1:])
+    if arguments[0] in PROGRAMS:
+        return _run_program(PROGRAMS[arguments[0]][0], arguments[1:])
     if arguments[0] not in COMMANDS:
         raise UsageError(f"unknown command {arguments[0]!r}; {_nearest(arguments[0])}coldlog --help lists all")
     import argparse
@@ -108,8 +115,17 @@ def _run(arguments: list[str]) -> int:
     return code
 
 
+def _run_program(name: str, arguments: list[str]) -> int:
+    try:
+        program = import_module(name)
+    except ModuleNotFoundError as missing:
+        raise UsageError(f"the package {missing.name} is missing; install coldlog with its extra") from missing
+    code: int = program.main(arguments)
+    return code
+
+
 def _usage() -> str:
-    width = max(map(len, (*COMMANDS, *JOBS)))
+    width = max(map(len, (*COMMANDS, *PROGRAMS, *JOBS)))
     return "\n".join(
         [
             "usage: coldlog COMMAND [arguments]",
@@ -119,6 +135,7 @@ def _usage() -> str:
             "",
             "commands:",
             *(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()),
+            *(f"  {name:<{width}}  {summary}" for name, (_, summary) in PROGRAMS.items()),
             "",
             "jobs, as of spark-submit.sh (coldlog JOB --help):",
             *(f"  {name:<{width}}  {summary} ({job})" for name, (job, summary) in JOBS.items()),
@@ -129,7 +146,7 @@ def _usage() -> str:
 def _nearest(name: str) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, [*COMMANDS, *JOBS], n=1)
+    near = get_close_matches(name, [*COMMANDS, *PROGRAMS, *JOBS], n=1)
     return f"did you mean {near[0]}? " if near else ""
 
 

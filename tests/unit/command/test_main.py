@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coldlog.command.main import COMMANDS, JOBS, main
+from coldlog.command.main import COMMANDS, JOBS, PROGRAMS, main
 from coldlog.launch.submit import list_jobs
 from coldlog.runtime.settings_sources import REPOSITORY
 
@@ -24,4 +24,4 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
 def test_without_a_command_all_are_listed_and_the_exit_code_is_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     listed = capsys.readouterr().out
-    assert [name for name in (*COMMANDS, *JOBS) if f"  {name} " not in listed] == []
+    assert [name for name in (*COMMANDS, *PROGRAMS, *JOBS) if f"  {name} " not in listed] == []
