@@ -32,6 +32,7 @@ COMMANDS = {
     "runs": "list the runs of jobs",
     "doctor": "check Java, jars, archive and tables, and say what mends them",
     "demo": "index the sample archive and ask it",
+    "completion": "print what completes commands and topics in bash, zsh or fish",
     "config": "show the settings, and where each comes from",
 }
 """Each has a module of its name in this package."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 ASKED = ["lookup", "orders", "2023-11-15T10:00Z"]
 SLOW = {
@@ -70,3 +72,23 @@ def test_a_job_has_a_short_name() -> None:
     command = [sys.executable, "-m", "coldlog", "run", "--help"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
     assert ran.stdout.startswith("usage: spark-submit.sh run_pipeline")
+
+
+def test_bash_completes_commands_options_and_topics(golden_uri: str, tmp_path: Path) -> None:
+    command = tmp_path / "coldlog"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m coldlog "$@" $WAREHOUSE\n')
+    command.chmod(0o755)
+    script = """
+    source <(coldlog completion bash)
+    try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _coldlog; echo "${COMPREPLY[@]}"; }
+    try coldlog off; try coldlog cat --gr; export WAREHOUSE="-w $URI"; try coldlog lookup ord
+    """
+    ran = subprocess.run(
+        ["bash", "-c", script],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "URI": golden_uri},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    assert ran.stdout.splitlines() == ["offsets", "--grep", "orders"]
