@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import confluent_kafka
-import confluent_kafka.admin
+import confluent_kafka.admin as confluent
 
 from endpoint.conftest import Endpoint
 from endpoint.raw_client import RawClient, connected, message
@@ -23,26 +22,26 @@ def _epoch_end(client: RawClient, topic: str, epoch: int) -> tuple[int, int]:
 def test_a_leader_epoch_ends_where_the_next_one_begins(endpoint: Endpoint) -> None:
     topics = {topic for topic, partition in PLACES if partition == 0}
     starts: dict[str, dict[int, int]] = {topic: {} for topic in topics}
-    for segment in true_segments("COPY_SEGMENT_FINISHED"):
-        if segment["partition"] == 0 and segment["topic"] in topics:
-            for epoch, start in segment["leader_epochs"].items():
-                known = starts[segment["topic"]]
+    for finished in true_segments("COPY_SEGMENT_FINISHED"):
+        if finished["partition"] == 0 and finished["topic"] in topics:
+            for epoch, start in finished["leader_epochs"].items():
+                known = starts[finished["topic"]]
                 known[int(epoch)] = min(start, known.get(int(epoch), start))
     with connected(endpoint.port) as client:
         for topic, epochs in starts.items():
-            known, end = sorted(epochs), end_offset((topic, 0), "read_uncommitted")
-            ends = [epochs[epoch] for epoch in known[1:]] + [end]
-            for epoch, true_end in zip(known, ends, strict=True):
-                assert _epoch_end(client, topic, epoch) == (epoch, true_end)
-            assert _epoch_end(client, topic, known[-1] + 1) == (-1, -1)
+            numbers = sorted(epochs)
+            ends = [*(epochs[number] for number in numbers[1:]), end_offset((topic, 0), "read_uncommitted")]
+            for number, true_end in zip(numbers, ends, strict=True):
+                assert _epoch_end(client, topic, number) == (number, true_end)
+            assert _epoch_end(client, topic, numbers[-1] + 1) == (-1, -1)
 
 
 def test_an_admin_client_describes_cluster_topics_and_settings(endpoint: Endpoint) -> None:
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": endpoint.address})
+    admin = confluent.AdminClient({"bootstrap.servers": endpoint.address})
     described = admin.list_topics(timeout=60)
     found = {(name, number) for name, topic in described.topics.items() for number in topic.partitions}
     assert found == set(PLACES)
-    resource = confluent_kafka.admin.ConfigResource(confluent_kafka.admin.ConfigResource.Type.TOPIC, "orders")
+    resource = confluent.ConfigResource(confluent.ResourceType.TOPIC, "orders")  # type: ignore[attr-defined]
     configs = admin.describe_configs([resource])[resource].result(60)
     assert {name: entry.value for name, entry in configs.items()} == {
         "cleanup.policy": "delete",
@@ -51,3 +50,22 @@ def test_an_admin_client_describes_cluster_topics_and_settings(endpoint: Endpoin
     }
     cluster = admin.describe_cluster().result(60)
     assert [f"{node.host}:{node.port}" for node in cluster.nodes] == [endpoint.address]
+
+
+def test_partitions_are_described_page_by_page(endpoint: Endpoint) -> None:
+    found: list[tuple[str, int]] = []
+    cursor = None
+    with connected(endpoint.port) as client:
+        while True:
+            asked = message(
+                75, 0, "DescribeTopicPartitionsRequest", topics=(), response_partition_limit=2, cursor=cursor
+            )
+            answer = client.ask(75, 0, asked)
+            page = [(topic.name, each.partition_index) for topic in answer.topics for each in topic.partitions]
+            assert 0 < len(page) <= 2
+            found += page
+            if answer.next_cursor is None:
+                break
+            where = {"topic_name": answer.next_cursor.topic_name, "partition_index": answer.next_cursor.partition_index}
+            cursor = message(75, 0, "Cursor", **where)
+    assert found == sorted(PLACES)

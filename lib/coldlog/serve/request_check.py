@@ -51,7 +51,10 @@ def _skip_field(hint: Any, kafka_type: str | None, *, is_flexible: bool) -> Skip
     )
     item = _nested(hint)
     skip = skip_entity(item) if item is not None else _skip_primitive(kafka_type or "", is_flexible=is_flexible)
-    return _skip_array(skip, is_flexible=is_flexible, may_be_null=type(None) in parts) if is_array else skip
+    may_be_null = type(None) in parts
+    if is_array:
+        return _skip_array(skip, is_flexible=is_flexible, may_be_null=may_be_null)
+    return _skip_nullable(skip) if may_be_null and item is not None else skip
 
 
 def _nested(hint: Any) -> Any:
@@ -82,6 +85,16 @@ class _Fixed:
 
     def __call__(self, content: bytes, at: int) -> int:
         return _within(content, at + self._size)
+
+
+def _skip_nullable(skip: Skip) -> Skip:
+    """Skip an entity that may be null: one byte says whether it follows."""
+
+    def skip_nullable(content: bytes, at: int) -> int:
+        after = _within(content, at + 1)
+        return after if content[at] >= 0x80 else skip(content, after)
+
+    return skip_nullable
 
 
 def _skip_array(skip: Skip, *, is_flexible: bool, may_be_null: bool) -> Skip:

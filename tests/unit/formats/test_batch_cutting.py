@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from builders.segment_builder import Batch, Codec, Record, build_batch
+from builders.payload_codecs import Codec
+from builders.segment_builder import Batch, Record, build_batch
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.kafka.batch_cutting import cut_record_batch
 from coldlog.formats.kafka.record_batch import read_batch_headers

@@ -129,5 +129,7 @@ def _partition(context: Context, name: str, number: int) -> Values:
         "leader_epoch": -1 if known is None else known.leader_epoch,
         "replica_nodes": [NODE_ID],
         "isr_nodes": [NODE_ID],
+        "eligible_leader_replicas": [],  # Java's client fails at null
+        "last_known_elr": [],
         "offline_replicas": [],
     }
