@@ -304,7 +304,7 @@ class ServeSettings:
         ServeOnGap.ERROR,
         "at offsets that no segment serves: error (CORRUPT_MESSAGE) or skip (go on with the records after them)",
     )
-    topic_prefix: str = setting("", "put before the name of every topic, as in archive.orders")
+    topic_prefix: str | None = setting(None, "put before the name of every topic, as in archive.orders")
     refresh_seconds: float = setting(30.0, "newer tables are looked for this often", at_least=0.1)
     lookup_threads: int = setting(
         4,

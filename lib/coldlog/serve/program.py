@@ -73,7 +73,7 @@ def open_view(settings: Settings) -> ArchiveView:
     )
     source = open_source(settings)
     return ArchiveView(
-        settings.warehouse_uri, source, options, prefix=settings.serve.topic_prefix, skips_gaps=skips_gaps
+        settings.warehouse_uri, source, options, prefix=settings.serve.topic_prefix or "", skips_gaps=skips_gaps
     )
 
 
