@@ -1,12 +1,16 @@
 """Write answers as JSON lines, as a Delta table, or as the `startingOffsets` JSON of Spark's Kafka source.
 
-JSON lines have one object per request, in the order asked. A file appears complete or not at all.
+JSON lines have one object per request, in the order asked. A file appears complete or not at all; a device or a FIFO
+is written to, and `-` is standard output.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +21,9 @@ from coldlog.model.list_offsets import ErrorCode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+STANDARD_OUTPUT = "-"
+_LONGEST_NAME_BYTES = 255
 
 LATEST, EARLIEST = -1, -2
 """Spark's Kafka source takes these numbers for "from the end" and "from the beginning"."""
@@ -66,12 +73,61 @@ def write_table(answers: pa.Table, location: str, spark: SparkSession) -> None:
     rows.option("overwriteSchema", "true").save(location)
 
 
-def _write_whole(path: str, text: str) -> None:
-    target = Path(path)
-    unfinished = target.with_name(target.name + f".{os.getpid()}.tmp")
+def check_target(path: str) -> None:
+    """Raise `UsageError` if answers cannot be written to `path`; write nothing."""
+    if path == STANDARD_OUTPUT:
+        return
     try:
+        if _is_written_in_place(path):
+            folder = path
+        else:
+            target = Path(os.path.realpath(path))
+            if len(os.fsencode(target.name)) > _LONGEST_NAME_BYTES:
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+            existing = next(each for each in target.parents if each.exists())
+            if not existing.is_dir():
+                raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            folder = str(existing)
+        if not os.access(folder, os.W_OK):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+    except (OSError, ValueError) as refused:
+        raise _refusal(path, refused) from refused
+
+
+def _write_whole(path: str, text: str) -> None:
+    """Replace a file at once, also behind a link; write to a device or a FIFO as it is."""
+    if path == STANDARD_OUTPUT:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        if _is_written_in_place(path):
+            Path(path).write_text(text, encoding="utf-8")
+            return
+        target = Path(os.path.realpath(path))
+        unfinished = target.with_name(f".coldlog-answers.{os.getpid()}.tmp")
         target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(target)
-    except OSError as refused:
-        raise UsageError(f"cannot write the answers to {path}: {refused.strerror}") from refused
+        try:
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(target)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+    except (OSError, ValueError) as refused:
+        raise _refusal(path, refused) from refused
+
+
+def _is_written_in_place(path: str) -> bool:
+    """True for a device, a FIFO and the like; a folder is refused."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return not stat.S_ISREG(mode)
+
+
+def _refusal(path: str, refused: OSError | ValueError) -> UsageError:
+    why = refused.strerror if isinstance(refused, OSError) else refused
+    return UsageError(f"cannot write the answers to {path!r}: {why}")

@@ -13,7 +13,14 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
-from coldlog.lookups.answers import starting_offsets, write_json_lines, write_starting_offsets, write_table
+from coldlog.lookups.answers import (
+    STANDARD_OUTPUT,
+    check_target,
+    starting_offsets,
+    write_json_lines,
+    write_starting_offsets,
+    write_table,
+)
 from coldlog.lookups.asked_times import asked_text, requested_time
 from coldlog.lookups.expirations import note_expirations
 from coldlog.lookups.lookup_settings import check_local_tier, list_offsets_options, lookup_options
@@ -47,7 +54,9 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
         help="a .csv or .jsonl file, or a Delta table, with topic, partition, timestamp_ms",
     )
     answered = parser.add_argument_group("answers (default: a table on the screen)")
-    answered.add_argument("--output", metavar="FILE", help="write JSON lines, one per request, in the order asked")
+    answered.add_argument(
+        "--output", metavar="FILE", help="write JSON lines, one per request, in the order asked; - prints them"
+    )
     answered.add_argument("--output-table", metavar="DIR", help="write a Delta table; replaces an existing one")
     answered.add_argument(
         "--starting-offsets",
@@ -117,6 +126,8 @@ _Requested: TypeAlias = pa.Table | _Everywhere | str
 
 
 def _requested(arguments: argparse.Namespace) -> _Requested:
+    for target in filter(None, (arguments.output, arguments.starting_offsets)):
+        check_target(target)
     if arguments.requests:
         if arguments.topic or arguments.timestamp or arguments.partition is not None:
             raise UsageError("give --requests, or --topic with --timestamp, not both")
@@ -160,7 +171,8 @@ def _write_answers(job: Job, answers: pa.Table, all_answers: pa.Table) -> None:
     arguments = job.arguments
     if arguments.output:
         write_json_lines(answers, arguments.output)
-        job.console.note(f"answers are in {arguments.output}")
+        if arguments.output != STANDARD_OUTPUT:
+            job.console.note(f"answers are in {arguments.output}")
     if arguments.output_table:
         write_table(answers, arguments.output_table, job.spark)
         job.console.note(f"answers are in the table {arguments.output_table}")

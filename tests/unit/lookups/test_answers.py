@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from coldlog.errors import UsageError
-from coldlog.lookups.answers import starting_offsets, write_json_lines
+from coldlog.lookups.answers import check_target, starting_offsets, write_json_lines
 from coldlog.lookups.rows import ANSWER_SCHEMA, LIST_OFFSETS_SCHEMA
 from coldlog.model.list_offsets import ErrorCode
 
@@ -85,3 +86,54 @@ def test_output_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write the answers"):
         write_json_lines(_answers(("orders", 0, 1, None)), str(tmp_path / "file" / "answers.jsonl"))
+
+
+def test_a_fifo_gets_the_lines_and_stays(tmp_path: Path) -> None:
+    fifo = tmp_path / "answers"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_json_lines(_answers(("a", 0, 7, None)), str(fifo))
+        assert json.loads(os.read(reader, 1 << 16))["offset"] == 7
+    finally:
+        os.close(reader)
+    assert fifo.is_fifo()
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
+    link, file, device = tmp_path / "link", tmp_path / "file", tmp_path / "device"
+    file.write_text("older answers")
+    link.symlink_to(file)
+    device.symlink_to("/dev/null")
+    for path in (link, device):
+        write_json_lines(_answers(("a", 0, 7, None)), str(path))
+        assert path.is_symlink()
+    assert json.loads(file.read_text())["offset"] == 7
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["device", "file", "link"]
+
+
+def test_a_dash_is_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_target("-")
+    write_json_lines(_answers(("a", 0, 7, None)), "-")
+    assert json.loads(capsys.readouterr().out)["offset"] == 7
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_longest_name_can_be_written(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 255)
+    write_json_lines(_answers(("a", 0, 7, None)), str(path))
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("name", [".", "", "n" * 256, "file/answers", "nul\0"])
+def test_a_target_that_cannot_be_written_is_refused_with_its_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    target = f"{tmp_path}/{name}"
+    with pytest.raises(UsageError, match="cannot write the answers to"):
+        check_target(target)
+    with pytest.raises(UsageError, match="cannot write the answers to"):
+        write_json_lines(_answers(("a", 0, 7, None)), target)
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
