@@ -55,6 +55,38 @@ _MEANING = {
 }
 
 
+_RANGES = (
+    ("partition", -(2**31), 2**31),
+    ("offset", -(2**63), 2**63),
+    ("max_bytes", 0, 2**63),
+    ("timeout_ms", 0, 2**31),
+)
+"""Kafka's types: int32, int64, and a timeout of at most 24 days."""
+
+
+def check_partition(topic: object, partition: object) -> None:
+    """Raise `UsageError` unless these are a text that can be UTF-8 and an int32; a bool is no number."""
+    if not isinstance(topic, str):
+        raise UsageError(f"not the name of a topic: {topic!r}")
+    try:
+        topic.encode()
+    except UnicodeEncodeError as not_utf8:
+        raise UsageError(f"not the name of a topic: {topic!r}: not UTF-8") from not_utf8
+    _whole_number("partition", partition, -(2**31), 2**31)
+
+
+def _whole_number(name: str, value: object, least: int, limit: int) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError("a bool")
+        number = index(value)  # type: ignore[arg-type]  # a TypeError is what is asked for
+    except TypeError as unfit:
+        raise UsageError(f"{name} is {value!r}: expected a whole number") from unfit
+    if not least <= number < limit:
+        raise UsageError(f"{name} is {number}: expected {least} to {limit - 1}")
+    return number
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
     """A request for records of a partition from `offset` on: as many whole batches as fit into `max_bytes`, at least
@@ -71,14 +103,14 @@ class FetchRequest:
     timeout_ms: int = DEFAULT_TIMEOUT_MS
 
     def __post_init__(self) -> None:
+        check_partition(self.topic, self.partition)
+        for name, least, limit in _RANGES:
+            object.__setattr__(self, name, _whole_number(f"{name} of a fetch", getattr(self, name), least, limit))
         try:
-            for name in ("partition", "offset", "max_bytes", "timeout_ms"):
-                object.__setattr__(self, name, index(getattr(self, name)))
             object.__setattr__(self, "isolation_level", IsolationLevel(self.isolation_level))
-        except (TypeError, ValueError) as unfit:
-            raise UsageError(f"wrong arguments of a fetch of {self.topic}-{self.partition}: {unfit}") from unfit
-        if self.max_bytes < 0 or self.timeout_ms < 0:
-            raise UsageError(f"max_bytes and timeout_ms must not be negative: {self.max_bytes}, {self.timeout_ms}")
+        except ValueError as unfit:
+            levels = " or ".join(level.value for level in IsolationLevel)
+            raise UsageError(f"isolation_level of a fetch is {self.isolation_level!r}: expected {levels}") from unfit
 
     @property
     def is_committed(self) -> bool:

@@ -46,8 +46,23 @@ def test_fetch_of_nothing_at_once_is_a_request_and_negative_limits_are_refused()
     request = FetchRequest(topic="orders", partition=0, offset=0, max_bytes=0, timeout_ms=0)
     assert (request.max_bytes, request.timeout_ms, request.is_committed) == (0, 0, False)
     for name in ("max_bytes", "timeout_ms"):
-        with pytest.raises(UsageError, match="max_bytes and timeout_ms must not be negative"):
+        with pytest.raises(UsageError, match=f"{name} of a fetch is -1"):
             replace(request, **{name: -1})  # type: ignore[arg-type]  # a number of the request
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("topic", ["orders"]), ("topic", None), ("topic", "\ud800"),
+        ("partition", True), ("partition", 2**31), ("partition", -(2**31) - 1), ("partition", None),
+        ("offset", 2**63), ("offset", -(2**63) - 1), ("offset", False),
+        ("max_bytes", 2**63), ("timeout_ms", 2**63 - 1), ("timeout_ms", 2**31),
+    ],
+)  # fmt: skip
+def test_fetch_of_what_no_pool_can_work_on_is_refused(name: str, value: object) -> None:
+    arguments = {"topic": "orders", "partition": 0, "offset": 0, name: value}
+    with pytest.raises(UsageError, match=name):
+        FetchRequest(**arguments)  # type: ignore[arg-type]  # wrong on purpose
 
 
 @pytest.mark.parametrize("size", [0, 15, 17])

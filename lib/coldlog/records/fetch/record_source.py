@@ -17,7 +17,7 @@ from typing import TypeVar
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.model.fetch import FetchAnswer, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
+from coldlog.model.fetch import FetchAnswer, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds, check_partition
 from coldlog.records.fetch.archive_tables import ArchiveTables, list_fetch_files
 from coldlog.records.fetch.slice_reader import FetchedBatches, damaged, read_batches, read_slice
 from coldlog.records.fetch.slices import LogSlice, plan_slice, range_text, starting_at
@@ -56,6 +56,7 @@ class RecordSource:
 
     def partition_ends(self, topic: str, partition: int) -> PartitionEnds | None:
         """Return where a partition begins and ends; None if the archive does not know it."""
+        check_partition(topic, partition)
         archived = self._tables.partition(topic, partition)
         return None if archived is None else archived.ends
 
