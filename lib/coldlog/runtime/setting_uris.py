@@ -17,6 +17,9 @@ _SECRET = re.compile(
     r"secret|passw|token|passphrase|private[._-]?key|access[._-]?key|api[._-]?key|credentials?$", re.IGNORECASE
 )
 _URI_WITH_PASSWORD = re.compile(r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]*@", re.IGNORECASE)
+_ADDRESS_WITH_PASSWORD = re.compile(r"(?:^|,)\s*[^/@\s,:]+:[^/@\s,]*@")
+"""As an element of bootstrap servers, which have no scheme."""
+_JAVA_PROPERTY = re.compile(r"(?:^|\s)-D([^\s=]+)=")
 _STORE = r"(?:s3[an]?|gs|abfss?|wasbs?|adl|oss|obs|cosn?|swift|https?):/+"
 """Schemes of stores whose links can be signed; the signature follows a `?`. One slash is enough: users forget one."""
 _SIGNED_URI = re.compile(rf"(?<![a-z0-9+.-]){_STORE}[^\s,]*(?:\?|X-Amz-)", re.IGNORECASE)
@@ -31,8 +34,11 @@ def is_secret_key(key: str) -> bool:
 
 
 def names_a_secret(text: str) -> bool:
-    """Whether a text, such as a list of URIs, holds a user with a password or a signed link."""
-    return any(_URI_WITH_PASSWORD.search(form) or _SIGNED_URI.search(form) for form in (text, _decoded(text)))
+    """Whether a text, such as a list of URIs or options of Java, holds a password or a signed link."""
+    if any(is_secret_key(name) for name in _JAVA_PROPERTY.findall(text)):
+        return True
+    patterns = (_URI_WITH_PASSWORD, _ADDRESS_WITH_PASSWORD, _SIGNED_URI)
+    return any(pattern.search(form) for pattern in patterns for form in (text, _decoded(text)))
 
 
 def absolute_uri(text: str, named: str, directory: Path) -> Uri:

@@ -167,6 +167,9 @@ def test_a_wrong_assignment_is_refused_with_what_would_be_right(
         "spark.jars=/a.jar,https://name:abc123@host/b.jar",
         "spark.archives=https://host/b.tar.gz?sig=abc123#environment",
         "s3://name:abc123@bucket/a",
+        "spark.driver.extraJavaOptions=-Xss4m -Djavax.net.ssl.trustStorePassword=abc123",
+        "metadata.bootstrap_servers=name:abc123@host:9092",
+        "metadata.bootstrap_servers=other:9092,name:abc123@host:9092",
     ],
 )
 def test_what_looks_like_a_credential_is_refused_and_not_repeated(repository: Path, assignment: str) -> None:
@@ -181,6 +184,8 @@ def test_what_looks_like_a_credential_is_refused_and_not_repeated(repository: Pa
         ("spark.archives", "s3a://bucket/environment.tar.gz#environment"),
         ("spark.mongodb.connection.uri", "mongodb://host/events?retryWrites=true"),
         ("spark.jars.packages", "g:a:1?transitive=false"),
+        ("spark.kafka.bootstrap.servers", "one:9092,[::1]:9093"),
+        ("spark.driver.extraJavaOptions", "-Xss4m -Duser.timezone=UTC -XX:+UseSerialGC"),
         ("spark.proxies", "http://one:80/,http://two:80/ mail@host"),
     ],
 )
