@@ -55,6 +55,8 @@ def absolute_uri(text: str, named: str, directory: Path) -> Uri:
                 f"{named}: the uri (not shown) holds a user, a password or a signature: remove them and everything "
                 "after ? or #; give credentials in the environment or the AWS profile"
             )
+        if not text.partition("://")[2].strip("/"):
+            raise UsageError(f"{named} = {text!r} names no bucket; is a variable empty?")
         return Uri(text.rstrip("/"))
     try:
         path = Path(text).expanduser()

@@ -259,3 +259,9 @@ def test_every_key_has_a_meaning_and_a_valid_default(repository: Path) -> None:
             default = str(key.default).lower() if isinstance(key.default, bool) else str(key.default)
             settings = load_settings("near", [f"{key.key}={default}"], repository=repository)
             assert dict(settings.items())[key.key] == key.default
+
+
+@pytest.mark.parametrize("uri", ["s3://", "s3:///", "s3a:////"])
+def test_a_uri_without_a_bucket_is_refused(repository: Path, uri: str) -> None:
+    with pytest.raises(UsageError, match="names no bucket"):
+        load_settings("near", [f"warehouse.uri={uri}"], repository=repository)
