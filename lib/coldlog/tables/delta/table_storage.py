@@ -38,7 +38,7 @@ _PARQUET = b"PAR1"
 _OF_VERSION = re.compile(r"[0-9]{20}\.(json|crc)")
 _CHECKPOINT = re.compile(r"[0-9]{20}\.checkpoint\..+")
 _NOT_FOUND = 404
-_UNREADABLE = re.compile(r"Arrow error: (?!.*(?:External|Generic))")
+_UNREADABLE = re.compile(r"(?:Arrow error|Invalid Checkpoint): (?!.*(?:External|Generic))")
 """In errors of delta-rs: a file was read but cannot be parsed. Those of a store have the other words."""
 _PANIC = "PanicException"
 """pyo3's name for a panic of Rust; the class cannot be imported."""
