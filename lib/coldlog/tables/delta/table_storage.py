@@ -38,8 +38,8 @@ _PARQUET = b"PAR1"
 _OF_VERSION = re.compile(r"[0-9]{20}\.(json|crc)")
 _CHECKPOINT = re.compile(r"[0-9]{20}\.checkpoint\..+")
 _NOT_FOUND = 404
-_UNREADABLE = re.compile(r"(?:Arrow error|Invalid Checkpoint): (?!.*(?:External|Generic))")
-"""In errors of delta-rs: a file was read but cannot be parsed. Those of a store have the other words."""
+_OF_STORE = re.compile(r"Generic|External|Object at location|The operation lacked|request")
+"""In errors of delta-rs: the store did not give a file. Other errors are of a file that it gave."""
 _PANIC = "PanicException"
 """pyo3's name for a panic of Rust; the class cannot be imported."""
 Opener = Callable[[str], pa.NativeFile]
@@ -100,8 +100,6 @@ def storage_error(failed: Exception, location: str, name: str = "") -> ColdlogEr
     """
     if name and _is_damage(failed):
         return damaged(f"{location}/{name}", _first_line(failed))
-    if not name and isinstance(failed, DeltaError) and _UNREADABLE.search(str(failed)):
-        return damaged(f"{location}/{LOG_FOLDER}", _first_line(failed))
     place = bucket_and_prefix(location)
     error = _local_error(failed, location, name) if place is None else _bucket_error(failed, location, name, *place)
     is_missing = isinstance(failed, FileNotFoundError) or status_of(answer_within(failed)) == _NOT_FOUND
@@ -124,6 +122,8 @@ def _bucket_error(failed: Exception, location: str, name: str, bucket: str, pref
         else:
             if lost is not None:
                 return damaged(f"{location}/{LOG_FOLDER}/{lost}", "it is missing, empty or not the JSON of a commit")
+            if isinstance(failed, DeltaError) and not _OF_STORE.search(str(failed)):
+                return damaged(f"{location}/{LOG_FOLDER}", _first_line(failed))
             kind = type(failed).__name__
             return RetriableError(f"{target.label} cannot be read ({kind}); {_AGAIN}, and check s3:GetObject there")
     if not isinstance(error, ArchiveError):
