@@ -55,7 +55,8 @@ golden-clusters: setup ## make the archives of tests/golden/clusters anew, by re
 test-damage: export SEED := $(SEED)
 test-damage: export TRIALS := $(TRIALS)
 test-damage: setup ## damage the sample's logs, then files of its warehouse, and ask everything (SEED=7 chooses which)
-	$(PYTHON) -m pytest -s tests/spark/lookups/test_damaged_sample.py tests/spark/tables/test_damage_campaign.py $(ARGUMENTS)
+	$(PYTHON) -m pytest -s tests/spark/lookups/test_damaged_sample.py tests/spark/tables/test_damage_campaign.py \
+		tests/s3/tables/test_damage_on_s3.py $(ARGUMENTS)
 
 test-endpoint: setup ## read the sample through coldlog serve with Kafka clients
 	$(PYTHON) -m pytest tests/endpoint $(ARGUMENTS)
