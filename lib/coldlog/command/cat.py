@@ -172,19 +172,9 @@ _LETTERS: dict[str, Write] = {
 
 
 def _json_of(topic: str, partition: int, record: FetchedRecord) -> bytes:
-    from coldlog.records.record_lines import content, headers
+    from coldlog.records.record_lines import record_row
 
-    row = {
-        "topic": topic,
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "timestamp_type": record.timestamp_type.value,
-        "leader_epoch": record.leader_epoch,
-        "key": content(record.key),
-        "value": content(record.value),
-        "headers": headers(record.headers),
-    }
+    row = {"topic": topic, "partition": partition, **record_row(record)}
     return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 

@@ -15,7 +15,6 @@ from dataclasses import replace
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.model.fetch import (
     DEFAULT_MAX_BYTES,
-    FetchedRecord,
     FetchedRecords,
     FetchErrorCode,
     FetchRequest,
@@ -25,7 +24,7 @@ from coldlog.records.fetch.fetch_pool import FetchPool
 from coldlog.records.fetch.opened_source import open_source, pool_options
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.fetch.slices import range_text
-from coldlog.records.record_lines import content, headers
+from coldlog.records.record_lines import record_row
 from coldlog.runtime.job import PlainJob
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.system_clock import SystemClock
@@ -61,7 +60,7 @@ def fetch(job: PlainJob, clock: Clock | None = None) -> int:
             answer = _fetch(pool, request, clock)
             records = answer.records[:remaining]
             for record in records:
-                job.console.result(json.dumps(_row(record), ensure_ascii=False))
+                job.console.result(json.dumps(record_row(record), ensure_ascii=False))
             is_cut = len(records) < len(answer.records)
             next_offset = records[-1].offset + 1 if is_cut and records else answer.next_offset
             remaining = None if remaining is None else remaining - len(records)
@@ -99,15 +98,3 @@ def _fetch(pool: FetchPool, request: FetchRequest, clock: Clock) -> FetchedRecor
         if answer.error is not FetchErrorCode.THROTTLING_QUOTA_EXCEEDED:
             raise ColdlogError(str(answer))
         clock.wait_ms(answer.throttle_ms)
-
-
-def _row(record: FetchedRecord) -> dict[str, object]:
-    return {
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "timestamp_type": record.timestamp_type.value,
-        "leader_epoch": record.leader_epoch,
-        "key": content(record.key),
-        "value": content(record.value),
-        "headers": headers(record.headers),
-    }
