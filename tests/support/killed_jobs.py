@@ -41,17 +41,12 @@ def kill_session(run: subprocess.Popen[bytes]) -> None:
 
 
 def stop_session(run: subprocess.Popen[bytes]) -> None:
-    """Suspend all processes of a job; returns when every thread of them stands still."""
+    """Suspend all processes of a job; returns when every thread of them stands still.
 
-    def have_stopped() -> bool:
-        # A process that was just forked is found the next time.
-        processes = find_processes(run.pid)
-        for each in processes:
-            with suppress(ProcessLookupError):
-                os.kill(each.pid, signal.SIGSTOP)
-        return all(map(_has_stopped, processes))
-
-    wait_until(have_stopped, within_s=60, every_s=0.001)
+    A thread that is in `vfork` cannot stop before its child has called `exec`. If the child was stopped before that,
+    both wait forever: then the job goes on for a moment, and all is stopped again.
+    """
+    wait_until(lambda: _has_stopped_within(run, tries=200), within_s=60, every_s=0.05)
 
 
 def continue_session(run: subprocess.Popen[bytes]) -> None:
@@ -85,6 +80,21 @@ def _is_alive_in(session: int, process: psutil.Process) -> bool:
         return os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE
     except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
         return False
+
+
+def _has_stopped_within(run: subprocess.Popen[bytes], *, tries: int) -> bool:
+    """Whether all processes of a job have stopped after so many signals, 1 ms apart; if not, they go on."""
+    for _ in range(tries):
+        # A process that was just forked is found the next time.
+        processes = find_processes(run.pid)
+        for each in processes:
+            with suppress(ProcessLookupError):
+                os.kill(each.pid, signal.SIGSTOP)
+        if all(map(_has_stopped, processes)):
+            return True
+        time.sleep(0.001)
+    continue_session(run)
+    return False
 
 
 def _has_stopped(process: psutil.Process) -> bool:
