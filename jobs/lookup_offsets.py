@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.launch.entry_point import job_argument_parser, run_prepared_job
-from coldlog.lookups.lookup_jobs import add_lookup_options, prepare_lookup_offsets
+from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.lookups.lookup_jobs import LookupJob, add_lookup_options
 
 if __name__ == "__main__":
     parser = job_argument_parser(__file__, __doc__)
     add_lookup_options(parser)
-    sys.exit(run_prepared_job(prepare_lookup_offsets, parser))
+    job = LookupJob()
+    sys.exit(run_job(job.with_spark, parser, first=job.in_process))

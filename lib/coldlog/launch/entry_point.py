@@ -63,32 +63,22 @@ def run_job(
     `first` is called before Spark starts. If it returns an exit code, the job ends with that. `has_rows_in_spark`:
     Spark itself, and not Python tasks, reads or writes the job's rows, so that Java's optimizing compiler pays.
     """
-    return run_prepared_job(lambda *_: call, parser, argv, first=first, has_rows_in_spark=has_rows_in_spark)
 
-
-def run_prepared_job(
-    prepare: Callable[[Settings, argparse.Namespace], Callable[[Job], int | None]],
-    parser: argparse.ArgumentParser,
-    argv: Sequence[str] | None = None,
-    *,
-    first: Callable[[PlainJob], int | None] = lambda _: None,
-    has_rows_in_spark: bool = False,
-) -> int:
-    """Like `run_job`, with the call that `prepare` returns.
-
-    `prepare` runs before Spark starts, so that it reports wrong arguments at once.
-    """
-    from coldlog.launch.spark_job import call_with_spark, explain  # jobs without Spark do not load it
-
-    def prepare_and_call(settings: Settings, arguments: argparse.Namespace) -> int:
-        call = prepare(settings, arguments)
+    def call_first(settings: Settings, arguments: argparse.Namespace) -> int:
         exit_code = first(PlainJob(settings=settings, arguments=arguments, console=Console()))
         if exit_code is not None:
             return exit_code
+        from coldlog.launch.spark_job import call_with_spark  # a job that ends without Spark does not load it
+
         name = parser.prog.split()[-1]
         return call_with_spark(call, settings, arguments, name, has_rows_in_spark=has_rows_in_spark)
 
-    return _run(prepare_and_call, parser, argv, explain)
+    def explain_with_spark(error: Exception) -> ColdlogError | str | None:
+        from coldlog.launch.spark_job import explain
+
+        return explain(error)
+
+    return _run(call_first, parser, argv, explain_with_spark)
 
 
 def run_plain_job(

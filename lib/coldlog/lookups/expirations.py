@@ -9,12 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.model.list_offsets import TIMEOUT_SINCE_VERSION, ErrorCode
-from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
-from coldlog.tables.delta.warehouse import Warehouse
 
 
-def note_expirations(warehouse: Warehouse, answers: pa.Table, default_timeout_ms: int, requests: pa.Table) -> int:
-    """Append a row to list_offsets_expirations for each partition with answers REQUEST_TIMED_OUT; return their number.
+def expiration_rows(answers: pa.Table, default_timeout_ms: int, requests: pa.Table) -> list[dict[str, object]]:
+    """Make the rows of list_offsets_expirations: one for each partition with answers REQUEST_TIMED_OUT.
 
     `answers` are those of `list_offsets` to `requests`.
     """
@@ -23,11 +21,9 @@ def note_expirations(warehouse: Warehouse, answers: pa.Table, default_timeout_ms
     has_timeout = pc.and_(pc.greater(timeouts, 0), pc.greater_equal(requests["version"], TIMEOUT_SINCE_VERSION))
     timeouts = pc.if_else(has_timeout, timeouts, pa.scalar(default_timeout_ms, pa.int32())).cast(pa.int64())
     late = answers.select(["topic", "partition"]).append_column("timeout_ms", timeouts).filter(is_late)
-    if not late.num_rows:
-        return 0
     counted = late.group_by(["topic", "partition"]).aggregate([("timeout_ms", "count"), ("timeout_ms", "max")])
     run_id, now_ms = uuid.uuid4().hex, time.time_ns() // 1_000_000
-    rows = [
+    return [
         {
             "run_id": run_id,
             "expired_ms": now_ms,
@@ -38,5 +34,3 @@ def note_expirations(warehouse: Warehouse, answers: pa.Table, default_timeout_ms
         }
         for row in counted.to_pylist()
     ]
-    warehouse.append(LIST_OFFSETS_EXPIRATIONS, warehouse.local(LIST_OFFSETS_EXPIRATIONS, rows))
-    return int(late.num_rows)

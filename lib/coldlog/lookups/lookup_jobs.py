@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
 from coldlog.lookups.answers import (
@@ -22,17 +21,24 @@ from coldlog.lookups.answers import (
     write_table,
 )
 from coldlog.lookups.asked_times import asked_text, requested_time
-from coldlog.lookups.expirations import note_expirations
+from coldlog.lookups.expirations import expiration_rows
+from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.lookup_settings import check_local_tier, list_offsets_options, lookup_options
-from coldlog.lookups.offset_lookup import list_offsets, list_offsets_in_no_hurry
+from coldlog.lookups.many_requests import MOST_IN_PROCESS, ProcessEngine, answer_requests, in_no_hurry
+from coldlog.lookups.questions import Answers
 from coldlog.lookups.requests import is_file_of_requests, read_requests_file
-from coldlog.lookups.requests_table import read_requests_table
-from coldlog.lookups.rows import EXACTNESS_COLUMNS, answers_of_archive, requests_from_rows
-from coldlog.runtime.console import counted, human_timestamp
-from coldlog.runtime.job import Job
+from coldlog.lookups.rows import EXACTNESS_COLUMNS, TimedQuestions, answers_of_archive, requests_from_rows
+from coldlog.model.states import LookupEngine
+from coldlog.runtime.console import Console, counted, human_timestamp
+from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings import Settings
+from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
-from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tables.delta.locations import table_location
+from coldlog.tables.delta.plain_commit import RowChange, commit_rows
+
+if TYPE_CHECKING:
+    from coldlog.tables.delta.warehouse import Warehouse
 
 _SHOWN_ROWS = 100
 
@@ -65,42 +71,82 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def prepare_lookup_offsets(settings: Settings, arguments: argparse.Namespace) -> Callable[[Job], None]:
-    """Read the requests, without Spark where possible. Return the function that answers them and writes the answers."""
-    return partial(_lookup_offsets, requested=_requested(arguments))
+class LookupJob:
+    """lookup_offsets, or `of_list_offsets` list_offsets, whose requests have a timeout and are counted if late.
 
+    `in_process` reads the requests and answers them without Spark. Where it returns None, `with_spark` must go on.
+    """
 
-def prepare_list_offsets(settings: Settings, arguments: argparse.Namespace) -> Callable[[Job], None]:
-    """As `prepare_lookup_offsets`, but each request is answered within its timeout, and late requests are counted."""
-    check_local_tier(settings)
-    return partial(_list_offsets_of_requests, requested=_requested(arguments))
+    def __init__(self, *, of_list_offsets: bool = False) -> None:
+        self._of_list_offsets = of_list_offsets
+        self._requested: _Requested | None = None
+        self._late: list[dict[str, object]] = []
 
+    def in_process(self, job: PlainJob) -> int | None:
+        """Check the arguments and answer; None if Spark is asked for, or needed."""
+        settings, arguments, console = job.settings, job.arguments, job.console
+        if self._of_list_offsets:
+            check_local_tier(settings)
+        self._requested = requested = _requested(arguments)
+        if settings.lookup.engine is LookupEngine.SPARK or arguments.output_table or isinstance(requested, str):
+            return None
+        engine = ProcessEngine(settings.warehouse_uri, settings.warehouse.as_of)
+        if isinstance(requested, _Everywhere):
+            requested = _requests_everywhere(requested, engine.list_partitions(requested.topic), engine.uri)
+        if requested.num_rows > MOST_IN_PROCESS:
+            return None
+        with console.stage("requests") as stage:
+            stage.add(f"{requested.num_rows:,} asked")
+        self._answer(settings, arguments, console, requested, engine.answer)
+        if self._late and settings.warehouse.as_of is None:
+            table = LIST_OFFSETS_EXPIRATIONS
+            if commit_rows(table_location(engine.uri, table.name), table, RowChange(added=self._late)) is None:
+                return None
+        return 0
 
-def _lookup_offsets(job: Job, requested: _Requested) -> None:
-    warehouse, requests = _requests(job, requested)
-    with job.console.stage("lookup") as stage:
-        all_answers = list_offsets_in_no_hurry(warehouse, requests, lookup_options(job.settings))
-        answers = answers_of_archive(all_answers)
-        found = answers.num_rows - answers.column("offset").null_count
-        wrong = answers.num_rows - answers.column("error").null_count
-        stage.add(f"{found:,} found", f"{answers.num_rows - found - wrong:,} later than the archive")
-        stage.add(*_counted_by_error(answers), *_counted_inexact(answers))
-    _write_answers(job, answers, all_answers)
+    def with_spark(self, job: Job) -> None:
+        """Answer with Spark's tasks; if that is done, append only the counts that `in_process` could not append."""
+        from coldlog.lookups.offset_lookup import answer_batch  # few requests do not wait for Spark's modules
+        from coldlog.tables.delta.warehouse import Warehouse
 
+        settings = job.settings
+        warehouse = Warehouse(spark=job.spark, uri=settings.warehouse_uri, as_of=settings.warehouse.as_of)
+        if not self._late:
+            with job.console.stage("requests") as stage:
+                requests = _requests(self._requested, warehouse)
+                stage.add(f"{requests.num_rows:,} asked")
+            answer = partial(answer_batch, warehouse)
+            write = partial(write_table, spark=job.spark)
+            self._answer(settings, job.arguments, job.console, requests, answer, write)
+        if self._late and warehouse.as_of is None:
+            warehouse.append(LIST_OFFSETS_EXPIRATIONS, warehouse.local(LIST_OFFSETS_EXPIRATIONS, self._late))
 
-def _list_offsets_of_requests(job: Job, requested: _Requested) -> None:
-    options = list_offsets_options(job.settings)
-    warehouse, requests = _requests(job, requested)
-    with job.console.stage("answers") as stage:
-        answers = list_offsets(warehouse, requests, options)
-        stage.add(*_counted_by_error(answers), *_counted_inexact(answers))
-    _write_answers(job, answers, answers)
-    # A warehouse of a past time is not written to.
-    late = (
-        0 if warehouse.as_of else note_expirations(warehouse, answers, job.settings.list_offsets.timeout_ms, requests)
-    )
-    if late:
-        job.console.note(f"{counted(late, 'request')} timed out; see the view coldlog.list_offsets_expiration_rates")
+    def _answer(
+        self,
+        settings: Settings,
+        arguments: argparse.Namespace,
+        console: Console,
+        requests: pa.Table,
+        answer: Callable[[TimedQuestions, LookupOptions], Answers],
+        write: Callable[[pa.Table, str], None] | None = None,
+    ) -> None:
+        options = list_offsets_options(settings) if self._of_list_offsets else in_no_hurry(lookup_options(settings))
+        with console.stage("answers" if self._of_list_offsets else "lookup") as stage:
+            all_answers = answer_requests(requests, options, answer)
+            answers = all_answers if self._of_list_offsets else answers_of_archive(all_answers)
+            if not self._of_list_offsets:
+                found = answers.num_rows - answers.column("offset").null_count
+                wrong = answers.num_rows - answers.column("error").null_count
+                stage.add(f"{found:,} found", f"{answers.num_rows - found - wrong:,} later than the archive")
+            stage.add(*_counted_by_error(answers), *_counted_inexact(answers))
+        if write is not None and arguments.output_table:
+            write(answers, arguments.output_table)
+            console.note(f"answers are in the table {arguments.output_table}")
+        _write_answers(arguments, console, answers, all_answers)
+        if self._of_list_offsets:
+            self._late = expiration_rows(answers, settings.list_offsets.timeout_ms, requests)
+        if late := sum(int(str(row["request_count"])) for row in self._late):
+            console.note(f"{counted(late, 'request')} timed out; see the view coldlog.list_offsets_expiration_rates")
 
 
 def _counted_by_error(answers: pa.Table) -> list[str]:
@@ -147,50 +193,46 @@ def _requested(arguments: argparse.Namespace) -> _Requested:
     return requests_from_rows([(arguments.topic, arguments.partition, timestamp_ms)])
 
 
-def _requests(job: Job, requested: _Requested) -> tuple[Warehouse, pa.Table]:
-    warehouse = Warehouse(spark=job.spark, uri=job.settings.warehouse_uri, as_of=job.settings.warehouse.as_of)
-    with job.console.stage("requests") as stage:
-        if isinstance(requested, str):
-            requested = read_requests_table(requested, job.spark)
-        elif isinstance(requested, _Everywhere):
-            requested = _requests_everywhere(warehouse, requested)
-        stage.add(f"{requested.num_rows:,} asked")
-    return warehouse, requested
+def _requests(requested: _Requested | None, warehouse: Warehouse) -> pa.Table:
+    if isinstance(requested, str):
+        from coldlog.lookups.requests_table import read_requests_table
+
+        return read_requests_table(requested, warehouse.spark)
+    if not isinstance(requested, _Everywhere):
+        return requested
+    known = warehouse.read(PARTITION_METADATA)
+    known = known.where(known["is_current"] & (known["topic"] == requested.topic)).select("partition")
+    partitions = [row["partition"] for row in known.orderBy("partition").collect()]
+    return _requests_everywhere(requested, partitions, warehouse.uri)
 
 
-def _requests_everywhere(warehouse: Warehouse, requested: _Everywhere) -> pa.Table:
-    known = warehouse.read(PARTITION_METADATA).where(F.col("is_current") & (F.col("topic") == F.lit(requested.topic)))
-    partitions = [row["partition"] for row in known.select("partition").orderBy("partition").collect()]
+def _requests_everywhere(requested: _Everywhere, partitions: Sequence[int], uri: str) -> pa.Table:
     if not partitions:
-        raise UsageError(f"the warehouse {warehouse.uri} does not know the topic {requested.topic!r}")
+        raise UsageError(f"the warehouse {uri} does not know the topic {requested.topic!r}")
     return requests_from_rows([(requested.topic, partition, requested.timestamp_ms) for partition in partitions])
 
 
-def _write_answers(job: Job, answers: pa.Table, all_answers: pa.Table) -> None:
+def _write_answers(arguments: argparse.Namespace, console: Console, answers: pa.Table, all_answers: pa.Table) -> None:
     """Write or print the answers. `all_answers` have the columns of ListOffsets, for --starting-offsets."""
-    arguments = job.arguments
     if arguments.output:
         write_json_lines(answers, arguments.output)
         if arguments.output != STANDARD_OUTPUT:
-            job.console.note(f"answers are in {arguments.output}")
-    if arguments.output_table:
-        write_table(answers, arguments.output_table, job.spark)
-        job.console.note(f"answers are in the table {arguments.output_table}")
+            console.note(f"answers are in {arguments.output}")
     if arguments.starting_offsets == "-":
-        job.console.result(starting_offsets(all_answers))
+        console.result(starting_offsets(all_answers))
     elif arguments.starting_offsets:
         write_starting_offsets(all_answers, arguments.starting_offsets)
-        job.console.note(f"starting offsets are in {arguments.starting_offsets}")
+        console.note(f"starting offsets are in {arguments.starting_offsets}")
     if not (arguments.output or arguments.output_table or arguments.starting_offsets):
-        _show(job, answers)
+        _show(console, answers)
 
 
-def _show(job: Job, answers: pa.Table) -> None:
+def _show(console: Console, answers: pa.Table) -> None:
     shown = answers.slice(0, _SHOWN_ROWS).to_pylist()
     more = [name for name in ("route", "local_start_offset") if name in answers.column_names]
     if _counted_inexact(answers):
         more += EXACTNESS_COLUMNS
-    job.console.table(
+    console.table(
         ["topic", "partition", "asked", "offset", "timestamp", "leader epoch", "error", *more],
         [
             (
@@ -207,4 +249,4 @@ def _show(job: Job, answers: pa.Table) -> None:
         ],
     )
     if answers.num_rows > _SHOWN_ROWS:
-        job.console.result(f"... and {answers.num_rows - _SHOWN_ROWS:,} more; --output FILE writes them all")
+        console.result(f"... and {answers.num_rows - _SHOWN_ROWS:,} more; --output FILE writes them all")

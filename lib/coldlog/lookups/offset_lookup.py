@@ -11,7 +11,7 @@ import pickle
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -20,31 +20,22 @@ from pyspark import InheritableThread
 from pyspark.sql import DataFrame
 
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
-from coldlog.lookups.questions import Answers, Indices, Questions, is_repeated
-from coldlog.lookups.rows import TimedQuestions, answers_of_archive, answers_table, questions_of
+from coldlog.lookups.many_requests import answer_requests, in_no_hurry
+from coldlog.lookups.questions import Answers, Indices, Questions
+from coldlog.lookups.rows import TimedQuestions, answers_of_archive
 from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
 from coldlog.lookups.timed_answers import answer_until
 from coldlog.model.list_offsets import ErrorCode
 from coldlog.tables.delta.warehouse import Warehouse
 
 _DEFAULTS = LookupOptions()
-_REQUESTS_AT_ONCE = 1_000_000
-_NO_HURRY_MS = 7 * 24 * 3_600_000
 _GRACE_S = 20.0
 """The tasks are cancelled this long after the last deadline."""
 
 
 def list_offsets(warehouse: Warehouse, requests: pa.Table, options: LookupOptions = _DEFAULTS) -> pa.Table:
     """Return answers of `LIST_OFFSETS_SCHEMA`, one per request of `REQUEST_SCHEMA`, in the same order."""
-    invalid = is_repeated(*(requests.column(name) for name in ("request_id", "topic", "partition")))
-    answers = Answers.nothing(requests.num_rows)
-    for start in range(0, requests.num_rows, _REQUESTS_AT_ONCE):
-        batch = slice(start, min(start + _REQUESTS_AT_ONCE, requests.num_rows))
-        timed = questions_of(
-            requests.slice(start, _REQUESTS_AT_ONCE), invalid[batch], options.isolation_level, options.timeout_ms
-        )
-        answers.put(np.arange(batch.start, batch.stop), _answer_batch(warehouse, timed, options))
-    return answers_table(requests, answers)
+    return answer_requests(requests, options, partial(answer_batch, warehouse))
 
 
 def find_offsets_for_timestamps(
@@ -59,10 +50,11 @@ def find_offsets_for_timestamps(
 
 def list_offsets_in_no_hurry(warehouse: Warehouse, requests: pa.Table, options: LookupOptions = _DEFAULTS) -> pa.Table:
     """As `list_offsets`, but only a request's own timeout counts."""
-    return list_offsets(warehouse, requests, replace(options, timeout_ms=_NO_HURRY_MS))
+    return list_offsets(warehouse, requests, in_no_hurry(options))
 
 
-def _answer_batch(warehouse: Warehouse, timed: TimedQuestions, options: LookupOptions) -> Answers:
+def answer_batch(warehouse: Warehouse, timed: TimedQuestions, options: LookupOptions) -> Answers:
+    """Answer each request within its timeout, which starts now."""
     started = time.time()
     spark = warehouse.spark
     files = list_warehouse_files(warehouse.uri, as_of_ms=warehouse.as_of_ms)

@@ -74,6 +74,13 @@ class DriverJvm(StrEnum):
     DEFAULT = "default"
 
 
+class LookupEngine(StrEnum):
+    """Who answers the requests of a job; `auto`: this process up to 100,000 requests, Spark more than that."""
+
+    AUTO = "auto"
+    SPARK = "spark"
+
+
 class IndexDepth(StrEnum):
     """`batch`: only headers and checksums; `record`: also the records' timestamps, so that lookups need no archive."""
 

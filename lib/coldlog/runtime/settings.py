@@ -16,7 +16,7 @@ from typing import NewType, TypeVar
 
 from coldlog.errors import UsageError
 from coldlog.model.layout_names import LayoutName
-from coldlog.model.states import DriverJvm, IndexDepth, IsolationLevel, OnGap, ServeOnGap
+from coldlog.model.states import DriverJvm, IndexDepth, IsolationLevel, LookupEngine, OnGap, ServeOnGap
 
 Uri = NewType("Uri", str)
 """A URI with a scheme, or an absolute path of the local file system."""
@@ -404,6 +404,10 @@ class LookupSettings:
         OnGap.ANSWER,
         "if offsets that no segment serves may hold an earlier match: answer (with is_exact=false) or refuse "
         "(ARCHIVE_INCOMPLETE)",
+    )
+    engine: LookupEngine = setting(
+        LookupEngine.AUTO,
+        "lookup_offsets and list_offsets: auto answers up to 100,000 requests without Spark; spark always starts it",
     )
 
 
