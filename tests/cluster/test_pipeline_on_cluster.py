@@ -65,6 +65,8 @@ def test_a_cluster_and_a_bucket_give_the_tables_and_answers_of_one_machine(
             str(queries),
             "--output",
             str(tmp_path / "cluster.jsonl"),
+            "--set",
+            "lookup.engine=spark",
         )
         # As Airflow's operator does.
         told += submission.run_by_sparks_own("validate_tables", "--env", "cluster")

@@ -1,21 +1,19 @@
-"""The jobs list_offsets and lookup_offsets, run in the session of the tests."""
+"""The jobs list_offsets and lookup_offsets, run by Spark in the session of the tests."""
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from coldlog.launch.entry_point import job_argument_parser
-from coldlog.lookups.lookup_jobs import add_lookup_options, prepare_list_offsets, prepare_lookup_offsets
+from coldlog.lookups.lookup_jobs import LookupJob, add_lookup_options
 from coldlog.runtime.console import Console
-from coldlog.runtime.job import Job
-from coldlog.runtime.settings import Settings
+from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings_sources import load_settings
 
 
@@ -29,26 +27,22 @@ class Told:
 
 def run_list_offsets(spark: SparkSession, asked: Sequence[str], *settings: str) -> str:
     """What it tells on the way; `asked` are options of the command line."""
-    return _run(prepare_list_offsets, spark, asked, settings).progress
+    return _run(LookupJob(of_list_offsets=True), spark, asked, settings).progress
 
 
 def run_lookup_offsets(spark: SparkSession, asked: Sequence[str], *settings: str) -> Told:
     """The same of the other job, and what it answers."""
-    return _run(prepare_lookup_offsets, spark, asked, settings)
+    return _run(LookupJob(), spark, asked, settings)
 
 
-def _run(
-    prepare: Callable[[Settings, argparse.Namespace], Callable[[Job], None]],
-    spark: SparkSession,
-    asked: Sequence[str],
-    settings: Sequence[str],
-) -> Told:
+def _run(job: LookupJob, spark: SparkSession, asked: Sequence[str], settings: Sequence[str]) -> Told:
     parser = job_argument_parser("lookup", "")
     add_lookup_options(parser)
-    loaded, arguments = load_settings("local", settings), parser.parse_args(asked)
+    loaded, arguments = load_settings("local", [*settings, "lookup.engine=spark"]), parser.parse_args(asked)
     results, progress = io.StringIO(), io.StringIO()
-    run = prepare(loaded, arguments)
-    run(Job(spark=spark, settings=loaded, arguments=arguments, console=Console(progress=progress, results=results)))
+    console = Console(progress=progress, results=results)
+    assert job.in_process(PlainJob(settings=loaded, arguments=arguments, console=console)) is None
+    job.with_spark(Job(spark=spark, settings=loaded, arguments=arguments, console=console))
     return Told(results=results.getvalue(), progress=progress.getvalue())
 
 

@@ -85,7 +85,9 @@ def test_pipeline_then_lookups_from_files_answer_as_the_broker(tmp_path: Path, m
     assert nothing in submitted.stdout + submitted.stderr, "no master had to answer"
 
     answers_of = {}
-    for broker_compatible in ("true", "false"):
+    # Few requests need no Spark; those of one run are answered by it nevertheless.
+    for broker_compatible, engine in (("true", "spark"), ("false", "auto")):
+        monkeypatch.setenv("SPARK_SUBMIT_OPTS", "" if engine == "spark" else "-XX:+NoSpark")
         asked = _submit(
             tmp_path,
             "lookup_offsets",
@@ -97,6 +99,8 @@ def test_pipeline_then_lookups_from_files_answer_as_the_broker(tmp_path: Path, m
             "answers.jsonl",
             "--set",
             f"lookup.broker_compatible={broker_compatible}",
+            "--set",
+            f"lookup.engine={engine}",
         )
         assert asked.returncode == 0, asked.stderr
         lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()
