@@ -21,8 +21,7 @@ from unittest.mock import patch
 from coldlog.errors import Reason
 from coldlog.launch import entry_point
 from coldlog.launch.submit import list_jobs
-from coldlog.lookups.functions import FUNCTIONS, VIEWS
-from coldlog.lookups.queries import query_text
+from coldlog.lookups.functions import FUNCTIONS, VIEWS, query_text
 from coldlog.model.fetch import FetchErrorCode
 from coldlog.model.list_offsets import ErrorCode
 from coldlog.runtime.settings import SETTING_GROUPS

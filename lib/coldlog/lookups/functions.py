@@ -9,10 +9,11 @@ Each function is also correct under LATERAL; a test compares each with a scan. T
 
 from __future__ import annotations
 
+from importlib import resources
+
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.lookups.queries import query_text
 from coldlog.tables.delta.warehouse import DATABASE, has_lasting_catalog
 
 FUNCTIONS: tuple[str, ...] = (
@@ -31,6 +32,11 @@ _PERSISTENT_TEXTS = {
     "CREATE OR REPLACE TEMPORARY FUNCTION ": f"CREATE OR REPLACE FUNCTION {DATABASE}.",
     "FROM offset_for_timestamp(": f"FROM {DATABASE}.offset_for_timestamp(",
 }
+
+
+def query_text(question: str) -> str:
+    """Return the SQL of `question`, as shipped."""
+    return resources.files("coldlog.lookups").joinpath("sql", f"{question}.sql").read_text(encoding="utf-8")
 
 
 def register_functions(spark: SparkSession, *, persistent: bool = False) -> None:

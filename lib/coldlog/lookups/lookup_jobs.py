@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,13 +23,13 @@ from coldlog.lookups.answers import (
     write_table,
 )
 from coldlog.lookups.asked_times import asked_text, requested_time
-from coldlog.lookups.expirations import expiration_rows
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.lookup_settings import check_local_tier, list_offsets_options, lookup_options
 from coldlog.lookups.many_requests import MOST_IN_PROCESS, ProcessEngine, answer_requests, in_no_hurry
 from coldlog.lookups.questions import Answers
 from coldlog.lookups.requests import is_file_of_requests, read_requests_file
 from coldlog.lookups.rows import EXACTNESS_COLUMNS, TimedQuestions, answers_of_archive, requests_from_rows
+from coldlog.model.list_offsets import TIMEOUT_SINCE_VERSION, ErrorCode
 from coldlog.model.states import LookupEngine
 from coldlog.runtime.console import Console, counted, human_timestamp
 from coldlog.runtime.job import Job, PlainJob
@@ -144,9 +146,34 @@ class LookupJob:
             console.note(f"answers are in the table {arguments.output_table}")
         _write_answers(arguments, console, answers, all_answers)
         if self._of_list_offsets:
-            self._late = expiration_rows(answers, settings.list_offsets.timeout_ms, requests)
+            self._late = _expiration_rows(answers, settings.list_offsets.timeout_ms, requests)
         if late := sum(int(str(row["request_count"])) for row in self._late):
             console.note(f"{counted(late, 'request')} timed out; see the view coldlog.list_offsets_expiration_rates")
+
+
+def _expiration_rows(answers: pa.Table, default_timeout_ms: int, requests: pa.Table) -> list[dict[str, object]]:
+    """Make the rows of list_offsets_expirations: one for each partition with answers REQUEST_TIMED_OUT.
+
+    `answers` are those of `list_offsets` to `requests`.
+    """
+    is_late = pc.equal(answers["error_code"], ErrorCode.REQUEST_TIMED_OUT.value)
+    timeouts = requests["timeout_ms"]
+    has_timeout = pc.and_(pc.greater(timeouts, 0), pc.greater_equal(requests["version"], TIMEOUT_SINCE_VERSION))
+    timeouts = pc.if_else(has_timeout, timeouts, pa.scalar(default_timeout_ms, pa.int32())).cast(pa.int64())
+    late = answers.select(["topic", "partition"]).append_column("timeout_ms", timeouts).filter(is_late)
+    counted = late.group_by(["topic", "partition"]).aggregate([("timeout_ms", "count"), ("timeout_ms", "max")])
+    run_id, now_ms = uuid.uuid4().hex, time.time_ns() // 1_000_000
+    return [
+        {
+            "run_id": run_id,
+            "expired_ms": now_ms,
+            "topic": row["topic"],
+            "partition": row["partition"],
+            "request_count": row["timeout_ms_count"],
+            "timeout_ms": row["timeout_ms_max"],
+        }
+        for row in counted.to_pylist()
+    ]
 
 
 def _counted_by_error(answers: pa.Table) -> list[str]:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.lookups.functions import FUNCTIONS
-from coldlog.lookups.queries import query_text
+from coldlog.lookups.functions import FUNCTIONS, query_text
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.sql import attach_warehouse
 from coldlog.tables.delta.warehouse import Warehouse
