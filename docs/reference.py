@@ -63,8 +63,9 @@ def page_text(name: str) -> str:
 def _settings_page() -> Iterator[str]:
     yield from _heading("Settings", "`lib/coldlog/runtime/settings.py`")
     yield (
-        "The value of a setting comes from `conf/base.toml`, then `conf/<env>.toml` (`--env`, default `local`), then "
-        "`--set key=value`; the last one counts."
+        "The value of a setting comes from `conf/base.toml`, then `conf/<env>.toml` (`--env`, default `local`), your file "
+        "(`--config FILE` or the variable `COLDLOG_CONFIG`), the variable with its name, such as `COLDLOG_ARCHIVE__URI` for "
+        "`archive.uri`, then `--set key=value`; the last one counts."
     )
     yield (
         "`./spark-submit.sh show_settings` prints the values in force and where each comes from. Keys that begin with "

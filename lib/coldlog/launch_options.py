@@ -20,7 +20,8 @@ from pathlib import Path
 
 from coldlog.errors import UsageError
 from coldlog.launch.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
-from coldlog.runtime.settings_sources import REPOSITORY, load_settings
+from coldlog.runtime.installation import CONF
+from coldlog.runtime.settings_sources import load_settings
 
 _KEPT_VARIABLES = ("SPARK_CONF_DIR", "SPARK_LOCAL_IP", "NUMBA_CACHE_DIR")
 """The user's values take precedence. Python's variables are not kept: those of a scheduler name its own environment,
@@ -72,7 +73,7 @@ def launch_environment(
             kept,
             options["spark.master"],
             python=sys.executable,
-            conf=REPOSITORY / "conf",
+            conf=CONF,
             worker_python=worker_python,
         ),
         "SPARK_HOME": _spark_home(),

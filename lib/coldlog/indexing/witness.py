@@ -33,7 +33,7 @@ from coldlog.archive.stores.s3_environment import s3_endpoint
 from coldlog.indexing.digests import digest_of
 from coldlog.model.states import IndexStatus
 from coldlog.runtime.settings import MetadataSource, Settings
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import default_jar_directory
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.job_runs import JOB_RUNS
@@ -157,5 +157,5 @@ def _code_digest() -> str:
         content = file.read_bytes()
         digest.update(f"{file.relative_to(library)} {len(content)}\n".encode() + content)
     packages = [name for name in os.listdir(sysconfig.get_path("purelib")) if name.endswith(".dist-info")]
-    jars = [(jar.name, jar.stat().st_size) for jar in (REPOSITORY / ".jars").glob("*.jar")]
+    jars = [(jar.name, jar.stat().st_size) for jar in default_jar_directory().glob("*.jar")]
     return digest_of([digest.hexdigest(), platform.python_version(), sorted(packages), sorted(jars)])

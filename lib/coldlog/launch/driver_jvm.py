@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from coldlog.model.states import DriverJvm
+from coldlog.runtime.installation import CONF
 from coldlog.runtime.settings import Settings
-from coldlog.runtime.settings_sources import REPOSITORY
 
 DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"
 
@@ -52,5 +52,4 @@ def driver_jvm_options(
 
 
 def _has_our_conf(environment: Mapping[str, str]) -> bool:
-    ours = str(REPOSITORY / "conf")
-    return environment.get("SPARK_CONF_DIR", ours) == ours
+    return environment.get("SPARK_CONF_DIR", str(CONF)) == str(CONF)

@@ -37,15 +37,16 @@ def job_argument_parser(script: str, documentation: str | None) -> argparse.Argu
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """`--env`, `--set` and `--list-settings`."""
+    """`--env`, `--config`, `--set` and `--list-settings`."""
     common = parser.add_argument_group("settings")
     common.add_argument("--env", default="local", metavar="NAME", help="read conf/NAME.toml (default: local)")
+    common.add_argument("--config", metavar="FILE", help="read settings from FILE too (default: COLDLOG_CONFIG)")
     common.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="set one setting; can be repeated, overrides conf",
+        help="set one setting; can be repeated, overrides files and variables",
     )
     common.add_argument("--list-settings", action=_ListSettings, help="list every setting, and exit")
 
@@ -100,7 +101,7 @@ def _run(
 ) -> int:
     arguments = parser.parse_args(argv)
     try:
-        return call(load_settings(arguments.env, arguments.set), arguments)
+        return call(load_settings(arguments.env, arguments.set, config=arguments.config), arguments)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the edge of a job: every error must become an exit code

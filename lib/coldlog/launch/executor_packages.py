@@ -1,9 +1,9 @@
 """Pack coldlog and its packages for the workers of a cluster.
 
-Workers always get `coldlog` of this checkout as a .zip. If `cluster.ship_packages` is set, they also get an archive of
+Workers always get `coldlog` as a .zip. If `cluster.ship_packages` is set, they also get an archive of
 the packages that tasks import (arrow, numba, codecs, S3). It holds the files that installers recorded in this process's
 environment, without Spark and without packages that only a driver needs. Workers need an interpreter of the same minor
-version. Both files are made once per content, below `.executors` of the checkout, and all jobs share them.
+version. Both files are made once per content, below `EXECUTORS`, and all jobs share them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from coldlog.errors import UsageError
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import EXECUTORS, PACKAGE
 
-PACKAGE = REPOSITORY / "lib" / "coldlog"
-DIRECTORY = REPOSITORY / ".executors"
 UNPACKED_NAME = "coldlog-packages"
 """The directory in an executor's working directory into which Spark unpacks the archive."""
 
@@ -31,7 +29,7 @@ _ONLY_ON_DRIVER = frozenset({"pyspark", "great-expectations"})
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def package_zip(directory: Path = DIRECTORY) -> Path:
+def package_zip(directory: Path = EXECUTORS) -> Path:
     """Pack `coldlog` as a .zip for `--py-files`."""
     files = sorted(file for file in PACKAGE.rglob("*") if file.suffix in (".py", ".sql", ".typed"))
     contents = [(file.relative_to(PACKAGE.parent).as_posix(), file.read_bytes()) for file in files]
@@ -47,7 +45,7 @@ def package_zip(directory: Path = DIRECTORY) -> Path:
     return _made_once(directory / f"coldlog-{digest.hexdigest()[:16]}.zip", write)
 
 
-def packages_archive(directory: Path = DIRECTORY) -> Path:
+def packages_archive(directory: Path = EXECUTORS) -> Path:
     """Pack the packages that tasks import as an archive for `--archives`; some 260 MB."""
     found = list_shipped_packages()
     versions = "\n".join(sorted(f"{each.name}=={each.version}" for each in found)) + sys.version
@@ -97,7 +95,7 @@ def _made_once(path: Path, write: Callable[[Path], None]) -> Path:
     if path.is_file():
         return path
     try:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as partial:
             unfinished = Path(partial.name)
         try:

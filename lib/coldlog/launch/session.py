@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from coldlog.errors import RetriableError, UsageError
 from coldlog.launch.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
 from coldlog.records.source.datasource import register_source, source_defaults
+from coldlog.runtime.installation import CONF
 from coldlog.runtime.settings import Settings
-from coldlog.runtime.settings_sources import REPOSITORY
 from coldlog.runtime.spark_gateway import start_gateway
 
 _STANDALONE = "spark://"
@@ -110,7 +110,7 @@ def _start_jvm(options: dict[str, str], worker_python: str) -> None:
         os.environ,
         options["spark.master"],
         python=sys.executable,
-        conf=REPOSITORY / "conf",
+        conf=CONF,
         worker_python=worker_python,
     )
     os.environ.update(needed)

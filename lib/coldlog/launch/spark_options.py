@@ -15,8 +15,8 @@ from coldlog.errors import UsageError
 from coldlog.launch.driver_jvm import DEFAULT_OPTIONS, driver_jvm_options
 from coldlog.launch.executor_packages import UNPACKED_NAME, package_zip, packages_archive
 from coldlog.launch.s3a_options import LOG_STORE, executor_s3_place, refuse_secrets, s3a_options
+from coldlog.runtime.installation import SETUP, default_jar_directory, own_jar
 from coldlog.runtime.settings import Settings
-from coldlog.runtime.settings_sources import REPOSITORY
 from coldlog.tables.delta.locations import bucket_and_prefix, spark_uri
 
 PAGE_CHECKSUMS = {"parquet.page.write-checksum.enabled": "true", "parquet.page.verify-checksum.enabled": "true"}
@@ -64,13 +64,13 @@ def spark_options(
     environment: Mapping[str, str],
     *,
     places: Iterable[str] = (),
-    jar_directory: Path = REPOSITORY / ".jars",
+    jar_directory: Path | None = None,
     has_rows_in_spark: bool = True,
 ) -> dict[str, str]:
     """Return every option of the session, `spark.master` and `spark.jars` included.
 
     `places` are the paths and URIs that the session reads or writes beside the warehouse.
-    `has_rows_in_spark`: see `driver_jvm_options`.
+    `has_rows_in_spark`: see `driver_jvm_options`. `jar_directory`: the folder of the jars, if it is not the default.
     """
     options = {"spark.master": "local[*]", **REQUIRED_OPTIONS}
     if settings.warehouse.uri is not None:
@@ -95,8 +95,10 @@ def spark_options(
     else:
         s3_place = executor_s3_place() if is_on_s3 else {}
         options = {**s3_place, **_executor_options(settings, environment), **options}
-    if not {"spark.jars", "spark.jars.packages"} & options.keys():
-        options["spark.jars"] = ",".join(list_jars(jar_directory))
+    if "spark.jars" not in options:
+        resolved = [] if "spark.jars.packages" in options else list_jars(jar_directory or default_jar_directory())
+        if found := [*([str(own)] if (own := own_jar()) else []), *resolved]:
+            options["spark.jars"] = ",".join(found)
     return options
 
 
@@ -127,11 +129,11 @@ def is_local(master: str) -> bool:
     return master.split("[")[0] in ("local", "local-cluster")
 
 
-def list_jars(jar_directory: Path) -> list[str]:
-    """List the jars that `make setup` resolved."""
-    jars = sorted(str(each) for each in jar_directory.glob("*.jar"))
+def list_jars(directory: Path) -> list[str]:
+    """List the jars that `make setup` or `coldlog setup` resolved."""
+    jars = sorted(str(each) for each in directory.glob("*.jar"))
     if not jars:
-        raise UsageError(f"no jars in {jar_directory}: run `make setup`, or set spark.jars")
+        raise UsageError(f"no jars in {directory}: run `{SETUP}`, or set spark.jars")
     return jars
 
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from coldlog.errors import UsageError
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import JOBS
 
 
-def main(argv: Sequence[str], directory: Path = REPOSITORY / "jobs") -> int:
+def main(argv: Sequence[str], directory: Path = JOBS) -> int:
     """Become the job; return an exit code only if no job was started."""
     if not argv or argv[0] in ("-h", "--help"):
         print(usage(directory))

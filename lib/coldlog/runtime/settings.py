@@ -518,12 +518,12 @@ class Settings:
     @property
     def archive_uri(self) -> str:
         """`archive.uri`; `UsageError` if it is not set."""
-        return _required("archive.uri", self.archive.uri, self.env)
+        return _required("archive.uri", self.archive.uri)
 
     @property
     def warehouse_uri(self) -> str:
         """`warehouse.uri`; `UsageError` if it is not set."""
-        return _required("warehouse.uri", self.warehouse.uri, self.env)
+        return _required("warehouse.uri", self.warehouse.uri)
 
     def items(self) -> list[tuple[str, object]]:
         """List (dotted key, value) of every setting, `spark.` keys last."""
@@ -569,7 +569,7 @@ def key_of(group: str, field_: dataclasses.Field[object]) -> str:
     return str(field_.metadata["key"] or f"{group}.{field_.name}")
 
 
-def _required(key: str, uri: Uri | None, env: str) -> str:
+def _required(key: str, uri: Uri | None) -> str:
     if uri is None:
-        raise UsageError(f"{key} is not set: give --set {key}=... or write it into conf/{env}.toml")
+        raise UsageError(f"{key} is not set: give --set {key}=... or a file with it (--config)")
     return uri

@@ -1,8 +1,9 @@
-"""Read the settings of a run from conf files and the command line.
+"""Read the settings of a run from files, the environment and the command line.
 
-The order is: the default, conf/base.toml, conf/<env>.toml, `--set key=value`; the last one wins. A relative path in a
-conf file is relative to the repository, so that conf/local.toml can name the sample archive. A relative path after
-`--set` is relative to the user's current directory.
+The order is: the default, conf/base.toml, conf/<env>.toml, the user's file (`--config FILE`, else `COLDLOG_CONFIG`),
+variables such as `COLDLOG_ARCHIVE__URI`, `--set key=value`; the last one wins. In a checkout, conf/sample.toml adds the
+sample archive to conf/local.toml. A relative path in a file of conf is relative to the repository, in the user's file to
+its folder, elsewhere to the user's current directory.
 
 A URI with the scheme `file` becomes a path without percent escapes. Every other URI stays as it is written.
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import os
 import re
 import tomllib
 import typing
@@ -25,22 +27,18 @@ from enum import StrEnum
 from pathlib import Path
 
 from coldlog.errors import UsageError
+from coldlog.runtime.installation import ROOT
 from coldlog.runtime.setting_uris import absolute_uri, is_secret_key, names_a_secret
 from coldlog.runtime.settings import GIB, KIB, MIB, SETTING_GROUPS, ByteCount, Settings, Uri, key_of
 
 
-def _find_repository() -> Path:
-    """The checkout around this file.
+REPOSITORY = ROOT
 
-    If Spark's own spark-submit starts the driver, this file is in the package for executors, which is inside the
-    checkout too.
-    """
-    above = Path(__file__).resolve().parents
-    return next((directory for directory in above if (directory / "conf" / "base.toml").is_file()), above[2])
-
-
-REPOSITORY = _find_repository()
-
+CONFIG_VARIABLE = "COLDLOG_CONFIG"
+_PREFIX = "COLDLOG_"
+_BETWEEN_GROUP_AND_NAME = "__"
+_SAMPLE = "sample"
+_NO_ENVIRONMENTS = {"base", _SAMPLE}
 _ENV_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _BYTES = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|TiB)?", re.IGNORECASE)
 _BYTE_UNITS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
@@ -93,14 +91,26 @@ def load_settings(
     env: str = "local",
     assignments: Sequence[str] = (),
     *,
+    config: str | None = None,
+    environment: Mapping[str, str] | None = None,
     repository: Path = REPOSITORY,
     directory: Path | None = None,
 ) -> Settings:
-    """Load the settings of a run: `assignments` are the texts after `--set`, `directory` is the user's directory."""
+    """Load the settings of a run.
+
+    `assignments` are the texts after `--set`, `config` is the user's file, `environment` replaces that of this process,
+    and `directory` the current directory.
+    """
+    variables = os.environ if environment is None else environment
+    here = directory or Path.cwd()
+    users_file = config or variables.get(CONFIG_VARIABLE)
     found = [
         *_iter_conf(repository / "conf" / "base.toml", repository),
         *_iter_conf(_conf_of(env, repository), repository),
-        *(_read_assignment(text, directory or Path.cwd()) for text in assignments),
+        *(_iter_sample(repository) if env == "local" else ()),
+        *(_iter_users_file(here / users_file, users_file) if users_file else ()),
+        *_iter_variables(variables, here),
+        *(_read_assignment(text, here) for text in assignments),
     ]
     return _converted_settings(env, found)
 
@@ -146,7 +156,7 @@ def _settings(env: str, values: Mapping[str, object], spark: Mapping[str, str], 
 
 def _conf_of(env: str, repository: Path) -> Path:
     path = repository / "conf" / f"{env}.toml"
-    known = sorted(file.stem for file in (repository / "conf").glob("*.toml") if file.stem != "base")
+    known = sorted(file.stem for file in (repository / "conf").glob("*.toml") if file.stem not in _NO_ENVIRONMENTS)
     if not _ENV_NAME.fullmatch(env) or not path.is_file():
         raise UsageError(f"--env {env}: conf/{env}.toml does not exist; give one of {', '.join(known)}")
     return path
@@ -158,6 +168,39 @@ def _iter_conf(path: Path, repository: Path) -> Iterator[_Assignment]:
         yield _Assignment(key=key, value=value, origin=origin, directory=repository)
 
 
+def _iter_sample(repository: Path) -> Iterator[_Assignment]:
+    path = repository / "conf" / f"{_SAMPLE}.toml"
+    return _iter_conf(path, repository) if path.is_file() else iter(())
+
+
+def _iter_users_file(path: Path, origin: str) -> Iterator[_Assignment]:
+    if not path.exists():
+        raise UsageError(f"{origin} does not exist: correct --config or {CONFIG_VARIABLE}")
+    for key, value in _read_conf(path, origin):
+        yield _Assignment(key=key, value=value, origin=origin, directory=path.resolve().parent)
+
+
+def _iter_variables(variables: Mapping[str, str], directory: Path) -> Iterator[_Assignment]:
+    """The settings of variables such as `COLDLOG_ARCHIVE__URI`; without two underscores a variable is no setting."""
+    known = {variable_of(each.key): each.key for each in list_setting_keys()}
+    misspelt = {name.replace(_BETWEEN_GROUP_AND_NAME, "_"): name for name in known}
+    for name in sorted(name for name in variables if name.startswith(_PREFIX)):
+        if name in known:
+            yield _Assignment(key=known[name], value=variables[name], origin=name, directory=directory)
+        elif name in misspelt:
+            raise UsageError(f"unknown variable {name}: did you mean {misspelt[name]}?")
+        elif name.startswith(f"{_PREFIX}SPARK{_BETWEEN_GROUP_AND_NAME}"):
+            raise UsageError(f"{name}: options of Spark are given with --set or in a file (--config), not by variables")
+        elif _BETWEEN_GROUP_AND_NAME in name:
+            nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.0)[0]
+            raise UsageError(f"unknown variable {name}: did you mean {nearest}?")
+
+
+def variable_of(key: str) -> str:
+    """The environment variable that sets a key."""
+    return _PREFIX + key.upper().replace(".", _BETWEEN_GROUP_AND_NAME)
+
+
 def _read_conf(path: Path, origin: str) -> list[tuple[str, object]]:
     try:
         text = path.read_text(encoding="utf-8")
@@ -167,7 +210,7 @@ def _read_conf(path: Path, origin: str) -> list[tuple[str, object]]:
         # Python reads a hexadecimal number of any length, but refuses to print one of some thousand digits.
         str(found)
     except FileNotFoundError as error:
-        raise UsageError(f"{path} is missing: run coldlog from a checkout of the repository") from error
+        raise UsageError(f"{path} is missing: install coldlog again") from error
     except OSError as error:
         raise UsageError(f"{origin} cannot be read: {error.strerror}") from error
     except RecursionError as error:

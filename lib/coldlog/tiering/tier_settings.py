@@ -19,7 +19,7 @@ from coldlog.brokers.kafka_client import open_cluster
 from coldlog.errors import RetriableError, UsageError
 from coldlog.runtime.open_layout import decode_limits, s3_options
 from coldlog.runtime.settings import MetadataSource, Settings
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import ROOT
 from coldlog.tables.delta.locations import spark_uri
 from coldlog.tiering.event_logs import ReadableEventLog, directory_event_log, topic_event_log
 from coldlog.tiering.rules.clock import Clock
@@ -87,7 +87,7 @@ def open_tier_archive(settings: Settings, *, may_begin: bool = True) -> Writable
     """Open the archive at `archive.uri`. If it does not answer now, return a store that raises this for each partition.
     A directory is created if it is missing, but not if the event log exists: then the disk is probably not mounted."""
     uri, metadata = settings.archive_uri, settings.metadata
-    if not is_s3_uri(uri) and Path(directory_of(uri)).resolve().is_relative_to(REPOSITORY / "tests"):
+    if not is_s3_uri(uri) and Path(directory_of(uri)).resolve().is_relative_to(ROOT / "tests"):
         raise UsageError(f"{uri} is a read-only sample of this repository; give --set archive.uri=DIRECTORY")
     has_log = metadata.uri is not None and not is_s3_uri(metadata.uri) and has_marker(directory_of(metadata.uri))
     try:

@@ -29,10 +29,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from coldlog.errors import UsageError
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import CONF
 from coldlog.tables.definitions.catalog import ALL_TABLES
 
-EXPECTATIONS = REPOSITORY / "conf" / "expectations"
+EXPECTATIONS = CONF / "expectations"
 AFTER_BUILD = "after_build"
 
 _OPERATORS = ("=", "<=>", ">=", ">", "<=", "<")

@@ -241,7 +241,7 @@ def test_an_unknown_environment_is_refused_with_the_known_ones(repository: Path,
 
 
 def test_the_error_of_a_missing_uri_says_how_to_set_it() -> None:
-    with pytest.raises(UsageError, match="--set archive.uri=... or write it into conf/local.toml"):
+    with pytest.raises(UsageError, match="--set archive.uri=... or a file with it"):
         _ = Settings().archive_uri
 
 

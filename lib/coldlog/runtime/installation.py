@@ -1,0 +1,76 @@
+"""Find the files that belong to the library: settings, expectations, jobs and jars.
+
+In a checkout they are in its folders. An installed package has its own copies (`setup.py` puts them into the wheel). It
+keeps what it downloads or packs in the user's cache: `COLDLOG_CACHE`, else `coldlog` in XDG_CACHE_HOME or ~/.cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+from pathlib import Path
+
+_MARKS = ("conf/base.toml", "lib/coldlog/__init__.py")
+"""A folder that has these files is a checkout."""
+
+
+def find_checkout(package: Path) -> Path | None:
+    """Return the checkout around the folder `coldlog`, None if the library is installed.
+
+    If Spark's own spark-submit starts the driver, this is the package for executors, which is inside the
+    checkout too.
+    """
+    if (package / "conf").exists():
+        return None
+    return next((each for each in package.parents if all((each / mark).is_file() for mark in _MARKS)), None)
+
+
+def _find_package() -> Path:
+    """The folder `coldlog` of the library that is installed, also if this module is in the package for executors."""
+    here = Path(__file__).resolve().parents[1]
+    if here.is_dir():
+        return here
+    try:
+        return Path(str(importlib.metadata.distribution("coldlog").locate_file("coldlog")))
+    except importlib.metadata.PackageNotFoundError:  # on a worker, which needs none of these files
+        return here
+
+
+def _find_cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(os.environ.get("COLDLOG_CACHE") or Path(home, "coldlog"))
+
+
+def _find_root() -> tuple[Path | None, Path, Path]:
+    checkout = find_checkout(Path(__file__).resolve().parents[1])
+    if checkout is None:
+        package = _find_package()
+        return None, package, package
+    return checkout, checkout / "lib" / "coldlog", checkout
+
+
+CHECKOUT, PACKAGE, ROOT = _find_root()
+"""The checkout, None if the library is installed; the folder `coldlog`; the folder that has `conf` and `jobs`."""
+CONF = ROOT / "conf"
+JOBS = ROOT / "jobs"
+POM = CONF / "jars" / "pom.xml"
+EXECUTORS = _find_cache() / "executors" if CHECKOUT is None else CHECKOUT / ".executors"
+"""Where packages for the workers of a cluster are made."""
+SETUP = "coldlog setup" if CHECKOUT is None else "make setup"
+"""The command that resolves the jars."""
+
+
+def default_jar_directory() -> Path:
+    """The folder of the jars: `COLDLOG_JARS`, else where `SETUP` puts the jars of this version's pom."""
+    if chosen := os.environ.get("COLDLOG_JARS"):
+        return Path(chosen)
+    if CHECKOUT is not None:
+        return CHECKOUT / ".jars"
+    return _find_cache() / "jars" / hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
+
+
+def own_jar() -> Path | None:
+    """The jar with the classes of lib/java that an installed package has; in a checkout it is with the other jars."""
+    jar = PACKAGE / "jars" / "coldlog.jar"
+    return jar if CHECKOUT is None else None
