@@ -45,7 +45,11 @@ OWN_JAR = "coldlog-log-store.jar"
 CONSTRAINTS = REPOSITORY / "constraints.txt"
 INSTALLING = VENV / "coldlog-installing"
 
-EXTRAS = {"runtime": "", "development": "[kafka,serve,notebook,test,lint]", "documents": "[docs]"}
+EXTRAS = {
+    "runtime": "[records,s3,spark,validate]",
+    "development": "[all,test,lint]",
+    "documents": "[records,s3,spark,validate,docs]",
+}
 PACKAGES = {
     "runtime": "runtime",
     "development": "development",

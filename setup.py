@@ -25,7 +25,9 @@ class BuildWithFiles(build_py):  # type: ignore[misc]
         if self.editable_mode:
             return
         package = Path(self.build_lib) / "coldlog"
-        for name in sorted(each for pattern in COPIED for each in list_files(pattern) if each not in ONLY_IN_A_CHECKOUT):
+        for name in sorted(
+            each for pattern in COPIED for each in list_files(pattern) if each not in ONLY_IN_A_CHECKOUT
+        ):
             self.mkpath(str((package / name).parent))
             self.copy_file(str(REPOSITORY / name), str(package / name))
         if not OWN_JAR.is_file():

@@ -8,7 +8,7 @@ another machine holds none of them.
 The differences between deployments are not in DAG files:
 
 - When a task runs, they are Airflow Variables (`coldlog_home`, `coldlog_env`, `coldlog_settings`), else environment
-  variables with the same names in capitals, else the checkout of this file and its conf/local.toml.
+  variables with the same names in capitals, else the checkout of this file and its sample archive.
 - When a DAG file is parsed, they are environment variables only (`Deployment`).
 
 Refused with `ValueError` when a DAG file is parsed: an environment variable that is empty, not a number, or out of

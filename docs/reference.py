@@ -24,8 +24,9 @@ from coldlog.launch.submit import list_jobs
 from coldlog.lookups.functions import FUNCTIONS, VIEWS, query_text
 from coldlog.model.fetch import FetchErrorCode
 from coldlog.model.list_offsets import ErrorCode
+from coldlog.runtime.installation import ROOT
 from coldlog.runtime.settings import SETTING_GROUPS
-from coldlog.runtime.settings_sources import REPOSITORY, SettingKey, list_setting_keys
+from coldlog.runtime.settings_sources import SettingKey, list_setting_keys
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.discrepancies import DiscrepancyKind
@@ -34,7 +35,7 @@ from coldlog.tables.definitions.tier_partitions import TIER_PARTITIONS
 from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
 from coldlog.tables.definitions.tier_schedule import TIER_SCHEDULE
 
-FOLDER = REPOSITORY / "docs" / "reference"
+FOLDER = ROOT / "docs" / "reference"
 TABLES: tuple[TableDefinition, ...] = (*ALL_TABLES, TIER_SCHEDULE, TIER_PARTITIONS, TIER_QUOTAS, REPLAY_POSITIONS)
 """Those that every warehouse has, then those that a job makes when it needs them."""
 EXIT_CODES: Mapping[int, str] = {
@@ -63,9 +64,9 @@ def page_text(name: str) -> str:
 def _settings_page() -> Iterator[str]:
     yield from _heading("Settings", "`lib/coldlog/runtime/settings.py`")
     yield (
-        "The value of a setting comes from `conf/base.toml`, then `conf/<env>.toml` (`--env`, default `local`), your file "
-        "(`--config FILE` or the variable `COLDLOG_CONFIG`), the variable with its name, such as `COLDLOG_ARCHIVE__URI` for "
-        "`archive.uri`, then `--set key=value`; the last one counts."
+        "The value of a setting comes from `conf/base.toml`, then `conf/<env>.toml` (`--env`, default `local`), your "
+        "file (`--config FILE` or the variable `COLDLOG_CONFIG`), the variable with its name, such as "
+        "`COLDLOG_ARCHIVE__URI` for `archive.uri`, then `--set key=value`; the last one counts."
     )
     yield (
         "`./spark-submit.sh show_settings` prints the values in force and where each comes from. Keys that begin with "
@@ -102,7 +103,7 @@ def _jobs_page() -> Iterator[str]:
     yield from _table(("option", "meaning"), _option_rows(common))
     yield ""
     yield "Exit codes are in [Exit codes and error codes](codes.md). Keys for `--set` are in [Settings](settings.md)."
-    for name in list_jobs(REPOSITORY / "jobs"):
+    for name in list_jobs(ROOT / "jobs"):
         parser = _parser_of(name)
         yield from ("", f"## {name}", "")
         yield from _linked(parser.description or "").splitlines()
@@ -132,7 +133,7 @@ def _parser_of(job: str) -> argparse.ArgumentParser:
     """The argument parser of a job: its program runs up to the place where it parses."""
     with patch.object(argparse.ArgumentParser, "parse_args", _stop):
         try:
-            runpy.run_path(str(REPOSITORY / "jobs" / f"{job}.py"), run_name="__main__")
+            runpy.run_path(str(ROOT / "jobs" / f"{job}.py"), run_name="__main__")
         except _ParsingError as stopped:
             return stopped.parser
     raise AssertionError(f"jobs/{job}.py does not parse its arguments")

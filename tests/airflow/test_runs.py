@@ -150,7 +150,7 @@ def test_a_failing_task_is_tried_again_then_fails_its_run_and_those_behind_it_do
     before = versions(warehouse)
     variables = {
         "AIRFLOW_VAR_COLDLOG_SETTINGS": json.dumps({"archive.uri": str(tmp_path / "nowhere")}),
-        # The Variable wins over the environment; the archive of conf/local.toml is a good one.
+        # The Variable wins over the environment; the sample archive is a good one.
         "COLDLOG_SETTINGS": "{}",
         "COLDLOG_RETRIES": "1",
         "COLDLOG_RETRY_DELAY_SECONDS": "1",

@@ -35,7 +35,7 @@ from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
 from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState, LocalTier
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.model.list_offsets import SpecialTimestamp
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import ROOT
 from coldlog.tables.delta.warehouse import Warehouse
 from kafka_jars import run_tool
 
@@ -306,7 +306,7 @@ def test_topic_that_the_user_may_not_describe_is_refused_by_its_code_and_harms_n
     )
     run_tool(
         [
-            str(REPOSITORY / "spark-submit.sh"), "list_offsets", "--requests", str(requests), "--output", str(output),
+            str(ROOT / "spark-submit.sh"), "list_offsets", "--requests", str(requests), "--output", str(output),
             *(word for setting in settings for word in ("--set", setting)),
         ]
     )  # fmt: skip

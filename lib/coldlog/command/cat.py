@@ -25,6 +25,7 @@ from coldlog.command.outputs import standard_output
 from coldlog.command.settings_options import add_settings_options, read_settings
 from coldlog.command.without_pandas import keep_pandas_out
 from coldlog.errors import ColdlogError, UsageError
+from coldlog.runtime.installation import keep_compiled_kernels
 
 if TYPE_CHECKING:
     from coldlog.fetcher import RecordFetcher
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments)
     if settings.warehouse.as_of is not None:
         raise UsageError("records are read as of now; unset warehouse.as_of")
-    _keep_compiled_functions()
+    keep_compiled_kernels()
     keep_pandas_out()
     from coldlog.fetcher import RecordFetcher
     from coldlog.lookups.lookup_settings import lookup_options
@@ -243,11 +244,3 @@ def _records(
         if answer.next_offset <= offset:
             return
         offset = answer.next_offset
-
-
-def _keep_compiled_functions() -> None:
-    """Keep numba's compiled functions where the jobs of a checkout keep them."""
-    from coldlog.runtime.settings_sources import REPOSITORY
-
-    if (REPOSITORY / ".venv").is_dir():
-        os.environ.setdefault("NUMBA_CACHE_DIR", str(REPOSITORY / ".venv" / "numba-cache"))

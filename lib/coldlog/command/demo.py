@@ -36,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Index and ask."""
     from coldlog.command.main import main
-    from coldlog.runtime.settings_sources import REPOSITORY
+    from coldlog.runtime.installation import ROOT
 
-    sample = REPOSITORY / _SAMPLE
+    sample = ROOT / _SAMPLE
     if not sample.is_dir():
         raise ColdlogError(f"the sample archive is in a checkout only: {sample} is missing")
     warehouse = str(Path(arguments.folder).absolute())

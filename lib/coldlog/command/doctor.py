@@ -92,12 +92,13 @@ def _check_java(_: Settings) -> str:
 
 
 def _check_jars(_: Settings) -> str:
-    from coldlog.runtime.settings_sources import REPOSITORY
+    from coldlog.runtime.installation import SETUP, default_jar_directory
 
-    jars = list((REPOSITORY / ".jars").glob("*.jar"))
+    folder = default_jar_directory()
+    jars = list(folder.glob("*.jar"))
     if not jars:
-        raise _WrongError(f"none in {REPOSITORY / '.jars'}; the jobs need them", "make setup")
-    return f"{len(jars)} in {REPOSITORY / '.jars'}"
+        raise _WrongError(f"none in {folder}; the jobs need them", SETUP)
+    return f"{len(jars)} in {folder}"
 
 
 def _check_archive(settings: Settings) -> str:

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 def become(job: str, arguments: Sequence[str]) -> int:
     """Replace this process by the job; return an exit code only if there is no such job."""
     from coldlog.launch.submit import main
-    from coldlog.runtime.settings_sources import REPOSITORY
+    from coldlog.runtime.installation import keep_compiled_kernels
 
     # As spark-submit.sh sets them: Spark needs the same hash of a text in every process.
     os.environ.setdefault("PYTHONHASHSEED", "0")
-    if (REPOSITORY / ".venv").is_dir():
-        os.environ.setdefault("NUMBA_CACHE_DIR", str(REPOSITORY / ".venv" / "numba-cache"))
+    keep_compiled_kernels()
     return main([job, *arguments])

@@ -32,8 +32,8 @@ from coldlog.archive.layouts.aiven_keys import list_key_ids
 from coldlog.archive.stores.s3_environment import s3_endpoint
 from coldlog.indexing.digests import digest_of
 from coldlog.model.states import IndexStatus
-from coldlog.runtime.settings import MetadataSource, Settings
 from coldlog.runtime.installation import default_jar_directory
+from coldlog.runtime.settings import MetadataSource, Settings
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.job_runs import JOB_RUNS

@@ -6,8 +6,6 @@ keeps what it downloads or packs in the user's cache: `COLDLOG_CACHE`, else `col
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
 import os
 from pathlib import Path
 
@@ -31,6 +29,8 @@ def _find_package() -> Path:
     here = Path(__file__).resolve().parents[1]
     if here.is_dir():
         return here
+    import importlib.metadata
+
     try:
         return Path(str(importlib.metadata.distribution("coldlog").locate_file("coldlog")))
     except importlib.metadata.PackageNotFoundError:  # on a worker, which needs none of these files
@@ -67,6 +67,8 @@ def default_jar_directory() -> Path:
         return Path(chosen)
     if CHECKOUT is not None:
         return CHECKOUT / ".jars"
+    import hashlib
+
     return _find_cache() / "jars" / hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
 
 
@@ -74,3 +76,9 @@ def own_jar() -> Path | None:
     """The jar with the classes of lib/java that an installed package has; in a checkout it is with the other jars."""
     jar = PACKAGE / "jars" / "coldlog.jar"
     return jar if CHECKOUT is None else None
+
+
+def keep_compiled_kernels() -> None:
+    """Let numba keep what it compiles in the environment of a checkout; elsewhere it chooses a folder itself."""
+    if CHECKOUT is not None and (CHECKOUT / ".venv").is_dir():
+        os.environ.setdefault("NUMBA_CACHE_DIR", str(CHECKOUT / ".venv" / "numba-cache"))

@@ -2,8 +2,8 @@
 
 The order is: the default, conf/base.toml, conf/<env>.toml, the user's file (`--config FILE`, else `COLDLOG_CONFIG`),
 variables such as `COLDLOG_ARCHIVE__URI`, `--set key=value`; the last one wins. In a checkout, conf/sample.toml adds the
-sample archive to conf/local.toml. A relative path in a file of conf is relative to the repository, in the user's file to
-its folder, elsewhere to the user's current directory.
+sample archive to conf/local.toml. A relative path in a file of conf is relative to the repository, in the user's file
+to its folder, elsewhere to the user's current directory.
 
 A URI with the scheme `file` becomes a path without percent escapes. Every other URI stays as it is written.
 
@@ -30,9 +30,6 @@ from coldlog.errors import UsageError
 from coldlog.runtime.installation import ROOT
 from coldlog.runtime.setting_uris import absolute_uri, is_secret_key, names_a_secret
 from coldlog.runtime.settings import GIB, KIB, MIB, SETTING_GROUPS, ByteCount, Settings, Uri, key_of
-
-
-REPOSITORY = ROOT
 
 CONFIG_VARIABLE = "COLDLOG_CONFIG"
 _PREFIX = "COLDLOG_"
@@ -93,7 +90,7 @@ def load_settings(
     *,
     config: str | None = None,
     environment: Mapping[str, str] | None = None,
-    repository: Path = REPOSITORY,
+    repository: Path = ROOT,
     directory: Path | None = None,
 ) -> Settings:
     """Load the settings of a run.

@@ -17,9 +17,9 @@ from coldlog.archive.stores.s3_location import is_s3_uri
 from coldlog.archive.stores.unreachable_store import UnreachableStore
 from coldlog.brokers.kafka_client import open_cluster
 from coldlog.errors import RetriableError, UsageError
+from coldlog.runtime.installation import ROOT
 from coldlog.runtime.open_layout import decode_limits, s3_options
 from coldlog.runtime.settings import MetadataSource, Settings
-from coldlog.runtime.installation import ROOT
 from coldlog.tables.delta.locations import spark_uri
 from coldlog.tiering.event_logs import ReadableEventLog, directory_event_log, topic_event_log
 from coldlog.tiering.rules.clock import Clock

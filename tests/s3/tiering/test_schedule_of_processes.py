@@ -10,7 +10,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from coldlog.model.ids import TopicIdPartition
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import ROOT
 from coldlog.tiering.tier_schedule import ScheduleOptions, TierSchedule, TierTask, tier_schedule_table
 from s3_server import Bucket
 from virtual_clock import VirtualClock
@@ -45,7 +45,7 @@ while tries < 25 or had <= 10:  # on a busy machine one has nothing until the ot
 
 def test_processes_that_race_for_partitions_never_hold_one_together(tmp_path: Path) -> None:
     """A process that holds a partition creates a file that must not exist yet."""
-    marks, environment = tmp_path / "marks", {"PYTHONPATH": str(REPOSITORY / "lib")}
+    marks, environment = tmp_path / "marks", {"PYTHONPATH": str(ROOT / "lib")}
     marks.mkdir()
     command = [sys.executable, "-c", RACER, str(tmp_path / "warehouse"), str(marks)]
     started = [
@@ -70,7 +70,7 @@ def test_process_that_ends_right_after_reading_the_table_ends_without_an_error(t
     """With rows from Arrow's threads, one process in 25 was aborted."""
     schedule = TierSchedule(tier_schedule_table(str(tmp_path)), VirtualClock(), ScheduleOptions(holder="one"))
     schedule.take_due(COPY, {A}).close()
-    command, environment = [sys.executable, "-c", READER, str(tmp_path)], {"PYTHONPATH": str(REPOSITORY / "lib")}
+    command, environment = [sys.executable, "-c", READER, str(tmp_path)], {"PYTHONPATH": str(ROOT / "lib")}
     with ThreadPoolExecutor(4) as pool:
         codes = list(pool.map(lambda _: subprocess.run(command, env=environment, check=False).returncode, range(12)))
     assert codes == [0] * 12

@@ -11,7 +11,7 @@ import pytest
 
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import ROOT
 from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tiering.copying.copy_partition import CopyOutcome
@@ -43,7 +43,7 @@ for _ in range({SEGMENTS}):
 
 
 def test_processes_that_copy_at_once_share_one_quota(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "lib")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
     started = [
         subprocess.Popen(
             [sys.executable, "-c", TAKING, str(tmp_path / "warehouse")], env=environment, stdout=subprocess.PIPE

@@ -6,9 +6,9 @@ import re
 import textwrap
 
 from coldlog.model.list_offsets import SpecialTimestamp
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import ROOT
 
-DOCUMENT = (REPOSITORY / "docs" / "reference" / "list-offsets.md").read_text(encoding="utf-8")
+DOCUMENT = (ROOT / "docs" / "reference" / "list-offsets.md").read_text(encoding="utf-8")
 
 
 def test_special_timestamps_are_those_of_requests() -> None:

@@ -15,8 +15,9 @@ import pytest
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
 from coldlog.records.fetch_job import add_fetch_options, fetch
 from coldlog.runtime.console import Console
+from coldlog.runtime.installation import ROOT
 from coldlog.runtime.job import PlainJob
-from coldlog.runtime.settings_sources import REPOSITORY, load_settings
+from coldlog.runtime.settings_sources import load_settings
 from fetching import true_records
 from virtual_clock import VirtualClock
 
@@ -134,7 +135,7 @@ def batches_before(offset: int) -> list[dict[str, Any]]:
 
 
 def test_neither_the_job_nor_the_fetcher_starts_spark(settings: list[str]) -> None:
-    command = [sys.executable, str(REPOSITORY / "jobs" / "fetch_records.py"), "--topic", "orders", "--partition", "0"]
+    command = [sys.executable, str(ROOT / "jobs" / "fetch_records.py"), "--topic", "orders", "--partition", "0"]
     command += ["--max-records", "3", *(each for pair in settings for each in ("--set", pair))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stderr) == (0, "next offset 3; the archive has offsets 0 to 3952\n")

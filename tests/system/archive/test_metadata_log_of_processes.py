@@ -9,7 +9,7 @@ from pathlib import Path
 from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.formats.limits import DecodeLimits
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import ROOT
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 
@@ -22,7 +22,7 @@ def test_concurrent_processes_append_without_loss_and_in_their_own_order(tmp_pat
         "    for number in range(60):\n"
         "        writer.append(number % 2, [f'{sys.argv[2]} {number:03d}'.encode()], 1)\n"
     )
-    environment = {"PYTHONPATH": str(REPOSITORY / "lib")}
+    environment = {"PYTHONPATH": str(ROOT / "lib")}
     started = [
         subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name], env=environment) for name in "abc"
     ]

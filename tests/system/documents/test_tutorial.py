@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import ROOT
 
-PAGE = REPOSITORY / "docs" / "tutorial" / "first-answers.md"
+PAGE = ROOT / "docs" / "tutorial" / "first-answers.md"
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SAVED_AS = re.compile(r"Save this as `(\w+\.py)`")
 
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.timeout(1200)
 
 def run(command: str, folder: Path) -> str:
     """What the command prints; jobs get the warehouse of the folder, because theirs is that of the checkout."""
-    command = command.replace(".venv/bin/", f"{REPOSITORY}/.venv/bin/")
+    command = command.replace(".venv/bin/", f"{ROOT}/.venv/bin/")
     if command.startswith("./spark-submit.sh"):
-        command = f"{REPOSITORY}/{command[2:]} --set warehouse.uri=warehouse"
+        command = f"{ROOT}/{command[2:]} --set warehouse.uri=warehouse"
     environment = {**os.environ, "MASTER": "local[2]", "SPARK_DRIVER_MEMORY": "1g"}
     answer = subprocess.run(
         ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False

@@ -13,7 +13,7 @@ import pytest
 from coldlog.launch.executor_packages import package_zip
 from coldlog.launch.spark_options import LAUNCH_OPTIONS, REQUIRED_OPTIONS, list_jars
 from coldlog.launch_options import launch_environment, launch_options, main
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import ROOT
 
 
 def test_launch_options_have_jars_and_memory_but_no_options_that_a_job_sets_itself(
@@ -23,7 +23,7 @@ def test_launch_options_have_jars_and_memory_but_no_options_that_a_job_sets_itse
         main(["--master", "local[1]", "--set", "spark.driver.memory=3g", "--set=spark.sql.shuffle.partitions=9"]) == 0
     )
     options = json.loads(capsys.readouterr().out)["options"]
-    assert options == {"spark.driver.memory": "3g", "spark.jars": ",".join(list_jars(REPOSITORY / ".jars"))}
+    assert options == {"spark.driver.memory": "3g", "spark.jars": ",".join(list_jars(ROOT / ".jars"))}
 
 
 def test_launch_options_have_every_option_that_counts_before_the_jvm_except_the_master() -> None:
@@ -48,10 +48,10 @@ def test_the_schedulers_python_is_replaced_and_its_spark_configuration_kept(tmp_
         "AWS_SECRET_ACCESS_KEY": "hush",
     }
     variables = launch_environment({"spark.master": "spark://host:7077"}, scheduler)
-    assert variables["PYSPARK_PYTHON"] == variables["PYSPARK_DRIVER_PYTHON"] == str(REPOSITORY / ".venv/bin/python")
+    assert variables["PYSPARK_PYTHON"] == variables["PYSPARK_DRIVER_PYTHON"] == str(ROOT / ".venv/bin/python")
     assert (Path(variables["SPARK_HOME"]) / "bin" / "spark-submit").is_file()
     assert variables["SPARK_CONF_DIR"] == "/etc/spark"
-    assert variables["PATH"].split(os.pathsep) == [str(REPOSITORY / ".venv/bin"), "/scheduler/bin"]
+    assert variables["PATH"].split(os.pathsep) == [str(ROOT / ".venv/bin"), "/scheduler/bin"]
     assert "AWS_SECRET_ACCESS_KEY" not in variables
 
 
@@ -74,8 +74,8 @@ def test_a_driver_that_imports_the_executors_package_finds_the_checkout(tmp_path
     package = package_zip()
     program = (
         "import coldlog; from coldlog.launch.executor_packages import package_zip; "
-        "from coldlog.runtime.settings_sources import REPOSITORY; "
-        "print(coldlog.__file__, REPOSITORY, package_zip(), sep='\\n')"
+        "from coldlog.runtime.installation import ROOT; "
+        "print(coldlog.__file__, ROOT, package_zip(), sep='\\n')"
     )
     told = subprocess.run(
         [sys.executable, "-P", "-c", program],
@@ -85,4 +85,4 @@ def test_a_driver_that_imports_the_executors_package_finds_the_checkout(tmp_path
         text=True,
         check=True,
     ).stdout.splitlines()
-    assert told == [f"{package}/coldlog/__init__.py", str(REPOSITORY), str(package)]
+    assert told == [f"{package}/coldlog/__init__.py", str(ROOT), str(package)]

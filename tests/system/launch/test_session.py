@@ -24,8 +24,9 @@ from coldlog.launch.spark_options import (
     spark_options,
 )
 from coldlog.launch.submit import list_jobs, main, usage
+from coldlog.runtime.installation import ROOT
 from coldlog.runtime.settings import Settings
-from coldlog.runtime.settings_sources import REPOSITORY, load_settings
+from coldlog.runtime.settings_sources import load_settings
 
 JOB = '''"""Check whether it does {name}."""
 import os, sys, time
@@ -147,7 +148,7 @@ def test_the_archive_for_workers_has_what_tasks_import_without_spark() -> None:
 
 
 def test_spark_defaults_equal_the_options_that_sessions_set() -> None:
-    lines = (REPOSITORY / "conf" / "spark-defaults.conf").read_text().splitlines()
+    lines = (ROOT / "conf" / "spark-defaults.conf").read_text().splitlines()
     told = dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
     assert told == REQUIRED_OPTIONS
 
@@ -177,19 +178,19 @@ def test_jobs_are_listed_with_the_first_line_of_their_docstring(
 
 
 def test_help_is_printed_without_a_session(tmp_path: Path) -> None:
-    command = [str(REPOSITORY / "spark-submit.sh"), "run_pipeline", "--help"]
+    command = [str(ROOT / "spark-submit.sh"), "run_pipeline", "--help"]
     answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout.startswith("usage: spark-submit.sh run_pipeline ")
 
 
-@pytest.mark.parametrize(("name", "summary"), list_jobs(REPOSITORY / "jobs").items())
+@pytest.mark.parametrize(("name", "summary"), list_jobs(ROOT / "jobs").items())
 def test_every_job_of_the_repository_prints_its_help(
     name: str, summary: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(REPOSITORY / "jobs" / f"{name}.py"), run_name="__main__")
+        runpy.run_path(str(ROOT / "jobs" / f"{name}.py"), run_name="__main__")
     printed = capsys.readouterr()
     assert (ended.value.code, printed.err) == (0, "")
     assert printed.out.startswith(f"usage: spark-submit.sh {name} ")

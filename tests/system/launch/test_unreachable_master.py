@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from coldlog.errors import RetriableError, UsageError
 from coldlog.launch import session
 from coldlog.launch.session import require_master
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import ROOT
 
 JOB = '''"""Look for a cluster."""
 import sys
@@ -104,7 +104,7 @@ def test_master_that_took_no_application_is_told_as_one_that_does_not_answer(
 
 
 def test_spark_class_starts_as_the_guide_says() -> None:
-    guide = (REPOSITORY / "docs" / "how-to" / "run-on-a-cluster.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "how-to" / "run-on-a-cluster.md").read_text(encoding="utf-8")
     (home,) = re.findall(r"^    export SPARK_HOME=<checkout>/(\S+)$", guide, re.MULTILINE)
     assert home == f".venv/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages/pyspark"
     commands = re.findall(r'^    (?:[A-Z_]+=\S+ )*"\$SPARK_HOME/bin/spark-class" (\S+) ', guide, re.MULTILINE)

@@ -13,7 +13,7 @@ import pytest
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import ROOT
 from copying_tier import ORDERS, Tier
 from virtual_clock import VirtualClock
 
@@ -52,8 +52,8 @@ def kill_when(tier: Tier, job: str, is_time: Callable[[], bool], **settings: obj
     }
     arguments = [each for key, value in values.items() for each in ("--set", f"{key}={value}")]
     process = subprocess.Popen(
-        [sys.executable, str(REPOSITORY / "jobs" / f"{job}.py"), *arguments],
-        env={"PYTHONPATH": str(REPOSITORY / "lib")},
+        [sys.executable, str(ROOT / "jobs" / f"{job}.py"), *arguments],
+        env={"PYTHONPATH": str(ROOT / "lib")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

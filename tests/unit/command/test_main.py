@@ -6,11 +6,11 @@ import pytest
 
 from coldlog.command.main import COMMANDS, JOBS, PROGRAMS, main
 from coldlog.launch.submit import list_jobs
-from coldlog.runtime.settings_sources import REPOSITORY
+from coldlog.runtime.installation import ROOT
 
 
 def test_every_short_name_is_of_a_job() -> None:
-    assert {job for job, _ in JOBS.values()} <= set(list_jobs(REPOSITORY / "jobs"))
+    assert {job for job, _ in JOBS.values()} <= set(list_jobs(ROOT / "jobs"))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -11,8 +11,9 @@ from coldlog.archive.open_archive import directory_of
 from coldlog.errors import UsageError
 from coldlog.model.layout_names import LayoutName
 from coldlog.model.states import IndexDepth
+from coldlog.runtime.installation import ROOT
 from coldlog.runtime.settings import Settings
-from coldlog.runtime.settings_sources import REPOSITORY, list_setting_keys, load_settings
+from coldlog.runtime.settings_sources import list_setting_keys, load_settings
 
 
 @pytest.fixture
@@ -246,7 +247,7 @@ def test_the_error_of_a_missing_uri_says_how_to_set_it() -> None:
 
 
 def test_every_environment_of_the_repository_loads() -> None:
-    for path in (REPOSITORY / "conf").glob("*.toml"):
+    for path in (ROOT / "conf").glob("*.toml"):
         assert tomllib.loads(path.read_text())
         if path.stem != "base":
             assert load_settings(path.stem).archive.layout is LayoutName.LOCAL_TIERED_STORAGE

@@ -1,0 +1,46 @@
+"""Test where the files of the library are found: in a checkout, and of an installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coldlog.runtime import installation
+
+
+def _write(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def test_a_checkout_is_found_from_its_library_and_from_the_package_for_executors(tmp_path: Path) -> None:
+    root = _write(tmp_path / "checkout", "conf/base.toml", "lib/coldlog/__init__.py")
+    assert installation.find_checkout(root / "lib" / "coldlog") == root
+    assert installation.find_checkout(root / ".executors" / "coldlog-1.zip" / "coldlog") == root
+
+
+def test_an_installed_package_is_not_of_the_checkout_around_its_environment(tmp_path: Path) -> None:
+    root = _write(tmp_path / "checkout", "conf/base.toml", "lib/coldlog/__init__.py")
+    package = _write(root / "environment" / "coldlog", "conf/base.toml")
+    assert installation.find_checkout(package) is None
+    assert installation.find_checkout(_write(tmp_path / "elsewhere" / "coldlog", "__init__.py")) is None
+
+
+def test_an_installed_package_keeps_jars_in_the_users_cache_by_their_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLDLOG_JARS", raising=False)
+    monkeypatch.setenv("COLDLOG_CACHE", str(tmp_path / "cache"))
+    pom = tmp_path / "pom.xml"
+    monkeypatch.setattr(installation, "CHECKOUT", None)
+    monkeypatch.setattr(installation, "POM", pom)
+    pom.write_text("4.2")
+    first = installation.default_jar_directory()
+    assert first.parent == tmp_path / "cache" / "jars"
+    pom.write_text("4.3")
+    assert installation.default_jar_directory() != first
+    monkeypatch.setenv("COLDLOG_JARS", "/mnt/jars")
+    assert installation.default_jar_directory() == Path("/mnt/jars")
