@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test test-system test-broker golden-clusters test-damage test-cluster test-airflow mutants lint types format \
-	reference docs notebook bench constraints clean distclean
+	reference docs notebook bench wheel test-install constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,11 @@ notebook: setup ## run the notebook over ./warehouse and keep its outputs (ARGUM
 
 bench: setup ## measure, side by side with the peers
 	$(PYTHON) benchmarks/run.py $(ARGUMENTS)
+
+# Without build/lib: setuptools would pack what was removed from the library since the last build.
+wheel: setup ## build the package into dist
+	rm -rf build/lib build/bdist.* dist
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(PYTHON) -m pip --quiet --disable-pip-version-check wheel --no-deps --wheel-dir dist .
 
 constraints: setup ## pin again what setup.cfg's packages need (UPGRADE=--upgrade takes the newest)
 	$(PYTHON) -m uv pip compile setup.cfg --universal --python-version 3.11 --all-extras --quiet $(UPGRADE) \
