@@ -7,7 +7,6 @@ previous_running_max_timestamp_ms < T <= running_max_timestamp_ms.
 
 from __future__ import annotations
 
-from coldlog.formats.kafka.compression import CODEC_NAMES
 from coldlog.tables.definitions.definition import Column, TableDefinition
 
 OFFSET_INDEX = TableDefinition(
@@ -62,9 +61,8 @@ OFFSET_INDEX = TableDefinition(
             comment="Largest timestamp of the segment up to and including this batch; NULL: no record yet",
         ),
         Column(name="record_count", type="INT", required=True, comment="Records in the batch"),
-        Column(
-            name="codec", type="STRING", required=True, comment=f"{', '.join(CODEC_NAMES[:-1])} or {CODEC_NAMES[-1]}"
-        ),
+        # Not from the decoders: a reader of the tables has no codecs.
+        Column(name="codec", type="STRING", required=True, comment="none, gzip, snappy, lz4 or zstd"),
         Column(name="timestamp_type", type="STRING", required=True, comment="CreateTime or LogAppendTime"),
         Column(name="is_transactional", type="BOOLEAN", required=True, comment="Part of a transaction"),
         Column(name="is_control", type="BOOLEAN", required=True, comment="Holds a commit or abort marker"),
