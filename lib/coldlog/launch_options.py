@@ -87,7 +87,7 @@ def _spark_home() -> str:
     """The Spark that belongs to the installed pyspark; another version is not compatible."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
-        raise UsageError("pyspark is not installed; run `make setup`")
+        raise UsageError("pyspark is not installed: run `make setup` in a checkout, else pip install 'coldlog[spark]'")
     return str(Path(found.origin).parent)
 
 

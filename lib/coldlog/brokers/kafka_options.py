@@ -31,8 +31,8 @@ def client_library() -> ModuleType:
         import kafka
     except ImportError as missing:
         raise UsageError(
-            "kafka-python is not installed; run .venv/bin/python -m uv pip install --constraints constraints.txt "
-            "--editable '.[kafka]', on a cluster also for every executor's Python"
+            "kafka-python is not installed: run `make setup` in a checkout, else pip install 'coldlog[kafka]', on a "
+            "cluster also for every executor's Python"
         ) from missing
     _mend_refusals()
     return kafka  # type: ignore[no-any-return]  # it ships no types

@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = f"coldlog {arguments[0]}" if arguments and arguments[0] in COMMANDS else "coldlog"
     try:
-        code = _run(arguments)
+        code = _run_with_extras(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -81,6 +81,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return _fail(name, f"the output cannot be written: {failed.strerror}", EXIT_FAILED)
     return code
+
+
+def _run_with_extras(arguments: list[str]) -> int:
+    try:
+        return _run(arguments)
+    except ModuleNotFoundError as missing:
+        from coldlog.runtime.extras import missing_extra
+
+        wrong = missing_extra(missing)
+        if wrong is None:
+            raise
+        raise wrong from missing
 
 
 def _run(arguments: list[str]) -> int:
@@ -117,11 +129,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _run_program(name: str, arguments: list[str]) -> int:
-    try:
-        program = import_module(name)
-    except ModuleNotFoundError as missing:
-        raise UsageError(f"the package {missing.name} is missing; install coldlog with its extra") from missing
-    code: int = program.main(arguments)
+    code: int = import_module(name).main(arguments)
     return code
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.runtime.console import Console
+from coldlog.runtime.extras import missing_extra
 from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import list_setting_keys, load_settings
@@ -105,7 +106,7 @@ def _run(
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the edge of a job: every error must become an exit code
-        explanation = error if isinstance(error, ColdlogError) else explain(error)
+        explanation = error if isinstance(error, ColdlogError) else missing_extra(error) or explain(error)
         if explanation is None:
             traceback.print_exc()
         else:

@@ -1,9 +1,9 @@
 """Pack coldlog and its packages for the workers of a cluster.
 
-Workers always get `coldlog` as a .zip. If `cluster.ship_packages` is set, they also get an archive of
-the packages that tasks import (arrow, numba, codecs, S3). It holds the files that installers recorded in this process's
-environment, without Spark and without packages that only a driver needs. Workers need an interpreter of the same minor
-version. Both files are made once per content, below `EXECUTORS`, and all jobs share them.
+Workers always get `coldlog` as a .zip. If `cluster.ship_packages` is set, they also get an archive of the packages that
+tasks import (arrow, numba, codecs, S3). It holds the files that installers recorded in this process's environment,
+without Spark and without the extras that only a driver needs. Workers need an interpreter of the same minor version.
+Both files are made once per content, below `EXECUTORS`, and all jobs share them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from coldlog.errors import UsageError
@@ -25,8 +25,10 @@ from coldlog.runtime.installation import EXECUTORS, PACKAGE
 UNPACKED_NAME = "coldlog-packages"
 """The directory in an executor's working directory into which Spark unpacks the archive."""
 
-_ONLY_ON_DRIVER = frozenset({"pyspark", "great-expectations"})
+_SHIPPED_EXTRAS = frozenset({"records", "s3", "spark"})
+_ONLY_ON_DRIVER = frozenset({"pyspark"})
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_EXTRA = re.compile(r"extra == ['\"]([^'\"]+)['\"]")
 
 
 def package_zip(directory: Path = EXECUTORS) -> Path:
@@ -67,7 +69,7 @@ def list_shipped_packages(root: str = "coldlog") -> list[importlib.metadata.Dist
     """List the installed packages that `root` requires directly or indirectly and that tasks import."""
     found: dict[str, importlib.metadata.Distribution] = {}
     seen = {root, *_ONLY_ON_DRIVER}
-    wanted = [*_requirements(importlib.metadata.distribution(root))]
+    wanted = [*_requirements(importlib.metadata.distribution(root), _SHIPPED_EXTRAS)]
     while wanted:
         name = wanted.pop()
         if name in seen:
@@ -83,10 +85,13 @@ def list_shipped_packages(root: str = "coldlog") -> list[importlib.metadata.Dist
     return [found[name] for name in sorted(found)]
 
 
-def _requirements(distribution: importlib.metadata.Distribution) -> Iterable[str]:
+def _requirements(
+    distribution: importlib.metadata.Distribution, extras: Collection[str] = frozenset()
+) -> Iterator[str]:
+    """The packages that a distribution requires, also for these of its extras."""
     for requirement in distribution.requires or ():
-        name = _REQUIREMENT.match(requirement)
-        if name is not None and "extra ==" not in requirement:
+        name, extra = _REQUIREMENT.match(requirement), _EXTRA.search(requirement)
+        if name is not None and (extra is None or extra[1] in extras):
             yield re.sub(r"[-_.]+", "-", name[0]).lower()
 
 

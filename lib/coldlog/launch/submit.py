@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import NoReturn
 
 from coldlog.errors import UsageError
+from coldlog.runtime.extras import require_extras
 from coldlog.runtime.installation import JOBS
+
+_WITHOUT_SPARK = {
+    "show_settings": (),
+    "fetch_records": ("records",),
+    "copy_segments": ("records",),
+    "expire_segments": ("records",),
+}
+"""The extras that these jobs need; all others need `records` and `spark`."""
 
 
 def main(argv: Sequence[str], directory: Path = JOBS) -> int:
@@ -28,6 +37,7 @@ def main(argv: Sequence[str], directory: Path = JOBS) -> int:
         return 0 if argv else 2
     try:
         script = get_job(argv[0], directory)
+        require_extras(_WITHOUT_SPARK.get(argv[0], ("records", "spark")))
     except UsageError as error:
         print(f"spark-submit.sh: {error}", file=sys.stderr)
         return 2
