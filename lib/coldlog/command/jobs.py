@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import NoReturn
 
 
-def become(job: str, arguments: Sequence[str]) -> int:
-    """Replace this process by the job; return an exit code only if there is no such job."""
-    from coldlog.launch.submit import main
+def become(job: str, arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by the job; `UsageError` if there is no such job or it cannot start."""
+    from coldlog.launch import submit
     from coldlog.runtime.installation import keep_compiled_kernels
 
     # As spark-submit.sh sets them: Spark needs the same hash of a text in every process.
     os.environ.setdefault("PYTHONHASHSEED", "0")
     keep_compiled_kernels()
-    return main([job, *arguments])
+    submit.become(job, arguments)

@@ -105,9 +105,9 @@ def _run(arguments: list[str]) -> int:
     if arguments[0] in JOBS or arguments[0] in {job for job, _ in JOBS.values()}:
         from coldlog.command.jobs import become
 
-        return become(JOBS.get(arguments[0], arguments[:1])[0], arguments[1:])
+        become(JOBS.get(arguments[0], arguments[:1])[0], arguments[1:])
     if arguments[0] in PROGRAMS:
-        return _run_program(PROGRAMS[arguments[0]][0], arguments[1:])
+        return _run_program(arguments[0], arguments[1:])
     if arguments[0] not in COMMANDS:
         raise UsageError(f"unknown command {arguments[0]!r}; {_nearest(arguments[0])}coldlog --help lists all")
     import argparse
@@ -129,7 +129,10 @@ def _run(arguments: list[str]) -> int:
 
 
 def _run_program(name: str, arguments: list[str]) -> int:
-    code: int = import_module(name).main(arguments)
+    from coldlog.runtime.extras import MODULES, require_extras
+
+    require_extras({name} & MODULES.keys())
+    code: int = import_module(PROGRAMS[name][0]).main(arguments)
     return code
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.runtime.console import Console
 from coldlog.runtime.extras import missing_extra
+from coldlog.runtime.installation import CHECKOUT
 from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import list_setting_keys, load_settings
@@ -28,7 +29,7 @@ EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 def job_argument_parser(script: str, documentation: str | None) -> argparse.ArgumentParser:
     """A parser with the options of every job, from the job's `__file__` and `__doc__`."""
     parser = argparse.ArgumentParser(
-        prog=f"spark-submit.sh {Path(script).stem}",
+        prog=f"{'coldlog' if CHECKOUT is None else 'spark-submit.sh'} {Path(script).stem}",
         description=textwrap.dedent(documentation or "").strip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -27,21 +27,26 @@ _WITHOUT_SPARK = {
     "copy_segments": ("records",),
     "expire_segments": ("records",),
 }
-"""The extras that these jobs need; all others need `records` and `spark`."""
+"""The extras that these jobs need; all others need `spark`."""
 
 
 def main(argv: Sequence[str], directory: Path = JOBS) -> int:
-    """Become the job; return an exit code only if no job was started."""
+    """Become the job, for spark-submit.sh; return an exit code only if no job was started."""
     if not argv or argv[0] in ("-h", "--help"):
         print(usage(directory))
         return 0 if argv else 2
     try:
-        script = get_job(argv[0], directory)
-        require_extras(_WITHOUT_SPARK.get(argv[0], ("records", "spark")))
+        become(argv[0], argv[1:], directory)
     except UsageError as error:
         print(f"spark-submit.sh: {error}", file=sys.stderr)
         return 2
-    return _become([sys.executable, str(script), *argv[1:]])
+
+
+def become(job: str, arguments: Sequence[str], directory: Path = JOBS) -> NoReturn:
+    """Replace this process by the job; `UsageError` if there is no such job, or a package that it needs is missing."""
+    script = get_job(job, directory)
+    require_extras(_WITHOUT_SPARK.get(job, ("spark",)))
+    _execute([sys.executable, str(script), *arguments])
 
 
 def get_job(name: str, directory: Path) -> Path:
@@ -73,7 +78,7 @@ def usage(directory: Path) -> str:
     )
 
 
-def _become(command: list[str]) -> NoReturn:
+def _execute(command: list[str]) -> NoReturn:
     os.execv(command[0], command)
 
 
