@@ -98,10 +98,18 @@ notebook: setup ## run the notebook over ./warehouse and keep its outputs (ARGUM
 bench: setup ## measure, side by side with the peers
 	$(PYTHON) benchmarks/run.py $(ARGUMENTS)
 
+DIST ?= dist
 # Without build/lib: setuptools would pack what was removed from the library since the last build.
 wheel: setup ## build the package into dist
-	rm -rf build/lib build/bdist.* dist
-	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(PYTHON) -m pip --quiet --disable-pip-version-check wheel --no-deps --wheel-dir dist .
+	rm -rf build/lib build/bdist.*
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(PYTHON) -m pip --quiet --disable-pip-version-check wheel --no-deps --wheel-dir $(DIST) .
+
+# The versions of Python that test-install installs the package on; WAREHOUSE=DIR asks these tables, and starts no Spark.
+PYTHONS ?= 3.11 3.12 3.13
+
+test-install: export PYTHONS := $(PYTHONS)
+test-install: setup ## install the package far from the checkout, and ask it (PYTHONS="3.12" chooses)
+	$(PYTHON) -m pytest tests/install $(ARGUMENTS)
 
 constraints: setup ## pin again what setup.cfg's packages need (UPGRADE=--upgrade takes the newest)
 	$(PYTHON) -m uv pip compile setup.cfg --universal --python-version 3.11 --all-extras --quiet $(UPGRADE) \

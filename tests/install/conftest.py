@@ -1,0 +1,56 @@
+"""Build the package, and install it into empty environments far from this checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from installed_package import Installed, build_package, install, run_pipeline
+
+PYTHONS = os.environ.get("PYTHONS", "3.11 3.12 3.13").split()
+"""Versions of Python."""
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that `make wheel` has just built."""
+    return build_package(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="session", params=PYTHONS)
+def python(request: pytest.FixtureRequest) -> str:
+    """A version of Python."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session", params=["newest", "oldest"])
+def bare(request: pytest.FixtureRequest, package: Path, python: str, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The package without extras, with the newest or the oldest versions of what it needs."""
+    return install(package, [], python, tmp_path_factory.mktemp("bare"), is_oldest=request.param == "oldest")
+
+
+@pytest.fixture(scope="session", params=["newest", "oldest"])
+def with_records(
+    request: pytest.FixtureRequest, package: Path, python: str, tmp_path_factory: pytest.TempPathFactory
+) -> Installed:
+    """The package with the extra `records`."""
+    return install(package, ["records"], python, tmp_path_factory.mktemp("records"), is_oldest=request.param == "oldest")
+
+
+@pytest.fixture(scope="session")
+def with_everything(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The package with all extras, with the newest versions, on the first Python."""
+    return install(package, ["all"], PYTHONS[0], tmp_path_factory.mktemp("all"), is_oldest=False)
+
+
+@pytest.fixture(scope="session")
+def warehouse(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables of the sample, made by the installed package; WAREHOUSE names some that are there."""
+    if made := os.environ.get("WAREHOUSE"):
+        return Path(made)
+    made_here = tmp_path_factory.mktemp("tables") / "warehouse"
+    run_pipeline(request.getfixturevalue("with_everything"), made_here)
+    return made_here

@@ -1,0 +1,117 @@
+"""Test the installed package: what it answers without a checkout, what it takes, what it says is missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from installed_package import SAMPLE, Installed
+
+HOT = "2023-11-15T10:00Z"
+
+
+def _rows(ran: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in ran.splitlines()]
+
+
+def test_a_lookup_is_answered_without_spark_numba_and_codecs(bare: Installed, warehouse: Path) -> None:
+    (answer,) = _rows(bare.run("lookup", "orders", HOT, "-p", "0", "--json", "-w", str(warehouse)).stdout)
+    assert (answer["offset"], answer["timestamp"]) == (2592, "2023-11-15T10:13:21.130Z")
+    present = bare.run_python(
+        "from importlib.util import find_spec\n"
+        "print([name for name in ('pyspark', 'numba', 'pandas', 'cramjam', 's3fs', 'kafka') if find_spec(name)])"
+    )
+    assert present == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "count"),
+    [
+        (["topics"], 21),
+        (["partitions", "orders"], 1),
+        (["segments", "orders"], 19),
+        (["offsets", "orders", "latest-tiered"], 1),
+    ],
+)
+def test_the_tables_are_listed(bare: Installed, warehouse: Path, command: list[str], count: int) -> None:
+    assert len(_rows(bare.run(*command, "--json", "-w", str(warehouse)).stdout)) == count
+
+
+def test_settings_come_from_the_package_a_file_and_a_variable(bare: Installed, warehouse: Path) -> None:
+    (bare.home / "mine.toml").write_text(f'warehouse.uri = "{warehouse}"\n')
+    shown = _rows(bare.run("config", "show", "--json", "--config", "mine.toml").stdout)
+    origins = {row["setting"]: (row["value"], row["from"]) for row in shown}
+    assert origins["warehouse.uri"] == (str(warehouse), "mine.toml")
+    assert origins["archive.layout"] == ("local_tiered_storage", "conf/base.toml")
+    assert origins["archive.uri"] == (None, "default")
+    assert bare.run("topics", "--config", "mine.toml").stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        (["cat", "orders", "--set", f"archive.uri={SAMPLE}"], "records"),
+        (["serve"], "serve"),
+        (["run"], "spark"),
+        (["copy"], "records"),
+        (["lookup", "orders", HOT, "-w", "s3://bucket/tables"], "s3"),
+    ],
+)
+def test_a_missing_extra_is_named_on_one_line(
+    bare: Installed, warehouse: Path, command: list[str], extra: str
+) -> None:
+    where = [] if command[0] in ("run", "copy", "serve", "lookup") else ["-w", str(warehouse)]
+    refused = bare.run(*command, *where, check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.endswith(f"pip install 'coldlog[{extra}]'\n")
+    assert refused.stderr.count("\n") == 1
+
+
+def test_the_bare_package_takes_less_than_400_mb(bare: Installed) -> None:
+    assert bare.installed_bytes() < 400_000_000
+
+
+def test_records_are_printed_with_the_extra_records(with_records: Installed, warehouse: Path) -> None:
+    """The same records as in the tutorial."""
+    printed = with_records.run(
+        *("cat", "orders", "-o", "2592", "-c", "3", "-f", "%o %T %k\\n", "-w", str(warehouse)),
+        *("--set", f"archive.uri={SAMPLE}"),
+    )
+    assert printed.stdout == "2592 1700043201130 k222\n2593 1700043202122 k162\n2594 1700043203550 k152\n"
+
+
+def test_the_package_with_records_takes_less_than_650_mb(with_records: Installed) -> None:
+    assert with_records.installed_bytes() < 650_000_000
+
+
+def test_importing_the_package_has_no_side_effects(bare: Installed) -> None:
+    told = bare.run_python(
+        "import sys, os, threading\n"
+        "before = (dict(os.environ), threading.active_count(), set(os.listdir('.')))\n"
+        "import coldlog, coldlog.reader, coldlog.errors\n"
+        "assert (dict(os.environ), threading.active_count(), set(os.listdir('.'))) == before\n"
+        "print(sorted({'pandas', 'numba', 'pyspark', 'asyncio'} & sys.modules.keys()))"
+    )
+    assert told == "[]\n"
+
+
+def test_a_job_lists_its_options_with_all_extras(with_everything: Installed) -> None:
+    assert with_everything.run("run", "--help").stdout.startswith("usage: coldlog run_pipeline ")
+
+
+def test_launch_options_name_files_of_the_package(with_everything: Installed) -> None:
+    """For `spark-submit $(coldlog launch-options JOB)`; jars are in the user's cache."""
+    with_everything.run("setup", "--from", str(_jars()))
+    words = with_everything.run("launch-options", "run_pipeline").stdout.split()
+    script = Path(words[-1])
+    assert (script.name, script.is_file()) == ("run_pipeline.py", True)
+    (jars,) = [word for option, word in zip(words, words[1:], strict=False) if option == "--jars"]
+    assert all(Path(jar).is_file() for jar in jars.split(","))
+    assert [jar for jar in jars.split(",") if Path(jar).name == "coldlog.jar"]
+
+
+def _jars() -> Path:
+    from environment import JARS
+
+    return JARS
