@@ -23,7 +23,6 @@ import shutil
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ElementTree
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,8 +59,6 @@ PACKAGES = {
 """Which of `EXTRAS` a kind of environment needs."""
 MINIMUM_PYTHON = (3, 11)
 MINIMUM_JAVA = 17
-MAVEN_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-MAVEN_NAMESPACE = {"m": "http://maven.apache.org/POM/4.0.0"}
 
 
 class SetupError(Exception):
@@ -291,53 +288,18 @@ def constraint(name: str) -> str:
 
 
 def resolve_jars(lock: int) -> None:
-    """Fill `.jars` with Maven, or with the Ivy inside Spark if Maven is missing."""
+    """Fill `.jars` with the jars of the pom and that of lib/java."""
     start = time.monotonic()
     report(f"resolving jars into {JARS} (22 MB)")
     partial = JARS.with_name(".jars.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    if maven := shutil.which("mvn"):
-        copy = [
-            "--quiet",
-            "--batch-mode",
-            "-Dstyle.color=never",
-            "--file",
-            str(POM),
-            MAVEN_COPY,
-            f"-DoutputDirectory={partial}",
-        ]
-        run([maven, *copy], lock)
-    else:
-        resolve_jars_with_ivy(partial, lock)
+    run([str(PYTHON), "-P", "-m", "coldlog.launch.jars", str(partial)], lock)
     compile_own_jar(partial, lock)
     (partial / "stamp").write_text(jars_hash(), encoding="utf-8")
     shutil.rmtree(JARS, ignore_errors=True)
     partial.rename(JARS)
     report(f"resolved in {time.monotonic() - start:.0f} s")
-
-
-def resolve_jars_with_ivy(directory: Path, lock: int) -> None:
-    """Let spark-submit resolve the packages, which it does before it runs a program; this program is empty."""
-    report("no Maven (mvn) found: using the Ivy inside Spark")
-    program = directory / "empty.py"
-    program.touch()
-    ivy = directory / "ivy"
-    conf = {
-        "spark.jars.ivy": str(ivy),
-        "spark.jars.packages": ",".join(pom_packages()),
-        "spark.jars.excludes": IVY_EXCLUDES,
-    }
-    options = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
-    environment = {**os.environ, "PYSPARK_PYTHON": str(PYTHON), "SPARK_LOCAL_IP": "127.0.0.1"}
-    # Set here, because Spark's search for it fails if the path has a space.
-    environment["SPARK_HOME"] = str(next(VENV.glob("lib/python*/site-packages/pyspark")))
-    run([str(VENV / "bin" / "spark-submit"), "--master", "local[1]", *options, str(program)], lock, environment)
-    for jar in (ivy / "jars").glob("*.jar"):
-        if jar.name.startswith(IVY_GROUPS):
-            jar.rename(directory / jar.name)
-    shutil.rmtree(ivy)
-    program.unlink()
 
 
 def compile_own_jar(directory: Path, lock: int) -> None:
@@ -355,35 +317,6 @@ def compile_own_jar(directory: Path, lock: int) -> None:
             # Without a date, so that every machine makes the same jar.
             jar.writestr(zipfile.ZipInfo(each.relative_to(classes).as_posix()), each.read_bytes())
     shutil.rmtree(classes)
-
-
-IVY_EXCLUDES = ",".join(
-    (
-        "org.scala-lang:scala-library",
-        "io.delta:delta-kernel-api",
-        "io.delta:delta-kernel-defaults",
-        "io.delta:delta-kernel-unitycatalog",
-        "software.amazon.awssdk:bundle",
-        "org.wildfly.openssl:wildfly-openssl",
-    )
-)
-"""Large packages that Spark has or that are not used. Ivy's exclusions have no wildcard for a single package."""
-
-IVY_GROUPS = ("io.delta_", "org.apache.hadoop_hadoop-aws", "software.amazon.", "org.reactivestreams_")
-"""The jars to keep of those that Ivy resolves; Spark has its own versions of the others."""
-
-
-def pom_packages() -> list[str]:
-    """List the pom's dependencies as group:artifact:version."""
-    pom = ElementTree.parse(POM).getroot()
-    text = {
-        f"${{{each.tag.split('}')[1]}}}": each.text or "" for each in pom.iterfind("m:properties/*", MAVEN_NAMESPACE)
-    }
-    parts = [
-        [each.findtext(f"m:{part}", "", MAVEN_NAMESPACE) for part in ("groupId", "artifactId", "version")]
-        for each in pom.iterfind("m:dependencies/m:dependency", MAVEN_NAMESPACE)
-    ]
-    return [f"{group}:{artifact}:{text.get(version, version)}" for group, artifact, version in parts]
 
 
 def run(command: list[str], lock: int, environment: dict[str, str] | None = None) -> None:

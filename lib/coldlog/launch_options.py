@@ -1,8 +1,13 @@
 """Print what a plain `spark-submit` needs, so that a job starts as with spark-submit.sh.
 
-    python -m coldlog.launch_options [--master URL] [--env NAME] [--set key=value]...
+    spark-submit $(coldlog launch-options JOB [--master URL]) [arguments of the job]
 
-prints one JSON object: `options` are the Spark options that have an effect only before the driver's JVM starts (the job
+The words are the master, a file with the options, and the script of the job. Give settings to both, to `launch-options`
+and to the job, or in a file that COLDLOG_CONFIG names.
+
+    coldlog launch-options [--master URL] [--env NAME] [--config FILE] [--set key=value]...
+
+Without a job, this prints one JSON object: `options` are the Spark options that have an effect only before the driver's JVM starts (the job
 sets all others itself), `environment` are the variables for spark-submit and the job. A scheduler in another Python
 environment runs this program on the machine where the job will run. Wrong settings end it with exit code 2 and one line
 on stderr.
@@ -11,6 +16,7 @@ on stderr.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
 import json
 import os
@@ -20,7 +26,8 @@ from pathlib import Path
 
 from coldlog.errors import UsageError
 from coldlog.launch.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
-from coldlog.runtime.installation import CONF
+from coldlog.launch.submit import get_job
+from coldlog.runtime.installation import CONF, EXECUTORS, JOBS
 from coldlog.runtime.settings_sources import load_settings
 
 _KEPT_VARIABLES = ("SPARK_CONF_DIR", "SPARK_LOCAL_IP", "NUMBA_CACHE_DIR")
@@ -31,25 +38,33 @@ _LAUNCH_PREFIXES = ("spark.jars.", "spark.submit.")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the launch options as JSON; returns an exit code."""
-    parser = argparse.ArgumentParser(prog="coldlog.launch_options", allow_abbrev=False)
+    """Print the launch options, as JSON or as words for a shell; returns an exit code."""
+    parser = argparse.ArgumentParser(
+        prog="coldlog launch-options",
+        description=(__doc__ or "").strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("job", nargs="?", help="print words for spark-submit that start this job")
     parser.add_argument("--master", help="the master that spark-submit is given (default: MASTER, then the settings')")
-    parser.add_argument("--env", default="local")
-    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--env", default="local", metavar="NAME", help="read conf/NAME.toml (default: local)")
+    parser.add_argument("--config", metavar="FILE", help="read settings from FILE too (default: COLDLOG_CONFIG)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set one setting")
     arguments = parser.parse_args(argv)
     environment = {**os.environ, **({"MASTER": arguments.master} if arguments.master else {})}
     try:
-        settings = load_settings(arguments.env, arguments.set)
+        settings = load_settings(arguments.env, arguments.set, config=arguments.config)
         options = spark_options(settings, environment)
         worker_python = executor_python(settings, options["spark.master"])
-        launch = {
-            "options": launch_options(options),
-            "environment": launch_environment(options, environment, worker_python),
-        }
+        if arguments.job is None:
+            environment = launch_environment(options, environment, worker_python)
+            told = json.dumps({"options": launch_options(options), "environment": environment})
+        else:
+            told = " ".join(submit_words(arguments.job, options, worker_python))
     except UsageError as error:
         print(f"coldlog: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(launch))
+    print(told)
     return 0
 
 
@@ -60,6 +75,35 @@ def launch_options(options: Mapping[str, str]) -> dict[str, str]:
         for key, value in options.items()
         if (key in LAUNCH_OPTIONS and key != "spark.master") or key.startswith(_LAUNCH_PREFIXES)
     }
+
+
+def submit_words(job: str, options: Mapping[str, str], worker_python: str) -> list[str]:
+    """The arguments that start a job with spark-submit. Options have spaces, so they are in a file."""
+    python = {"spark.pyspark.driver.python": sys.executable, "spark.pyspark.python": worker_python}
+    words = [
+        *("--master", options["spark.master"]),
+        # What the cluster sets by default stays.
+        *("--load-spark-defaults", "--properties-file", str(_options_file({**launch_options(options), **python}))),
+        str(get_job(job, JOBS)),
+    ]
+    if unfit := next((word for word in words if word.split() != [word]), None):
+        raise UsageError(f"{unfit!r} has a space, which a shell takes for two words: use the JSON of `launch-options`")
+    return words
+
+
+def _options_file(options: Mapping[str, str], directory: Path = EXECUTORS) -> Path:
+    """Write the options as Java's properties, once for each content."""
+    lines = [f"{key} {value}\n".replace("\\", "\\\\") for key, value in sorted(options.items())]
+    content = "".join(lines).encode()
+    path = directory / f"launch-{hashlib.sha256(content).hexdigest()[:16]}.conf"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_bytes(content)
+        partial.replace(path)
+    except OSError as failed:
+        raise UsageError(f"cannot write {path}: {failed.strerror}; set COLDLOG_CACHE") from failed
+    return path
 
 
 def launch_environment(

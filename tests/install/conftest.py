@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from installed_package import Installed, build_package, install, run_pipeline
 
 PYTHONS = os.environ.get("PYTHONS", "3.11 3.12 3.13").split()
@@ -27,7 +26,9 @@ def python(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session", params=["newest", "oldest"])
-def bare(request: pytest.FixtureRequest, package: Path, python: str, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def bare(
+    request: pytest.FixtureRequest, package: Path, python: str, tmp_path_factory: pytest.TempPathFactory
+) -> Installed:
     """The package without extras, with the newest or the oldest versions of what it needs."""
     return install(package, [], python, tmp_path_factory.mktemp("bare"), is_oldest=request.param == "oldest")
 
@@ -37,7 +38,9 @@ def with_records(
     request: pytest.FixtureRequest, package: Path, python: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Installed:
     """The package with the extra `records`."""
-    return install(package, ["records"], python, tmp_path_factory.mktemp("records"), is_oldest=request.param == "oldest")
+    return install(
+        package, ["records"], python, tmp_path_factory.mktemp("records"), is_oldest=request.param == "oldest"
+    )
 
 
 @pytest.fixture(scope="session")

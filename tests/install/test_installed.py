@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from installed_package import SAMPLE, Installed
 
 HOT = "2023-11-15T10:00Z"
@@ -58,9 +59,7 @@ def test_settings_come_from_the_package_a_file_and_a_variable(bare: Installed, w
         (["lookup", "orders", HOT, "-w", "s3://bucket/tables"], "s3"),
     ],
 )
-def test_a_missing_extra_is_named_on_one_line(
-    bare: Installed, warehouse: Path, command: list[str], extra: str
-) -> None:
+def test_a_missing_extra_is_named_on_one_line(bare: Installed, warehouse: Path, command: list[str], extra: str) -> None:
     where = [] if command[0] in ("run", "copy", "serve", "lookup") else ["-w", str(warehouse)]
     refused = bare.run(*command, *where, check=False)
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -100,18 +99,18 @@ def test_a_job_lists_its_options_with_all_extras(with_everything: Installed) -> 
     assert with_everything.run("run", "--help").stdout.startswith("usage: coldlog run_pipeline ")
 
 
-def test_launch_options_name_files_of_the_package(with_everything: Installed) -> None:
-    """For `spark-submit $(coldlog launch-options JOB)`; jars are in the user's cache."""
-    with_everything.run("setup", "--from", str(_jars()))
+def test_launch_options_are_words_for_spark_submit_that_name_files_of_the_package(with_everything: Installed) -> None:
+    with_everything.run("setup", "--from", str(JARS))
     words = with_everything.run("launch-options", "run_pipeline").stdout.split()
-    script = Path(words[-1])
+    script, options = Path(words[-1]), Path(words[words.index("--properties-file") + 1])
     assert (script.name, script.is_file()) == ("run_pipeline.py", True)
-    (jars,) = [word for option, word in zip(words, words[1:], strict=False) if option == "--jars"]
-    assert all(Path(jar).is_file() for jar in jars.split(","))
-    assert [jar for jar in jars.split(",") if Path(jar).name == "coldlog.jar"]
+    told = dict(line.split(" ", 1) for line in options.read_text().splitlines())
+    jars = [Path(jar) for jar in told["spark.jars"].split(",")]
+    assert all(jar.is_file() for jar in jars)
+    assert {"coldlog.jar", "delta-storage-4.4.0.jar"} <= {jar.name for jar in jars}
+    assert told["spark.pyspark.python"] == str(with_everything.python)
 
 
-def _jars() -> Path:
-    from environment import JARS
-
-    return JARS
+def test_jars_that_are_missing_are_named_with_the_command_that_resolves_them(with_everything: Installed) -> None:
+    refused = with_everything.run("launch-options", "--set", "driver.jvm=small", check=False, COLDLOG_CACHE="none")
+    assert (refused.returncode, refused.stderr.count("run `coldlog setup`")) == (2, 1)

@@ -24,9 +24,9 @@ class Installed:
     home: Path
     """The user's home, empty at first."""
 
-    def run(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run `coldlog`, as a user who has no checkout."""
-        return self._start([str(self.python.with_name("coldlog")), *arguments], check=check)
+        return self._start([str(self.python.with_name("coldlog")), *arguments], check=check, **variables)
 
     def run_python(self, program: str) -> str:
         """Run a program of Python; return what it prints."""
@@ -37,12 +37,12 @@ class Installed:
         root = self.python.parents[1] / "lib"
         return sum(file.lstat().st_size for file in root.rglob("*") if file.is_file())
 
-    def _start(self, command: Sequence[str], *, check: bool) -> subprocess.CompletedProcess[str]:
+    def _start(self, command: Sequence[str], *, check: bool, **variables: str) -> subprocess.CompletedProcess[str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)}
         ran = subprocess.run(
             command,
             cwd=self.home,
-            env={**kept, "HOME": str(self.home), "XDG_CACHE_HOME": str(self.home / "cache")},
+            env={**kept, "HOME": str(self.home), "XDG_CACHE_HOME": str(self.home / "cache"), **variables},
             capture_output=True,
             text=True,
             check=False,
@@ -75,7 +75,6 @@ def install(wheel: Path, extras: Sequence[str], version: str, folder: Path, *, i
 def run_pipeline(installed: Installed, warehouse: Path) -> None:
     """Index the sample with the installed package; its jars are those of the checkout."""
     settings = (f"archive.uri={SAMPLE}", f"warehouse.uri={warehouse}", "driver.jvm=small")
-    (installed.home / "cache" / "coldlog").mkdir(parents=True)
     chosen = [argument for each in settings for argument in ("--set", each)]
     installed.run("setup", "--from", str(environment.JARS))
     installed.run("run", *chosen)

@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from environment import MAVEN_COPY, REPOSITORY
+from environment import REPOSITORY
+
+from coldlog.launch.jars import MAVEN_COPY
 
 
 def resolve_jars(pom: Path, name: str, **properties: str) -> Path:

@@ -73,17 +73,6 @@ def test_a_second_start_waits_for_the_first(tmp_path: Path) -> None:
     assert sum("waiting for another process" in message for message in messages) == 2
 
 
-def test_the_fallback_for_maven_names_what_the_pom_names() -> None:
-    packages = environment.pom_packages()
-    assert packages[:3] == [
-        "io.delta:delta-spark_4.2_2.13:4.4.0",
-        "io.delta:delta-storage:4.4.0",
-        "org.apache.hadoop:hadoop-aws:3.5.0",
-    ]
-    assert all(package.replace(":", "_", 1).startswith(environment.IVY_GROUPS) for package in packages)
-    assert not any("$" in package for package in packages)
-
-
 def test_airflow_is_installed_again_when_its_versions_or_its_path_change(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
