@@ -7,10 +7,10 @@ and to the job, or in a file that COLDLOG_CONFIG names.
 
     coldlog launch-options [--master URL] [--env NAME] [--config FILE] [--set key=value]...
 
-Without a job, this prints one JSON object: `options` are the Spark options that have an effect only before the driver's JVM starts (the job
-sets all others itself), `environment` are the variables for spark-submit and the job. A scheduler in another Python
-environment runs this program on the machine where the job will run. Wrong settings end it with exit code 2 and one line
-on stderr.
+Without a job, this prints one JSON object: `options` are the Spark options that have an effect only before the
+driver's JVM starts (the job sets all others itself), `environment` are the variables for spark-submit and the job. A
+scheduler in another Python environment runs `python -m coldlog.launch_options` on the machine where the job will run.
+Wrong settings end it with exit code 2 and one line on stderr.
 """
 
 from __future__ import annotations

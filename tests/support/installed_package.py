@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import environment
+from packaging.requirements import Requirement
 
 SAMPLE = environment.REPOSITORY / "tests" / "golden" / "kafka-sample" / "archive"
 _UV = [sys.executable, "-m", "uv"]
@@ -23,6 +25,8 @@ class Installed:
     python: Path
     home: Path
     """The user's home, empty at first."""
+    is_oldest: bool
+    """Whether it has the oldest versions that coldlog accepts."""
 
     def run(self, *arguments: str, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run `coldlog`, as a user who has no checkout."""
@@ -33,9 +37,13 @@ class Installed:
         return self._start([str(self.python), "-c", program], check=True).stdout
 
     def installed_bytes(self) -> int:
-        """What the packages take."""
+        """The size of the packages, without bytecode, which uv does not install by default."""
         root = self.python.parents[1] / "lib"
-        return sum(file.lstat().st_size for file in root.rglob("*") if file.is_file())
+        return sum(file.lstat().st_size for file in root.rglob("*") if file.is_file() and file.suffix != ".pyc")
+
+    def version(self, package: str) -> str:
+        """The version that is installed."""
+        return self.run_python(f"from importlib.metadata import version; print(version({package!r}))").strip()
 
     def _start(self, command: Sequence[str], *, check: bool, **variables: str) -> subprocess.CompletedProcess[str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)}
@@ -64,12 +72,29 @@ def install(wheel: Path, extras: Sequence[str], version: str, folder: Path, *, i
     python = folder / "environment" / "bin" / "python"
     (folder / "home").mkdir()
     make = ["venv", "--quiet", "--no-python-downloads", "--python", version, str(folder / "environment")]
-    which = ["--resolution", "lowest-direct"] if is_oldest else ["--constraints", str(environment.CONSTRAINTS)]
+    constraints = _write_oldest_versions(folder / "oldest.txt") if is_oldest else environment.CONSTRAINTS
     wanted = f"coldlog[{','.join(extras)}] @ {wheel.as_uri()}"
-    fill = ["pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), *which, wanted]
+    options = ["--quiet", "--compile-bytecode", "--python", str(python), "--constraints", str(constraints)]
+    fill = ["pip", "install", *options, wanted]
     for arguments in (make, fill):
         subprocess.run([*_UV, *arguments], env=environment.uv_environment(), cwd=folder, check=True)
-    return Installed(python=python, home=folder / "home")
+    return Installed(python=python, home=folder / "home", is_oldest=is_oldest)
+
+
+def list_ranges() -> list[Requirement]:
+    """List what setup.cfg requires of other packages, with all extras of users."""
+    config = configparser.ConfigParser(comment_prefixes=("#", "    #"))
+    config.read(environment.REPOSITORY / "setup.cfg")
+    extras = config["options.extras_require"]
+    of_users = [extras[name] for name in extras if name not in ("all", "test", "lint", "docs", "install")]
+    lines = "\n".join([config["options"]["install_requires"], *of_users]).splitlines()
+    return [each for each in map(Requirement, filter(None, lines)) if each.name != "coldlog"]
+
+
+def _write_oldest_versions(path: Path) -> Path:
+    bounds = [(each.name, part) for each in list_ranges() for part in each.specifier]
+    path.write_text("".join(f"{name}=={bound.version}\n" for name, bound in bounds if bound.operator != "<"))
+    return path
 
 
 def run_pipeline(installed: Installed, warehouse: Path) -> None:
