@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import environment
+import pytest
 from packaging.requirements import Requirement
 
 SAMPLE = environment.REPOSITORY / "tests" / "golden" / "kafka-sample" / "archive"
@@ -71,7 +73,7 @@ def install(wheel: Path, extras: Sequence[str], version: str, folder: Path, *, i
     """Install the wheel into an empty environment: the versions of constraints.txt, or the oldest that it accepts."""
     python = folder / "environment" / "bin" / "python"
     (folder / "home").mkdir()
-    make = ["venv", "--quiet", "--no-python-downloads", "--python", version, str(folder / "environment")]
+    make = ["venv", "--quiet", "--no-python-downloads", "--python", _find_python(version), str(folder / "environment")]
     constraints = _write_oldest_versions(folder / "oldest.txt") if is_oldest else environment.CONSTRAINTS
     wanted = f"coldlog[{','.join(extras)}] @ {wheel.as_uri()}"
     options = ["--quiet", "--compile-bytecode", "--python", str(python), "--constraints", str(constraints)]
@@ -79,6 +81,17 @@ def install(wheel: Path, extras: Sequence[str], version: str, folder: Path, *, i
     for arguments in (make, fill):
         subprocess.run([*_UV, *arguments], env=environment.uv_environment(), cwd=folder, check=True)
     return Installed(python=python, home=folder / "home", is_oldest=is_oldest)
+
+
+def _find_python(version: str) -> str:
+    """Find an interpreter in PATH or among those of pyenv."""
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    candidates = [shutil.which(f"python{version}"), *root.glob(f"versions/{version}.*/bin/python")]
+    for candidate in map(str, filter(None, candidates)):
+        # A shim of pyenv is in PATH for versions that are not chosen, and fails.
+        if subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return candidate
+    pytest.fail(f"Python {version} was not found in PATH or {root}: install it, or choose others: PYTHONS=3.11")
 
 
 def list_ranges() -> list[Requirement]:
