@@ -119,6 +119,14 @@ def test_launch_options_are_words_for_spark_submit_that_name_files_of_the_packag
     assert told["spark.pyspark.python"] == str(with_everything.python)
 
 
+def test_a_job_starts_with_sparks_own_spark_submit(with_everything: Installed, warehouse: Path) -> None:
+    with_everything.run("setup", "--from", str(JARS))
+    tables = ("--set", f"warehouse.uri={warehouse}")
+    words = with_everything.run("launch-options", "lookup_offsets", *tables).stdout.split()
+    asked = ("--topic", "orders", "--partition", "0", "--timestamp", HOT)
+    assert "2592" in with_everything.run_spark_submit(*words, *tables, *asked).split()
+
+
 def test_jars_that_are_missing_are_named_with_the_command_that_resolves_them(with_everything: Installed) -> None:
     refused = with_everything.run("launch-options", "--set", "driver.jvm=small", check=False, COLDLOG_CACHE="none")
     assert (refused.returncode, refused.stderr.count("run `coldlog setup`")) == (2, 1)

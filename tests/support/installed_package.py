@@ -34,6 +34,12 @@ class Installed:
         """Run `coldlog`, as a user who has no checkout."""
         return self._start([str(self.python.with_name("coldlog")), *arguments], check=check, **variables)
 
+    def run_spark_submit(self, *arguments: str) -> str:
+        """Run Spark's own spark-submit, in the active environment; return what it prints."""
+        program = self.python.with_name("spark-submit")
+        path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
+        return self._start([str(program), *arguments], check=True, PATH=path).stdout
+
     def run_python(self, program: str) -> str:
         """Run a program of Python; return what it prints."""
         return self._start([str(self.python), "-c", program], check=True).stdout
@@ -76,7 +82,7 @@ def install(wheel: Path, extras: Sequence[str], version: str, folder: Path, *, i
     make = ["venv", "--quiet", "--no-python-downloads", "--python", _find_python(version), str(folder / "environment")]
     constraints = _write_oldest_versions(folder / "oldest.txt") if is_oldest else environment.CONSTRAINTS
     wanted = f"coldlog[{','.join(extras)}] @ {wheel.as_uri()}"
-    options = ["--quiet", "--compile-bytecode", "--python", str(python), "--constraints", str(constraints)]
+    options = ["--quiet", "--python", str(python), "--constraints", str(constraints)]
     fill = ["pip", "install", *options, wanted]
     for arguments in (make, fill):
         subprocess.run([*_UV, *arguments], env=environment.uv_environment(), cwd=folder, check=True)
