@@ -15,7 +15,7 @@ from coldlog.errors import UsageError
 from coldlog.launch.driver_jvm import DEFAULT_OPTIONS, driver_jvm_options
 from coldlog.launch.executor_packages import UNPACKED_NAME, package_zip, packages_archive
 from coldlog.launch.s3a_options import LOG_STORE, executor_s3_place, refuse_secrets, s3a_options
-from coldlog.runtime.installation import SETUP, default_jar_directory, own_jar
+from coldlog.runtime.installation import SETUP, default_jar_directory, kernel_directory, own_jar
 from coldlog.runtime.settings import Settings
 from coldlog.tables.delta.locations import bucket_and_prefix, spark_uri
 
@@ -145,8 +145,7 @@ def process_environment(
         "PYSPARK_PYTHON": worker_python or python,
         "PYSPARK_DRIVER_PYTHON": python,
         "SPARK_CONF_DIR": str(conf),
-        # Beside the packages it was compiled against, so that a new environment never uses an old cache.
-        "NUMBA_CACHE_DIR": str(Path(python).parent.parent / "numba-cache"),
+        "NUMBA_CACHE_DIR": str(kernel_directory(Path(python).parent.parent)),
         # Spark needs the same hash of a text in every Python worker.
         "PYTHONHASHSEED": "0",
     }

@@ -78,6 +78,15 @@ def own_jar() -> Path | None:
     return jar if CHECKOUT is None else None
 
 
+def kernel_directory(environment: Path) -> Path:
+    """Where jobs keep what numba compiles.
+
+    Beside the packages it was compiled against, so that a new environment never uses an old cache; in the user's cache
+    if the environment is not the user's. Numba fails if it is given a folder that it cannot write.
+    """
+    return (environment if os.access(environment, os.W_OK) else _find_cache()) / "numba-cache"
+
+
 def keep_compiled_kernels() -> None:
     """Let numba keep what it compiles in the environment of a checkout; elsewhere it chooses a folder itself."""
     if CHECKOUT is not None and (CHECKOUT / ".venv").is_dir():

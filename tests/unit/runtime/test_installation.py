@@ -44,3 +44,11 @@ def test_an_installed_package_keeps_jars_in_the_users_cache_by_their_versions(
     assert installation.default_jar_directory() != first
     monkeypatch.setenv("COLDLOG_JARS", "/mnt/jars")
     assert installation.default_jar_directory() == Path("/mnt/jars")
+
+
+def test_compiled_kernels_are_in_the_users_cache_if_the_environment_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLDLOG_CACHE", str(tmp_path / "cache"))
+    assert installation.kernel_directory(tmp_path) == tmp_path / "numba-cache"
+    assert installation.kernel_directory(tmp_path / "of-another-user") == tmp_path / "cache" / "numba-cache"
