@@ -136,3 +136,28 @@ def test_without_go_the_s3_server_is_refused_with_advice(monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(environment.SetupError, match="Go 1.24 or newer is needed"):
         environment.install_versitygw(0)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_jars_are_resolved_by_maven_and_its_output_is_shown_if_it_fails(tmp_path: Path, code: int) -> None:
+    """Resolve with a stand-in for mvn, which makes a jar and records the pom that it is given."""
+    maven = tmp_path / "bin" / "mvn"
+    maven.parent.mkdir()
+    maven.write_text(
+        '#!/bin/sh\nfor each; do case $each in -DoutputDirectory=*) touch "${each#*=}/a.jar";; esac; done\n'
+        f'echo "$@"\nexit {code}\n'
+    )
+    maven.chmod(0o755)
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    command = [sys.executable, "-P", "-m", "coldlog.launch.jars", str(jars)]
+    ran = subprocess.run(
+        command, env={"PATH": f"{maven.parent}:/usr/bin:/bin"}, capture_output=True, text=True, check=False
+    )
+    assert [each.name for each in jars.iterdir()] == ["a.jar"]
+    if code == 0:
+        assert (ran.returncode, ran.stderr) == (0, "")
+    else:
+        assert ran.returncode == 1
+        assert f"--file {environment.POM} " in ran.stderr
+        assert ran.stderr.endswith(f"{maven} failed with exit code 3, see above; fix that and start again\n")
