@@ -130,3 +130,21 @@ def test_a_job_starts_with_sparks_own_spark_submit(with_everything: Installed, w
 def test_jars_that_are_missing_are_named_with_the_command_that_resolves_them(with_everything: Installed) -> None:
     refused = with_everything.run("launch-options", "--set", "driver.jvm=small", check=False, COLDLOG_CACHE="none")
     assert (refused.returncode, refused.stderr.count("run `coldlog setup`")) == (2, 1)
+
+
+def test_a_driver_that_imports_the_executors_package_finds_the_installed_files(bare: Installed) -> None:
+    """Spark's own spark-submit puts this package before all others."""
+    packed = bare.run_python("from coldlog.launch.executor_packages import package_zip; print(package_zip())").strip()
+    assert Path(packed).is_relative_to(bare.home / "cache" / "coldlog")
+    program = "import coldlog; from coldlog.runtime.installation import POM; print(coldlog.__file__, POM.is_file())"
+    assert bare.run_python(program, PYTHONPATH=packed) == f"{packed}/coldlog/__init__.py True\n"
+
+
+def test_workers_get_what_tasks_import_without_spark(with_everything: Installed) -> None:
+    program = (
+        "from coldlog.launch.executor_packages import list_shipped_packages\n"
+        "print(*(each.name.lower().replace('_', '-') for each in list_shipped_packages()))"
+    )
+    names = set(with_everything.run_python(program).split())
+    assert {"pyarrow", "numba", "numpy", "delta-spark", "deltalake", "s3fs", "cryptography", "zstandard"} <= names
+    assert not {"pyspark", "great-expectations", "matplotlib", "coldlog"} & names

@@ -40,9 +40,9 @@ class Installed:
         path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
         return self._start([str(program), *arguments], check=True, PATH=path).stdout
 
-    def run_python(self, program: str) -> str:
+    def run_python(self, program: str, **variables: str) -> str:
         """Run a program of Python; return what it prints."""
-        return self._start([str(self.python), "-c", program], check=True).stdout
+        return self._start([str(self.python), "-c", program], check=True, **variables).stdout
 
     def installed_bytes(self) -> int:
         """The size of the packages, without bytecode, which uv does not install by default."""
