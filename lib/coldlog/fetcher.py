@@ -27,8 +27,8 @@ from coldlog.records.fetch.backoff import Backoff
 from coldlog.records.fetch.fetch_pool import FetchPool
 from coldlog.records.fetch.opened_source import open_source, pool_options
 from coldlog.records.fetch.record_source import RecordSource
+from coldlog.records.fetch.refused_fetches import timed_out
 from coldlog.records.fetch.slices import LogSlice
-from coldlog.records.fetch.timed_out import timed_out
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.system_clock import SystemClock

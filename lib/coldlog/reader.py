@@ -8,7 +8,7 @@
 The reader uses the same Delta tables as the SQL functions, with delta-rs and PyArrow. It reads only the row groups that
 may hold an answer and keeps them in memory. It answers from the table versions that it opened; `refresh` opens the
 newest. Use one reader per thread. A call has no deadline: use the job list_offsets for deadlines, or set one around the
-call.
+call. A reader belongs to the process that opened it: in a process that is forked from it, questions are refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
-from operator import index
 from os import PathLike, fspath
 
 import pyarrow as pa
@@ -27,8 +26,10 @@ from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.questions import NOT_EXACT, Answers, is_repeated
 from coldlog.lookups.rows import answers_table, questions_of, requests_from_rows
 from coldlog.lookups.served_index import list_warehouse_files
+from coldlog.model.arguments import check_partition, check_topic, whole_number
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.model.states import IsolationLevel
+from coldlog.runtime.opened_here import OpenedHere
 
 Request = tuple[object, ...]
 """(topic, partition, timestamp_ms), optionally followed by current_leader_epoch, isolation_level, timeout_ms, version
@@ -42,26 +43,29 @@ class OffsetReader:
         self, uri: str | PathLike[str], options: LookupOptions | None = None, *, as_of_ms: int | None = None
     ) -> None:
         """Open the warehouse; `UsageError` if there is none at `uri`."""
-        self._uri = fspath(uri)
-        if not self._uri:
-            raise UsageError("the uri of the warehouse is empty; give its folder or s3://bucket/prefix")
+        self._uri = _text_of(uri)
         self._options = options or LookupOptions()
-        self._as_of_ms = as_of_ms
+        self._as_of_ms = None if as_of_ms is None else whole_number("as_of_ms", as_of_ms, 0, 2**63)
         self._is_committed = self._options.isolation_level is IsolationLevel.READ_COMMITTED
         self._open()
+        self._opened = OpenedHere(f"the reader of {self._uri}")
 
     def _open(self) -> None:
         files = list_warehouse_files(self._uri, as_of_ms=self._as_of_ms)
         self._index, self._lookup = open_lookup(files, self._options)
 
     def refresh(self) -> None:
-        """Open the newest version of the tables."""
-        self.close()
+        """Open the newest version of the tables. If that fails, the version before it goes on answering."""
+        self._opened.check()
+        before = self._index
         self._open()
+        before.close()
 
     def close(self) -> None:
-        """Close the files."""
-        self._index.close()
+        """Close the files; the reader cannot be used after that."""
+        if not self._opened.is_forked:
+            self._opened.close()
+            self._index.close()
 
     def __enter__(self) -> OffsetReader:
         return self
@@ -76,10 +80,13 @@ class OffsetReader:
 
     def partitions(self, topic: str) -> list[int]:
         """The numbers of the topic's archived partitions, ascending; empty for an unknown topic."""
+        self._opened.check()
+        check_topic(topic)
         return self._index.list_partitions(topic)
 
     def answer_table(self, requests: pa.Table) -> pa.Table:
         """Answers of `LIST_OFFSETS_SCHEMA` to requests of `REQUEST_SCHEMA`, in the same order."""
+        self._opened.check()
         invalid = is_repeated(*(requests.column(name) for name in ("request_id", "topic", "partition")))
         options = self._options
         timed = questions_of(requests, invalid, options.isolation_level, options.timeout_ms)
@@ -113,12 +120,9 @@ class OffsetReader:
         (depth `batch`), and otherwise another `ColdlogError`. If there is no record, but offsets that no segment serves
         may hold one, that is an error too.
         """
-        try:
-            whole_ms = index(timestamp_ms)
-        except TypeError as no_integer:
-            raise UsageError(f"not epoch milliseconds: {timestamp_ms!r}") from no_integer
-        if not 0 <= whole_ms < 2**63:
-            raise UsageError(f"not a time: {timestamp_ms}; use list_offsets for special timestamps")
+        whole_ms = whole_number("timestamp_ms", timestamp_ms, -(2**63), 2**63)
+        if whole_ms < 0:
+            raise UsageError(f"not a time: {whole_ms}; use list_offsets for special timestamps")
         return self._find(topic, partition, whole_ms)
 
     def max_timestamp(self, topic: str, partition: int) -> FoundOffset | None:
@@ -136,12 +140,8 @@ class OffsetReader:
         return None if found is None else found.offset
 
     def _find(self, topic: str, partition: int, timestamp_ms: int) -> FoundOffset | None:
-        try:
-            number = index(partition)
-        except TypeError as no_integer:
-            raise UsageError(f"not the number of a partition: {partition!r}") from no_integer
-        if not isinstance(topic, str):
-            raise UsageError(f"not the name of a topic: {topic!r}")
+        self._opened.check()
+        number = check_partition(topic, partition)
         answers = self._lookup.answer_one(topic, number, int(timestamp_ms), is_committed=self._is_committed)
         error, where = ErrorCode(int(answers.errors[0])), f"partition {number} of topic {topic!r}"
         if error in (ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED):
@@ -156,6 +156,18 @@ class OffsetReader:
         if error is ErrorCode.KAFKA_STORAGE_ERROR:
             raise RetriableError(f"the archive does not answer for {where}")
         raise ColdlogError(f"no offset of {where} for {timestamp_ms}: {error.name}")
+
+
+def _text_of(uri: str | PathLike[str]) -> str:
+    try:
+        text: object = fspath(uri)
+    except TypeError as no_path:
+        raise UsageError(f"not the uri of a warehouse: {uri!r}") from no_path
+    if not isinstance(text, str) or "\0" in text:
+        raise UsageError(f"not the uri of a warehouse: {uri!r}")
+    if not text:
+        raise UsageError("the uri of the warehouse is empty; give its folder or s3://bucket/prefix")
+    return text
 
 
 def _incomplete(where: str, answers: Answers) -> ColdlogError:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from operator import index
 
 from coldlog.errors import UsageError
+from coldlog.model.arguments import check_partition, whole_number
 from coldlog.model.states import IsolationLevel
 
 DEFAULT_MAX_BYTES = 1 << 20
@@ -64,29 +64,6 @@ _RANGES = (
 """Kafka's types: int32, int64, and a timeout of at most 24 days."""
 
 
-def check_partition(topic: object, partition: object) -> None:
-    """Raise `UsageError` unless these are a text that can be UTF-8 and an int32; a bool is no number."""
-    if not isinstance(topic, str):
-        raise UsageError(f"not the name of a topic: {topic!r}")
-    try:
-        topic.encode()
-    except UnicodeEncodeError as not_utf8:
-        raise UsageError(f"not the name of a topic: {topic!r}: not UTF-8") from not_utf8
-    _whole_number("partition", partition, -(2**31), 2**31)
-
-
-def _whole_number(name: str, value: object, least: int, limit: int) -> int:
-    try:
-        if isinstance(value, bool):
-            raise TypeError("a bool")
-        number = index(value)  # type: ignore[arg-type]  # a TypeError is what is asked for
-    except TypeError as unfit:
-        raise UsageError(f"{name} is {value!r}: expected a whole number") from unfit
-    if not least <= number < limit:
-        raise UsageError(f"{name} is {number}: expected {least} to {limit - 1}")
-    return number
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
     """A request for records of a partition from `offset` on: as many whole batches as fit into `max_bytes`, at least
@@ -105,7 +82,7 @@ class FetchRequest:
     def __post_init__(self) -> None:
         check_partition(self.topic, self.partition)
         for name, least, limit in _RANGES:
-            object.__setattr__(self, name, _whole_number(f"{name} of a fetch", getattr(self, name), least, limit))
+            object.__setattr__(self, name, whole_number(f"{name} of a fetch", getattr(self, name), least, limit))
         try:
             object.__setattr__(self, "isolation_level", IsolationLevel(self.isolation_level))
         except ValueError as unfit:

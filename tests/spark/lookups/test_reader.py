@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -150,9 +148,9 @@ def test_special_offsets_of_a_partition_are_those_of_the_broker(reader: OffsetRe
         reader.earliest_offset("orders", 7)
     with pytest.raises(UsageError, match="not a time: -1"):
         reader.offset_for_timestamp("orders", 0, -1)
-    with pytest.raises(UsageError, match="not epoch milliseconds: 100.5"):
+    with pytest.raises(UsageError, match="timestamp_ms is 100.5: expected a whole number"):
         reader.offset_for_timestamp("orders", 0, 100.5)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="not the number of a partition: '0'"):
+    with pytest.raises(UsageError, match="partition is '0': expected a whole number"):
         reader.offset_for_timestamp("orders", "0", 5)  # type: ignore[arg-type]
     for odd in (
         ("orders", "zero", 5),
@@ -318,14 +316,3 @@ def test_reader_answers_from_the_opened_version_until_it_is_refreshed(spark: Spa
 def test_missing_warehouse_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a segments table of coldlog"):
         OffsetReader(str(tmp_path))
-
-
-def test_neither_spark_nor_java_is_needed(golden_uri: str) -> None:
-    program = (
-        "import sys; from coldlog.reader import OffsetReader\n"
-        f"print(OffsetReader({golden_uri!r}).latest_tiered_offset('orders', 0), 'pyspark' in sys.modules)"
-    )
-    finished = subprocess.run(
-        [sys.executable, "-c", program], env={"PATH": "/nonexistent"}, capture_output=True, text=True, check=True
-    )
-    assert finished.stdout == "3952 False\n"

@@ -13,6 +13,9 @@ A worker never waits: not for a turn, a pause or another read. The timekeeper, a
 fetches ready and answers those whose timeout is over, also while a worker hangs in their read. Only one read of a
 partition runs at a time, so that a partition whose archive hangs occupies only one worker.
 
+No thread ends by an error. An error of one fetch, of whatever type, is that fetch's answer. An error outside of all
+fetches, such as that of a clock, is the answer of every fetch in progress; the next ones are tried as before.
+
 The clock is passed in. Without threads (`start` was not called), `keep_time` and `work` do what is due in the caller's
 thread.
 """
@@ -22,6 +25,7 @@ from __future__ import annotations
 import heapq
 import random
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -31,13 +35,17 @@ from coldlog.errors import RetriableError, UsageError
 from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest
 from coldlog.records.fetch.backoff import Backoff
 from coldlog.records.fetch.record_source import RecordSource
+from coldlog.records.fetch.refused_fetches import closed, full, throttled, timed_out
 from coldlog.records.fetch.slices import LogSlice
-from coldlog.records.fetch.timed_out import timed_out
+from coldlog.runtime.opened_here import OpenedHere
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.fetch_quota import FetchQueue, Throttled
 from coldlog.tiering.rules.quota_config import QuotaConfig
 
 _Place = tuple[str, int]
+_AFTER_ERROR_S = 0.1
+_LONGEST_WAIT_MS = 3_600_000
+"""Threads cannot wait for any length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +68,7 @@ class _Fetch:
     queue counts the fetch."""
 
     request: FetchRequest
+    place: _Place
     deadline_ms: int
     future: Future[FetchAnswer] | None
     log_slice: LogSlice | None = None
@@ -72,12 +81,8 @@ class _Fetch:
     def is_over(self) -> bool:
         return self.future is None
 
-    @property
-    def place(self) -> _Place:
-        return self.request.topic, self.request.partition
 
-
-_Outcome = LogSlice | FetchAnswer | Exception
+_Outcome = LogSlice | FetchAnswer | BaseException
 """The result of a piece of work: what to read, the answer, or an error."""
 
 
@@ -102,11 +107,12 @@ class FetchPool:
         self._deadlines: list[tuple[int, int, _Fetch]] = []
         self._busy: set[_Place] = set()
         self._waiting: dict[_Place, deque[_Fetch]] = {}
-        self._answers: deque[tuple[Future[FetchAnswer], FetchAnswer | Exception]] = deque()
+        self._answers: deque[tuple[Future[FetchAnswer], FetchAnswer | BaseException]] = deque()
         self._number = 0
         self._pending_count = 0
         self._running_count = 0
         self._is_closed = False
+        self._opened = OpenedHere("the pool")
         self._lock = threading.RLock()
         self._has_work = threading.Condition(self._lock)
         self._has_dates = threading.Condition(self._lock)
@@ -123,15 +129,18 @@ class FetchPool:
 
     def submit(self, request: FetchRequest) -> Future[FetchAnswer]:
         """Start a fetch. The future gets the answer in time, or an exception for an error of coldlog or the caller."""
+        self._opened.check()  # first: in a forked process the lock may be held for ever
+        place = request.topic, request.partition
+        hash(place)  # a TypeError is the caller's
         with self._lock:
             future: Future[FetchAnswer] = Future()
             future.set_running_or_notify_cancel()
             deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
-            fetch = _Fetch(request=request, deadline_ms=deadline_ms, future=future)
+            fetch = _Fetch(request=request, place=place, deadline_ms=deadline_ms, future=future)
             self._pending_count += 1
             if self._is_closed or self._pending_count > self._options.max_pending:
-                why = "the pool is closed" if self._is_closed else _full(self._options)
-                self._finish(fetch, FetchFailure(error=FetchErrorCode.UNKNOWN_SERVER_ERROR, message=why))
+                options = self._options
+                self._finish(fetch, closed() if self._is_closed else full(options.max_pending, options.threads))
             else:
                 heapq.heappush(self._deadlines, (fetch.deadline_ms, self._next_number(), fetch))
                 self._make_ready(fetch)
@@ -168,25 +177,28 @@ class FetchPool:
         with self._lock:
             self._leave(fetch)
             self._settle(fetch, _read_bytes(fetch.log_slice, outcome))
-            if not fetch.is_over:
-                self._follow(fetch, outcome)
+            try:
+                if not fetch.is_over:
+                    self._follow(fetch, outcome)
+            except BaseException as failed:  # noqa: BLE001 - the caller gets it, whatever it is
+                self._settle(fetch, 0)
+                self._finish(fetch, failed)
         self._deliver_answers()
         return True
 
     def start(self) -> None:
         """Start the workers and the timekeeper. They end with the process, or after `close`."""
         for number in range(self._options.threads):
-            threading.Thread(target=self._work_on, name=f"coldlog-reader-{number}", daemon=True).start()
-        threading.Thread(target=self._keep_time_on, name="coldlog-reader-time", daemon=True).start()
+            self._start_thread(f"coldlog-reader-{number}", self._work_on)
+        self._start_thread("coldlog-reader-time", self._keep_time_on)
 
     def close(self) -> None:
         """Answer all fetches in progress and end the threads. A read that hangs is not waited for."""
+        if self._opened.is_forked:
+            return
         with self._lock:
             self._is_closed = True
-            for _, _, fetch in self._deadlines:
-                if not fetch.is_over:
-                    closed = FetchFailure(error=FetchErrorCode.UNKNOWN_SERVER_ERROR, message="the pool is closed")
-                    self._finish(fetch, closed)
+            self._finish_all(closed())
             self._has_work.notify_all()
             self._has_dates.notify_all()
         self._deliver_answers()
@@ -197,6 +209,9 @@ class FetchPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _start_thread(self, name: str, step: Callable[[], bool]) -> None:
+        threading.Thread(target=self._run_on, args=(step,), name=name, daemon=True).start()
 
     def _take(self) -> _Fetch | None:
         """Return the next fetch to work on. Reads whose turn has come are first, then new fetches: so bytes of fetches
@@ -231,7 +246,7 @@ class FetchPool:
         """Do the next step of a fetch, without holding the lock."""
         try:
             return self._source.plan(fetch.request) if fetch.log_slice is None else self._source.read(fetch.log_slice)
-        except Exception as error:  # noqa: BLE001 - the caller gets it, whatever it is
+        except BaseException as error:  # noqa: BLE001 - the caller gets it, also a panic of delta-rs
             return error
 
     def _follow(self, fetch: _Fetch, outcome: _Outcome) -> None:
@@ -259,7 +274,7 @@ class FetchPool:
         left_ms = max(0, fetch.deadline_ms - self._clock.monotonic_ms())
         offered = self._queue.offer(fetch, size_bytes=planned.size_bytes, timeout_ms=left_ms)
         if isinstance(offered, Throttled):
-            self._finish(fetch, _throttled(fetch.request, offered, left_ms))
+            self._finish(fetch, throttled(fetch.request, offered, left_ms))
             return
         fetch.log_slice, fetch.accepted_bytes = planned, planned.size_bytes
         self._has_work.notify()
@@ -283,7 +298,14 @@ class FetchPool:
             self._queue.settle(accepted_bytes=fetch.accepted_bytes, fetched_bytes=fetched_bytes)
         fetch.log_slice, fetch.accepted_bytes = None, 0
 
-    def _finish(self, fetch: _Fetch, answer: FetchAnswer | Exception) -> None:
+    def _finish_all(self, answer: FetchAnswer | BaseException) -> None:
+        """Set the answer of all fetches in progress."""
+        for _, _, fetch in self._deadlines:
+            self._finish(fetch, answer)
+        self._deadlines.clear()
+        self._pauses.clear()
+
+    def _finish(self, fetch: _Fetch, answer: FetchAnswer | BaseException) -> None:
         """Set the answer of a fetch, once. The caller gets it when the lock is released."""
         if fetch.future is None:
             return
@@ -299,7 +321,7 @@ class FetchPool:
                 future, answer = self._answers.popleft()
             except IndexError:
                 return
-            if isinstance(answer, Exception):
+            if isinstance(answer, BaseException):
                 future.set_exception(answer)
             else:
                 future.set_result(answer)
@@ -330,25 +352,37 @@ class FetchPool:
         self._number += 1
         return self._number
 
-    def _work_on(self) -> None:
+    def _run_on(self, step: Callable[[], bool]) -> None:
+        """Repeat a step until the pool is closed, whatever the step raises."""
         while True:
-            if self.work():
-                continue
-            with self._lock:
-                if self._is_closed:
+            try:
+                if step():
                     return
-                if not self._ready and self._queue.next_turn_ms() != 0:
-                    self._has_work.wait()
+            except BaseException as failed:  # noqa: BLE001 - a thread that ended would leave all callers waiting
+                with self._lock:
+                    self._finish_all(failed)
+                self._deliver_answers()
+                time.sleep(_AFTER_ERROR_S)
 
-    def _keep_time_on(self) -> None:
-        while True:
-            with self._lock:
-                if self._is_closed:
-                    return
-                wait_ms = self._bring_due()
-                if not self._answers:
-                    self._has_dates.wait(None if wait_ms is None else wait_ms / 1000)
-            self._deliver_answers()
+    def _work_on(self) -> bool:
+        """Do a piece of work, or wait for one. Return True if the pool is closed."""
+        if self.work():
+            return False
+        with self._lock:
+            if not self._is_closed and not self._ready and self._queue.next_turn_ms() != 0:
+                self._has_work.wait()
+            return self._is_closed
+
+    def _keep_time_on(self) -> bool:
+        """Do what is due, and wait for what is due next. Return True if the pool is closed."""
+        with self._lock:
+            if self._is_closed:
+                return True
+            wait_ms = self._bring_due()
+            if not self._answers:
+                self._has_dates.wait(None if wait_ms is None else min(wait_ms, _LONGEST_WAIT_MS) / 1000)
+        self._deliver_answers()
+        return False
 
 
 def _read_bytes(log_slice: LogSlice | None, outcome: _Outcome) -> int:
@@ -357,19 +391,3 @@ def _read_bytes(log_slice: LogSlice | None, outcome: _Outcome) -> int:
         return outcome.read_bytes
     is_damaged = isinstance(outcome, FetchFailure) and outcome.error is FetchErrorCode.CORRUPT_MESSAGE
     return log_slice.size_bytes if is_damaged and log_slice is not None else 0
-
-
-def _throttled(request: FetchRequest, throttled: Throttled, left_ms: int) -> FetchFailure:
-    return FetchFailure(
-        error=FetchErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        message=f"{request}: the read quota (remote.log.manager.fetch.max.bytes.per.second) is used up for "
-        f"{throttled.throttle_ms} ms, longer than the remaining {left_ms} ms; fetch again after that",
-        throttle_ms=throttled.throttle_ms,
-    )
-
-
-def _full(options: PoolOptions) -> str:
-    return (
-        f"{options.max_pending} fetches are waiting (remote.log.reader.max.pending.tasks), and "
-        f"{options.threads} workers are reading (remote.log.reader.threads); try again later"
-    )

@@ -5,7 +5,8 @@ An attempt has two steps, so that a quota can be applied between them: `plan` fi
 answer, an archive that cannot be reached, a table file that was vacuumed (the next attempt opens the tables again). If
 a log is missing, it is looked up in the newest tables, once. If they still name it, the answer is OFFSET_OUT_OF_RANGE.
 
-Threads of a process share the tables; each thread has its own layout.
+Threads of a process share the tables; each thread has its own layout. A source that is closed, or was opened before
+this process was forked, is refused with `UsageError`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from typing import TypeVar
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.model.fetch import FetchAnswer, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds, check_partition
+from coldlog.model.arguments import check_partition
+from coldlog.model.fetch import FetchAnswer, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.records.fetch.archive_tables import ArchiveTables, list_fetch_files
 from coldlog.records.fetch.slice_reader import FetchedBatches, damaged, read_batches, read_slice
 from coldlog.records.fetch.slices import LogSlice, plan_slice, range_text, starting_at
+from coldlog.runtime.opened_here import OpenedHere
 
 _Found = TypeVar("_Found")
 _Read = Callable[[ArchiveLayout, DecodeLimits, LogSlice], _Found]
@@ -39,6 +42,7 @@ class RecordSource:
         self._refreshing = threading.Lock()
         self._is_stale = False
         self._tables = ArchiveTables(list_fetch_files(uri))
+        self._opened = OpenedHere(f"the fetcher of {uri}")
 
     @property
     def tables(self) -> ArchiveTables:
@@ -47,6 +51,7 @@ class RecordSource:
 
     def refresh(self) -> None:
         """Answer from the newest version from now on. If there is no newer one, what is kept in memory stays."""
+        self._opened.check()
         with self._refreshing:
             files = list_fetch_files(self._uri)
             if files.version != self._tables.version or self._is_stale:
@@ -56,12 +61,14 @@ class RecordSource:
 
     def partition_ends(self, topic: str, partition: int) -> PartitionEnds | None:
         """Return where a partition begins and ends; None if the archive does not know it."""
+        self._opened.check()
         check_partition(topic, partition)
         archived = self._tables.partition(topic, partition)
         return None if archived is None else archived.ends
 
     def plan(self, request: FetchRequest) -> LogSlice | FetchAnswer:
         """Return what is to be read, or the answer if there is nothing to read."""
+        self._opened.check()
         if self._is_stale:
             self._refresh_again()
         try:
@@ -79,6 +86,7 @@ class RecordSource:
         return self._read_where_it_is(log_slice, read_batches)
 
     def _read_where_it_is(self, log_slice: LogSlice, read: _Read[_Found]) -> _Found | FetchAnswer:
+        self._opened.check()
         try:
             return self._read(log_slice, read)
         except ArchiveError:
@@ -92,8 +100,10 @@ class RecordSource:
             return _gone(planned, gone, self._tables)
 
     def close(self) -> None:
-        """Close the files of the tables."""
-        self._tables.close()
+        """Close the files of the tables; the source cannot be used after that."""
+        if not self._opened.is_forked:
+            self._opened.close()
+            self._tables.close()
 
     def _read(self, log_slice: LogSlice, read: _Read[_Found]) -> _Found | FetchFailure:
         """Read a slice. Raise `ArchiveError` only if its log is missing."""
