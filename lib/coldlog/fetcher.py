@@ -8,8 +8,9 @@ This is Kafka's Fetch of one partition, from the archive. The tables say which s
 ranged read gets whole batches. The result of a fetch is a value: `FetchedRecords`, or `FetchFailure` with Kafka's code,
 the available offsets and the offset to continue at. Only wrong arguments are a `UsageError`.
 
-The fetcher answers from the table versions that it opened, until `refresh`. If a segment was removed since then, it
-opens the newest versions once. All threads of a process can share one fetcher. A fetch runs in its caller's thread, and
+The fetcher answers from the table versions that it opened, as of `warehouse.as_of`, until `refresh`. If a segment was
+removed since then, it opens the newest versions once. All threads of a process can share one fetcher, but not a forked
+process. A fetch runs in its caller's thread, and
 may exceed its timeout by one read of the store. For many callers, `open_pool` gives a pool of workers: it ends every
 fetch in time and limits reads to the quota (`coldlog.records.fetch.fetch_pool`).
 """

@@ -22,6 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from coldlog.command.outputs import standard_output
+from coldlog.command.questions import open_reader
 from coldlog.command.settings_options import add_settings_options, read_settings
 from coldlog.command.without_pandas import keep_pandas_out
 from coldlog.errors import ColdlogError, UsageError
@@ -64,18 +65,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the records."""
     asked = _asked(arguments)
     settings = read_settings(arguments)
-    if settings.warehouse.as_of is not None:
-        raise UsageError("records are read as of now; unset warehouse.as_of")
     keep_compiled_kernels()
     keep_pandas_out()
     from coldlog.fetcher import RecordFetcher
     from coldlog.lookups.lookup_settings import lookup_options
-    from coldlog.reader import OffsetReader
     from coldlog.records.fetch.opened_source import open_source
 
     output = standard_output().buffer
     with (
-        OffsetReader(settings.warehouse_uri, lookup_options(settings)) as reader,
+        open_reader(settings, lookup_options(settings)) as reader,
         RecordFetcher(open_source(settings)) as fetcher,
     ):
         for partition in arguments.partition or _partitions(reader, arguments.topic):

@@ -147,7 +147,7 @@ class ArchiveView:
         if mine is None or mine[0] is not tables:
             if mine is not None:
                 mine[1].close()
-            mine = tables, OffsetReader(self._uri, self._options)
+            mine = tables, OffsetReader(self._uri, self._options, as_of_ms=self._source.as_of_ms)
             self._per_thread.reader = mine
         reader: OffsetReader = mine[1]
         return reader

@@ -85,11 +85,13 @@ class FetchFiles:
         return lookups.partitions.version, lookups.segments.version, lookups.batches.version, self.quarantine.version
 
 
-def list_fetch_files(uri: str) -> FetchFiles:
-    """List the files as they are now. Raise `UsageError` if there is no warehouse at the uri."""
-    logs = list_source_files(uri, None)
-    quarantine = list_table_files(f"{uri.rstrip('/')}/{QUARANTINE.name}", QUARANTINE, ("topic", "partition"))
-    (quarantine,) = hold_to_manifest(uri, [quarantine], logs.lookups.publish_number)
+def list_fetch_files(uri: str, as_of_ms: int | None = None) -> FetchFiles:
+    """List the files as of now or of `as_of_ms`. Raise `UsageError` if there is no warehouse at the uri."""
+    logs = list_source_files(uri, as_of_ms)
+    location = f"{uri.rstrip('/')}/{QUARANTINE.name}"
+    quarantine = list_table_files(location, QUARANTINE, ("topic", "partition"), as_of_ms=as_of_ms)
+    number, is_past = logs.lookups.publish_number, as_of_ms is not None
+    (quarantine,) = hold_to_manifest(uri, [quarantine], number, is_past=is_past)
     return FetchFiles(logs=logs, quarantine=quarantine)
 
 

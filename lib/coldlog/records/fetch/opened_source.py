@@ -8,6 +8,7 @@ from coldlog.records.fetch.fetch_pool import PoolOptions
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.runtime.open_layout import decode_limits, layout_opener
 from coldlog.runtime.settings import ByteCount, Settings
+from coldlog.tables.delta.as_of import find_moment_without_spark
 from coldlog.tiering.rules.quota_config import QuotaConfig
 
 
@@ -23,11 +24,14 @@ def pool_options(settings: Settings) -> PoolOptions:
 
 
 def open_source(settings: Settings) -> RecordSource:
-    """Open the source of these settings. Raise `UsageError` if there is no warehouse or no archive.
+    """Open the source of these settings, as of `warehouse.as_of`. Raise `UsageError` if there is no warehouse or no
+    archive.
 
     The store makes one request per attempt, because the pool repeats failed attempts, and reads only what was asked
     for.
     """
     once = replace(settings, s3=replace(settings.s3, max_attempts=1, read_ahead_bytes=ByteCount(0)))
     limits = decode_limits(settings)
-    return RecordSource(settings.warehouse_uri, layout_opener(once), limits)
+    uri = settings.warehouse_uri
+    as_of_ms = find_moment_without_spark(settings.warehouse.as_of, uri)
+    return RecordSource(uri, layout_opener(once), limits, as_of_ms=as_of_ms)

@@ -30,18 +30,27 @@ _Read = Callable[[ArchiveLayout, DecodeLimits, LogSlice], _Found]
 
 
 class RecordSource:
-    """Makes attempts at fetches from the warehouse at `uri` and the archive that `open_layout` opens."""
+    """Makes attempts at fetches from the warehouse at `uri`, as of now or of `as_of_ms`, and the archive that
+    `open_layout` opens."""
 
-    def __init__(self, uri: str, open_layout: Callable[[], ArchiveLayout], limits: DecodeLimits) -> None:
+    def __init__(
+        self,
+        uri: str,
+        open_layout: Callable[[], ArchiveLayout],
+        limits: DecodeLimits,
+        *,
+        as_of_ms: int | None = None,
+    ) -> None:
         """Raise `UsageError` if there is no warehouse or no archive."""
         self._uri = uri
+        self.as_of_ms = as_of_ms
         self._open_layout = open_layout
         self._limits = limits
         self._per_thread = threading.local()
         self._per_thread.layout = open_layout()
         self._refreshing = threading.Lock()
         self._is_stale = False
-        self._tables = ArchiveTables(list_fetch_files(uri))
+        self._tables = ArchiveTables(list_fetch_files(uri, as_of_ms))
         self._opened = OpenedHere(f"the fetcher of {uri}")
 
     @property
@@ -50,10 +59,11 @@ class RecordSource:
         return self._tables
 
     def refresh(self) -> None:
-        """Answer from the newest version from now on. If there is no newer one, what is kept in memory stays."""
+        """Answer from the newest version, or that of `as_of_ms`, from now on. If it is the same, what is kept in memory
+        stays."""
         self._opened.check()
         with self._refreshing:
-            files = list_fetch_files(self._uri)
+            files = list_fetch_files(self._uri, self.as_of_ms)
             if files.version != self._tables.version or self._is_stale:
                 before, self._tables = self._tables, ArchiveTables(files)
                 before.close()

@@ -2,7 +2,8 @@
 
 A moment is a time or a version of `partition_metadata`, the table that a run publishes last: `v12` is the moment of
 that commit. Each table is read in the version that was its newest at that moment. A table that was created later counts
-as empty. The times of versions are in Delta's log, and one clock counts for all tables of a warehouse.
+as empty. A version's time is that of its file in Delta's log, as Delta and delta-rs find it; the time inside the file
+is another one, a few milliseconds away. One clock counts for all tables of a warehouse.
 
 Refused with `UsageError`: a moment before the warehouse existed, a version that does not exist, and a moment that is
 older than a table's log.
@@ -12,14 +13,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coldlog.errors import UsageError
 from coldlog.runtime.console import human_timestamp
 from coldlog.runtime.timestamps import timestamp_from_text
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.locations import table_location
-from coldlog.tables.delta.table_files import open_table
+from coldlog.tables.delta.table_files import commit_ms, open_table
 
 _VERSION = re.compile(r"v([0-9]+)")
 
@@ -57,8 +58,14 @@ def find_moment_without_spark(as_of: str | None, uri: str) -> int | None:
     """Return the moment of `as_of` in the warehouse at `uri`; None is now."""
     if as_of is None:
         return None
-    history = open_table(table_location(uri, PARTITION_METADATA.name), PARTITION_METADATA).history()
+    location = table_location(uri, PARTITION_METADATA.name)
+    history = open_table(location, PARTITION_METADATA).history()
     commits = [Commit(version=each["version"], committed_ms=each["timestamp"]) for each in reversed(history)]
+    asked = _VERSION.fullmatch(as_of)
+    for place, commit in enumerate(commits):
+        # Of the others the time is not needed, and in a bucket each takes a request.
+        if place in (0, len(commits) - 1) or (asked and commit.version == int(asked[1])):
+            commits[place] = replace(commit, committed_ms=commit_ms(location, commit.version) or commit.committed_ms)
     return find_moment(as_of, commits)
 
 

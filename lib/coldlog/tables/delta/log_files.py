@@ -35,6 +35,9 @@ class LogFiles(Protocol):
     def read(self, name: str) -> bytes | None:
         """Read a file; None if there is none."""
 
+    def find_modified_ms(self, name: str) -> int | None:
+        """Return when a file was written, in epoch milliseconds; None if there is none."""
+
     def put(self, name: str, content: bytes) -> bool:
         """Write a file unless its name exists; return whether it was written."""
 
@@ -69,6 +72,13 @@ class FolderLog:
         try:
             with open(os.path.join(self.folder, name), "rb") as file:
                 return file.read()
+        except FileNotFoundError:
+            return None
+
+    def find_modified_ms(self, name: str) -> int | None:
+        """Return the time of a file's last change."""
+        try:
+            return os.stat(os.path.join(self.folder, name)).st_mtime_ns // 1_000_000
         except FileNotFoundError:
             return None
 
@@ -136,6 +146,11 @@ class BucketLog:
         answer = self._ask("get_object", name, unless=404)
         content: bytes | None = None if answer is None else answer["Body"].read()
         return content
+
+    def find_modified_ms(self, name: str) -> int | None:
+        """Return the time of an object, which has whole seconds."""
+        answer = self._ask("head_object", name, unless=404)
+        return None if answer is None else int(answer["LastModified"].timestamp() * 1000)
 
     def put(self, name: str, content: bytes) -> bool:
         """Put an object that does not exist.

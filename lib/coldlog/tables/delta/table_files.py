@@ -24,6 +24,7 @@ from coldlog.errors import UsageError
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import LOG_FOLDER, check_log
+from coldlog.tables.delta.log_files import open_log
 from coldlog.tables.delta.table_storage import (
     PublishedFile,
     open_delta,
@@ -183,9 +184,14 @@ def open_table(
             delta.load_as_version(datetime.fromtimestamp(min(as_of_ms, _LAST_MS) / 1000, tz=UTC))
         except (DeltaError, OSError) as missing:
             raise _no_table(location, table, missing) from None
-        if delta.version() == 0 and delta.history()[-1]["timestamp"] > as_of_ms:
+        if delta.version() == 0 and (commit_ms(location, 0) or 0) > as_of_ms:
             raise UsageError(f"{location} did not exist yet at {as_of_ms} ms since the epoch; give a later time")
     return delta
+
+
+def commit_ms(location: str, version: int) -> int | None:
+    """Return the time of a version as Delta and delta-rs find it: when its file was written; None without this file."""
+    return open_log(location).find_modified_ms(f"{version:020d}.json")
 
 
 def _no_table(location: str, table: TableDefinition, missing: Exception) -> UsageError:
