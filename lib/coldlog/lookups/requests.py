@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,26 +27,33 @@ from coldlog.model.states import IsolationLevel
 
 REQUIRED = ("topic", "partition", "timestamp_ms")
 ISOLATION_LEVELS = {level.value for level in IsolationLevel}
+_REQUIRED_NAMES = set(REQUIRED)
+_OPTIONAL = REQUEST_TYPES.keys() - _REQUIRED_NAMES
+_PLAIN_KINDS = {"topic": {str}, "partition": {int}, "timestamp_ms": {int}}
+_CHUNK_LINES = 10_000
+_LIMITS = {name: 2 ** (kind.bit_width - 1) for name, kind in REQUEST_TYPES.items() if not pa.types.is_string(kind)}
 _MOST_CELL_BYTES = 1 << 30
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
 def is_file_of_requests(path: str) -> bool:
     """True if `read_requests_file` reads it. A folder, or a file with another suffix, is a Delta table."""
-    return Path(path).suffix.lower() in (".csv", ".json", ".jsonl") and not Path(path).is_dir()
+    return Path(path).suffix.lower() in (".csv", ".json", ".jsonl") and not os.path.isdir(path)
 
 
 def read_requests_file(path: str) -> pa.Table:
     """Read requests from a `.csv` file, or from a `.json` or `.jsonl` file with one object per line."""
-    if not Path(path).is_file():
-        raise UsageError(f"{Path(path).absolute()}: there is no such file of requests")
     try:
+        if not Path(path).is_file():
+            raise UsageError(f"{Path(path).absolute()}: there is no such file of requests")
         is_csv = Path(path).suffix.lower() == ".csv"
-        return _from_csv(path) if is_csv else _from_rows(path, _json_rows(path))
+        return _from_csv(path) if is_csv else _from_json(path)
     except UnicodeDecodeError as unreadable:
         raise UsageError(
             f"{path}: not UTF-8 ({unreadable.reason} at byte {unreadable.start}); save it as UTF-8"
         ) from unreadable
+    except OSError as unreadable:
+        raise UsageError(f"{path}: this file of requests cannot be read: {unreadable.strerror or unreadable}") from None
 
 
 def _from_csv(path: str) -> pa.Table:
@@ -100,20 +110,53 @@ def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, object]]]:
             raise UsageError(f"{path}, line {reader.line_num}: not CSV: {unreadable}") from unreadable
 
 
-def _json_rows(path: str) -> Iterator[tuple[int, dict[str, object]]]:
+def _from_json(path: str) -> pa.Table:
     with open(path, encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as unreadable:  # ValueError: also a number with thousands of digits
-                raise UsageError(
-                    f"{path}, line {number}: not JSON: {unreadable}; give one object per line"
-                ) from unreadable
-            if not isinstance(row, dict):
-                raise UsageError(f"{path}, line {number}: expected a JSON object, found {type(row).__name__}")
-            yield number, row
+        numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+        tables = []
+        while chunk := list(islice(numbered, _CHUNK_LINES)):
+            columns = _columns_of([line for _, line in chunk])
+            if columns is None:
+                tables.append(_from_rows(path, _json_rows(path, chunk)))
+            else:
+                tables.append(numbered_requests(columns))
+    if not tables:
+        return requests_from_rows([])
+    table = pa.concat_tables(tables)
+    return numbered_requests({name: table.column(name) for name in REQUEST_TYPES})
+
+
+def _columns_of(lines: list[str]) -> dict[str, pa.Array] | None:
+    """Read lines at once, which takes a third of the time; None if one of them needs a closer look.
+
+    A text that no line has stands between the lines, so that a value over two lines, or two in one line, are noticed.
+    """
+    between = uuid4().hex
+    try:
+        values = json.loads("[" + f',"{between}",'.join(lines) + "]")
+        rows = values[::2]
+        is_line_for_line = len(values) == 2 * len(lines) - 1 and set(values[1::2]) <= {between}
+        if not is_line_for_line or set(map(type, rows)) != {dict}:
+            return None
+        columns = {name: [row.get(name) for row in rows] for name in REQUIRED}
+        kinds = {name: set(map(type, column)) for name, column in columns.items()}
+        has_more = not _OPTIONAL.isdisjoint(set().union(*rows))
+        if has_more or kinds != _PLAIN_KINDS or "" in columns["topic"]:
+            return None
+        return {name: pa.array(column, REQUEST_TYPES[name]) for name, column in columns.items()}
+    except (ValueError, TypeError, RecursionError, OverflowError):  # of Arrow too
+        return None
+
+
+def _json_rows(path: str, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, object]]]:
+    for number, line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as unreadable:  # ValueError: also a number with thousands of digits
+            raise UsageError(f"{path}, line {number}: not JSON: {unreadable}; give one object per line") from unreadable
+        if not isinstance(row, dict):
+            raise UsageError(f"{path}, line {number}: expected a JSON object, found {type(row).__name__}")
+        yield number, row
 
 
 def _from_rows(path: str, rows: Iterator[tuple[int, dict[str, object]]]) -> pa.Table:
@@ -124,6 +167,8 @@ def _checked(path: str, number: int, row: dict[str, object]) -> tuple[object, ..
     topic = row.get("topic")
     if not topic or not _is_text(topic):
         raise UsageError(f"{path}, line {number}: topic: expected a name, found {topic!r}")
+    if row.keys() <= _REQUIRED_NAMES:  # most rows of most files
+        return (topic, *(_integer(path, number, name, row.get(name)) for name in REQUIRED[1:]))
     return tuple(_value(path, number, row, name) for name in REQUEST_TYPES)
 
 
@@ -143,11 +188,19 @@ def _value(path: str, number: int, row: dict[str, object], name: str) -> object:
 
 def _is_text(value: object) -> bool:
     """True for a string that can be written as UTF-8: it has no lone surrogate."""
-    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
+    if not isinstance(value, str):
+        return False
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _integer(path: str, number: int, name: str, value: object) -> int:
-    text, limit = str(value).strip(), 2 ** (REQUEST_TYPES[name].bit_width - 1)
+    limit = _LIMITS[name]
+    if type(value) is int and -limit <= value < limit:
+        return value
+    text = str(value).strip()
     if isinstance(value, bool) or not _INTEGER.fullmatch(text) or not -limit <= int(text) < limit:
         wanted = f"an integer below {limit}"
         if name == "timestamp_ms":

@@ -120,6 +120,15 @@ def test_arguments_that_no_partition_has_are_refused(
                 reader.partitions(topic)
 
 
+def test_first_wrong_request_of_many_is_named(golden_uri: str) -> None:
+    with OffsetReader(golden_uri) as reader:
+        for number in range(16):
+            requests: list[tuple[object, ...]] = [("orders", 0, 5)] * 17
+            requests[number] = requests[16] = ("orders", "zero", 5)
+            with pytest.raises(UsageError, match=f"^request {number} is not"):
+                reader.list_offsets(requests)
+
+
 @pytest.mark.parametrize("uri", [None, 7, b"warehouse", "w\0"])
 def test_what_is_no_uri_of_a_warehouse_is_refused(uri: str) -> None:
     with pytest.raises(UsageError, match="not the uri of a warehouse"):

@@ -108,6 +108,16 @@ def test_damage_is_refused_at_its_line(content: bytes, position: int) -> None:
     assert (refused.value.reason, refused.value.position) == (Reason.LEADER_EPOCH_CHECKPOINT_INVALID, position)
 
 
+@pytest.mark.parametrize("wrong", [b"7 7\n", b"x 900\n", b"900\r", b"2147483648 900\n", b"900 9223372036854775808\n"])
+def test_first_wrong_line_of_many_is_named(wrong: bytes) -> None:
+    sound = [b"%d %d\n" % (number + 20, number * 3 + 20) for number in range(40)]
+    for number in range(1, 40):
+        lines = [b"0\n", b"41\n", *sound[:number], wrong, *sound[number:-1], b"1 1\n"]
+        with pytest.raises(ArchiveError) as refused:
+            read_leader_epoch_checkpoint(memoryview(b"".join(lines)))
+        assert refused.value.position == sum(map(len, lines[: number + 2]))
+
+
 @pytest.mark.parametrize("entries", [((1, 5), (1, 6)), ((1, 5), (2, 5)), ((2**31, 0),), ((-1, 0),), ((0, -1),)])
 def test_entries_that_could_not_be_read_are_not_written(entries: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(UsageError):

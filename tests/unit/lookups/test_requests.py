@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coldlog.errors import UsageError
-from coldlog.lookups.requests import read_requests_file
+from coldlog.lookups.requests import is_file_of_requests, read_requests_file
 from coldlog.runtime.timestamps import timestamp_from_text
 
 
@@ -201,3 +201,47 @@ def test_files_that_are_not_text_and_numbers_that_are_not_times_are_refused(
     path.write_bytes(content)
     with pytest.raises(UsageError, match=complaint):
         read_requests_file(str(path))
+
+
+LINE = '{"topic": "orders", "partition": 0, "timestamp_ms": 5}\n'
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        ('{"topic": "orders", "partition": 0, "timestamp_ms": 5}, {}\n', "line 25001: not JSON"),
+        ('{"topic": "orders", "partition": 0,\n"timestamp_ms": 5}\n', "line 25001: not JSON"),
+        ('{"topic": "orders", "partition": true, "timestamp_ms": 5}\n', "line 25001: partition: expected an integer"),
+        ('{"topic": "", "partition": 0, "timestamp_ms": 5}\n', "line 25001: topic: expected a name"),
+        ('{"topic": "\\ud800", "partition": 0, "timestamp_ms": 5}\n', "line 25001: topic: expected a name"),
+        ('{"topic": "orders", "partition": 0}\n', "line 25001: timestamp_ms: expected an integer"),
+        ("7\n", "line 25001: expected a JSON object, found int"),
+    ],
+)
+def test_wrong_line_among_many_is_named(tmp_path: Path, lines: str, complaint: str) -> None:
+    requests = tmp_path / "requests.jsonl"
+    requests.write_text(LINE * 25_000 + lines + LINE * 5)
+    with pytest.raises(UsageError, match=f"{requests}, {complaint}"):
+        read_requests_file(str(requests))
+
+
+def test_many_json_lines_are_read_in_order_with_their_optional_columns(tmp_path: Path) -> None:
+    requests = tmp_path / "requests.jsonl"
+    optional = '\n{"topic": "orders", "partition": "7", "timestamp_ms": -1, "timeout_ms": 9, "note": 1}\n\n'
+    requests.write_text(LINE * 12_000 + optional + LINE * 12_000)
+    table = read_requests_file(str(requests))
+    assert table["request_index"].to_pylist() == list(range(24_001))
+    assert table.slice(11_999, 3).select(["partition", "timestamp_ms", "timeout_ms"]).to_pylist() == [
+        {"partition": 0, "timestamp_ms": 5, "timeout_ms": -1},
+        {"partition": 7, "timestamp_ms": -1, "timeout_ms": 9},
+        {"partition": 0, "timestamp_ms": 5, "timeout_ms": -1},
+    ]
+
+
+def test_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    unreadable = tmp_path / "requests.csv"
+    unreadable.symlink_to("/proc/self/mem")
+    for path in (str(unreadable), str(tmp_path / ("x" * 256 + ".jsonl"))):
+        assert is_file_of_requests(path)
+        with pytest.raises(UsageError, match=f"^{path}: this file of requests cannot be read: "):
+            read_requests_file(path)

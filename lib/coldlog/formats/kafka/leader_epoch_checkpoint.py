@@ -22,12 +22,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import lt
 
 from coldlog.errors import ArchiveError, Reason, UsageError
 from coldlog.formats.kafka.index_entries import INT32_MAX, INT64_MAX
 
 CHECKPOINT_VERSION = 0
 _NUMBER = re.compile(rb"[0-9]{1,19}")
+_ENTRY_LINES = re.compile(rb"(?:[ \t\x0b\x0c]*+[0-9]{1,19}+[ \t\x0b\x0c]++[0-9]{1,19}+[ \t\x0b\x0c]*+(?:\r\n|\n|\r))*+")
 _SHOWN_BYTES = 60
 
 
@@ -55,19 +57,22 @@ class _Line:
 def read_leader_epoch_checkpoint(buffer: memoryview) -> LeaderEpochCheckpoint:
     """The lineage in a `.leader_epoch_checkpoint` file."""
     text = bytes(buffer)
-    lines = _read_lines(text)
+    lines = text.splitlines(keepends=True)
+    if text and not text.endswith((b"\n", b"\r")):
+        raise _refusal("leader epoch checkpoint is cut inside a line", len(text), "a newline", "the end of the file")
     if not lines:
         return LeaderEpochCheckpoint(entries=())
-    (version,) = _read_numbers(lines[0], (INT32_MAX,))
+    (version,) = _read_numbers(_line(lines, 0), (INT32_MAX,))
     if version != CHECKPOINT_VERSION:
         raise _refusal("unknown version of a leader epoch checkpoint", 0, f"{CHECKPOINT_VERSION}", f"{version}")
     if len(lines) < 2:
         raise _refusal("leader epoch checkpoint has no count", len(text), "a number of entries", "the end of the file")
-    (entry_count,) = _read_numbers(lines[1], (INT32_MAX,))
+    count = _line(lines, 1)
+    (entry_count,) = _read_numbers(count, (INT32_MAX,))
     if entry_count != len(lines) - 2:
         found = f"{len(lines) - 2} entries"
-        raise _refusal("leader epoch checkpoint has a wrong count", lines[1].position, f"{entry_count} entries", found)
-    return LeaderEpochCheckpoint(entries=tuple(_iter_entries(lines[2:])))
+        raise _refusal("leader epoch checkpoint has a wrong count", count.position, f"{entry_count} entries", found)
+    return LeaderEpochCheckpoint(entries=tuple(_read_entries(lines)))
 
 
 def write_leader_epoch_checkpoint(checkpoint: LeaderEpochCheckpoint) -> bytes:
@@ -83,14 +88,8 @@ def write_leader_epoch_checkpoint(checkpoint: LeaderEpochCheckpoint) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
-def _read_lines(text: bytes) -> list[_Line]:
-    lines, position = [], 0
-    for raw in text.splitlines(keepends=True):
-        lines.append(_Line(position=position, fields=tuple(raw.split())))
-        position += len(raw)
-    if text and not text.endswith((b"\n", b"\r")):
-        raise _refusal("leader epoch checkpoint is cut inside a line", len(text), "a newline", "the end of the file")
-    return lines
+def _line(lines: list[bytes], number: int) -> _Line:
+    return _Line(position=sum(map(len, lines[:number])), fields=tuple(lines[number].split()))
 
 
 def _read_numbers(line: _Line, maxima: tuple[int, ...]) -> list[int]:
@@ -101,6 +100,37 @@ def _read_numbers(line: _Line, maxima: tuple[int, ...]) -> list[int]:
         found = repr(b" ".join(line.fields)[:_SHOWN_BYTES])
         raise _refusal("leader epoch checkpoint has a malformed line", line.position, expected, found)
     return numbers
+
+
+def _read_entries(lines: list[bytes]) -> list[LeaderEpochEntry]:
+    """Read all lines but the first two. A damaged file may have millions: they are checked together, and the first one
+    that is wrong is found by halves."""
+    numbers = _sound_numbers(lines[2:])
+    if numbers is not None:
+        return [
+            LeaderEpochEntry(leader_epoch=epoch, start_offset=offset) for epoch, offset in zip(*numbers, strict=True)
+        ]
+    first, end = 2, len(lines)
+    while end - first > 3:
+        middle = (first + end) // 2
+        if _sound_numbers(lines[first:middle]) is None:
+            end = middle
+        else:
+            first = middle - 1  # with the line before, after which the next must ascend
+    return list(_iter_entries([_line(lines, number) for number in range(first, end)]))
+
+
+def _sound_numbers(lines: list[bytes]) -> tuple[list[int], list[int]] | None:
+    """Return the epochs and offsets of lines; None if a line is not two numbers, or they do not ascend."""
+    text = b"".join(lines)
+    if not _ENTRY_LINES.fullmatch(text):
+        return None
+    numbers = list(map(int, text.split()))
+    epochs, offsets = numbers[::2], numbers[1::2]
+    is_ascending = all(map(lt, epochs, epochs[1:])) and all(map(lt, offsets, offsets[1:]))
+    if not is_ascending or (numbers and (epochs[-1] > INT32_MAX or offsets[-1] > INT64_MAX)):
+        return None
+    return epochs, offsets
 
 
 def _iter_entries(lines: list[_Line]) -> Iterator[LeaderEpochEntry]:
