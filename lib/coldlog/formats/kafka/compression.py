@@ -8,6 +8,9 @@ readers do (Lz4BlockInputStream).
 Output is written to a buffer of the caller, whatever size the input claims. If it is too small, the error is
 `DECOMPRESSION_LIMIT`; if the input cannot be decoded, `DECOMPRESSION_FAILED`.
 
+A batch of more than 262,144 gzip members or snappy blocks, or 1,048,576 zstd frames and blocks, is refused too. Kafka's
+clients write one member or frame, and blocks of at least 1 KiB. 100 MB of empty ones would take half a minute.
+
 Times of the libraries, one thread, for a batch of 32 KiB and one of 300 bytes: zstandard 18 us and 1.9 us (cramjam 26
 and 9), lz4 5.6 and 1.0 (cramjam 6.6 and 1.9), isal 35 and 2.2 (cramjam 54 and 3.9, zlib 46 and 2.0), cramjam for raw
 snappy 9 and 0.2.
@@ -29,6 +32,7 @@ from coldlog.errors import ArchiveError, Reason
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _GZIP_WINDOW_BITS = 31
+_MOST_MEMBERS, _MOST_ZSTD_BLOCKS = 1 << 18, 1 << 20
 _GZIP_FIRST_BYTES, _GZIP_NEXT_BYTES = 1 << 20, 1 << 10
 
 
@@ -81,8 +85,11 @@ def decompress_into(codec: int, section: memoryview, output: memoryview) -> int:
 
 def _gzip(section: memoryview, output: memoryview) -> int:
     # The decoder copies input after a member's end. So later members get little input; mostly there is only one member.
-    at, written, given = 0, 0, _GZIP_FIRST_BYTES
+    at, written, given, members = 0, 0, _GZIP_FIRST_BYTES, 0
     while at < len(section):
+        members += 1
+        if members > _MOST_MEMBERS:
+            raise _BrokenError(f"more than {_MOST_MEMBERS} gzip members")
         decoder: _Inflater = isal_zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
         while not decoder.eof:
             data = section[at : at + given]
@@ -124,12 +131,12 @@ def _zstd(section: memoryview, output: memoryview) -> int:
 def zstd_frames_end(section: memoryview) -> bool:
     """The last frame of `section` is complete. The stream reader does not notice a cut frame: it waits for more input.
 
-    Walks the block headers (RFC 8878), 3 bytes each: bit 0 marks the last block, bits 1-2 are the kind, the other bits
+    Refuses more than `_MOST_ZSTD_BLOCKS` blocks. Walks the block headers (RFC 8878), 3 bytes each: bit 0 marks the last block, bits 1-2 are the kind, the other bits
     the size.
     """
-    at, end = 0, len(section)
+    at, end, blocks = 0, len(section), 0
     while at < end:
-        at = _zstd_frame_end(section, at, end)
+        at, blocks = _zstd_frame_end(section, at, end, blocks + 1)
         if at < 0:
             return False
     return at == end
@@ -141,23 +148,29 @@ _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 _RLE_BLOCK = 1
 
 
-def _zstd_frame_end(section: memoryview, at: int, end: int) -> int:
+def _zstd_frame_end(section: memoryview, at: int, end: int, blocks: int) -> tuple[int, int]:
+    """Return where the frame ends, -1 if it does not, and the number of blocks with those before."""
+    if blocks > _MOST_ZSTD_BLOCKS:
+        raise _BrokenError(f"more than {_MOST_ZSTD_BLOCKS} zstd frames and blocks")
     if end - at >= 8 and bytes(section[at + 1 : at + 4]) == b"\x2a\x4d\x18" and section[at] & 0xF0 == 0x50:
         skippable = at + 8 + int.from_bytes(section[at + 4 : at + 8], "little")
-        return skippable if skippable <= end else -1
+        return (skippable if skippable <= end else -1), blocks
     if end - at < 6 or bytes(section[at : at + 4]) != _ZSTD_MAGIC:
-        return -1
+        return -1, blocks
     descriptor = section[at + 4]
     is_single_segment = bool(descriptor & 0x20)
     size_bytes = _CONTENT_SIZE_BYTES[descriptor >> 6] or (1 if is_single_segment else 0)
     at += 5 + (0 if is_single_segment else 1) + _DICTIONARY_ID_BYTES[descriptor & 3] + size_bytes
     while at + 3 <= end:
+        blocks += 1
+        if blocks > _MOST_ZSTD_BLOCKS:
+            raise _BrokenError(f"more than {_MOST_ZSTD_BLOCKS} zstd frames and blocks")
         header = int.from_bytes(section[at : at + 3], "little")
         at += 3 + (1 if (header >> 1) & 3 == _RLE_BLOCK else header >> 3)
         if header & 1:
             at += 4 if descriptor & 0x04 else 0
-            return at if at <= end else -1
-    return -1
+            return (at if at <= end else -1), blocks
+    return -1, blocks
 
 
 def _snappy(section: memoryview, output: memoryview) -> int:
@@ -169,8 +182,11 @@ def _snappy(section: memoryview, output: memoryview) -> int:
 def _xerial(section: memoryview, output: memoryview) -> int:
     if len(section) < _XERIAL_HEADER_BYTES:
         raise _BrokenError("the data ends inside the header")
-    at, written = _XERIAL_HEADER_BYTES, 0
+    at, written, blocks = _XERIAL_HEADER_BYTES, 0, 0
     while at < len(section):
+        blocks += 1
+        if blocks > _MOST_MEMBERS:
+            raise _BrokenError(f"more than {_MOST_MEMBERS} snappy blocks")
         length = int.from_bytes(section[at : at + 4], "big", signed=True)
         if at + 4 > len(section) or length < 0 or at + 4 + length > len(section):
             raise _BrokenError(f"a block of {length} bytes does not fit after byte {at}")
