@@ -131,8 +131,8 @@ def _zstd(section: memoryview, output: memoryview) -> int:
 def zstd_frames_end(section: memoryview) -> bool:
     """The last frame of `section` is complete. The stream reader does not notice a cut frame: it waits for more input.
 
-    Refuses more than `_MOST_ZSTD_BLOCKS` blocks. Walks the block headers (RFC 8878), 3 bytes each: bit 0 marks the last block, bits 1-2 are the kind, the other bits
-    the size.
+    Walks the block headers (RFC 8878), 3 bytes each: bit 0 marks the last block, bits 1-2 are the kind, the other bits
+    the size. Refuses more than `_MOST_ZSTD_BLOCKS` frames and blocks.
     """
     at, end, blocks = 0, len(section), 0
     while at < end:
