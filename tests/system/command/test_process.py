@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import termios
+import time
+from array import array
 from pathlib import Path
+from typing import IO
 
 ASKED = ["lookup", "orders", "2023-11-15T10:00Z"]
 SLOW = {
@@ -14,6 +19,9 @@ SLOW = {
     "pandas", "py4j", "pyspark", "s3fs",
 }  # fmt: skip
 """Packages that take longer to import than a question to answer."""
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+"""As in a user's shell: without a buffer nothing is left to write at the end."""
+PIPE_BYTES = 4096
 MODULES = "import sys; from coldlog.command.main import main; main(sys.argv[1:]); print('\\n', *sys.modules)"
 
 
@@ -44,6 +52,7 @@ def test_output_that_nobody_reads_or_that_is_full_ends_without_traceback(golden_
             "-c",
             f"{command} | true; echo ${{PIPESTATUS[0]}}; {command} >/dev/full; echo $?; {command} >&-; echo $?",
         ],
+        env=BUFFERED,
         capture_output=True,
         text=True,
         check=True,
@@ -56,15 +65,27 @@ def test_output_that_nobody_reads_or_that_is_full_ends_without_traceback(golden_
     ]
 
 
+def _unread_bytes(pipe: IO[bytes]) -> int:
+    count = array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
+
+
 def test_interrupted_output_ends_at_once_without_traceback(golden_uri: str) -> None:
     command = [sys.executable, "-m", "coldlog", "cat", "orders", "-w", golden_uri]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as printing:
+    with subprocess.Popen(
+        command, env=BUFFERED, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=PIPE_BYTES
+    ) as printing:
         assert printing.stdout is not None
         assert printing.stderr is not None
-        assert printing.stdout.read(1)
+        before = 0
+        while (unread := _unread_bytes(printing.stdout)) == 0 or unread != before:
+            assert printing.poll() is None
+            before = unread
+            time.sleep(0.1)
         printing.send_signal(signal.SIGINT)
         # Nobody reads on: what is left must not be written.
-        assert printing.wait(timeout=100) == 130
+        assert printing.wait(timeout=20) == 130
         assert printing.stderr.read() == b""
 
 
