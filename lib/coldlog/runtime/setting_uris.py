@@ -1,7 +1,8 @@
 """Read the URI or path of a setting, and recognize texts that hold a credential.
 
 A URI with the scheme `file` becomes a path without percent escapes. Every other URI stays as it is written. Refused: a
-URI with a user, a password or a signature; the `UsageError` does not repeat it.
+URI with a user, a password or a signature; the `UsageError` does not repeat it. A warehouse is also refused if Spark
+and delta-rs would take its name for different places.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _STORE = r"(?:s3[an]?|gs|abfss?|wasbs?|adl|oss|obs|cosn?|swift|https?):/+"
 _SIGNED_URI = re.compile(rf"(?<![a-z0-9+.-]){_STORE}[^\s,]*(?:\?|X-Amz-)", re.IGNORECASE)
 _URI_WITH_QUERY = re.compile(rf"{_STORE}.*[?#]", re.IGNORECASE | re.DOTALL)
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_AMBIGUOUS = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
 _FILE = re.compile(r"file:(?://(?P<host>[^/]*))?(?P<path>.*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -39,6 +41,20 @@ def names_a_secret(text: str) -> bool:
         return True
     patterns = (_URI_WITH_PASSWORD, _ADDRESS_WITH_PASSWORD, _SIGNED_URI)
     return any(pattern.search(form) for pattern in patterns for form in (text, _decoded(text)))
+
+
+def require_same_place(uri: str) -> None:
+    """Raise `UsageError` if Spark and delta-rs would take the uri of a warehouse for different places.
+
+    delta-rs decodes percent escapes, also in a path, turns a backslash into a slash, and reads no tab and no newline.
+    So it could open the log of another warehouse.
+    """
+    found = _AMBIGUOUS.search(uri)
+    if found is not None:
+        raise UsageError(
+            f"a warehouse cannot be at {uri!r}: delta-rs takes {found[0]!r} in its name for something else; give it a "
+            "name without percent escapes, backslashes and control characters"
+        )
 
 
 def absolute_uri(text: str, named: str, directory: Path) -> Uri:

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from coldlog.errors import UsageError
 from coldlog.runtime.installation import ROOT
-from coldlog.runtime.setting_uris import absolute_uri, is_secret_key, names_a_secret
+from coldlog.runtime.setting_uris import absolute_uri, is_secret_key, names_a_secret, require_same_place
 from coldlog.runtime.settings import GIB, KIB, MIB, SETTING_GROUPS, ByteCount, Settings, Uri, key_of
 
 CONFIG_VARIABLE = "COLDLOG_CONFIG"
@@ -278,12 +278,20 @@ def _is_within_bounds(key: SettingKey, value: object) -> bool:
 _NOT_CONVERTIBLE = object()
 
 
+def _uri_of(assignment: _Assignment) -> object:
+    value, named = assignment.value, f"{assignment.key} ({assignment.origin})"
+    uri = absolute_uri(value, named, assignment.directory) if isinstance(value, str) and value else "\0"
+    if "\0" in uri:
+        return _NOT_CONVERTIBLE
+    if assignment.key == "warehouse.uri":
+        require_same_place(uri)
+    return uri
+
+
 def _convert(annotation: object, assignment: _Assignment) -> object:
     value = assignment.value
     if _is_uri(annotation):
-        named = f"{assignment.key} ({assignment.origin})"
-        uri = absolute_uri(value, named, assignment.directory) if isinstance(value, str) and value else "\0"
-        return uri if "\0" not in uri else _NOT_CONVERTIBLE
+        return _uri_of(assignment)
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return next((member for member in annotation if member == value), _NOT_CONVERTIBLE)
     if annotation is bool:

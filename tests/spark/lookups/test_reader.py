@@ -29,6 +29,7 @@ from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
 from coldlog.model.states import IsolationLevel
 from coldlog.reader import OffsetReader
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.file_checksums import write_checksums
 from coldlog.tables.delta.warehouse import Warehouse
@@ -176,6 +177,20 @@ def test_warehouse_folder_may_have_any_name(golden_uri: str, tmp_path: Path) -> 
             assert reader.earliest_offset("orders", 0) == 0, named
     with pytest.raises(UsageError, match="the uri of the warehouse is empty"):
         OffsetReader("")
+
+
+def test_spark_and_the_reader_take_a_uri_for_the_same_folder(
+    spark: SparkSession, golden_uri: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "50% a#b"
+    shutil.copytree(golden_uri, folder)
+    expected = Warehouse(spark=spark, uri=golden_uri).read(SEGMENTS).count()
+    for uri in (str(folder), folder.as_uri()):
+        assert Warehouse(spark=spark, uri=uri).read(SEGMENTS).count() == expected
+        with OffsetReader(uri) as reader:
+            assert reader.latest_tiered_offset("orders", 0) == 3952
+    with pytest.raises(UsageError, match="a warehouse cannot be at"):
+        Warehouse(spark=spark, uri=str(tmp_path / "a%20b")).read(SEGMENTS)
 
 
 def test_warehouse_as_of_a_time_before_it_existed_is_refused(golden_uri: str) -> None:

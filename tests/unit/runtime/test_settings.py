@@ -82,6 +82,13 @@ def test_special_characters_of_uris_are_part_of_the_name_in_a_file_uri(repositor
     assert settings.warehouse_uri == f"/tmp/x{sign.replace('%41', 'A')}y"
 
 
+@pytest.mark.parametrize("uri", ["/tmp/a%20b", "file:///tmp/a%2520b", "/tmp/a\\b", "/tmp/a\tb", "s3://bucket/a%2Fb"])
+def test_a_warehouse_that_spark_and_delta_rs_take_for_different_places_is_refused(repository: Path, uri: str) -> None:
+    with pytest.raises(UsageError, match="a warehouse cannot be at .*without percent escapes"):
+        load_settings("near", [f"warehouse.uri={uri}"], repository=repository)
+    assert load_settings("near", [f"archive.uri={uri}"], repository=repository).archive_uri
+
+
 @pytest.mark.parametrize(
     ("uri", "told"),
     [

@@ -24,6 +24,7 @@ from coldlog.brokers.record_producer import producing_records
 from coldlog.errors import UsageError
 from coldlog.records.record_lines import content, headers
 from coldlog.replay.runs.replay import SinkRun
+from coldlog.runtime.setting_uris import require_same_place
 from coldlog.tables.delta.locations import spark_uri
 from coldlog.tables.delta.table_storage import delta_storage_options
 
@@ -41,6 +42,7 @@ class DeltaSink:
 
     def require_ready(self, run: SinkRun) -> None:
         """Check the table. For a later run it must have the run before, so that a table has no gap."""
+        require_same_place(self.uri)
         if run.is_first and DeltaTable.isDeltaTable(self.spark, spark_uri(self.uri)):
             raise UsageError(f"{self.uri} is a table already, and this replay did not write it; choose another output")
         if not run.is_first and self._last_run(run) < run.number - 1:

@@ -1,10 +1,14 @@
 """Name the place of a table so that Spark, delta-rs and PyArrow all understand it.
 
 A warehouse is a folder of this machine (a path or `file:///path`) or a prefix of a bucket (`s3://bucket/prefix`, or
-Hadoop's `s3a://`). Hadoop knows S3 only as `s3a`, delta-rs knows both names. So tables are named with `s3a`.
+Hadoop's `s3a://`). Hadoop knows S3 only as `s3a`, delta-rs knows both names. So tables are named with `s3a`. In a
+`file:` URI percent escapes are decoded; everywhere else a name is taken as it is written. A name that delta-rs would
+take for another place is refused (`require_same_place`).
 """
 
 from __future__ import annotations
+
+from urllib.parse import unquote
 
 from coldlog.errors import UsageError
 
@@ -18,15 +22,24 @@ def spark_uri(uri: str) -> str:
         if "@" in rest.partition("/")[0]:
             raise UsageError("a warehouse's uri must not hold credentials; give them in the environment or a profile")
         return f"s3a://{rest.rstrip('/')}"
+    path = _path_of_file_uri(uri)
+    if path is not None:
+        # With the scheme: without it, a cluster may take the path for one of HDFS.
+        return f"file://{path.rstrip('/')}"
     return uri.rstrip("/") or uri
 
 
 def plain_location(uri: str) -> str:
     """Return the place for readers without Spark: a folder by its plain path, with any characters."""
+    path = _path_of_file_uri(uri)
+    return uri if path is None else path
+
+
+def _path_of_file_uri(uri: str) -> str | None:
     for scheme in ("file://", "file:"):
         if uri.startswith(f"{scheme}/"):
-            return uri.removeprefix(scheme)
-    return uri
+            return unquote(uri.removeprefix(scheme))
+    return None
 
 
 def table_location(uri: str, name: str) -> str:

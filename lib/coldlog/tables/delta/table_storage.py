@@ -30,6 +30,7 @@ from coldlog.archive.stores.s3_environment import (
 from coldlog.archive.stores.s3_failures import S3Target, answer_within, error_for, status_of
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 from coldlog.runtime.opened_here import check_delta_rs
+from coldlog.runtime.setting_uris import require_same_place
 from coldlog.tables.delta.file_checksums import CheckedFile, damaged, find_checksums
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import LOG_FOLDER
@@ -63,6 +64,7 @@ def open_delta(location: str, storage: Mapping[str, str] | None = None) -> Delta
     A flipped bit in a checkpoint can make delta-rs panic: pyo3 raises that past `Exception`. It is a `DeltaError` here.
     """
     check_delta_rs()
+    require_same_place(location)
     try:
         return DeltaTable(
             location, storage_options=delta_storage_options(location) if storage is None else dict(storage)

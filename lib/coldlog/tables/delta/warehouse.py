@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.errors import ColdlogError, UsageError
+from coldlog.runtime.setting_uris import require_same_place
 from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
@@ -170,7 +171,10 @@ class Warehouse:
             )
 
     def location(self, table: TableDefinition) -> str:
-        return f"{spark_uri(self.uri)}/{table.name}"
+        """The place of a table; `UsageError` if the readers without Spark would look elsewhere."""
+        place = f"{spark_uri(self.uri)}/{table.name}"
+        require_same_place(place)
+        return place
 
     def identifier(self, table: TableDefinition) -> str:
         """The table's name in statements: its path, so that the catalog does not matter."""
