@@ -89,7 +89,11 @@ class S3Settings:
 class WarehouseSettings:
     """Where the Delta tables are."""
 
-    uri: Uri | None = setting(None, "root of the warehouse; each table is a directory below it")
+    uri: Uri | None = setting(
+        None,
+        "root of the warehouse; each table is a directory below it; without percent escapes, backslashes and control "
+        "characters",
+    )
     as_of: str | None = setting(
         None,
         "read the tables as of this time: ISO 8601, epoch milliseconds, or v<N>, a version of partition_metadata; jobs "
