@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ def _wait_for_port(process: subprocess.Popen[bytes], notes: Path) -> int:
         found = re.search(r"listening on \S+:(\d+);", notes.read_text(encoding="utf-8"))
         if found:
             return int(found[1])
+        time.sleep(0.05)
     pytest.fail(f"coldlog serve ended: {notes.read_text(encoding='utf-8')}")
 
 

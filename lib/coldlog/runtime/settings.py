@@ -321,6 +321,9 @@ class ServeSettings:
         ByteCount(2 * MIB), "a longer request ends its connection", at_least=1024, at_most=100 * MIB
     )
     max_connections: int = setting(1000, "more are refused", at_least=1, at_most=100_000)
+    request_seconds: float = setting(
+        25.0, "time for reading what a request asks for; clients wait 30 s by default", at_least=0.1
+    )
     idle_seconds: float = setting(600.0, "a connection without a request for this long is closed", at_least=0.1)
     drain_seconds: float = setting(10.0, "time for requests in progress after SIGTERM", at_least=0)
 

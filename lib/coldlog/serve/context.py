@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from coldlog.runtime.console import Console
 from coldlog.serve.archive_view import ArchiveView
+from coldlog.serve.threads import Threads
 
 _Found = TypeVar("_Found")
 NODE_ID = 1
@@ -23,22 +23,25 @@ class Context:
     view: ArchiveView
     host: str
     port: int
-    fetch_threads: ThreadPoolExecutor
-    lookup_threads: ThreadPoolExecutor
+    fetch_threads: Threads
+    lookup_threads: Threads
     console: Console
     timeout_ms: int
+    """Of a ListOffsets that has no time limit of its own."""
+    request_seconds: float
+    """Of everything else that is read."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, and replaced by another, when the tables have changed or the endpoint stops."""
     is_stopping: bool = False
     _reported: set[str] = field(default_factory=set)
 
-    async def look_up(self, call: Callable[[], _Found]) -> _Found:
-        """Run a call that asks the tables in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self.lookup_threads, call)
+    async def look_up(self, call: Callable[[], _Found], seconds: float | None = None) -> _Found:
+        """Run a call that asks the tables in a thread. Raise `TimeoutError` if it does not return in time."""
+        return await self.lookup_threads.run(call, self.request_seconds if seconds is None else seconds)
 
     async def read(self, call: Callable[[], _Found]) -> _Found:
-        """Run a call that reads the archive in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self.fetch_threads, call)
+        """Run a call that reads the archive in a thread. Raise `TimeoutError` if it does not return in time."""
+        return await self.fetch_threads.run(call, self.request_seconds)
 
     def announce(self) -> None:
         """Wake up everything that waits for news."""

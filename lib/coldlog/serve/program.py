@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import signal
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from ipaddress import ip_address
 
 from coldlog.errors import ColdlogError, UsageError
@@ -26,6 +26,7 @@ from coldlog.runtime.settings import Settings
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
 from coldlog.serve.server import Limits, Server
+from coldlog.serve.threads import Threads
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,8 +97,8 @@ def is_loopback(host: str) -> bool:
 async def _run(job: PlainJob, view: ArchiveView, listen: tuple[str, int], advertised: tuple[str, int] | None) -> None:
     settings = job.settings.serve
     with (
-        ThreadPoolExecutor(job.settings.fetch.threads, "fetch") as fetch_threads,
-        ThreadPoolExecutor(settings.lookup_threads, "lookup") as lookup_threads,
+        closing(Threads("fetch", job.settings.fetch.threads)) as fetch_threads,
+        closing(Threads("lookup", settings.lookup_threads)) as lookup_threads,
     ):
         context = Context(
             view=view,
@@ -107,6 +108,7 @@ async def _run(job: PlainJob, view: ArchiveView, listen: tuple[str, int], advert
             lookup_threads=lookup_threads,
             console=job.console,
             timeout_ms=job.settings.list_offsets.timeout_ms,
+            request_seconds=settings.request_seconds,
         )
         limits = Limits(
             max_request_bytes=settings.max_request_bytes,
@@ -137,5 +139,7 @@ async def _refresh(context: Context, seconds: float) -> None:
         try:
             if await context.look_up(context.view.refresh):
                 context.announce()
+        except TimeoutError:
+            context.console.note(f"the newest tables cannot be read within {context.request_seconds:g} s")
         except ColdlogError as failed:
             context.console.note(f"the newest tables cannot be read: {failed}")

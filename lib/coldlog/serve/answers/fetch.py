@@ -7,7 +7,8 @@ nothing to say waits for new tables, at most as long as the client allows.
 
 A reader of committed records gets the aborted transactions that overlap its records, by first offset, and nothing from
 the last stable offset on. Sessions are not kept (session id 0). Offsets in a gap are CORRUPT_MESSAGE, which reaches the
-application: OFFSET_OUT_OF_RANGE would make the client jump without a word.
+application: OFFSET_OUT_OF_RANGE would make the client jump without a word. A partition that is not read within
+`serve.request_seconds` is KAFKA_STORAGE_ERROR, after which clients ask again; the others of the fetch are served.
 """
 
 from __future__ import annotations
@@ -91,7 +92,11 @@ def _says_something(answer: Values) -> bool:
 async def _fetch(
     context: Context, asked: Sequence[_Asked], first: int, most_bytes: int, *, is_committed: bool
 ) -> list[Values]:
-    planned = await context.look_up(lambda: _plan(context, asked, first, most_bytes, is_committed=is_committed))
+    try:
+        planned = await context.look_up(lambda: _plan(context, asked, first, most_bytes, is_committed=is_committed))
+    except TimeoutError:
+        context.report_once("plans", f"a fetch was not planned within {context.request_seconds:g} s")
+        return [_answer(partition, ErrorCode.kafka_storage_error, None) for partition in asked]
     reads = [_read(context, partition, *plan) for partition, plan in zip(asked, planned, strict=True)]
     return await asyncio.gather(*reads)
 
@@ -147,6 +152,10 @@ async def _read(
     if isinstance(plan, LogSlice):
         try:
             found = await context.read(lambda: context.view.read(plan))
+        except TimeoutError:
+            seconds = f"{context.request_seconds:g} s"
+            context.report_once(f"{plan.request}", f"{plan.request}: the archive has not answered within {seconds}")
+            found = ErrorCode.kafka_storage_error
         except ColdlogError as failed:
             context.report_once(f"{plan.request}", f"{plan.request}: {failed}")
             found = ErrorCode.kafka_storage_error

@@ -7,7 +7,6 @@ records its last stable offset. An answer that would pass over a gap is CORRUPT_
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -53,8 +52,7 @@ async def answer_list_offsets(context: Context, request: Request) -> Values:
     timeout = getattr(body, "timeout", None)
     timeout_ms = round(timeout.total_seconds() * 1000) if timeout is not None else 0
     try:
-        async with asyncio.timeout((timeout_ms if timeout_ms > 0 else context.timeout_ms) / 1000):
-            answers = await context.look_up(look_up)
+        answers = await context.look_up(look_up, (timeout_ms if timeout_ms > 0 else context.timeout_ms) / 1000)
     except TimeoutError:
         answers = [_refused(number, ErrorCode.request_timed_out) for _, number in places]
     rest = iter(answers)

@@ -1,0 +1,117 @@
+"""Run calls in threads, each with a deadline.
+
+A call that has not begun at its deadline never does. A thread whose call has not returned by then is given up: a new
+one takes its place, so that a store that hangs does not hold up what else is asked. It ends when its call returns. At
+most `_MOST_GIVEN_UP` threads are given up at a time; calls that find no thread after that wait for their deadline.
+
+The threads do not keep the process from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+_MOST_GIVEN_UP = 100
+_Found = TypeVar("_Found")
+
+
+class _Call:
+    """One call, and the future of its answer, which belongs to the event loop."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call = call
+        self.loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[Any] = self.loop.create_future()
+        self.has_returned = self.is_given_up = False
+
+    def finish(self, found: object, failure: BaseException | None) -> None:
+        if self.answer.done():
+            return
+        if failure is None:
+            self.answer.set_result(found)
+        else:
+            self.answer.set_exception(failure)
+
+
+class Threads:
+    """At most `count` threads that work on calls in the order in which they are made."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self._name = name
+        self._count = count
+        self._changed = threading.Condition()
+        self._waiting: OrderedDict[_Call, None] = OrderedDict()
+        self._threads = self._idle = self._given_up = 0
+        self._is_closed = False
+
+    async def run(self, call: Callable[[], _Found], seconds: float) -> _Found:
+        """Return what the call returns. Raise `TimeoutError` if that takes longer than `seconds`."""
+        asked = _Call(call)
+        self._put(asked)
+        try:
+            async with asyncio.timeout(seconds):
+                found: _Found = await asked.answer
+        except (TimeoutError, asyncio.CancelledError):
+            self._give_up(asked)
+            raise
+        return found
+
+    def close(self) -> None:
+        """End the threads that have nothing to do; the others end after their call."""
+        with self._changed:
+            self._is_closed = True
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def _put(self, asked: _Call) -> None:
+        with self._changed:
+            self._waiting[asked] = None
+            if self._idle < len(self._waiting) and self._threads < self._count:
+                self._start_thread()
+            self._changed.notify()
+
+    def _give_up(self, asked: _Call) -> None:
+        with self._changed:
+            if asked in self._waiting:
+                del self._waiting[asked]
+            elif not asked.has_returned and self._given_up < _MOST_GIVEN_UP:
+                asked.is_given_up = True
+                self._given_up += 1
+                self._threads -= 1
+                if self._idle < len(self._waiting):
+                    self._start_thread()
+
+    def _start_thread(self) -> None:
+        self._threads += 1
+        threading.Thread(target=self._work, name=self._name, daemon=True).start()
+
+    def _work(self) -> None:
+        while (asked := self._next()) is not None:
+            found, failure = None, None
+            try:
+                found = asked.call()
+            except BaseException as failed:  # noqa: BLE001 - raised where the answer is awaited
+                failure = failed
+            with self._changed:
+                asked.has_returned = True
+                if asked.is_given_up:
+                    self._given_up -= 1
+                    return
+            with suppress(RuntimeError):  # The loop has ended.
+                asked.loop.call_soon_threadsafe(asked.finish, found, failure)
+
+    def _next(self) -> _Call | None:
+        with self._changed:
+            self._idle += 1
+            while not self._waiting and not self._is_closed:
+                self._changed.wait()
+            self._idle -= 1
+            if self._is_closed:
+                self._threads -= 1
+                return None
+            return self._waiting.popitem(last=False)[0]
