@@ -324,6 +324,13 @@ class ServeSettings:
     request_seconds: float = setting(
         25.0, "time for reading what a request asks for; clients wait 30 s by default", at_least=0.1
     )
+    first_rebalance_delay_ms: int = setting(
+        500,
+        "an empty consumer group waits this long for further members",
+        at_least=0,
+        at_most=600_000,
+        key="group.initial.rebalance.delay.ms",
+    )
     idle_seconds: float = setting(600.0, "a connection without a request for this long is closed", at_least=0.1)
     drain_seconds: float = setting(10.0, "time for requests in progress after SIGTERM", at_least=0)
 

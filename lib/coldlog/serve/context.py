@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from coldlog.runtime.console import Console
 from coldlog.serve.archive_view import ArchiveView
+from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.threads import Threads
 
 _Found = TypeVar("_Found")
@@ -30,6 +31,7 @@ class Context:
     """Of a ListOffsets that has no time limit of its own."""
     request_seconds: float
     """Of everything else that is read."""
+    groups: Coordinator
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, and replaced by another, when the tables have changed or the endpoint stops."""
     is_stopping: bool = False

@@ -41,13 +41,15 @@ class MalformedRequestError(ColdlogError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request. `body` is kio's, of the request's version; None if the version of an ApiVersions is not known."""
+    """A request. `body` is kio's, of the request's version; None if the version of an ApiVersions is not known.
+    `client_host` is for those that describe groups."""
 
     api_key: int
     version: int
     correlation_id: int
     client_id: str | None
     body: Any
+    client_host: str = ""
 
 
 class Offered(Protocol):
@@ -56,7 +58,7 @@ class Offered(Protocol):
     def get(self, key: int, /) -> tuple[int, int] | None: ...
 
 
-def read_request(content: bytes, offered: Offered) -> Request:
+def read_request(content: bytes, offered: Offered, client_host: str = "") -> Request:
     """Read one request; an ApiVersions of a version that does not exist yet is a request too."""
     if len(content) < _FIXED_HEADER_BYTES:
         raise MalformedRequestError(f"a request of {len(content)} bytes")
@@ -77,7 +79,14 @@ def read_request(content: bytes, offered: Offered) -> Request:
     except Exception as unfit:
         raise MalformedRequestError(f"bytes that are no request of API key {key} version {version}") from unfit
     client_id = getattr(header, "client_id", None)
-    return Request(api_key=key, version=version, correlation_id=correlation_id, client_id=client_id, body=body)
+    return Request(
+        api_key=key,
+        version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+        body=body,
+        client_host=client_host,
+    )
 
 
 def write_answer(request: Request, values: Values) -> Pieces:

@@ -25,6 +25,7 @@ from coldlog.runtime.open_layout import decode_limits, layout_opener
 from coldlog.runtime.settings import Settings
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
+from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.server import Limits, Server
 from coldlog.serve.threads import Threads
 
@@ -109,6 +110,7 @@ async def _run(job: PlainJob, view: ArchiveView, listen: tuple[str, int], advert
             console=job.console,
             timeout_ms=job.settings.list_offsets.timeout_ms,
             request_seconds=settings.request_seconds,
+            groups=Coordinator(first_delay_s=settings.first_rebalance_delay_ms / 1000),
         )
         limits = Limits(
             max_request_bytes=settings.max_request_bytes,

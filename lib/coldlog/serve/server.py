@@ -52,6 +52,7 @@ class Server:
         if self._server is not None:
             self._server.close()
         self._context.announce()
+        self._context.groups.end()
         for task, is_busy in list(self._busy.items()):
             if not is_busy:
                 task.cancel()
@@ -97,7 +98,7 @@ class Server:
             return await reader.readexactly(size)
 
     async def _answer(self, content: bytes, writer: asyncio.StreamWriter) -> None:
-        request = read_request(content, VERSIONS)
+        request = read_request(content, VERSIONS, _peer(writer).rpartition(":")[0])
         values = await ANSWERS[request.api_key](self._context, request)
         async with asyncio.timeout(self._limits.idle_seconds):
             for piece in write_answer(request, values):

@@ -1,7 +1,7 @@
 """List the requests that are answered: by API key the versions, and what answers.
 
-Fetch ends at version 12, because later ones ask by topic id. A client that asks for the list with a newer version gets
-it in the layout of version 0, with UNSUPPORTED_VERSION, and asks again.
+Fetch ends at version 12, OffsetCommit and OffsetFetch at 9, because later ones ask by topic id. A client that asks for
+the list with a newer version gets it in the layout of version 0, with UNSUPPORTED_VERSION, and asks again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,15 @@ from kio.schema.errors import ErrorCode
 
 from coldlog.serve.answers.configs import answer_describe_configs
 from coldlog.serve.answers.fetch import answer_fetch
+from coldlog.serve.answers.group_members import (
+    answer_find_coordinator,
+    answer_heartbeat,
+    answer_join_group,
+    answer_leave_group,
+    answer_sync_group,
+)
+from coldlog.serve.answers.group_offsets import answer_offset_commit, answer_offset_delete, answer_offset_fetch
+from coldlog.serve.answers.group_tools import answer_delete_groups, answer_describe_groups, answer_list_groups
 from coldlog.serve.answers.metadata import answer_describe_cluster, answer_metadata, answer_topic_partitions
 from coldlog.serve.answers.offsets import answer_epoch_ends, answer_list_offsets
 from coldlog.serve.answers.refused import refuse_produce, refuse_producer_id
@@ -38,10 +47,21 @@ _OFFERED: dict[int, tuple[int, int, Answering]] = {
     1: (4, 12, answer_fetch),
     2: (1, 11, answer_list_offsets),
     3: (0, 12, answer_metadata),
+    8: (2, 9, answer_offset_commit),
+    9: (1, 9, answer_offset_fetch),
+    10: (0, 4, answer_find_coordinator),
+    11: (0, 9, answer_join_group),
+    12: (0, 4, answer_heartbeat),
+    13: (0, 5, answer_leave_group),
+    14: (0, 5, answer_sync_group),
+    15: (0, 6, answer_describe_groups),
+    16: (0, 5, answer_list_groups),
     API_VERSIONS: (0, 4, answer_api_versions),
     22: (0, 4, refuse_producer_id),
     23: (2, 4, answer_epoch_ends),
     32: (1, 4, answer_describe_configs),
+    42: (0, 2, answer_delete_groups),
+    47: (0, 0, answer_offset_delete),
     60: (0, 1, answer_describe_cluster),
     75: (0, 0, answer_topic_partitions),
 }

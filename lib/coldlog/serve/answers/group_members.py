@@ -1,0 +1,114 @@
+"""Answer what members of a consumer group send: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+
+This node coordinates every group. There are no transactions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from coldlog.serve.context import NODE_ID, Context
+from coldlog.serve.groups.members import Identity, JoinRequest
+from coldlog.serve.messages import Request, Values
+
+_GROUP, _TRANSACTION = 0, 1
+_RETURNS_FROM, _TIMEOUT_FROM, _MEMBERS_FROM = 4, 1, 3
+"""Versions: of JoinGroup that asks for an id first, and that has a rebalance timeout; of LeaveGroup with many."""
+
+
+async def answer_find_coordinator(context: Context, request: Request) -> Values:
+    """This node for groups; nothing for transactions."""
+    kind = getattr(request.body, "key_type", _GROUP)
+    error = ErrorCode.none if kind == _GROUP else ErrorCode.invalid_request
+    if kind == _TRANSACTION:
+        error = ErrorCode.transactional_id_authorization_failed
+    is_found = error is ErrorCode.none
+    found = {
+        "error_code": error,
+        "error_message": None,
+        "node_id": NODE_ID if is_found else -1,
+        "host": context.host if is_found else "",
+        "port": context.port if is_found else -1,
+    }
+    keys = getattr(request.body, "coordinator_keys", ())
+    return {**found, "coordinators": [{**found, "key": key} for key in keys]}
+
+
+async def answer_join_group(context: Context, request: Request) -> Values:
+    """The next generation, when all members have joined."""
+    body = request.body
+    session_s = body.session_timeout.total_seconds()
+    rebalance = body.rebalance_timeout.total_seconds() if request.version >= _TIMEOUT_FROM else session_s
+    joined = await context.groups.join(
+        body.group_id,
+        JoinRequest(
+            member_id=body.member_id,
+            instance_id=getattr(body, "group_instance_id", None),
+            client_id=request.client_id or "",
+            client_host=request.client_host,
+            session_s=session_s,
+            rebalance_s=max(0.0, rebalance),
+            protocol_type=body.protocol_type,
+            protocols={protocol.name: bytes(protocol.metadata) for protocol in body.protocols},
+            must_return=request.version >= _RETURNS_FROM,
+        ),
+    )
+    return {
+        "error_code": joined.error,
+        "generation_id": joined.generation,
+        "protocol_type": joined.protocol_type,
+        "protocol_name": joined.protocol,
+        "leader": joined.leader,
+        "skip_assignment": False,
+        "member_id": joined.member_id,
+        "members": [
+            {"member_id": member_id, "group_instance_id": instance_id, "metadata": metadata}
+            for member_id, instance_id, metadata in joined.members
+        ],
+    }
+
+
+async def answer_sync_group(context: Context, request: Request) -> Values:
+    """The member's assignment, when the leader has sent it."""
+    body = request.body
+    assignments = {each.member_id: bytes(each.assignment) for each in body.assignments}
+    synced = await context.groups.sync(body.group_id, identity(body), assignments)
+    return {
+        "error_code": synced.error,
+        "protocol_type": synced.protocol_type,
+        "protocol_name": synced.protocol,
+        "assignment": synced.assignment,
+    }
+
+
+async def answer_heartbeat(context: Context, request: Request) -> Values:
+    """Whether the member is one of this generation, and has to join again."""
+    return {"error_code": context.groups.heartbeat(request.body.group_id, identity(request.body))}
+
+
+async def answer_leave_group(context: Context, request: Request) -> Values:
+    """Each member that has left."""
+    body = request.body
+    if request.version < _MEMBERS_FROM:
+        return {"error_code": context.groups.leave(body.group_id, body.member_id, None)}
+    return {
+        "error_code": ErrorCode.none,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "error_code": context.groups.leave(body.group_id, member.member_id, member.group_instance_id),
+            }
+            for member in body.members
+        ],
+    }
+
+
+def identity(body: Any) -> Identity:
+    """Return who sends a request."""
+    generation = body.generation_id if hasattr(body, "generation_id") else body.generation_id_or_member_epoch
+    return Identity(
+        member_id=body.member_id, generation=generation, instance_id=getattr(body, "group_instance_id", None)
+    )

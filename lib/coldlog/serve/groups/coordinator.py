@@ -1,0 +1,121 @@
+"""Keep the consumer groups of this endpoint, in memory, and call them when their time has come.
+
+Everything here runs in the event loop's thread. A group of which nothing is left to know is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from coldlog.serve.groups.group import Group
+from coldlog.serve.groups.members import Identity, Joined, JoinRequest, Synced
+
+_MOST_GROUPS = 10_000
+_LEAST_SESSION_S, _MOST_SESSION_S = 6.0, 1800.0
+"""As group.min.session.timeout.ms and group.max.session.timeout.ms are by default."""
+_Answer = TypeVar("_Answer")
+
+
+class Coordinator:
+    """All groups, by id."""
+
+    def __init__(self, *, first_delay_s: float) -> None:
+        self.groups: dict[str, Group] = {}
+        self._first_delay_s = first_delay_s
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    async def join(self, group_id: str, asked: JoinRequest) -> Joined:
+        """Add a member; return when all have joined."""
+        if not _LEAST_SESSION_S <= asked.session_s <= _MOST_SESSION_S:
+            return Joined(error=ErrorCode.invalid_session_timeout, member_id=asked.member_id)
+        group = self.find_or_make(group_id)
+        if isinstance(group, ErrorCode):
+            return Joined(error=group, member_id=asked.member_id)
+        return await self._wait(group, lambda answer: group.join(asked, _now(), answer))
+
+    async def sync(self, group_id: str, who: Identity, assignments: Mapping[str, bytes]) -> Synced:
+        """Return a member's assignment when the leader has sent it."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return Synced(error=ErrorCode.unknown_member_id)
+        return await self._wait(group, lambda answer: group.sync(who, assignments, _now(), answer))
+
+    def heartbeat(self, group_id: str, who: Identity) -> ErrorCode:
+        """Keep a member's session."""
+        group = self.groups.get(group_id)
+        return ErrorCode.unknown_member_id if group is None else group.heartbeat(who, _now())
+
+    def leave(self, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Remove a member."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.unknown_member_id
+        error = group.leave(member_id, instance_id, _now())
+        self.follow(group)
+        return error
+
+    def check_commit(self, group_id: str, who: Identity) -> Group | ErrorCode:
+        """Return the group for which this client may commit; to be followed. A client without a group makes one."""
+        group = self.groups.get(group_id)
+        if group is None and who.generation >= 0:
+            return ErrorCode.illegal_generation
+        group = self.find_or_make(group_id)
+        if isinstance(group, ErrorCode):
+            return group
+        error = group.check_commit(who, _now())
+        if error is ErrorCode.none:
+            return group
+        self.follow(group)
+        return error
+
+    def find_or_make(self, group_id: str) -> Group | ErrorCode:
+        """Return a group, which is new if there is none."""
+        if not group_id:
+            return ErrorCode.invalid_group_id
+        if group_id not in self.groups:
+            if len(self.groups) >= _MOST_GROUPS:
+                return ErrorCode.coordinator_not_available
+            self.groups[group_id] = Group(group_id, first_delay_s=self._first_delay_s)
+        return self.groups[group_id]
+
+    def follow(self, group: Group) -> None:
+        """Remove a group that is forgotten, or see that it is called in time. To be called after every change."""
+        timer, deadline = self._timers.get(group.group_id), group.next_deadline()
+        if timer is not None and (group.is_forgotten or timer.when() > deadline):
+            self._timers.pop(group.group_id).cancel()
+            timer = None
+        if group.is_forgotten:
+            self.groups.pop(group.group_id, None)
+        elif timer is None and deadline < float("inf"):
+            self._timers[group.group_id] = asyncio.get_running_loop().call_at(deadline, self._expire, group)
+
+    def end(self) -> None:
+        """Answer everything that waits."""
+        for timer in self._timers.values():
+            timer.cancel()
+        for group in self.groups.values():
+            group.end()
+
+    def _expire(self, group: Group) -> None:
+        del self._timers[group.group_id]
+        group.expire(_now())
+        self.follow(group)
+
+    async def _wait(self, group: Group, ask: Callable[[Callable[[_Answer], None]], None]) -> _Answer:
+        future: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
+
+        def answer(given: _Answer) -> None:
+            if not future.done():
+                future.set_result(given)
+
+        ask(answer)
+        self.follow(group)
+        return await future
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
