@@ -213,7 +213,12 @@ CLIENTS: dict[str, Callable[[str, str, list[str]], Client]] = {
 def main(name: str, address: str, group: str, *topics: str) -> None:
     """Read until a second line comes."""
     lines: list[str] = []
-    threading.Thread(target=lambda: [lines.append(line) for line in sys.stdin], daemon=True).start()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            lines.append(line)
+
+    threading.Thread(target=listen, daemon=True).start()
     gets_stuck, is_stuck, has_committed = "--stuck" in topics, False, False
     client = CLIENTS[name](address, group, [topic for topic in topics if topic != "--stuck"])
     while len(lines) < 2:

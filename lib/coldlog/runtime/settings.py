@@ -301,6 +301,7 @@ class ServeSettings:
 
     listen: str = setting("127.0.0.1:9092", "host:port to listen on; port 0 takes a free one")
     advertise: str | None = setting(None, "host:port that clients are told; by default where it listens")
+    metrics: str | None = setting(None, "host:port that Prometheus asks; none by default")
     allow_remote: bool = setting(
         False, "listen on addresses that other machines reach; clients do not identify themselves"
     )

@@ -10,6 +10,7 @@ from typing import TypeVar
 from coldlog.runtime.console import Console
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.groups.coordinator import Coordinator
+from coldlog.serve.metrics import Metrics
 from coldlog.serve.threads import Threads
 
 _Found = TypeVar("_Found")
@@ -32,9 +33,12 @@ class Context:
     request_seconds: float
     """Of everything else that is read."""
     groups: Coordinator
+    metrics: Metrics
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, and replaced by another, when the tables have changed or the endpoint stops."""
     is_stopping: bool = False
+    is_current: bool = True
+    """Whether the newest tables could be opened when they were looked for last."""
     _reported: set[str] = field(default_factory=set)
 
     async def look_up(self, call: Callable[[], _Found], seconds: float | None = None) -> _Found:

@@ -89,6 +89,12 @@ def read_request(content: bytes, offered: Offered, client_host: str = "") -> Req
     )
 
 
+def api_name(request: Request) -> str:
+    """Return Kafka's name of a request."""
+    name: str = _entity(request.api_key, max(0, request.version), is_request=True).__name__
+    return name.removesuffix("Request")
+
+
 def write_answer(request: Request, values: Values) -> Pieces:
     """Return the bytes of an answer, with their length before them. Large contents are not copied."""
     entity = _entity(request.api_key, max(0, request.version), is_request=False)

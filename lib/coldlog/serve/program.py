@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from ipaddress import ip_address
 
@@ -25,7 +25,10 @@ from coldlog.runtime.open_layout import decode_limits, layout_opener
 from coldlog.runtime.settings import Settings
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
+from coldlog.serve.gauges import observe
 from coldlog.serve.groups.coordinator import Coordinator
+from coldlog.serve.metrics import Metrics
+from coldlog.serve.metrics_server import start_metrics_server
 from coldlog.serve.server import Limits, Server
 from coldlog.serve.threads import Threads
 
@@ -45,6 +48,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--advertise", metavar="HOST:PORT", help="address that clients are told (default: that of --listen)"
     )
+    group.add_argument("--metrics", metavar="HOST:PORT", help="address that Prometheus asks (default: serve.metrics)")
 
 
 def serve(job: PlainJob) -> int:
@@ -52,14 +56,17 @@ def serve(job: PlainJob) -> int:
     settings, arguments = job.settings, job.arguments
     host, port = parse_address(arguments.listen or settings.serve.listen)
     advertised = arguments.advertise or settings.serve.advertise
-    if not is_loopback(host) and not settings.serve.allow_remote:
+    metrics = arguments.metrics or settings.serve.metrics
+    metrics_at = parse_address(metrics) if metrics else None
+    remote = [each for each, _ in filter(None, ((host, port), metrics_at)) if not is_loopback(each)]
+    if remote and not settings.serve.allow_remote:
         raise UsageError(
-            f"{host} can be reached from other machines, and no client has to identify itself; give "
+            f"{remote[0]} can be reached from other machines, and no client has to identify itself; give "
             "--set serve.allow_remote=true if the network is closed"
         )
     view = open_view(settings)
     try:
-        asyncio.run(_run(job, view, (host, port), parse_address(advertised) if advertised else None))
+        asyncio.run(_run(job, view, (host, port), parse_address(advertised) if advertised else None, metrics_at))
     finally:
         view.close()
     return 0
@@ -95,7 +102,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-async def _run(job: PlainJob, view: ArchiveView, listen: tuple[str, int], advertised: tuple[str, int] | None) -> None:
+_Address = tuple[str, int]
+
+
+async def _run(
+    job: PlainJob, view: ArchiveView, listen: _Address, advertised: _Address | None, metrics_at: _Address | None
+) -> None:
     settings = job.settings.serve
     with (
         closing(Threads("fetch", job.settings.fetch.threads)) as fetch_threads,
@@ -111,6 +123,7 @@ async def _run(job: PlainJob, view: ArchiveView, listen: tuple[str, int], advert
             timeout_ms=job.settings.list_offsets.timeout_ms,
             request_seconds=settings.request_seconds,
             groups=Coordinator(first_delay_s=settings.first_rebalance_delay_ms / 1000),
+            metrics=Metrics(),
         )
         limits = Limits(
             max_request_bytes=settings.max_request_bytes,
@@ -120,10 +133,11 @@ async def _run(job: PlainJob, view: ArchiveView, listen: tuple[str, int], advert
         server, ended = Server(context, limits), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        try:
-            port = await server.start(*listen)
-        except OSError as taken:
-            raise UsageError(f"cannot listen on {listen[0]}:{listen[1]}: {taken.strerror}") from taken
+        observe(context, lambda: server.connections)
+        if metrics_at:
+            metrics_port = await _listen(metrics_at, lambda: start_metrics_server(context, *metrics_at))
+            job.console.note(f"metrics at http://{metrics_at[0]}:{metrics_port}/metrics")
+        port = await _listen(listen, lambda: server.start(*listen))
         if not advertised:
             context.port = port
         job.console.note(f"listening on {listen[0]}:{port}; clients are told {context.host}:{context.port}")
@@ -134,14 +148,24 @@ async def _run(job: PlainJob, view: ArchiveView, listen: tuple[str, int], advert
         await server.stop(settings.drain_seconds)
 
 
+async def _listen(address: _Address, start: Callable[[], Awaitable[int]]) -> int:
+    try:
+        return await start()
+    except OSError as taken:
+        raise UsageError(f"cannot listen on {address[0]}:{address[1]}: {taken.strerror}") from taken
+
+
 async def _refresh(context: Context, seconds: float) -> None:
     """Look for newer tables again and again; a failure is reported, and the tables that are open go on answering."""
     while True:
         await asyncio.sleep(seconds)
+        is_current = False
         try:
             if await context.look_up(context.view.refresh):
                 context.announce()
+            is_current = True
         except TimeoutError:
             context.console.note(f"the newest tables cannot be read within {context.request_seconds:g} s")
         except ColdlogError as failed:
             context.console.note(f"the newest tables cannot be read: {failed}")
+        context.is_current = is_current

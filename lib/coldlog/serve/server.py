@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from coldlog.serve.answers.offered import ANSWERS, VERSIONS
 from coldlog.serve.context import Context
-from coldlog.serve.messages import MalformedRequestError, read_request, write_answer
+from coldlog.serve.messages import MalformedRequestError, api_name, read_request, write_answer
 
 _LEAST_BYTES = 8
 
@@ -40,6 +40,11 @@ class Server:
         self._limits = limits
         self._busy: dict[asyncio.Task[None], bool] = {}
         self._server: asyncio.Server | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._busy)
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port."""
@@ -67,6 +72,7 @@ class Server:
         assert task is not None
         try:
             if len(self._busy) >= self._limits.max_connections or self._context.is_stopping:
+                self._context.metrics.refused.inc()
                 self._context.report_once(
                     "connections", f"more than {self._limits.max_connections} connections: refused"
                 )
@@ -81,6 +87,7 @@ class Server:
         except (asyncio.CancelledError, asyncio.IncompleteReadError, TimeoutError, OSError):
             pass  # The client has gone, was silent, or the endpoint stops.
         except MalformedRequestError as malformed:
+            self._context.metrics.malformed.inc()
             self._context.console.note(f"{_peer(writer)}: {malformed}; connection closed")
         except Exception:  # noqa: BLE001 - the edge of a connection: whatever is wrong ends it alone
             self._context.console.note(
@@ -99,9 +106,12 @@ class Server:
 
     async def _answer(self, content: bytes, writer: asyncio.StreamWriter) -> None:
         request = read_request(content, VERSIONS, _peer(writer).rpartition(":")[0])
+        began = asyncio.get_running_loop().time()
         values = await ANSWERS[request.api_key](self._context, request)
+        seconds, pieces = asyncio.get_running_loop().time() - began, write_answer(request, values)
+        self._context.metrics.count(api_name(request), seconds, values, sum(map(len, pieces)))
         async with asyncio.timeout(self._limits.idle_seconds):
-            for piece in write_answer(request, values):
+            for piece in pieces:
                 writer.write(piece)
                 await writer.drain()
 

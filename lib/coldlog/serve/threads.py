@@ -48,6 +48,23 @@ class Threads:
         self._waiting: OrderedDict[_Call, None] = OrderedDict()
         self._threads = self._idle = self._given_up = 0
         self._is_closed = False
+        self.expired = 0
+        """How many calls did not return in time."""
+
+    @property
+    def waiting(self) -> int:
+        """How many calls have no thread yet."""
+        return len(self._waiting)
+
+    @property
+    def idle_share(self) -> float:
+        """The share of threads that have nothing to do."""
+        return 1 - (self._threads - self._idle) / self._count
+
+    @property
+    def given_up(self) -> int:
+        """How many threads hang."""
+        return self._given_up
 
     async def run(self, call: Callable[[], _Found], seconds: float) -> _Found:
         """Return what the call returns. Raise `TimeoutError` if that takes longer than `seconds`."""
@@ -56,7 +73,8 @@ class Threads:
         try:
             async with asyncio.timeout(seconds):
                 found: _Found = await asked.answer
-        except (TimeoutError, asyncio.CancelledError):
+        except (TimeoutError, asyncio.CancelledError) as ended:
+            self.expired += isinstance(ended, TimeoutError)
             self._give_up(asked)
             raise
         return found

@@ -167,6 +167,7 @@ async def _read(
         return _answer(asked, found, ends)
     if isinstance(found, FetchedRecords):
         return _answer(asked, ErrorCode.none, ends)
+    context.metrics.fetched(asked.name, sum(map(len, found.pieces)))
     return _answer(asked, ErrorCode.none, ends, found)
 
 

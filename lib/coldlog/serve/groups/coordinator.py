@@ -60,8 +60,7 @@ class Coordinator:
 
     def check_commit(self, group_id: str, who: Identity) -> Group | ErrorCode:
         """Return the group for which this client may commit; to be followed. A client without a group makes one."""
-        group = self.groups.get(group_id)
-        if group is None and who.generation >= 0:
+        if group_id not in self.groups and who.generation >= 0:
             return ErrorCode.illegal_generation
         group = self.find_or_make(group_id)
         if isinstance(group, ErrorCode):

@@ -1,0 +1,68 @@
+"""Measure an endpoint's threads, groups and connections when Prometheus asks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from coldlog.serve.context import Context
+from coldlog.serve.groups.group import GroupState
+from coldlog.serve.threads import Threads
+
+_PREFIX = "coldlog_serve_"
+_POOLS: tuple[tuple[str, str, Callable[[Threads], float]], ...] = (
+    (
+        "queue_size",
+        "calls that wait for a thread; RemoteLogReaderTaskQueueSize of KIP-405 (fetch), RemoteLogOffsetReaderTaskQueueSize "
+        "of KIP-1075 (lookup)",
+        lambda threads: threads.waiting,
+    ),
+    (
+        "idle_ratio",
+        "share of idle threads, now; RemoteLogReaderAvgIdlePercent of KIP-405 (fetch), RemoteLogOffsetReaderAvgIdlePercent "
+        "of KIP-1075 (lookup)",
+        lambda threads: threads.idle_share,
+    ),
+    ("hanging_threads", "threads whose call has not returned by its deadline", lambda threads: threads.given_up),
+)
+
+
+def observe(context: Context, connections: Callable[[], int]) -> None:
+    """Add what is measured to the metrics."""
+    context.metrics.registry.register(_Gauges(context, connections))
+
+
+class _Gauges(Collector):
+    def __init__(self, context: Context, connections: Callable[[], int]) -> None:
+        self._context = context
+        self._connections = connections
+
+    def collect(self) -> Iterator[Metric]:
+        pools = {"fetch": self._context.fetch_threads, "lookup": self._context.lookup_threads}
+        for name, text, measure in _POOLS:
+            gauge = GaugeMetricFamily(_PREFIX + name, text, labels=["pool"])
+            for pool, threads in pools.items():
+                gauge.add_metric([pool], measure(threads))
+            yield gauge
+        expired = CounterMetricFamily(
+            _PREFIX + "expired",
+            "calls that did not return by their deadline; ExpiresPerSec of DelayedRemoteListOffsetsMetrics, KIP-1075",
+            labels=["pool"],
+        )
+        for pool, threads in pools.items():
+            expired.add_metric([pool], threads.expired)
+        yield expired
+        yield GaugeMetricFamily(_PREFIX + "connections", "open connections", value=self._connections())
+        groups = GaugeMetricFamily(
+            _PREFIX + "groups",
+            "consumer groups; NumGroups of kafka.coordinator.group:type=GroupMetadataManager",
+            labels=["state"],
+        )
+        counts = Counter(group.state for group in self._context.groups.groups.values())
+        for state in GroupState:
+            groups.add_metric([state.value], counts[state])
+        yield groups

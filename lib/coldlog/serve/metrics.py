@@ -1,0 +1,63 @@
+"""Count what Prometheus asks for. Where Kafka or one of its KIPs has a metric for the same, the help text names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+_PREFIX = "coldlog_serve_"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """Of one endpoint. `registry` has them all."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._seconds = Histogram(
+            _PREFIX + "request_seconds",
+            "time to answer a request, waits included; TotalTimeMs of kafka.network:type=RequestMetrics",
+            ["api"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._errors = self._counter(
+            "errors", "error codes in answers; ErrorsPerSec of kafka.network:type=RequestMetrics", "api", "error"
+        )
+        self._bytes = self._counter("response_bytes", "bytes of answers", "api")
+        self._fetched = self._counter("fetched_bytes", "bytes of records; RemoteFetchBytesPerSec of KIP-405", "topic")
+        self._fetches = self._counter(
+            "fetches", "partitions of fetches that records were read for; RemoteFetchRequestsPerSec of KIP-405", "topic"
+        )
+        self.refused = self._counter("refused_connections", "connections above serve.max_connections")
+        self.malformed = self._counter("malformed_requests", "connections ended because of bytes that are no request")
+
+    def count(self, api: str, seconds: float, answer: Mapping[str, object], size_bytes: int) -> None:
+        """Count one request and its answer."""
+        self._seconds.labels(api).observe(seconds)
+        self._bytes.labels(api).inc(size_bytes)
+        for error in _errors(answer):
+            self._errors.labels(api, error.name.upper()).inc()
+
+    def fetched(self, topic: str, size_bytes: int) -> None:
+        """Count the records of one partition of a fetch."""
+        self._fetches.labels(topic).inc()
+        self._fetched.labels(topic).inc(size_bytes)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(_PREFIX + name, text, labels, registry=self.registry)
+
+
+def _errors(values: Any) -> Iterator[ErrorCode]:
+    """Return the error codes in an answer, or a part of it."""
+    if isinstance(values, Mapping):
+        for name, value in values.items():
+            if name == "error_code":
+                if value is not ErrorCode.none:
+                    yield value
+            elif isinstance(value, Sequence) and not isinstance(value, str | bytes | memoryview):
+                for each in value:
+                    yield from _errors(each)
