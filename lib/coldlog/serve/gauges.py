@@ -17,14 +17,14 @@ _PREFIX = "coldlog_serve_"
 _POOLS: tuple[tuple[str, str, Callable[[Threads], float]], ...] = (
     (
         "queue_size",
-        "calls that wait for a thread; RemoteLogReaderTaskQueueSize of KIP-405 (fetch), RemoteLogOffsetReaderTaskQueueSize "
-        "of KIP-1075 (lookup)",
+        "calls that wait for a thread; RemoteLogReaderTaskQueueSize of KIP-405 (fetch), "
+        "RemoteLogOffsetReaderTaskQueueSize of KIP-1075 (lookup)",
         lambda threads: threads.waiting,
     ),
     (
         "idle_ratio",
-        "share of idle threads, now; RemoteLogReaderAvgIdlePercent of KIP-405 (fetch), RemoteLogOffsetReaderAvgIdlePercent "
-        "of KIP-1075 (lookup)",
+        "share of idle threads, now; RemoteLogReaderAvgIdlePercent of KIP-405 (fetch), "
+        "RemoteLogOffsetReaderAvgIdlePercent of KIP-1075 (lookup)",
         lambda threads: threads.idle_share,
     ),
     ("hanging_threads", "threads whose call has not returned by its deadline", lambda threads: threads.given_up),

@@ -128,6 +128,21 @@ def test_a_leader_that_assigns_nothing_is_removed() -> None:
     assert asker.joined[-1].leader == other.member_id
 
 
+def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
+    asker = _Asker(first_delay_s=1)
+    asker.join()
+    asker.join()
+    asker.group.expire(1)
+    follower = next(each for each in asker.joined if each.member_id != each.leader)
+    asker.sync(follower, now=1)
+    asker.group.leave(follower.member_id, None, 2)
+    assert [each.error for each in asker.synced] == [ErrorCode.unknown_member_id]
+    asker.join(now=2)
+    newcomer = next(each for each in asker.group.members if each not in [old.member_id for old in asker.joined])
+    asker.group.leave(newcomer, None, 3)
+    assert (asker.joined[-1].member_id, asker.joined[-1].error) == (newcomer, ErrorCode.unknown_member_id)
+
+
 def test_a_static_member_that_starts_again_keeps_its_assignment_and_fences_its_older_self() -> None:
     asker = _Asker()
     (old,) = asker.stable(1, instance_id="instance")
