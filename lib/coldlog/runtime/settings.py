@@ -302,9 +302,12 @@ class ServeSettings:
     listen: str = setting("127.0.0.1:9092", "host:port to listen on; port 0 takes a free one")
     advertise: str | None = setting(None, "host:port that clients are told; by default where it listens")
     metrics: str | None = setting(None, "host:port that Prometheus asks; none by default")
-    allow_remote: bool = setting(
-        False, "listen on addresses that other machines reach; clients do not identify themselves"
+    tls_certificate: str | None = setting(None, "PEM file of the certificate and its chain; clients must use TLS then")
+    tls_key: str | None = setting(None, "PEM file of the certificate's key; by default in the same file")
+    users: str | None = setting(
+        None, "TOML file of users and hashed passwords; clients must authenticate with SASL then"
     )
+    allow_remote: bool = setting(False, "listen on addresses that other machines reach without both TLS and users")
     on_gap: ServeOnGap = setting(
         ServeOnGap.ERROR,
         "at offsets that no segment serves: error (CORRUPT_MESSAGE) or skip (go on with the records after them)",

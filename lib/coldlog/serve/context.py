@@ -11,6 +11,7 @@ from coldlog.runtime.console import Console
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.metrics import Metrics
+from coldlog.serve.security.users import Users
 from coldlog.serve.threads import Threads
 
 _Found = TypeVar("_Found")
@@ -34,6 +35,10 @@ class Context:
     """Of everything else that is read."""
     groups: Coordinator
     metrics: Metrics
+    users: Users | None = None
+    """Who may connect; None: everybody."""
+    mechanisms: tuple[str, ...] = ()
+    """Of SASL, by which users prove who they are."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, and replaced by another, when the tables have changed or the endpoint stops."""
     is_stopping: bool = False

@@ -27,7 +27,7 @@ from coldlog.serve.request_check import skip_entity
 _PIECE_BYTES = 16 * 1024
 """Content of this size is passed on without a copy."""
 _FIXED_HEADER_BYTES = 8
-API_VERSIONS = 18
+API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 
 Values = Mapping[str, object]
 """The fields of an answer."""

@@ -33,6 +33,7 @@ class Metrics:
             "fetches", "partitions of fetches that records were read for; RemoteFetchRequestsPerSec of KIP-405", "topic"
         )
         self.refused = self._counter("refused_connections", "connections above serve.max_connections")
+        self.unauthenticated = self._counter("failed_authentications", "connections ended by a failed authentication")
         self.malformed = self._counter("malformed_requests", "connections ended because of bytes that are no request")
 
     def count(self, api: str, seconds: float, answer: Mapping[str, object], size_bytes: int) -> None:

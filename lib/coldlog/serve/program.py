@@ -10,8 +10,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+import ssl
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from ipaddress import ip_address
 
 from coldlog.errors import ColdlogError, UsageError
@@ -22,15 +25,19 @@ from coldlog.model.states import OnGap, ServeOnGap
 from coldlog.records.fetch.opened_source import open_source
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import decode_limits, layout_opener
-from coldlog.runtime.settings import Settings
+from coldlog.runtime.settings import ServeSettings, Settings
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
 from coldlog.serve.gauges import observe
 from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.metrics import Metrics
 from coldlog.serve.metrics_server import start_metrics_server
+from coldlog.serve.security.session import mechanisms
+from coldlog.serve.security.users import Users, read_users, write_user
 from coldlog.serve.server import Limits, Server
 from coldlog.serve.threads import Threads
+
+_Address = tuple[str, int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,27 +56,70 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         "--advertise", metavar="HOST:PORT", help="address that clients are told (default: that of --listen)"
     )
     group.add_argument("--metrics", metavar="HOST:PORT", help="address that Prometheus asks (default: serve.metrics)")
+    group.add_argument(
+        "--hash-password", metavar="USER", help="read a password, print the user's part of serve.users, and end"
+    )
 
 
 def serve(job: PlainJob) -> int:
     """Answer until a signal ends it."""
     settings, arguments = job.settings, job.arguments
+    if arguments.hash_password is not None:
+        job.console.result(write_user(arguments.hash_password, sys.stdin.readline().rstrip("\r\n")))
+        return 0
     host, port = parse_address(arguments.listen or settings.serve.listen)
     advertised = arguments.advertise or settings.serve.advertise
     metrics = arguments.metrics or settings.serve.metrics
     metrics_at = parse_address(metrics) if metrics else None
-    remote = [each for each, _ in filter(None, ((host, port), metrics_at)) if not is_loopback(each)]
-    if remote and not settings.serve.allow_remote:
-        raise UsageError(
-            f"{remote[0]} can be reached from other machines, and no client has to identify itself; give "
-            "--set serve.allow_remote=true if the network is closed"
-        )
+    security = open_security(settings.serve, host)
+    if not settings.serve.allow_remote:
+        _refuse_remote(host, metrics_at, is_secure=security.tls is not None and security.users is not None)
     view = open_view(settings)
     try:
-        asyncio.run(_run(job, view, (host, port), parse_address(advertised) if advertised else None, metrics_at))
+        asyncio.run(
+            _run(job, view, security, (host, port), parse_address(advertised) if advertised else None, metrics_at)
+        )
     finally:
         view.close()
     return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """What clients must do to be answered."""
+
+    tls: ssl.SSLContext | None
+    users: Users | None
+    mechanisms: tuple[str, ...]
+
+
+def open_security(settings: ServeSettings, host: str) -> Security:
+    """Read certificate and users."""
+    tls = None
+    if settings.tls_certificate is not None:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            tls.load_cert_chain(settings.tls_certificate, settings.tls_key)
+        except (OSError, ValueError) as unfit:
+            raise UsageError(f"the certificate cannot be read from {settings.tls_certificate}: {unfit}") from unfit
+    return Security(
+        tls=tls,
+        users=read_users(settings.users) if settings.users is not None else None,
+        mechanisms=mechanisms(is_private=tls is not None or is_loopback(host)),
+    )
+
+
+def _refuse_remote(host: str, metrics_at: _Address | None, *, is_secure: bool) -> None:
+    if not is_secure and not is_loopback(host):
+        raise UsageError(
+            f"{host} can be reached from other machines; give serve.tls_certificate and serve.users, or "
+            "--set serve.allow_remote=true if the network is closed"
+        )
+    if metrics_at is not None and not is_loopback(metrics_at[0]):
+        raise UsageError(
+            f"{metrics_at[0]} can be reached from other machines, and the metrics name topics; give "
+            "--set serve.allow_remote=true if the network is closed"
+        )
 
 
 def open_view(settings: Settings) -> ArchiveView:
@@ -102,11 +152,13 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-_Address = tuple[str, int]
-
-
 async def _run(
-    job: PlainJob, view: ArchiveView, listen: _Address, advertised: _Address | None, metrics_at: _Address | None
+    job: PlainJob,
+    view: ArchiveView,
+    security: Security,
+    listen: _Address,
+    advertised: _Address | None,
+    metrics_at: _Address | None,
 ) -> None:
     settings = job.settings.serve
     with (
@@ -124,6 +176,8 @@ async def _run(
             request_seconds=settings.request_seconds,
             groups=Coordinator(first_delay_s=settings.first_rebalance_delay_ms / 1000),
             metrics=Metrics(),
+            users=security.users,
+            mechanisms=security.mechanisms,
         )
         limits = Limits(
             max_request_bytes=settings.max_request_bytes,
@@ -137,7 +191,7 @@ async def _run(
         if metrics_at:
             metrics_port = await _listen(metrics_at, lambda: start_metrics_server(context, *metrics_at))
             job.console.note(f"metrics at http://{metrics_at[0]}:{metrics_port}/metrics")
-        port = await _listen(listen, lambda: server.start(*listen))
+        port = await _listen(listen, lambda: server.start(*listen, security.tls))
         if not advertised:
             context.port = port
         job.console.note(f"listening on {listen[0]}:{port}; clients are told {context.host}:{context.port}")

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from coldlog.serve.answers.offered import ANSWERS, VERSIONS
 from coldlog.serve.context import Context
 from coldlog.serve.messages import MalformedRequestError, api_name, read_request, write_answer
+from coldlog.serve.security.session import Session
 
 _LEAST_BYTES = 8
 
@@ -79,10 +80,11 @@ class Server:
                 return
             self._busy[task] = False
             writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all is sent
-            while not self._context.is_stopping:
+            session = Session(self._context)
+            while not (self._context.is_stopping or session.has_failed):
                 content = await self._read(reader)
                 self._busy[task] = True
-                await self._answer(content, writer)
+                await self._answer(content, writer, session)
                 self._busy[task] = False
         except (asyncio.CancelledError, asyncio.IncompleteReadError, TimeoutError, OSError):
             pass  # The client has gone, was silent, or the endpoint stops.
@@ -104,10 +106,12 @@ class Server:
                 raise MalformedRequestError(f"a request of {size} bytes")
             return await reader.readexactly(size)
 
-    async def _answer(self, content: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, content: bytes, writer: asyncio.StreamWriter, session: Session) -> None:
         request = read_request(content, VERSIONS, _peer(writer).rpartition(":")[0])
         began = asyncio.get_running_loop().time()
-        values = await ANSWERS[request.api_key](self._context, request)
+        session.check(request)
+        answering = ANSWERS.get(request.api_key)
+        values = await (answering(self._context, request) if answering else session.answer(request))
         seconds, pieces = asyncio.get_running_loop().time() - began, write_answer(request, values)
         self._context.metrics.count(api_name(request), seconds, values, sum(map(len, pieces)))
         async with asyncio.timeout(self._limits.idle_seconds):

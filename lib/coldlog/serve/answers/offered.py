@@ -25,19 +25,19 @@ from coldlog.serve.answers.metadata import answer_describe_cluster, answer_metad
 from coldlog.serve.answers.offsets import answer_epoch_ends, answer_list_offsets
 from coldlog.serve.answers.refused import refuse_produce, refuse_producer_id
 from coldlog.serve.context import Context
-from coldlog.serve.messages import API_VERSIONS, Request, Values
+from coldlog.serve.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Request, Values
 
 Answering = Callable[[Context, Request], Awaitable[Values]]
 
 
 async def answer_api_versions(context: Context, request: Request) -> Values:
     """The keys and versions of this module."""
-    del context
+    offered = VERSIONS if context.users is not None else VERSIONS.keys() - SASL_VERSIONS.keys()
     return {
         "error_code": ErrorCode.unsupported_version if request.body is None else ErrorCode.none,
         "api_keys": [
-            {"api_key": key, "min_version": first, "max_version": last}
-            for key, (first, last) in sorted(VERSIONS.items())
+            {"api_key": key, "min_version": VERSIONS[key][0], "max_version": VERSIONS[key][1]}
+            for key in sorted(offered)
         ],
     }
 
@@ -65,5 +65,7 @@ _OFFERED: dict[int, tuple[int, int, Answering]] = {
     60: (0, 1, answer_describe_cluster),
     75: (0, 0, answer_topic_partitions),
 }
-VERSIONS = {key: (first, last) for key, (first, last, _) in _OFFERED.items()}
+SASL_VERSIONS = {SASL_HANDSHAKE: (1, 1), SASL_AUTHENTICATE: (0, 2)}
+"""Answered by the session of a connection, and offered if clients have to authenticate."""
+VERSIONS = {key: (first, last) for key, (first, last, _) in _OFFERED.items()} | SASL_VERSIONS
 ANSWERS = {key: answering for key, (_, _, answering) in _OFFERED.items()}

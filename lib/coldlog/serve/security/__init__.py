@@ -1,0 +1,1 @@
+"""Who may connect: users with hashed passwords, and the SASL mechanisms PLAIN and SCRAM."""

@@ -1,0 +1,78 @@
+"""Read the users of an endpoint from a TOML file, which has hashes of their passwords.
+
+    [alice]
+    SCRAM-SHA-256 = "4096:<salt>:<stored key>:<server key>"
+    SCRAM-SHA-512 = "4096:..."
+
+`coldlog serve --hash-password alice` writes such a part. PLAIN is checked with either. An unknown user is asked for a
+proof like a known one, so that nobody finds out who is known.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from coldlog.errors import UsageError
+from coldlog.serve.security.scram import DIGESTS, Credential, hash_password, parse_credential
+
+
+class Users:
+    """Names, and the credentials of each by mechanism."""
+
+    def __init__(self, credentials: Mapping[str, Mapping[str, Credential]]) -> None:
+        self._credentials = credentials
+        self._secret = secrets.token_bytes(32)
+        self._nobody = {each: hash_password(secrets.token_urlsafe(), each) for each in DIGESTS}
+
+    def credential(self, user: str, mechanism: str) -> Credential:
+        """Return a user's credential; one that no password fits for users that are not known."""
+        known = self._credentials.get(user, {}).get(mechanism)
+        if known is not None:
+            return known
+        nobody = self._nobody[mechanism]
+        return Credential(
+            mechanism=mechanism,
+            iterations=nobody.iterations,
+            salt=hmac.digest(self._secret, user.encode(), "sha256")[: len(nobody.salt)],
+            stored_key=nobody.stored_key,
+            server_key=nobody.server_key,
+        )
+
+    def has_password(self, user: str, password: str) -> bool:
+        """Whether there is such a user with this password. It takes as long for any."""
+        mechanism = next(iter(self._credentials.get(user, DIGESTS)))
+        return self.credential(user, mechanism).has_password(password)
+
+
+def read_users(path: str) -> Users:
+    """Read the file. Raise `UsageError` if it cannot be read or names no user."""
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as unfit:
+        raise UsageError(f"the users cannot be read from {path}: {unfit}") from unfit
+    if not content:
+        raise UsageError(f"{path} names no user; coldlog serve --hash-password NAME writes one")
+    return Users({user: _credentials(path, user, fields) for user, fields in content.items()})
+
+
+def write_user(user: str, password: str) -> str:
+    """Return the part of the file for a user."""
+    quoted = user.replace("\\", "\\\\").replace('"', '\\"')
+    lines = [f'{mechanism} = "{hash_password(password, mechanism)}"' for mechanism in DIGESTS]
+    return "\n".join([f'["{quoted}"]', *lines])
+
+
+def _credentials(path: str, user: str, fields: object) -> dict[str, Credential]:
+    try:
+        if not isinstance(fields, dict) or not fields:
+            raise ValueError("no mechanism")
+        return {mechanism: parse_credential(str(text), mechanism) for mechanism, text in fields.items()}
+    except (KeyError, ValueError) as unfit:
+        raise UsageError(
+            f"{path}: user {user!r} has no credential that can be read; mechanisms are {', '.join(DIGESTS)}; "
+            "coldlog serve --hash-password NAME writes them"
+        ) from unfit
