@@ -79,7 +79,8 @@ class Server:
                 )
                 return
             self._busy[task] = False
-            writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all is sent
+            # So that `drain` waits until all is sent. With 0, TLS (asyncio's SSLProtocol) would never go on.
+            writer.transport.set_write_buffer_limits(1)
             session = Session(self._context)
             while not (self._context.is_stopping or session.has_failed):
                 content = await self._read(reader)
