@@ -18,7 +18,9 @@ Records = dict[Place, list[Row]]
 Reader = Callable[[str, Sequence[Place], str], Records]
 
 
-def read_with_librdkafka(address: str, places: Sequence[Place], level: str) -> Records:
+def read_with_librdkafka(
+    address: str, places: Sequence[Place], level: str, options: Mapping[str, str] | None = None
+) -> Records:
     """confluent-kafka, assigned, from the beginning to the end of each partition."""
     consumer = confluent_kafka.Consumer(
         {
@@ -28,6 +30,7 @@ def read_with_librdkafka(address: str, places: Sequence[Place], level: str) -> R
             "isolation.level": level,
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
+            **(options or {}),
         }
     )
     found: Records = {place: [] for place in places}

@@ -22,11 +22,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from endpoint.clients import read_with_librdkafka
 from endpoint.conftest import Endpoint, serving
 from endpoint.raw_client import connected, list_offsets, message
-from endpoint.truth import PLACES
+from endpoint.truth import PLACES, true_records
 
 _USER, _PASSWORD = "alice", "correct horse, battery=staple"
+_LIBRARY = Path(__file__).parents[2] / "lib"
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _TOPICS = {topic for topic, _ in PLACES}
 
@@ -61,7 +63,7 @@ def _write_certificate(directory: Path) -> Path:
 def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file that the command itself has written."""
     command = [sys.executable, "-m", "coldlog.serve", "--hash-password", _USER]
-    written = subprocess.run(command, input=f"{_PASSWORD}\n", capture_output=True, text=True, check=True, cwd="lib")
+    written = subprocess.run(command, input=f"{_PASSWORD}\n", capture_output=True, text=True, check=True, cwd=_LIBRARY)
     path = tmp_path_factory.mktemp("users") / "users.toml"
     path.write_text(written.stdout)
     return path
@@ -93,17 +95,19 @@ def _topics_by_kafka_python(secured: Secured, mechanism: str, password: str) -> 
     return found
 
 
+def _librdkafka_options(secured: Secured, mechanism: str, password: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(secured.certificate),
+        "sasl.mechanism": mechanism,
+        "sasl.username": _USER,
+        "sasl.password": password,
+    }
+
+
 def _topics_by_librdkafka(secured: Secured, mechanism: str, password: str) -> set[str]:
-    admin = confluent.AdminClient(
-        {
-            "bootstrap.servers": secured.endpoint.address,
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(secured.certificate),
-            "sasl.mechanism": mechanism,
-            "sasl.username": _USER,
-            "sasl.password": password,
-        }
-    )
+    options = _librdkafka_options(secured, mechanism, password)
+    admin = confluent.AdminClient({"bootstrap.servers": secured.endpoint.address, **options})
     return set(admin.list_topics(timeout=60).topics)
 
 
@@ -133,6 +137,12 @@ def test_clients_read_through_tls_as_a_user(secured: Secured, mechanism: str) ->
     assert _topics_by_aiokafka(secured, mechanism, _PASSWORD) == _TOPICS
 
 
+def test_every_record_arrives_through_tls(secured: Secured) -> None:
+    options = _librdkafka_options(secured, "SCRAM-SHA-512", _PASSWORD)
+    found = read_with_librdkafka(secured.endpoint.address, PLACES, "read_committed", options)
+    assert not [place for place in PLACES if found[place] != true_records(place, "read_committed")]
+
+
 @pytest.mark.parametrize("mechanism", _MECHANISMS)
 def test_a_wrong_password_is_refused(secured: Secured, mechanism: str) -> None:
     with pytest.raises(aiokafka.errors.KafkaError):
@@ -141,11 +151,7 @@ def test_a_wrong_password_is_refused(secured: Secured, mechanism: str) -> None:
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": secured.endpoint.address,
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(secured.certificate),
-            "sasl.mechanism": mechanism,
-            "sasl.username": _USER,
-            "sasl.password": "wrong",
+            **_librdkafka_options(secured, mechanism, "wrong"),
             "group.id": "unused",
             "error_cb": lambda error: reasons.append(error.name()),
         }
@@ -184,6 +190,6 @@ def test_another_machine_may_connect_only_with_tls_and_users(
     for given in ([], [tls], [known]):
         command = [sys.executable, "-m", "coldlog.serve", "--listen", "0.0.0.0:0"]
         command += [part for setting in (*settings, *given) for part in ("--set", setting)]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd="lib", timeout=120)
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=_LIBRARY, timeout=120)
         assert ended.returncode == 2
         assert "can be reached from other machines" in ended.stderr

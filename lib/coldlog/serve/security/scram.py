@@ -101,12 +101,12 @@ def parse_client_first(message: bytes) -> ClientFirst:
 
 
 class ScramExchange:
-    """The server's side of one authentication."""
+    """The server's side of one authentication. `nonce` is the server's part of it, by default a random one."""
 
-    def __init__(self, first: ClientFirst, credential: Credential) -> None:
+    def __init__(self, first: ClientFirst, credential: Credential, nonce: str | None = None) -> None:
         self._first = first
         self._credential = credential
-        self._nonce = first.nonce + secrets.token_urlsafe(24)
+        self._nonce = first.nonce + (secrets.token_urlsafe(24) if nonce is None else nonce)
         salt = b64encode(credential.salt).decode()
         self._server_first = f"r={self._nonce},s={salt},i={credential.iterations}"
 
