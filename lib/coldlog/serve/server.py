@@ -82,7 +82,7 @@ class Server:
             # So that `drain` waits until all is sent. With 0, TLS (asyncio's SSLProtocol) would never go on.
             writer.transport.set_write_buffer_limits(1)
             session = Session(self._context)
-            while not (self._context.is_stopping or session.has_failed):
+            while not session.has_ended:
                 content = await self._read(reader)
                 self._busy[task] = True
                 await self._answer(content, writer, session)

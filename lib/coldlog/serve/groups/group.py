@@ -27,6 +27,8 @@ from kio.schema.errors import ErrorCode
 from coldlog.serve.groups.members import Identity, Joined, JoinRequest, Member, Synced
 
 _MOST_MEMBERS = 1000
+_MOST_NAME = 200
+"""Characters of the client's own name in the id of a member, which must fit into every version."""
 _NEVER = float("inf")
 
 
@@ -312,7 +314,7 @@ class Group:
 
 
 def _new_id(asked: JoinRequest) -> str:
-    return f"{asked.instance_id or asked.client_id}-{uuid4()}"
+    return f"{(asked.instance_id or asked.client_id)[:_MOST_NAME]}-{uuid4()}"
 
 
 def _is_silent(member: Member, now: float) -> bool:

@@ -35,7 +35,12 @@ class Session:
         self._user = ""
         self.user: str | None = None
         """Who it is; None until that is known."""
-        self.has_failed = False
+        self._has_failed = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more is answered: the client was refused, or the endpoint stops."""
+        return self._has_failed or self._context.is_stopping
 
     def check(self, request: Request) -> None:
         """Raise `MalformedRequestError` if this client may not ask this yet."""
@@ -50,7 +55,7 @@ class Session:
         try:
             content = await self._authenticate(bytes(request.body.auth_bytes))
         except AuthenticationError as refused:
-            self.has_failed = True
+            self._has_failed = True
             self._context.metrics.unauthenticated.inc()
             await asyncio.sleep(_PAUSE_S)
             return {
@@ -68,7 +73,7 @@ class Session:
             error = ErrorCode.unsupported_sasl_mechanism
         else:
             self._mechanism = mechanism
-        self.has_failed = error is not ErrorCode.none
+        self._has_failed = error is not ErrorCode.none
         return {"error_code": error, "mechanisms": list(self._context.mechanisms)}
 
     async def _authenticate(self, message: bytes) -> bytes:
