@@ -48,7 +48,11 @@ class Context:
 
     async def look_up(self, call: Callable[[], _Found], seconds: float | None = None) -> _Found:
         """Run a call that asks the tables in a thread. Raise `TimeoutError` if it does not return in time."""
-        return await self.lookup_threads.run(call, self.request_seconds if seconds is None else seconds)
+        try:
+            return await self.lookup_threads.run(call, self.request_seconds if seconds is None else seconds)
+        except TimeoutError:
+            self.report_once("lookups", "the tables, or what is looked up in the archive, have not answered in time")
+            raise
 
     async def read(self, call: Callable[[], _Found]) -> _Found:
         """Run a call that reads the archive in a thread. Raise `TimeoutError` if it does not return in time."""

@@ -95,7 +95,6 @@ async def _fetch(
     try:
         planned = await context.look_up(lambda: _plan(context, asked, first, most_bytes, is_committed=is_committed))
     except TimeoutError:
-        context.report_once("plans", f"a fetch was not planned within {context.request_seconds:g} s")
         return [_answer(partition, ErrorCode.kafka_storage_error, None) for partition in asked]
     reads = [_read(context, partition, *plan) for partition, plan in zip(asked, planned, strict=True)]
     return await asyncio.gather(*reads)
