@@ -15,6 +15,7 @@ from s3_server import Bucket
 
 _STORAGE_ERROR, _TIMED_OUT = 56, 7
 _THREADS = 2
+_PATIENCE_MS = 55_000
 
 
 @pytest.fixture
@@ -91,5 +92,5 @@ def test_a_lookup_that_hangs_is_timed_out_and_the_next_one_is_answered(
                 assert _fetched(client, "orders") == {"orders": (0, True)}
         s3_access.begin()
         with connected(endpoint.port) as client:
-            answer = client.ask(2, 11, list_offsets(asked))
+            answer = client.ask(2, 11, list_offsets(asked, timeout_ms=_PATIENCE_MS))
             assert answer.topics[0].partitions[0].offset == 2592
