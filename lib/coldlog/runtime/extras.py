@@ -17,7 +17,7 @@ MODULES = {
     "spark": ("pyspark", "py4j", "delta", "pandas"),
     "validate": ("great_expectations",),
     "kafka": ("kafka",),
-    "serve": ("kio",),
+    "serve": ("kio", "prometheus_client"),
 }
 """Top modules by extra."""
 
