@@ -94,3 +94,6 @@ def test_a_lookup_that_hangs_is_timed_out_and_the_next_one_is_answered(
         with connected(endpoint.port) as client:
             answer = client.ask(2, 11, list_offsets(asked, timeout_ms=_PATIENCE_MS))
             assert answer.topics[0].partitions[0].offset == 2592
+        # The lookups that nobody waits for any more have stopped.
+        opened = [each for each in s3_access.requests if each.method == "HEAD" and "/time_index/" in each.path]
+        assert len(opened) == 1

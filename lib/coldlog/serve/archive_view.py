@@ -1,7 +1,7 @@
 """Ask the tables and the archive what a client wants to know.
 
-All calls here may read files, and run in threads of a pool. Every thread has a reader of offsets of its own. All
-answers come from the table versions that were newest at the last `refresh`.
+All calls here may read files, and run in threads of a pool. A reader of offsets works for one thread at a time, and is
+kept for the next one. All answers come from the table versions that were newest at the last `refresh`.
 
 A topic's name is that of the archive with `prefix` before it. Partitions of which nothing is archived, between others
 of their topic, are known and empty: clients expect numbers from 0 without gaps.
@@ -13,7 +13,8 @@ import hashlib
 import threading
 from base64 import urlsafe_b64encode
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -25,9 +26,11 @@ from coldlog.records.fetch.archive_tables import ArchivedPartition
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.fetch.slice_reader import FetchedBatches
 from coldlog.records.fetch.slices import LogSlice
+from coldlog.serve.threads import check_wanted
 
 _MOST_GAPS = 1000
 """A fetch passes over so many gaps at most."""
+_MOST_IDLE_READERS = 32
 _UNDEFINED = -1
 _Found = TypeVar("_Found")
 _EMPTY = PartitionEnds(log_start_offset=0, end_offset=0, last_stable_offset=0)
@@ -69,7 +72,8 @@ class ArchiveView:
         self._options = options
         self._prefix = prefix
         self._skips_gaps = skips_gaps
-        self._per_thread = threading.local()
+        self._idle_readers: list[tuple[object, OffsetReader]] = []
+        self._turn = threading.Lock()
         self._topics: tuple[object, dict[str, int]] | None = None
         digest = hashlib.sha256(uri.encode()).digest()
         self.cluster_id = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
@@ -126,7 +130,13 @@ class ArchiveView:
 
     def list_offsets(self, requests: Sequence[Request]) -> list[dict[str, object]]:
         """Answer as `OffsetReader.list_offsets`; the topics are those of the archive."""
-        return _twice(lambda: self._reader().list_offsets(requests))
+
+        def answer() -> list[dict[str, object]]:
+            with self._reader() as reader:
+                check_wanted()
+                return reader.list_offsets(requests)
+
+        return _twice(answer)
 
     def refresh(self) -> bool:
         """Open the newest versions of the tables; return whether there are newer ones."""
@@ -137,20 +147,34 @@ class ArchiveView:
     def close(self) -> None:
         """Close the files."""
         self._source.close()
+        with self._turn:
+            for _, reader in self._idle_readers:
+                reader.close()
+            self._idle_readers = []
 
     def _archived(self, name: str, partition: int) -> ArchivedPartition | None:
         return _twice(lambda: self._source.tables.partition(self.archive_name(name), partition))
 
-    def _reader(self) -> OffsetReader:
-        """Return this thread's reader, of the versions that fetches are planned from or newer ones."""
-        mine, tables = getattr(self._per_thread, "reader", None), self._source.tables
-        if mine is None or mine[0] is not tables:
-            if mine is not None:
-                mine[1].close()
-            mine = tables, OffsetReader(self._uri, self._options, as_of_ms=self._source.as_of_ms)
-            self._per_thread.reader = mine
-        reader: OffsetReader = mine[1]
-        return reader
+    @contextmanager
+    def _reader(self) -> Iterator[OffsetReader]:
+        """Lend a reader of the versions that fetches are planned from, or newer ones."""
+        tables = self._source.tables
+        with self._turn:
+            outdated = [each for each in self._idle_readers if each[0] is not tables]
+            self._idle_readers = [each for each in self._idle_readers if each[0] is tables]
+            found = self._idle_readers.pop()[1] if self._idle_readers else None
+        for _, each in outdated:
+            each.close()
+        reader = found or OffsetReader(self._uri, self._options, as_of_ms=self._source.as_of_ms)
+        try:
+            yield reader
+        finally:
+            with self._turn:
+                is_kept = len(self._idle_readers) < _MOST_IDLE_READERS
+                if is_kept:
+                    self._idle_readers.append((tables, reader))
+            if not is_kept:
+                reader.close()
 
 
 def _twice(call: Callable[[], _Found]) -> _Found:
@@ -158,4 +182,5 @@ def _twice(call: Callable[[], _Found]) -> _Found:
     try:
         return call()
     except RetriableError:
+        check_wanted()
         return call()

@@ -1,8 +1,9 @@
 """Run calls in threads, each with a deadline.
 
 A call that has not begun at its deadline never does. A thread whose call has not returned by then is given up: a new
-one takes its place, so that a store that hangs does not hold up what else is asked. It ends when its call returns. At
-most `_MOST_GIVEN_UP` threads are given up at a time; calls that find no thread after that wait for their deadline.
+one takes its place, so that a store that hangs does not hold up what else is asked. It ends when its call returns, or
+at the call's next `check_wanted`. At most `_MOST_GIVEN_UP` threads are given up at a time; calls that find no thread
+after that wait for their deadline.
 
 The threads do not keep the process from ending.
 """
@@ -18,6 +19,8 @@ from typing import Any, TypeVar
 
 _MOST_GIVEN_UP = 100
 _Found = TypeVar("_Found")
+_here = threading.local()
+"""`call`: what this thread works on."""
 
 
 class _Call:
@@ -36,6 +39,14 @@ class _Call:
             self.answer.set_result(found)
         else:
             self.answer.set_exception(failure)
+
+
+def check_wanted() -> None:
+    """Raise `TimeoutError` in a thread whose call is given up: when a store that hung answers again, what nobody waits
+    for would take its time."""
+    call: _Call | None = getattr(_here, "call", None)
+    if call is not None and call.is_given_up:
+        raise TimeoutError("nobody waits for the answer")
 
 
 class Threads:
@@ -110,7 +121,7 @@ class Threads:
 
     def _work(self) -> None:
         while (asked := self._next()) is not None:
-            found, failure = None, None
+            found, failure, _here.call = None, None, asked
             try:
                 found = asked.call()
             except BaseException as failed:  # noqa: BLE001 - raised where the answer is awaited
