@@ -28,6 +28,7 @@ from coldlog.runtime.installation import ROOT
 from coldlog.runtime.settings import SETTING_GROUPS
 from coldlog.runtime.settings_sources import SettingKey, list_setting_keys
 from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.discrepancies import DiscrepancyKind
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
@@ -36,7 +37,14 @@ from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
 from coldlog.tables.definitions.tier_schedule import TIER_SCHEDULE
 
 FOLDER = ROOT / "docs" / "reference"
-TABLES: tuple[TableDefinition, ...] = (*ALL_TABLES, TIER_SCHEDULE, TIER_PARTITIONS, TIER_QUOTAS, REPLAY_POSITIONS)
+TABLES: tuple[TableDefinition, ...] = (
+    *ALL_TABLES,
+    TIER_SCHEDULE,
+    TIER_PARTITIONS,
+    TIER_QUOTAS,
+    REPLAY_POSITIONS,
+    COMMITTED_OFFSETS,
+)
 """Those that every warehouse has, then those that a job makes when it needs them."""
 EXIT_CODES: Mapping[int, str] = {
     0: "The job is done.",

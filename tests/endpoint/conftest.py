@@ -42,8 +42,8 @@ class Endpoint:
 
 @contextmanager
 def serving(notes: Path, warehouse: str, archive: Path | str, *assignments: str) -> Iterator[Endpoint]:
-    """Start the program, and end it after the block."""
-    settings = [f"warehouse.uri={warehouse}", f"archive.uri={archive}", *assignments]
+    """Start the program, and end it after the block. Warehouses are shared, so nothing is committed in them."""
+    settings = [f"warehouse.uri={warehouse}", f"archive.uri={archive}", "serve.committed_offsets=memory", *assignments]
     command = [sys.executable, "-m", "coldlog.serve", "--listen", "127.0.0.1:0"]
     command += [part for setting in settings for part in ("--set", setting)]
     environment = {**os.environ, "PYTHONPATH": str(_ROOT / "lib")}

@@ -59,6 +59,13 @@ class OnGap(StrEnum):
     REFUSE = "refuse"
 
 
+class CommittedOffsets(StrEnum):
+    """Where `coldlog serve` keeps what consumer groups commit."""
+
+    TABLE = "table"
+    MEMORY = "memory"
+
+
 class ServeOnGap(StrEnum):
     """What a Kafka client gets at offsets that no segment serves: an error, or the records after them."""
 

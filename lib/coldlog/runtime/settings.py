@@ -16,7 +16,15 @@ from typing import NewType, TypeVar
 
 from coldlog.errors import UsageError
 from coldlog.model.layout_names import LayoutName
-from coldlog.model.states import DriverJvm, IndexDepth, IsolationLevel, LookupEngine, OnGap, ServeOnGap
+from coldlog.model.states import (
+    CommittedOffsets,
+    DriverJvm,
+    IndexDepth,
+    IsolationLevel,
+    LookupEngine,
+    OnGap,
+    ServeOnGap,
+)
 
 Uri = NewType("Uri", str)
 """A URI with a scheme, or an absolute path of the local file system."""
@@ -334,6 +342,16 @@ class ServeSettings:
         at_least=0,
         at_most=600_000,
         key="group.initial.rebalance.delay.ms",
+    )
+    committed_offsets: CommittedOffsets = setting(
+        CommittedOffsets.TABLE,
+        "where committed offsets are kept: table (committed_offsets of the warehouse) or memory (lost at the end)",
+    )
+    offsets_retention_minutes: int = setting(
+        7 * 24 * 60,
+        "offsets of a group without members are removed when they were committed so long ago",
+        at_least=1,
+        key="offsets.retention.minutes",
     )
     idle_seconds: float = setting(600.0, "a connection without a request for this long is closed", at_least=0.1)
     drain_seconds: float = setting(10.0, "time for requests in progress after SIGTERM", at_least=0)

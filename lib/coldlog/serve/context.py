@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from kio.schema.errors import ErrorCode
+
+from coldlog.errors import ColdlogError
 from coldlog.runtime.console import Console
 from coldlog.serve.archive_view import ArchiveView
-from coldlog.serve.groups.coordinator import Coordinator
+from coldlog.serve.groups.coordinator import Coordinator, Place
+from coldlog.serve.groups.group import CommittedOffset
 from coldlog.serve.metrics import Metrics
 from coldlog.serve.security.users import Users
 from coldlog.serve.threads import Threads
@@ -57,6 +61,19 @@ class Context:
     async def read(self, call: Callable[[], _Found]) -> _Found:
         """Run a call that reads the archive in a thread. Raise `TimeoutError` if it does not return in time."""
         return await self.fetch_threads.run(call, self.request_seconds)
+
+    async def change_offsets(self, group_id: str, changes: Mapping[Place, CommittedOffset | None]) -> ErrorCode:
+        """Set or remove committed offsets of a group; return the error of all of them."""
+        try:
+            await self.groups.change_offsets(group_id, changes)
+        except (TimeoutError, ColdlogError) as failed:
+            self.report_once(
+                "commits",
+                f"committed offsets cannot be written: {str(failed) or 'no answer in time'}; "
+                "serve.committed_offsets=memory does without the table",
+            )
+            return ErrorCode.coordinator_not_available
+        return ErrorCode.none
 
     def announce(self) -> None:
         """Wake up everything that waits for news."""

@@ -12,6 +12,7 @@ import asyncio
 import signal
 import ssl
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from coldlog.errors import ColdlogError, UsageError
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
-from coldlog.model.states import OnGap, ServeOnGap
+from coldlog.model.states import CommittedOffsets, OnGap, ServeOnGap
 from coldlog.records.fetch.opened_source import open_source
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import decode_limits, layout_opener
@@ -30,6 +31,7 @@ from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
 from coldlog.serve.gauges import observe
 from coldlog.serve.groups.coordinator import Coordinator
+from coldlog.serve.groups.offset_table import OffsetTable
 from coldlog.serve.metrics import Metrics
 from coldlog.serve.metrics_server import start_metrics_server
 from coldlog.serve.security.session import mechanisms
@@ -164,6 +166,7 @@ async def _run(
     with (
         closing(Threads("fetch", job.settings.fetch.threads)) as fetch_threads,
         closing(Threads("lookup", settings.lookup_threads)) as lookup_threads,
+        closing(Threads("offsets", 1)) as offset_threads,
     ):
         context = Context(
             view=view,
@@ -174,7 +177,7 @@ async def _run(
             console=job.console,
             timeout_ms=job.settings.list_offsets.timeout_ms,
             request_seconds=settings.request_seconds,
-            groups=Coordinator(first_delay_s=settings.first_rebalance_delay_ms / 1000),
+            groups=await _open_groups(job, offset_threads),
             metrics=Metrics(),
             users=security.users,
             mechanisms=security.mechanisms,
@@ -195,7 +198,7 @@ async def _run(
         if not advertised:
             context.port = port
         job.console.note(f"listening on {listen[0]}:{port}; clients are told {context.host}:{context.port}")
-        refreshing = asyncio.create_task(_refresh(context, settings.refresh_seconds))
+        refreshing = asyncio.create_task(_refresh(context, settings))
         await ended.wait()
         job.console.note("stopping")
         refreshing.cancel()
@@ -209,10 +212,33 @@ async def _listen(address: _Address, start: Callable[[], Awaitable[int]]) -> int
         raise UsageError(f"cannot listen on {address[0]}:{address[1]}: {taken.strerror}") from taken
 
 
-async def _refresh(context: Context, seconds: float) -> None:
-    """Look for newer tables again and again; a failure is reported, and the tables that are open go on answering."""
+async def _open_groups(job: PlainJob, threads: Threads) -> Coordinator:
+    settings = job.settings.serve
+    first_delay_s = settings.first_rebalance_delay_ms / 1000
+    if settings.committed_offsets is CommittedOffsets.MEMORY:
+        return Coordinator(first_delay_s=first_delay_s)
+    table = OffsetTable(job.settings.warehouse_uri, threads, timeout_seconds=settings.request_seconds)
+    groups = Coordinator(first_delay_s=first_delay_s, store=table, topic_prefix=settings.topic_prefix or "")
+    try:
+        groups.begin(await table.load())
+    except TimeoutError as late:
+        raise UsageError(
+            f"the committed offsets cannot be read within {settings.request_seconds:g} s; try again, or give "
+            "--set serve.committed_offsets=memory"
+        ) from late
+    return groups
+
+
+async def _refresh(context: Context, settings: ServeSettings) -> None:
+    """Look for newer tables again and again; a failure is reported, and the tables that are open go on answering.
+    Remove committed offsets whose time is over."""
     while True:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(settings.refresh_seconds)
+        oldest_ms = time.time_ns() // 1_000_000 - settings.offsets_retention_minutes * 60_000
+        expired = context.groups.list_expired(oldest_ms)
+        await asyncio.gather(
+            *(context.change_offsets(group, dict.fromkeys(places)) for group, places in expired.items())
+        )
         is_current = False
         try:
             if await context.look_up(context.view.refresh):

@@ -26,6 +26,7 @@ from coldlog.runtime.console import counted
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import layout_opener
 from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
@@ -42,7 +43,15 @@ from coldlog.tables.delta.table_files import list_table_files
 from coldlog.tables.delta.warehouse_lock import writing
 from coldlog.upkeep.verify import verify_tables
 
-ONLY_HERE = (LOG_START_OFFSETS, SEGMENT_EVENTS, REPLAY_POSITIONS, TIER_PARTITIONS, TIER_QUOTAS, TIER_SCHEDULE)
+ONLY_HERE = (
+    LOG_START_OFFSETS,
+    SEGMENT_EVENTS,
+    REPLAY_POSITIONS,
+    COMMITTED_OFFSETS,
+    TIER_PARTITIONS,
+    TIER_QUOTAS,
+    TIER_SCHEDULE,
+)
 """Tables that the archive cannot give; events only as long as the metadata topic still has them."""
 HISTORY = (JOB_RUNS, LIST_OFFSETS_EXPIRATIONS)
 

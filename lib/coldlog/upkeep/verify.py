@@ -18,6 +18,7 @@ from coldlog.errors import ColdlogError, UsageError
 from coldlog.runtime.console import counted, human_bytes
 from coldlog.runtime.job import PlainJob
 from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -31,7 +32,7 @@ from coldlog.tables.delta.manifest import hold_to_manifest
 from coldlog.tables.delta.table_files import TableFiles, list_table_files
 from coldlog.tables.delta.table_storage import Opener, PublishedFile, check_footer, file_opener, opening
 
-_WITHOUT_SPARK = (TIER_PARTITIONS, TIER_QUOTAS, TIER_SCHEDULE, REPLAY_POSITIONS)
+_WITHOUT_SPARK = (TIER_PARTITIONS, TIER_QUOTAS, TIER_SCHEDULE, REPLAY_POSITIONS, COMMITTED_OFFSETS)
 
 
 @dataclass(slots=True, kw_only=True)

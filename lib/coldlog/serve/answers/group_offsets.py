@@ -1,7 +1,12 @@
-"""Answer OffsetCommit, OffsetFetch and OffsetDelete. Committed offsets are kept as long as the endpoint runs."""
+"""Answer OffsetCommit, OffsetFetch and OffsetDelete.
+
+A commit is answered when it is kept. If that is not known, the answer is COORDINATOR_NOT_AVAILABLE, after which clients
+ask again.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from coldlog.serve.answers.group_members import identity
 from coldlog.serve.answers.group_tools import subscribed_topics
 from coldlog.serve.context import Context
+from coldlog.serve.groups.coordinator import Place
 from coldlog.serve.groups.group import CommittedOffset, Group
 from coldlog.serve.messages import Request, Values
 
@@ -23,22 +29,35 @@ async def answer_offset_commit(context: Context, request: Request) -> Values:
     body = request.body
     counts = await context.look_up(context.view.topics)
     group = context.groups.check_commit(body.group_id, identity(body))
-    answers = [
-        {
-            "name": topic.name,
-            "partitions": [
-                {
-                    "partition_index": each.partition_index,
-                    "error_code": _commit(group, topic.name, each, counts.get(topic.name, 0)),
-                }
-                for each in topic.partitions
-            ],
-        }
-        for topic in body.topics
-    ]
+    errors: dict[Place, ErrorCode] = {}
+    offsets: dict[Place, CommittedOffset | None] = {}
+    for topic in body.topics:
+        for each in topic.partitions:
+            place = topic.name, each.partition_index
+            errors[place] = group if isinstance(group, ErrorCode) else _refuse(each, counts.get(topic.name, 0))
+            if errors[place] is ErrorCode.none:
+                offsets[place] = CommittedOffset(
+                    offset=each.committed_offset,
+                    leader_epoch=getattr(each, "committed_leader_epoch", -1),
+                    metadata=each.committed_metadata or "",
+                    committed_ms=time.time_ns() // 1_000_000,
+                )
+    if offsets:
+        errors |= dict.fromkeys(offsets, await context.change_offsets(body.group_id, offsets))
     if isinstance(group, Group):
         context.groups.follow(group)
-    return {"topics": answers}
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": each.partition_index, "error_code": errors[topic.name, each.partition_index]}
+                    for each in topic.partitions
+                ],
+            }
+            for topic in body.topics
+        ]
+    }
 
 
 async def answer_offset_fetch(context: Context, request: Request) -> Values:
@@ -65,31 +84,37 @@ async def answer_offset_delete(context: Context, request: Request) -> Values:
     if group is None:
         return {"error_code": ErrorCode.group_id_not_found, "topics": []}
     read = subscribed_topics(group)
-    answers: list[Values] = []
-    for topic in body.topics:
-        is_read = read is None or topic.name in read
-        error = ErrorCode.group_subscribed_to_topic if is_read else ErrorCode.none
-        numbers = [each.partition_index for each in topic.partitions]
-        for number in numbers if not is_read else ():
-            group.offsets.pop((topic.name, number), None)
-        partitions = [{"partition_index": number, "error_code": error} for number in numbers]
-        answers.append({"name": topic.name, "partitions": partitions})
-    context.groups.follow(group)
-    return {"error_code": ErrorCode.none, "topics": answers}
+    is_read = {topic.name: read is None or topic.name in read for topic in body.topics}
+    places: list[Place] = [
+        (topic.name, each.partition_index)
+        for topic in body.topics
+        for each in topic.partitions
+        if not is_read[topic.name]
+    ]
+    error = await context.change_offsets(body.group_id, dict.fromkeys(places)) if places else ErrorCode.none
+    return {
+        "error_code": ErrorCode.none,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": each.partition_index,
+                        "error_code": ErrorCode.group_subscribed_to_topic if is_read[topic.name] else error,
+                    }
+                    for each in topic.partitions
+                ],
+            }
+            for topic in body.topics
+        ],
+    }
 
 
-def _commit(group: Group | ErrorCode, topic: str, asked: Any, count: int) -> ErrorCode:
-    if isinstance(group, ErrorCode):
-        return group
+def _refuse(asked: Any, count: int) -> ErrorCode:
     if not 0 <= asked.partition_index < count:
         return ErrorCode.unknown_topic_or_partition
-    metadata = asked.committed_metadata or ""
-    if len(metadata) > _MOST_METADATA:
-        return ErrorCode.offset_metadata_too_large
-    group.offsets[topic, asked.partition_index] = CommittedOffset(
-        offset=asked.committed_offset, leader_epoch=getattr(asked, "committed_leader_epoch", -1), metadata=metadata
-    )
-    return ErrorCode.none
+    is_long = len(asked.committed_metadata or "") > _MOST_METADATA
+    return ErrorCode.offset_metadata_too_large if is_long else ErrorCode.none
 
 
 def _committed(context: Context, group_id: str, asked: Sequence[Any] | None) -> list[Values]:

@@ -56,8 +56,7 @@ async def answer_delete_groups(context: Context, request: Request) -> Values:
         elif group.members:
             error = ErrorCode.non_empty_group
         else:
-            group.offsets.clear()
-            context.groups.follow(group)
+            error = await context.change_offsets(group_id, dict.fromkeys(group.offsets))
         results.append({"group_id": group_id, "error_code": error})
     return {"results": results}
 

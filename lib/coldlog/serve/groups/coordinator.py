@@ -1,6 +1,7 @@
-"""Keep the consumer groups of this endpoint, in memory, and call them when their time has come.
+"""Keep the consumer groups of this endpoint in memory, and call them when their time has come.
 
-Everything here runs in the event loop's thread. A group of which nothing is left to know is removed.
+Everything here runs in the event loop's thread. A group of which nothing is left to know is removed. Committed offsets
+are kept by the store before they are answered.
 """
 
 from __future__ import annotations
@@ -11,21 +12,26 @@ from typing import TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from coldlog.serve.groups.group import Group
+from coldlog.serve.groups.group import CommittedOffset, Group
 from coldlog.serve.groups.members import Identity, Joined, JoinRequest, Synced
+from coldlog.serve.groups.offset_table import Key, OffsetMemory, OffsetStore
 
 _MOST_GROUPS = 10_000
 _LEAST_SESSION_S, _MOST_SESSION_S = 6.0, 1800.0
 """As group.min.session.timeout.ms and group.max.session.timeout.ms are by default."""
 _Answer = TypeVar("_Answer")
+Place = tuple[str, int]
+"""Topic and partition, as clients name them."""
 
 
 class Coordinator:
-    """All groups, by id."""
+    """All groups, by id. `topic_prefix` is before the names that the store has."""
 
-    def __init__(self, *, first_delay_s: float) -> None:
+    def __init__(self, *, first_delay_s: float, store: OffsetStore | None = None, topic_prefix: str = "") -> None:
         self.groups: dict[str, Group] = {}
         self._first_delay_s = first_delay_s
+        self._store = store or OffsetMemory()
+        self._topic_prefix = topic_prefix
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     async def join(self, group_id: str, asked: JoinRequest) -> Joined:
@@ -71,15 +77,41 @@ class Coordinator:
         self.follow(group)
         return error
 
+    def begin(self, offsets: Mapping[Key, CommittedOffset]) -> None:
+        """Begin with what the store has."""
+        for (group_id, topic, partition), offset in offsets.items():
+            self._make(group_id).offsets[self._topic_prefix + topic, partition] = offset
+
+    async def change_offsets(self, group_id: str, changes: Mapping[Place, CommittedOffset | None]) -> None:
+        """Set or remove committed offsets of a group. Raise what the store raises."""
+        prefix = self._topic_prefix
+        await self._store.save(
+            {(group_id, topic.removeprefix(prefix), partition): each for (topic, partition), each in changes.items()}
+        )
+        group = self._make(group_id)  # It may have been removed meanwhile.
+        for place, offset in changes.items():
+            if offset is None:
+                group.offsets.pop(place, None)
+            else:
+                group.offsets[place] = offset
+        self.follow(group)
+
+    def list_expired(self, before_ms: int) -> dict[str, list[Place]]:
+        """Return, by group, what groups without members committed before a time."""
+        expired = {
+            group_id: [place for place, each in group.offsets.items() if each.committed_ms < before_ms]
+            for group_id, group in self.groups.items()
+            if not group.members
+        }
+        return {group_id: places for group_id, places in expired.items() if places}
+
     def find_or_make(self, group_id: str) -> Group | ErrorCode:
         """Return a group, which is new if there is none."""
         if not group_id:
             return ErrorCode.invalid_group_id
-        if group_id not in self.groups:
-            if len(self.groups) >= _MOST_GROUPS:
-                return ErrorCode.coordinator_not_available
-            self.groups[group_id] = Group(group_id, first_delay_s=self._first_delay_s)
-        return self.groups[group_id]
+        if group_id not in self.groups and len(self.groups) >= _MOST_GROUPS:
+            return ErrorCode.coordinator_not_available
+        return self._make(group_id)
 
     def follow(self, group: Group) -> None:
         """Remove a group that is forgotten, or see that it is called in time. To be called after every change."""
@@ -98,6 +130,11 @@ class Coordinator:
             timer.cancel()
         for group in self.groups.values():
             group.end()
+
+    def _make(self, group_id: str) -> Group:
+        if group_id not in self.groups:
+            self.groups[group_id] = Group(group_id, first_delay_s=self._first_delay_s)
+        return self.groups[group_id]
 
     def _expire(self, group: Group) -> None:
         del self._timers[group.group_id]

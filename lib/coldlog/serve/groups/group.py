@@ -48,6 +48,7 @@ class CommittedOffset:
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
+    committed_ms: int = 0
 
 
 class Group:
