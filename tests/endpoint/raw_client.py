@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from kio.index import load_payload_module
 from kio.serial import entity_reader, entity_writer
@@ -103,27 +104,28 @@ def list_offsets(asked: Sequence[tuple[str, int, int]], *, is_committed: bool = 
 
 def fetch(
     version: int,
-    asked: Sequence[tuple[str, int, int]],
+    asked: Sequence[tuple[str | UUID, int, int]],
     *,
     max_wait_ms: int = 0,
     max_bytes: int = 1 << 20,
     partition_max_bytes: int = 1 << 20,
     leader_epoch: int = -1,
 ) -> object:
-    """A Fetch request: topic, partition, offset."""
+    """A Fetch request: topic (from version 13 on its id), partition, offset."""
     topics = []
     for topic, partition, offset in asked:
         fields = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": partition_max_bytes}
         if version >= 9:
             fields["current_leader_epoch"] = leader_epoch
         part = message(1, version, "FetchPartition", **fields)
-        topics.append(message(1, version, "FetchTopic", topic=topic, partitions=(part,)))
-    later = {"forgotten_topics_data": ()} if version >= 7 else {}
+        named = {"topic_id" if version >= 13 else "topic": topic}
+        topics.append(message(1, version, "FetchTopic", **named, partitions=(part,)))
+    later: dict[str, object] = {"forgotten_topics_data": ()} if version >= 7 else {}
+    later |= {} if version >= 15 else {"replica_id": -1}
     return message(
         1,
         version,
         "FetchRequest",
-        replica_id=-1,
         max_wait=timedelta(milliseconds=max_wait_ms),
         min_bytes=1,
         max_bytes=max_bytes,

@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import confluent_kafka
 import kafka
@@ -13,10 +14,11 @@ import pytest
 
 from endpoint.clients import read_with_librdkafka
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import RawClient, connected, fetch, framed
+from endpoint.raw_client import RawClient, connected, fetch, framed, message
 from endpoint.truth import PLACES, true_records
 
-_CORRUPT, _OUT_OF_RANGE, _FENCED, _UNKNOWN_EPOCH = 2, 1, 74, 75
+_CORRUPT, _OUT_OF_RANGE, _FENCED, _UNKNOWN_EPOCH, _UNKNOWN_ID = 2, 1, 74, 75, 100
+_NO_TOPIC = UUID(int=7)
 _LOST = (2692, 2939)
 """Offsets of the segment of orders-0 that `with_a_lost_segment` removes."""
 
@@ -52,6 +54,20 @@ def test_an_answer_has_at_most_max_bytes_and_begins_with_another_partition_each_
             assert 0 < sum(sizes.values()) <= 20_000
             seen |= {topic for topic, size in sizes.items() if size}
         assert len(seen) == 3
+
+
+@pytest.mark.parametrize("version", range(13, 19))
+def test_topics_are_fetched_by_id_in_later_versions(endpoint: Endpoint, version: int) -> None:
+    names = (message(3, 12, "MetadataRequestTopic", topic_id=None, name="orders"),)
+    with connected(endpoint.port) as client:
+        (topic,) = client.ask(
+            3, 12, message(3, 12, "MetadataRequest", topics=names, include_topic_authorized_operations=False)
+        ).topics
+        by_name = client.ask(1, 12, fetch(12, [("orders", 0, 100)])).responses[0].partitions[0]
+        found, unknown = client.ask(1, version, fetch(version, [(topic.topic_id, 0, 100), (_NO_TOPIC, 0, 0)])).responses
+    assert (found.topic_id, unknown.topic_id) == (topic.topic_id, _NO_TOPIC)
+    assert found.partitions[0].records == by_name.records != b""
+    assert (int(unknown.partitions[0].error_code), unknown.partitions[0].records) == (_UNKNOWN_ID, b"")
 
 
 def test_the_first_batch_is_sent_whole(endpoint: Endpoint) -> None:

@@ -129,7 +129,7 @@ def test_a_newer_version_of_api_versions_is_told_the_offered_ones(endpoint: Endp
         client.connection.sendall(b"\0\0\0\x0a" + b"\0\x12\0\x63\0\0\0\7\xff\xff")
         answer = client.receive()
     assert answer[:6] == b"\0\0\0\7\0\x23"
-    assert b"\0\x01\0\x04\0\x0c" in answer  # Fetch, 4 to 12
+    assert b"\0\x01\0\x04\0\x12" in answer  # Fetch, 4 to 18
 
 
 def test_a_silent_connection_and_one_too_many_are_closed(golden_uri: str, golden_archive: Path, tmp_path: Path) -> None:

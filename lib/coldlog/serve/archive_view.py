@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
+from uuid import UUID
 
 from coldlog.errors import RetriableError
 from coldlog.lookups.list_offsets import LookupOptions
@@ -75,6 +76,7 @@ class ArchiveView:
         self._idle_readers: list[tuple[object, OffsetReader]] = []
         self._turn = threading.Lock()
         self._topics: tuple[object, dict[str, int]] | None = None
+        self._names: tuple[object, dict[UUID, str]] = None, {}
         digest = hashlib.sha256(uri.encode()).digest()
         self.cluster_id = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
 
@@ -88,6 +90,23 @@ class ArchiveView:
                 counts[name] = max(counts.get(name, 0), partition + 1)
             self._topics = tables, counts
         return self._topics[1]
+
+    def topic_id(self, name: str) -> UUID | None:
+        """Return the id of a topic's partition with the highest number, which exists; None if it is not known."""
+        known = self.partition(name, self.topics().get(name, 0) - 1)
+        return None if known is None or not known.topic_id else _uuid(known.topic_id)
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Return the topic whose id this is now; None if there is none."""
+        tables = self._source.tables
+        if self._names[0] is not tables:
+            self._names = tables, {found: name for name in self.topics() if (found := self.topic_id(name))}
+        return self._names[1].get(topic_id)
+
+    def known_name_of(self, topic_id: UUID) -> str | None:
+        """Return the same without reading anything; None if it is not known yet, too."""
+        tables, names = self._names
+        return names.get(topic_id) if tables is self._source.tables else None
 
     def partition(self, name: str, partition: int) -> ServedPartition | None:
         """Return what is known of a partition; None if there is no such partition."""
@@ -175,6 +194,14 @@ class ArchiveView:
                     self._idle_readers.append((tables, reader))
             if not is_kept:
                 reader.close()
+
+
+def _uuid(topic_id: str) -> UUID | None:
+    """Return Kafka's base64 text of a topic id as UUID."""
+    try:
+        return UUID(bytes=urlsafe_b64decode(topic_id + "=="))
+    except ValueError:
+        return None
 
 
 def _twice(call: Callable[[], _Found]) -> _Found:

@@ -37,7 +37,7 @@ _MOST_WAIT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """One partition of a fetch."""
+    """One partition of a fetch. `name` is empty if there is no topic of this id."""
 
     name: str
     number: int
@@ -53,15 +53,16 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     """Records of each partition that is named."""
     body = request.body
     is_committed = getattr(body, "isolation_level", 0) == 1
+    names = await _names(context, body.topics)
     asked = [
         _Asked(
-            name=topic.topic,
+            name=name,
             number=each.partition,
             offset=each.fetch_offset,
             max_bytes=max(0, each.partition_max_bytes),
             current_leader_epoch=getattr(each, "current_leader_epoch", -1),
         )
-        for topic in body.topics
+        for name, topic in zip(names, body.topics, strict=True)
         for each in topic.partitions
     ]
     first = request.correlation_id % len(asked) if asked else 0
@@ -80,9 +81,25 @@ async def answer_fetch(context: Context, request: Request) -> Values:
         "error_code": ErrorCode.none,
         "session_id": 0,
         "responses": [
-            {"topic": topic.topic, "partitions": [next(rest) for _ in topic.partitions]} for topic in body.topics
+            {
+                "topic": name,
+                "topic_id": getattr(topic, "topic_id", None),
+                "partitions": [next(rest) for _ in topic.partitions],
+            }
+            for name, topic in zip(names, body.topics, strict=True)
         ],
     }
+
+
+async def _names(context: Context, topics: Sequence[Any]) -> list[str]:
+    """Return the names of topics, which later versions ask for by id; an empty one where there is no such topic."""
+    if not topics or hasattr(topics[0], "topic"):
+        return [topic.topic for topic in topics]
+    view = context.view
+    known = [topic.topic_id and view.known_name_of(topic.topic_id) for topic in topics]
+    if None in known:
+        known = await context.look_up(lambda: [topic.topic_id and view.name_of(topic.topic_id) for topic in topics])
+    return [name or "" for name in known]
 
 
 def _says_something(answer: Values) -> bool:
@@ -122,6 +139,8 @@ def _nothing(plan: LogSlice) -> FetchedRecords:
 
 
 def _plan_one(context: Context, asked: _Asked, left: int, *, is_committed: bool) -> _Planned:
+    if not asked.name:
+        return None, ErrorCode.unknown_topic_id
     known = find_partition(context, asked.name, asked.number, asked.current_leader_epoch)
     if isinstance(known, ErrorCode):
         return None, known

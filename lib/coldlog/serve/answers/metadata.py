@@ -5,7 +5,6 @@ Topics are never created. Leader epochs are those of the archive's lineage.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -80,24 +79,10 @@ def node(context: Context) -> Values:
 def _topics(context: Context, asked: list[tuple[str | None, UUID | None]] | None) -> list[Values]:
     if asked is None:
         return [_topic(context, name, None)[0] for name in sorted(context.view.topics())]
-    by_id: dict[UUID | None, str] = {}
-    if any(name is None for name, _ in asked):
-        by_id = {_topic_id(context, name): name for name in context.view.topics()}
-    return [_topic(context, name if name is not None else by_id.get(topic_id), topic_id)[0] for name, topic_id in asked]
-
-
-def _topic_id(context: Context, name: str) -> UUID | None:
-    """Return the id of a topic's partition with the highest number, which exists."""
-    known = context.view.partition(name, context.view.topics().get(name, 0) - 1)
-    return None if known is None or not known.topic_id else topic_uuid(known.topic_id)
-
-
-def topic_uuid(topic_id: str) -> UUID | None:
-    """Return Kafka's base64 text of a topic id as UUID."""
-    try:
-        return UUID(bytes=urlsafe_b64decode(topic_id + "=="))
-    except ValueError:
-        return None
+    return [
+        _topic(context, name if name is not None or topic_id is None else context.view.name_of(topic_id), topic_id)[0]
+        for name, topic_id in asked
+    ]
 
 
 def _topic(
@@ -113,7 +98,7 @@ def _topic(
     topic = {
         "error_code": ErrorCode.none,
         "name": name,
-        "topic_id": _topic_id(context, name),
+        "topic_id": context.view.topic_id(name),
         "is_internal": False,
         "partitions": partitions,
     }

@@ -1,7 +1,7 @@
 """List the requests that are answered: by API key the versions, and what answers.
 
-Fetch ends at version 12, OffsetCommit and OffsetFetch at 9, because later ones ask by topic id. A client that asks for
-the list with a newer version gets it in the layout of version 0, with UNSUPPORTED_VERSION, and asks again.
+OffsetCommit and OffsetFetch end at version 9, because later ones ask by topic id. A client that asks for the list with
+a newer version gets it in the layout of version 0, with UNSUPPORTED_VERSION, and asks again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def answer_api_versions(context: Context, request: Request) -> Values:
 
 _OFFERED: dict[int, tuple[int, int, Answering]] = {
     0: (3, 8, refuse_produce),
-    1: (4, 12, answer_fetch),
+    1: (4, 18, answer_fetch),
     2: (1, 11, answer_list_offsets),
     3: (0, 12, answer_metadata),
     8: (2, 9, answer_offset_commit),
