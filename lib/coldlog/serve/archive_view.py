@@ -124,7 +124,10 @@ class ArchiveView:
             planned = _twice(lambda: self._source.plan(request))  # noqa: B023 - called at once
             if not self._skips_gaps or not isinstance(planned, FetchFailure):
                 return planned
-            following = planned.resume_offset
+            ends, following = planned.ends, planned.resume_offset
+            if ends is not None and request.offset == ends.end_offset:
+                # What is damaged there may be served one day; until then the archive ends before it.
+                return FetchedRecords(records=(), next_offset=request.offset, ends=ends, read_bytes=0)
             if following is None or following <= request.offset:
                 return planned
             request = replace(request, offset=following)
