@@ -11,6 +11,7 @@ from enum import IntEnum, StrEnum
 from coldlog.errors import UsageError
 from coldlog.model.arguments import check_partition, whole_number
 from coldlog.model.states import IsolationLevel
+from coldlog.model.transactions import AbortedTransaction
 
 DEFAULT_MAX_BYTES = 1 << 20
 """A consumer's default max.partition.fetch.bytes."""
@@ -137,13 +138,16 @@ class FetchedRecords:
     last record: markers, aborted records and offsets that compaction removed are skipped. If there are no records and
     `next_offset` is the requested offset, the reader is at the end.
 
-    `read_bytes` is the number of bytes read from logs.
+    `read_bytes` is the number of bytes read from logs. `aborted_transactions` are those that overlap the batches that
+    were read, by first offset, as in Kafka's FetchDataInfo; their records are not in `records`. It is empty for readers
+    of all records.
     """
 
     records: tuple[FetchedRecord, ...]
     next_offset: int
     ends: PartitionEnds
     read_bytes: int
+    aborted_transactions: tuple[AbortedTransaction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

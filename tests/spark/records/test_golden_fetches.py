@@ -20,6 +20,7 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
 from fetching import as_truth, fetch_all, of_truth, open_fetcher_over, true_records
 from golden_warehouse import golden_partitions
+from kafka_sample import true_segments
 from record_rows import true_batches
 
 PARTITIONS = [
@@ -184,3 +185,34 @@ def test_rows_read_from_the_tables_are_kept(golden_uri: str, golden_archive: Pat
         fetcher.refresh()
         assert fetch_all(fetcher, "payments", 0, 0, 20_000, COMMITTED).records == first.records == again.records
         assert fetcher.rows_read == read, "there is no newer version"
+
+
+def test_committed_fetches_carry_the_aborted_transactions_that_overlap_them(fetcher: RecordFetcher) -> None:
+    known: set[tuple[Any, ...]] = {
+        (segment["topic"], segment["partition"], *(one[name] for name in ("first", "pid", "last", "lso")))
+        for segment in true_segments("COPY_SEGMENT_FINISHED")
+        for one in segment["aborted"]
+    }
+    carried = 0
+    for topic, partition in PARTITIONS:
+        bases = {each["base"]: each["last"] for each in true_batches(topic, partition)}
+        ends = fetcher.partition_ends(topic, partition)
+        assert ends is not None
+        walk = fetch_all(fetcher, topic, partition, ends.log_start_offset, 30_000, COMMITTED)
+        begins = [ends.log_start_offset, *(each.next_offset for each in walk.answers[:-1])]
+        for begin, answer in zip(begins, walk.answers, strict=True):
+            first = next((base for base, last in sorted(bases.items()) if last >= begin), 0)
+            expected = [
+                row[2:]
+                for row in sorted(known)
+                if answer.read_bytes
+                and row[:2] == (topic, partition)
+                and row[4] >= first
+                and row[2] < answer.next_offset
+            ]
+            found = answer.aborted_transactions
+            assert [(a.first_offset, a.producer_id, a.last_offset, a.last_stable_offset) for a in found] == expected
+            carried += len(found)
+    assert carried > 100
+    everything = fetch_all(fetcher, "payments", 0, 0, 30_000, UNCOMMITTED)
+    assert not any(answer.aborted_transactions for answer in everything.answers)

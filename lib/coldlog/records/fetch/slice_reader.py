@@ -64,7 +64,13 @@ def read_slice(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice)
 
     def read(window: memoryview, sound: LogSlice) -> FetchedRecords:
         records = tuple(_iter_records(window[: sound.size_bytes], limits, sound))
-        return FetchedRecords(records=records, next_offset=sound.next_offset, ends=sound.ends, read_bytes=len(window))
+        return FetchedRecords(
+            records=records,
+            next_offset=sound.next_offset,
+            ends=sound.ends,
+            read_bytes=len(window),
+            aborted_transactions=tuple(sound.overlapping_aborts()),
+        )
 
     return _read_sound(layout, log_slice, read)
 

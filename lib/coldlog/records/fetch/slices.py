@@ -18,6 +18,7 @@ import numpy as np
 
 from coldlog.formats.kafka.record_columns import RecordBounds
 from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
+from coldlog.model.transactions import AbortedTransaction
 from coldlog.records.fetch.archive_tables import ArchivedPartition, ArchiveTables
 from coldlog.records.source.archived_log import NOTHING_ABORTED, AbortedTransactions, BatchPlaces, ServedSegment
 
@@ -43,6 +44,11 @@ class LogSlice:
     def size_bytes(self) -> int:
         """Return its bytes of the log."""
         return int(self.batches.size_bytes.sum())
+
+    def overlapping_aborts(self) -> list[AbortedTransaction]:
+        """Return, to readers of committed records, the aborted transactions that overlap the batches."""
+        last_offset = min(int(self.batches.last_offset[-1]), self.bounds.to_offset)
+        return self.aborted.between(int(self.batches.base_offset[0]), last_offset).rows()
 
     def first_batches(self, count: int) -> LogSlice:
         """Return the same slice with only so many batches."""

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from coldlog.archive.layouts.layout import ListedSegment
 from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
+from coldlog.model.transactions import AbortedTransaction
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS, listed_segment
@@ -40,6 +41,7 @@ _BATCH_COLUMNS = (
 )  # fmt: skip
 _ABORTED_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "build_number", "producer_id", "first_offset", "last_offset",
+    "last_stable_offset",
 )  # fmt: skip
 
 
@@ -100,6 +102,7 @@ class AbortedTransactions:
     producer_id: Int64s
     first_offset: Int64s
     last_offset: Int64s
+    last_stable_offset: Int64s
 
     def __len__(self) -> int:
         return len(self.producer_id)
@@ -111,7 +114,16 @@ class AbortedTransactions:
             producer_id=self.producer_id[is_near],
             first_offset=self.first_offset[is_near],
             last_offset=self.last_offset[is_near],
+            last_stable_offset=self.last_stable_offset[is_near],
         )
+
+    def rows(self) -> list[AbortedTransaction]:
+        """Return the transactions by first offset."""
+        columns = (self.first_offset, self.producer_id, self.last_offset, self.last_stable_offset)
+        return [
+            AbortedTransaction(producer_id=producer, first_offset=first, last_offset=last, last_stable_offset=stable)
+            for first, producer, last, stable in sorted(zip(*(each.tolist() for each in columns), strict=True))
+        ]
 
     def hold(self, producer_ids: Int64s, offsets: Int64s) -> Flags:
         """Flag the batches, given by producer and base offset, that belong to one of these transactions."""
@@ -129,6 +141,7 @@ NOTHING_ABORTED = AbortedTransactions(
     producer_id=np.empty(0, dtype=np.int64),
     first_offset=np.empty(0, dtype=np.int64),
     last_offset=np.empty(0, dtype=np.int64),
+    last_stable_offset=np.empty(0, dtype=np.int64),
 )
 
 
@@ -220,16 +233,14 @@ class ArchivedLogs:
         builds = {segment.segment.segment_id: segment.build_number for segment in served}
         found = sorted(
             {
-                (row["producer_id"], row["first_offset"], row["last_offset"])
+                tuple(row[name] for name in _ABORTED_COLUMNS[5:])
                 for rows in self._rows(self._aborted, "first_offset", topic, partition, topic_id)
                 for row in rows.to_pylist()
                 if builds.get(row["segment_id"]) == row["build_number"]
             }
         )
-        columns = np.array(found, dtype=np.int64).reshape(-1, 3)
-        return AbortedTransactions(
-            producer_id=columns[:, 0].copy(), first_offset=columns[:, 1].copy(), last_offset=columns[:, 2].copy()
-        )
+        columns = np.array(found, dtype=np.int64).reshape(-1, len(_ABORTED_COLUMNS[5:]))
+        return AbortedTransactions(**{name: columns[:, at].copy() for at, name in enumerate(_ABORTED_COLUMNS[5:])})
 
     def _rows(
         self, reader: TableReader[pa.Table], order_by: str, topic: str, partition: int, topic_id: str

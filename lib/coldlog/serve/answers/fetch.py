@@ -220,7 +220,6 @@ def _aborted(log_slice: LogSlice) -> list[Values] | None:
     """Return the aborted transactions that overlap the batches, by first offset; None to a reader of all records."""
     if not log_slice.request.is_committed:
         return None
-    last_offset = min(int(log_slice.batches.last_offset[-1]), log_slice.bounds.to_offset)
-    near = log_slice.aborted.between(int(log_slice.batches.base_offset[0]), last_offset)
-    firsts = sorted(zip(near.first_offset.tolist(), near.producer_id.tolist(), strict=True))
-    return [{"producer_id": producer_id, "first_offset": first_offset} for first_offset, producer_id in firsts]
+    return [
+        {"producer_id": each.producer_id, "first_offset": each.first_offset} for each in log_slice.overlapping_aborts()
+    ]
