@@ -24,6 +24,7 @@ from contextlib import closing, contextmanager
 from coldlog.errors import RetriableError
 from coldlog.model.fetch import DEFAULT_MAX_BYTES, DEFAULT_TIMEOUT_MS, FetchAnswer, FetchRequest, PartitionEnds
 from coldlog.model.states import IsolationLevel
+from coldlog.model.transactions import AbortedTransaction, FoundSegment, FoundTxnSegment
 from coldlog.records.fetch.backoff import Backoff
 from coldlog.records.fetch.fetch_pool import FetchPool
 from coldlog.records.fetch.opened_source import open_source, pool_options
@@ -89,6 +90,24 @@ class RecordFetcher:
         """The first and last offsets of a partition; None if the archive does not have the partition."""
         return self._source.partition_ends(topic, partition)
 
+    def next_segment_with_txn_index(
+        self, topic: str, partition: int, leader_epoch: int | None, offset: int
+    ) -> FoundTxnSegment | None:
+        """As `OffsetReader.next_segment_with_txn_index`."""
+        return self._source.segments.next_segment_with_txn_index(topic, partition, leader_epoch, offset)
+
+    def segment_for_offset(
+        self, topic: str, partition: int, leader_epoch: int | None, offset: int
+    ) -> FoundSegment | None:
+        """As `OffsetReader.segment_for_offset`."""
+        return self._source.segments.segment_for_offset(topic, partition, leader_epoch, offset)
+
+    def aborted_transactions(
+        self, topic: str, partition: int, fetch_offset: int, upper_bound_offset: int
+    ) -> list[AbortedTransaction]:
+        """As `OffsetReader.aborted_transactions`."""
+        return self._source.segments.aborted_transactions(topic, partition, fetch_offset, upper_bound_offset)
+
     def refresh(self) -> None:
         """Open the newest version of the tables."""
         self._source.refresh()
@@ -96,7 +115,7 @@ class RecordFetcher:
     @property
     def rows_read(self) -> int:
         """The number of table rows read from storage since opening; rows answered from memory do not count."""
-        return self._source.tables.rows_read
+        return self._source.rows_read
 
     def close(self) -> None:
         """Close the files."""

@@ -7,8 +7,9 @@
 
 The reader uses the same Delta tables as the SQL functions, with delta-rs and PyArrow. It reads only the row groups that
 may hold an answer and keeps them in memory. It answers from the table versions that it opened; `refresh` opens the
-newest. Use one reader per thread. A call has no deadline: use the job list_offsets for deadlines, or set one around the
-call. A reader belongs to the process that opened it: in a process that is forked from it, questions are refused.
+newest. Questions about segments and aborted transactions open their tables when the first of them is asked. Use one
+reader per thread. A call has no deadline: use the job list_offsets for deadlines, or set one around the call. A reader
+belongs to the process that opened it: in a process that is forked from it, questions are refused.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.questions import NOT_EXACT, Answers, is_repeated
 from coldlog.lookups.rows import answers_table, questions_of, requests_from_rows
 from coldlog.lookups.served_index import list_warehouse_files
+from coldlog.lookups.transactions import SegmentQuestions
 from coldlog.model.arguments import check_partition, check_topic, whole_number
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.model.states import IsolationLevel
+from coldlog.model.transactions import AbortedTransaction, FoundSegment, FoundTxnSegment
 from coldlog.runtime.opened_here import OpenedHere
 
 Request = tuple[object, ...]
@@ -47,6 +50,7 @@ class OffsetReader:
         self._options = options or LookupOptions()
         self._as_of_ms = None if as_of_ms is None else whole_number("as_of_ms", as_of_ms, 0, 2**63)
         self._is_committed = self._options.isolation_level is IsolationLevel.READ_COMMITTED
+        self._segments = SegmentQuestions(self._uri, self._as_of_ms)
         self._open()
         self._opened = OpenedHere(f"the reader of {self._uri}")
 
@@ -59,6 +63,7 @@ class OffsetReader:
         self._opened.check()
         before = self._index
         self._open()
+        self._segments.refresh()
         before.close()
 
     def close(self) -> None:
@@ -66,6 +71,7 @@ class OffsetReader:
         if not self._opened.is_forked:
             self._opened.close()
             self._index.close()
+            self._segments.close()
 
     def __enter__(self) -> OffsetReader:
         return self
@@ -76,7 +82,7 @@ class OffsetReader:
     @property
     def rows_read(self) -> int:
         """The number of table rows read from storage so far; rows answered from memory do not count."""
-        return self._index.rows_read
+        return self._index.rows_read + self._segments.rows_read
 
     def partitions(self, topic: str) -> list[int]:
         """The numbers of the topic's archived partitions, ascending; empty for an unknown topic."""
@@ -138,6 +144,29 @@ class OffsetReader:
         """The last archived offset; None if nothing is archived."""
         found = self._find(topic, partition, SpecialTimestamp.LATEST_TIERED)
         return None if found is None else found.offset
+
+    def next_segment_with_txn_index(
+        self, topic: str, partition: int, leader_epoch: int | None, offset: int
+    ) -> FoundTxnSegment | None:
+        """The first segment from an offset on that may hold aborted transactions, in this leader epoch or, with None,
+        of the partition; as Kafka's RemoteLogMetadataManager.nextSegmentWithTxnIndex."""
+        self._opened.check()
+        return self._segments.next_segment_with_txn_index(topic, partition, leader_epoch, offset)
+
+    def segment_for_offset(
+        self, topic: str, partition: int, leader_epoch: int | None, offset: int
+    ) -> FoundSegment | None:
+        """The segment that has an offset, in this leader epoch or, with None, in any; as Kafka's
+        RemoteLogMetadataManager.remoteLogSegmentMetadata."""
+        self._opened.check()
+        return self._segments.segment_for_offset(topic, partition, leader_epoch, offset)
+
+    def aborted_transactions(
+        self, topic: str, partition: int, fetch_offset: int, upper_bound_offset: int
+    ) -> list[AbortedTransaction]:
+        """The aborted transactions that a fetch from an offset to before a bound meets, by first offset."""
+        self._opened.check()
+        return self._segments.aborted_transactions(topic, partition, fetch_offset, upper_bound_offset)
 
     def _find(self, topic: str, partition: int, timestamp_ms: int) -> FoundOffset | None:
         self._opened.check()

@@ -24,6 +24,7 @@ FUNCTIONS: tuple[str, ...] = (
     "latest_tiered_offset",
     "next_segment_with_txn_index",
     "aborted_transactions",
+    "segment_for_offset",
 )
 VIEWS: tuple[str, ...] = ("archive_problems", "list_offsets_expiration_rates")
 

@@ -7,23 +7,23 @@ import gzip
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
 from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F
 
-from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, SegmentFileKind
+from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.open_archive import open_archive
+from coldlog.fetcher import RecordFetcher, open_fetcher
 from coldlog.formats.kafka.records import Record
 from coldlog.formats.limits import DecodeLimits
-from coldlog.indexing.builds.aborted_in_archive import AbortedEntry, TxnSegment, collect_aborted_transactions
-from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.states import IsolationLevel
+from coldlog.model.transactions import AbortedTransaction
+from coldlog.reader import OffsetReader
 from coldlog.records.partition_records import PartitionReader, StopReason, open_partition
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -33,6 +33,8 @@ from kafka_sample import KAFKA_SAMPLE, true_segments
 
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
 Partition = tuple[str, int]
+ServedOffsets = tuple[int, int]
+Readers = tuple[OffsetReader, RecordFetcher]
 
 
 @pytest.fixture(scope="module")
@@ -47,40 +49,27 @@ def layout(golden_archive: Path) -> ArchiveLayout:
 
 
 @pytest.fixture(scope="module")
-def segments(golden: Warehouse) -> dict[Partition, list[TxnSegment]]:
-    """Served segments of each partition in order, with what the tables know of their transaction indexes."""
-    rows = golden.read(SEGMENTS).where("served_from_offset IS NOT NULL").withColumn("count_from_offset", F.lit(0))
-    by_partition: dict[Partition, list[TxnSegment]] = {}
-    for row in rows.orderBy("topic", "partition", "start_offset").toArrow().to_pylist():
-        by_partition.setdefault((row["topic"], row["partition"]), []).append(
-            TxnSegment(
-                segment=SegmentWork.from_row(row).segment,
-                end_offset=row["end_offset"],
-                txn_index_empty=row["txn_index_empty"],
-            )
-        )
+def readers(golden_uri: str, golden_archive: Path) -> Iterator[Readers]:
+    """Without Spark, the same questions can be asked of either."""
+    settings = [f"warehouse.uri={golden_uri}", f"archive.uri={golden_archive}"]
+    with OffsetReader(golden_uri) as reader, open_fetcher(settings) as fetcher:
+        yield reader, fetcher
+
+
+@pytest.fixture(scope="module")
+def segments(golden: Warehouse) -> dict[Partition, list[ServedOffsets]]:
+    """First and last offsets of the served segments of each partition, in order."""
+    rows = golden.read(SEGMENTS).where("served_from_offset IS NOT NULL").orderBy("topic", "partition", "start_offset")
+    by_partition: dict[Partition, list[ServedOffsets]] = {}
+    for row in rows.collect():
+        by_partition.setdefault((row["topic"], row["partition"]), []).append((row["start_offset"], row["end_offset"]))
     return by_partition
 
 
-@dataclass
-class CountingLayout:
-    """A layout that records which transaction indexes were looked for."""
-
-    real: ArchiveLayout
-    looked_for: list[str] = field(default_factory=list)
-
-    def has_file(self, segment: ListedSegment, kind: SegmentFileKind) -> bool:
-        self.looked_for.append(segment.segment_id)
-        return self.real.has_file(segment, kind)
-
-    def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
-        return self.real.read_small_file(segment, kind)
-
-
-def fetches(segments: dict[Partition, list[TxnSegment]]) -> Iterator[tuple[str, int, int, int]]:
+def fetches(segments: dict[Partition, list[ServedOffsets]]) -> Iterator[tuple[str, int, int, int]]:
     """Short and long fetches of each partition, at every border of a segment and between borders."""
     for (topic, partition), members in segments.items():
-        borders = sorted({each.segment.start_offset for each in members} | {members[-1].end_offset + 1})
+        borders = sorted({start for start, _ in members} | {members[-1][1] + 1})
         points = sorted({*borders, *(border + 3 for border in borders), *(border - 1 for border in borders if border)})
         for at, point in enumerate(points):
             for bound in {point + 1, *points[at + 1 : at + 4 : 2], points[-1]}:
@@ -97,11 +86,10 @@ def true_aborts(topic: str, partition: int, fetch_offset: int, bound: int) -> li
     )
 
 
-def test_aborts_from_tables_and_from_the_archive_equal_those_of_the_broker(
-    sql: SparkSession, layout: ArchiveLayout, segments: dict[Partition, list[TxnSegment]]
+def test_aborts_equal_those_of_the_broker_in_every_way_of_asking(
+    sql: SparkSession, readers: Readers, segments: dict[Partition, list[ServedOffsets]]
 ) -> None:
-    transactional = {where: members for where, members in segments.items() if where[0] in TRANSACTIONAL}
-    asked = list(fetches(transactional))
+    asked = list(fetches({where: members for where, members in segments.items() if where[0] in TRANSACTIONAL}))
     sql.createDataFrame(asked, "topic STRING, partition INT, at BIGINT, bound BIGINT").createOrReplaceTempView(
         "fetches"
     )
@@ -114,16 +102,20 @@ def test_aborts_from_tables_and_from_the_archive_equal_those_of_the_broker(
         from_tables.setdefault((row["topic"], row["partition"], row["at"], row["bound"]), []).append(entry)
     met = 0
     for fetch in asked:
-        topic, partition, at, bound = fetch
-        expected = true_aborts(topic, partition, at, bound)
+        expected = true_aborts(*fetch)
         assert sorted(from_tables.get(fetch, [])) == expected, fetch
-        in_archive = collect_aborted_transactions(layout, transactional[topic, partition], at, bound)
-        assert in_archive == [AbortedEntry(**dict(zip(ENTRY_FIELDS, entry, strict=True))) for entry in expected], fetch
+        for reader in readers:
+            found = reader.aborted_transactions(*fetch)
+            assert found == sorted(found, key=lambda one: (one.first_offset, one.producer_id))
+            assert sorted(entry_of(one) for one in found) == expected, fetch
         met += len(expected)
     assert met > 500
 
 
-ENTRY_FIELDS = ("last_offset", "first_offset", "producer_id", "last_stable_offset")
+def entry_of(one: AbortedTransaction) -> tuple[int, int, int, int]:
+    return one.last_offset, one.first_offset, one.producer_id, one.last_stable_offset
+
+
 TRANSACTIONAL = ("payments", "payments.live", "from-librdkafka")
 
 
@@ -135,38 +127,26 @@ def test_one_fetch_with_constants_gives_the_same_aborts(sql: SparkSession) -> No
     assert sql.sql("SELECT * FROM aborted_transactions('orders', 0, 0, 9999999)").collect() == []
 
 
-def test_indexes_known_to_be_empty_are_not_read(
-    layout: ArchiveLayout, segments: dict[Partition, list[TxnSegment]]
-) -> None:
-    counts = {}
-    for name, forget in (("field", False), ("no field", True)):
-        counting = CountingLayout(layout)
-        for members in segments.values():
-            known = [replace(each, txn_index_empty=None) for each in members] if forget else members
-            end = members[-1].end_offset + 1
-            collect_aborted_transactions(counting, known, members[0].segment.start_offset, end)  # type: ignore[arg-type]
-        counts[name] = len(counting.looked_for)
-        assert len(set(counting.looked_for)) == counts[name]
-    finished = true_segments("COPY_SEGMENT_FINISHED")
-    assert counts == {"field": sum(bool(segment["aborted"]) for segment in finished), "no field": len(finished)}
-    assert counts["field"] * 6 < counts["no field"]
-
-
 # The walk as Kafka's RemoteLogMetadataCache does it, over the served segments of the sample.
 
 
 def walk(members: Iterable[dict[str, object]], leader_epoch: int, offset: int) -> str | None:
     """Go from the segment that holds the offset in this epoch to the next ones, until one may have an index."""
     while True:
-        holding = [
-            row for row in members if (end := epoch_end(row, leader_epoch)) is not None and holds(row, end, offset)
-        ]
-        if not holding:
+        row = holding(members, leader_epoch, offset)
+        if row is None:
             return None
-        row = holding[0]
         if not row["txn_index_empty"]:
             return str(row["segment_id"])
         offset = int(str(row["end_offset"])) + 1
+
+
+def holding(members: Iterable[dict[str, object]], leader_epoch: int, offset: int) -> dict[str, object] | None:
+    """As Kafka's remoteLogSegmentMetadata."""
+    for row in members:
+        if (end := epoch_end(row, leader_epoch)) is not None and holds(row, end, offset):
+            return row
+    return None
 
 
 def epoch_end(row: dict[str, object], leader_epoch: int) -> tuple[int, int] | None:
@@ -183,30 +163,64 @@ def holds(row: dict[str, object], end: tuple[int, int], offset: int) -> bool:
     return max(end[0], served) <= offset <= end[1]
 
 
-def test_next_segment_with_a_txn_index_is_the_one_that_kafka_finds(golden: Warehouse, sql: SparkSession) -> None:
+Search = tuple[str, int, int, int, str | None, str | None]
+
+
+@pytest.fixture(scope="module")
+def searches(golden: Warehouse) -> list[Search]:
+    """Topic, partition, leader epoch, offset, the next segment with an index, and the segment that has the offset."""
     rows = golden.read(SEGMENTS).where("served_from_offset IS NOT NULL").orderBy("start_offset").toArrow().to_pylist()
-    asked = []
+    asked: list[Search] = []
     for topic in TRANSACTIONAL:
         for partition in sorted({row["partition"] for row in rows if row["topic"] == topic}):
             members = [row for row in rows if (row["topic"], row["partition"]) == (topic, partition)]
             starts = sorted({each["start_offset"] for row in members for each in row["segment_leader_epochs"]})
             for epoch in range(8):
                 for offset in sorted({point + step for point in starts for step in (-1, 0, 1, 7)}):
-                    asked.append((topic, partition, epoch, offset, walk(members, epoch, offset)))
-    sql.createDataFrame(
-        asked, "topic STRING, partition INT, epoch INT, at BIGINT, expected STRING"
-    ).createOrReplaceTempView("walks")
-    wrong = sql.sql(
-        "SELECT w.*, n.segment_id FROM walks w "
-        "LEFT JOIN LATERAL next_segment_with_txn_index(w.topic, w.partition, w.epoch, w.at) n "
-        "WHERE NOT (w.expected <=> n.segment_id)"
+                    held = holding(members, epoch, offset)
+                    ids = walk(members, epoch, offset), None if held is None else str(held["segment_id"])
+                    asked.append((topic, partition, epoch, offset, *ids))
+    return asked
+
+
+@pytest.mark.parametrize(("function", "at"), [("next_segment_with_txn_index", 4), ("segment_for_offset", 5)])
+def test_segment_is_the_one_that_kafka_finds(
+    sql: SparkSession, readers: Readers, searches: list[Search], function: str, at: int
+) -> None:
+    schema = "topic STRING, partition INT, epoch INT, at BIGINT, following STRING, holding STRING"
+    sql.createDataFrame(searches, schema).createOrReplaceTempView("walks")
+    rows = sql.sql(
+        f"SELECT w.*, n.* FROM walks w LEFT JOIN LATERAL {function}(w.topic, w.partition, w.epoch, w.at) n"
     ).collect()
-    assert wrong == []
-    assert sum(row[4] is not None for row in asked) > 100
-    assert sum(row[4] is None for row in asked) > 100
+    assert len(rows) == len(searches)
+    for row in rows:
+        assert row["segment_id"] == row[at], row
+        expected = None if row["segment_id"] is None else tuple(row[6:])
+        for reader in readers:
+            found = getattr(reader, function)(*row[:4])
+            assert (None if found is None else astuple(found)) == expected, row
+    assert sum(row[at] is not None for row in searches) > 100
+    assert sum(row[at] is None for row in searches) > 100
 
 
-def test_next_segment_of_any_epoch_is_the_first_after_the_offset(golden: Warehouse, sql: SparkSession) -> None:
+def test_segment_of_an_offset_in_any_epoch_is_the_one_that_serves_it(
+    sql: SparkSession, readers: Readers, segments: dict[Partition, list[ServedOffsets]]
+) -> None:
+    members = segments["payments", 0]
+    for offset in {at + step for start, end in members for at in (start, end) for step in (-1, 0, 1)} | {-1, 1 << 40}:
+        expected = [(start, end) for start, end in members if start <= offset <= end]
+        for reader in readers:
+            found = reader.segment_for_offset("payments", 0, None, offset)
+            assert ([] if found is None else [(found.start_offset, found.end_offset)]) == expected, offset
+    start, end = members[1]
+    for epoch in ("NULL", "CAST(NULL AS INT)"):
+        rows = sql.sql(f"SELECT start_offset, end_offset FROM segment_for_offset('payments', 0, {epoch}, {start})")
+        assert [tuple(row) for row in rows.collect()] == [(start, end)]
+
+
+def test_next_segment_of_any_epoch_is_the_first_after_the_offset(
+    golden: Warehouse, sql: SparkSession, readers: Readers
+) -> None:
     rows = golden.read(SEGMENTS).where("served_from_offset IS NOT NULL AND topic = 'payments' AND partition = 0")
     members = rows.orderBy("start_offset").collect()
     end = members[-1]["end_offset"] + 30
@@ -221,6 +235,9 @@ def test_next_segment_of_any_epoch_is_the_first_after_the_offset(golden: Warehou
         assert dict(map(tuple, lateral)) == expected
         assert len(lateral) == len(expected)
     assert None in expected.values()
+    for reader in readers:
+        by_reader = {at: reader.next_segment_with_txn_index("payments", 0, None, at) for at in expected}
+        assert {at: found and found.segment_id for at, found in by_reader.items()} == expected
     for offset in (0, 917, max(expected)):
         found = sql.sql(f"SELECT segment_id FROM next_segment_with_txn_index('payments', 0, NULL, {offset})").collect()
         assert [row["segment_id"] for row in found] == [expected[offset]] * (expected[offset] is not None)

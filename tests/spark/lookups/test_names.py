@@ -62,6 +62,7 @@ CALLS = {
     "latest_tiered_offset": "{topic}, 0",
     "next_segment_with_txn_index": "{topic}, 0, 0, 0",
     "aborted_transactions": "{topic}, 0, 0, 1000000",
+    "segment_for_offset": "{topic}, 0, NULL, 999999",
 }
 
 
@@ -82,9 +83,10 @@ def answers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
     for number, topic in enumerate(NAMES):
         at, ids = 1000 * (number + 1), {"topic": topic, "partition": 0, "topic_id": "id"}
         segment = {**ids, "segment_id": "s", "build_number": 1}
-        places = {"served_from_offset": at, "served_to_offset": at + 9}
+        places = {"start_offset": at, "end_offset": at + 9, "served_from_offset": at, "served_to_offset": 999_999}
         build = {"served_build_number": 1, "served_index_depth": "record"}
-        rows["segments"].append(filled(SEGMENTS, **segment, **places, **build, running_max_timestamp_ms=10))
+        facts = {"segment_leader_epochs": [{"leader_epoch": 0, "start_offset": at}], "running_max_timestamp_ms": 10}
+        rows["segments"].append(filled(SEGMENTS, **segment, **places, **build, **facts))
         rows["offset_index"].append(filled(OFFSET_INDEX, **segment, base_offset=at, running_max_timestamp_ms=10))
         rows["time_index"].append(filled(TIME_INDEX, **segment, batch_base_offset=at, offset=at, timestamp_ms=10))
         rows["txn_index"].append(filled(TXN_INDEX, **segment, producer_id=at, first_offset=at, last_offset=at))
@@ -110,6 +112,7 @@ def answers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
         "latest_tiered_offset": [(at + 9, None) for at in starts],
         "next_segment_with_txn_index": [(f"s{at}", at, 0, 0, False) for at in starts],
         "aborted_transactions": [(at, at, at, 0) for at in starts],
+        "segment_for_offset": [("s", at, at + 9, 0) for at in starts],
     }
 
 

@@ -46,6 +46,7 @@ QUESTIONS = {
     "latest_tiered_offset": "q.topic, 0",
     "next_segment_with_txn_index": "q.topic, 0, 0, q.timestamp_ms DIV 10",
     "aborted_transactions": "q.topic, 0, 0, 1000",
+    "segment_for_offset": "q.topic, 0, NULL, q.timestamp_ms DIV 10",
 }
 
 

@@ -24,6 +24,7 @@ CALLS = {
     "latest_tiered_offset": "q.topic, q.partition",
     "next_segment_with_txn_index": "q.topic, q.partition, 0, 0",
     "aborted_transactions": "q.topic, q.partition, 0, 10000",
+    "segment_for_offset": "q.topic, q.partition, NULL, 100",
 }
 REQUESTS = "VALUES ('orders', 0), ('payments', 0), ('no such', 0) AS q(topic, partition)"
 

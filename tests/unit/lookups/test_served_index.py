@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import numpy as np
 import psutil
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
 from coldlog.lookups.archive_search import search_archive
 from coldlog.lookups.questions import PartitionQuestions
 from coldlog.lookups.served_index import NOTHING, ServedIndex, list_warehouse_files
 from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.model.states import IndexDepth
-from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
+from scattered_tables import Row, write
 
-Row = dict[str, object]
 DEPTHS = (IndexDepth.RECORD, IndexDepth.BATCH, IndexDepth.RECORD, IndexDepth.BATCH)
 STEP, LENGTH = 5, 100
 """Each segment has a row at every fifth of its hundred offsets; a row's timestamp is its offset."""
 LATEST = LENGTH * len(DEPTHS) - STEP
-OF_REQUIRED = {"BIGINT": 0, "INT": 0, "SMALLINT": 0, "STRING": "", "BOOLEAN": True}
-
-
-def write(warehouse: Path, table: TableDefinition, rows: list[Row]) -> None:
-    """Write one row to a file of its own and the others to three files, in any order."""
-    random.Random(table.name).shuffle(rows)
-    filled = [
-        {
-            each.name: row.get(each.name, OF_REQUIRED.get(each.type, []) if each.required else None)
-            for each in table.columns
-        }
-        for row in rows
-    ]
-    for part in (filled[:1], *(filled[first::3] for first in (1, 2, 3))):
-        write_deltalake(str(warehouse / table.name), pa.Table.from_pylist(part, table.arrow_schema), mode="append")
 
 
 @pytest.fixture

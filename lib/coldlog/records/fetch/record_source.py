@@ -18,6 +18,7 @@ from typing import TypeVar
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.transactions import SegmentQuestions
 from coldlog.model.arguments import check_partition
 from coldlog.model.fetch import FetchAnswer, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.records.fetch.archive_tables import ArchiveTables, list_fetch_files
@@ -51,12 +52,24 @@ class RecordSource:
         self._refreshing = threading.Lock()
         self._is_stale = False
         self._tables = ArchiveTables(list_fetch_files(uri, as_of_ms))
+        self._segments = SegmentQuestions(uri, as_of_ms)
         self._opened = OpenedHere(f"the fetcher of {uri}")
 
     @property
     def tables(self) -> ArchiveTables:
         """Return the version of the tables that answers."""
         return self._tables
+
+    @property
+    def rows_read(self) -> int:
+        """Return how many table rows were read from storage; rows kept in memory do not count."""
+        return self._tables.rows_read + self._segments.rows_read
+
+    @property
+    def segments(self) -> SegmentQuestions:
+        """Return what answers about segments and aborted transactions."""
+        self._opened.check()
+        return self._segments
 
     def refresh(self) -> None:
         """Answer from the newest version, or that of `as_of_ms`, from now on. If it is the same, what is kept in memory
@@ -68,6 +81,7 @@ class RecordSource:
                 before, self._tables = self._tables, ArchiveTables(files)
                 before.close()
             self._is_stale = False
+            self._segments.refresh()
 
     def partition_ends(self, topic: str, partition: int) -> PartitionEnds | None:
         """Return where a partition begins and ends; None if the archive does not know it."""
@@ -114,6 +128,7 @@ class RecordSource:
         if not self._opened.is_forked:
             self._opened.close()
             self._tables.close()
+            self._segments.close()
 
     def _read(self, log_slice: LogSlice, read: _Read[_Found]) -> _Found | FetchFailure:
         """Read a slice. Raise `ArchiveError` only if its log is missing."""

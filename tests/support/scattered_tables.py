@@ -1,0 +1,28 @@
+"""scattered_tables: write tables without Spark, with their rows in several files and in any order."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from coldlog.tables.definitions.definition import TableDefinition
+
+Row = dict[str, object]
+OF_REQUIRED = {"BIGINT": 0, "INT": 0, "SMALLINT": 0, "STRING": "", "BOOLEAN": True}
+
+
+def write(warehouse: Path, table: TableDefinition, rows: list[Row]) -> None:
+    """Write one row to a file of its own and the others to three files, in any order."""
+    random.Random(table.name).shuffle(rows)
+    filled = [
+        {
+            each.name: row.get(each.name, OF_REQUIRED.get(each.type, []) if each.required else None)
+            for each in table.columns
+        }
+        for row in rows
+    ]
+    for part in (filled[:1], *(filled[first::3] for first in (1, 2, 3))):
+        write_deltalake(str(warehouse / table.name), pa.Table.from_pylist(part, table.arrow_schema), mode="append")
