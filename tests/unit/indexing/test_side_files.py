@@ -12,7 +12,6 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.segment_summary import SegmentSummary
-from coldlog.indexing.builds.aborted_in_archive import TxnSegment, collect_aborted_transactions
 from coldlog.indexing.builds.side_files import SideFiles, read_side_files
 from coldlog.model.states import IndexDepth
 from kafka_sample import TIERED_STORAGE, true_segments
@@ -66,8 +65,6 @@ def test_an_empty_transaction_index_counts_like_a_missing_one(copied: Path) -> N
     files, summary = read_and_walk(copied)
     files.require_agreement(summary)
     assert files.find_txn_index_empty(summary, has_holes=False) is True
-    walked = TxnSegment(segment=segment, end_offset=summary.last_offset, txn_index_empty=None)
-    assert collect_aborted_transactions(layout, [walked], 0, 1 << 40) == []
 
 
 @pytest.mark.parametrize(
