@@ -22,6 +22,10 @@ class RetriableError(ColdlogError):
     """The same call may succeed later: a store that is down, throttled or slow."""
 
 
+class AnsweredTooLateError(RetriableError):
+    """A broker answered that it could not do this within the time that it was given."""
+
+
 class UsageError(ColdlogError):
     """The caller must change something: settings, arguments, requests, missing tables."""
 

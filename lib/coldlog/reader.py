@@ -182,8 +182,8 @@ class OffsetReader:
             raise _incomplete(where, answers)
         if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise UsageError(f"no {where} in the warehouse {self._uri}; its table partition_metadata lists all")
-        if error is ErrorCode.KAFKA_STORAGE_ERROR:
-            raise RetriableError(f"the archive does not answer for {where}")
+        if error in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT):
+            raise RetriableError(f"the archive does not answer for {where}: {error.name}")
         raise ColdlogError(f"no offset of {where} for {timestamp_ms}: {error.name}")
 
 

@@ -185,7 +185,7 @@ def watched(cluster: Cluster, about: str, call: Callable[[], _Answer]) -> _Answe
     process."""
     answers: list[_Answer] = []
     failures: list[Exception] = []
-    expected = (client_library().errors.KafkaError, OSError)
+    expected = (client_library().errors.KafkaError, OSError, ColdlogError)
 
     def run() -> None:
         try:
@@ -199,6 +199,8 @@ def watched(cluster: Cluster, about: str, call: Callable[[], _Answer]) -> _Answe
         thread.join(cluster.timeout_ms / 1000 + CLOSE_S)
     if answers:
         return answers[0]
+    if failures and isinstance(failures[0], ColdlogError):
+        raise failures[0]
     if failures:
         raise _error_for(cluster, about, failures[0], logged) from failures[0]
     if not thread.is_alive():

@@ -9,26 +9,31 @@ is a request of its own; they are sent without waiting for the answers.
 The leader is looked up at the first request, and when it is no longer the leader; then the request is repeated a few
 times before it fails. A client that did not answer is closed, and the next request creates a new one.
 
-Errors are those of `kafka_client`. The answer for a partition that the cluster does not have is None.
+A request, and the wait for its answer, has the time until `deadline`, or the cluster's time-out if there is none.
+
+Errors are those of `kafka_client`, and `AnsweredTooLateError` for a broker's REQUEST_TIMED_OUT. The answer for a
+partition that the cluster does not have is None.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from coldlog.brokers.kafka_client import CLOSE_S, Cluster, client_options, watched, written_topic_id
 from coldlog.brokers.kafka_options import client_library
-from coldlog.errors import RetriableError
+from coldlog.errors import AnsweredTooLateError, RetriableError
 
 _ATTEMPTS, _PAUSE_S = 6, 0.1
 _IN_FLIGHT = 32
 _FETCH_VERSION = 12
 """The last version with topic names."""
 _FETCH_WAIT_MS = 500
-_OUT_OF_RANGE = 1
+_MOST_MS = 2**31 - 1 - 60_000
+_OUT_OF_RANGE, _REQUEST_TIMED_OUT = 1, 7
 _NOT_NOW = frozenset({5, 6, 9, 74, 75, 76, 78})
 """No leader, not the leader, no replica, wrong leader epoch, not available yet."""
 
@@ -81,9 +86,10 @@ class FetchedBatches:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetsClient:
-    """A client for one process; it connects at the first request."""
+    """A client for one process; it connects at the first request. `deadline` is in seconds of time.time()."""
 
     cluster: Cluster
+    deadline: float | None = None
     _admin: Any = None
     _version: int | None = None
     _leaders: dict[tuple[str, int], Leader] = field(default_factory=dict)
@@ -105,8 +111,9 @@ class OffsetsClient:
         """Send all questions at once; a broker answers them in order. `is_leader_asked`: look up the leader first."""
 
         async def ask(admin: Any, leader: Leader) -> LeaderOffsets:
-            requests = [self._list_offsets_request(topic, partition, question) for question in questions]
-            sent = [admin._manager.send(request, node_id=leader.node_id) for request in requests]
+            timeout_ms = self._timeout_ms
+            requests = [self._list_offsets_request(topic, partition, question, timeout_ms) for question in questions]
+            sent = [self._send(admin, request, leader) for request in requests]
             responses = [_partition_of(await response) for response in sent]
             answers = [
                 ListedOffset(offset=found.offset, timestamp_ms=found.timestamp, leader_epoch=found.leader_epoch)
@@ -129,7 +136,7 @@ class OffsetsClient:
                 partition=partition, current_leader_epoch=-1, leader_epoch=leader_epoch
             )
             message = request(replica_id=-1, topics=[of_topic(topic=topic, partitions=[of_partition])])
-            return int(_partition_of(await admin._manager.send(message, node_id=leader.node_id)).end_offset)
+            return int(_partition_of(await self._send(admin, message, leader)).end_offset)
 
         return self._ask_leader(topic, partition, ask)
 
@@ -143,14 +150,14 @@ class OffsetsClient:
                 partition=partition, current_leader_epoch=-1, fetch_offset=from_offset, partition_max_bytes=max_bytes
             )
             message = request(
-                max_wait_ms=min(_FETCH_WAIT_MS, self.cluster.timeout_ms // 2),
+                max_wait_ms=min(_FETCH_WAIT_MS, self._timeout_ms // 2),
                 min_bytes=1,
                 max_bytes=max_bytes,
                 isolation_level=0,
                 topics=[of_topic(topic=topic, partitions=[of_partition])],
                 max_version=_FETCH_VERSION,
             )
-            response = await admin._manager.send(message, node_id=leader.node_id)
+            response = await self._send(admin, message, leader)
             fetched = response.responses[0].partitions[0]
             if fetched.error_code == _OUT_OF_RANGE:
                 return FetchedBatches(content=None, high_watermark=fetched.high_watermark)
@@ -167,6 +174,17 @@ class OffsetsClient:
             closing = threading.Thread(target=admin.close, name="coldlog-kafka-close", daemon=True)
             closing.start()
             closing.join(CLOSE_S)
+
+    @property
+    def _timeout_ms(self) -> int:
+        if self.deadline is None:
+            return self.cluster.timeout_ms
+        return max(1, min(_MOST_MS, int((self.deadline - time.time()) * 1000)))
+
+    def _send(self, admin: Any, message: object, leader: Leader) -> Any:
+        """Send a message. The broker may use all of the time: its answer is waited for a moment longer."""
+        patience_ms = self._timeout_ms + int(CLOSE_S * 1000)
+        return admin._manager.send(message, node_id=leader.node_id, request_timeout_ms=patience_ms)
 
     def _ask_leader(
         self, topic: str, partition: int, question: Callable[[Any, Leader], Awaitable[_Answer]]
@@ -213,7 +231,7 @@ class OffsetsClient:
                     return leader
         return None
 
-    def _list_offsets_request(self, topic: str, partition: int, question: OffsetQuestion) -> object:
+    def _list_offsets_request(self, topic: str, partition: int, question: OffsetQuestion, timeout_ms: int) -> object:
         request = client_library().protocol.consumer.ListOffsetsRequest
         of_topic = request.ListOffsetsTopic
         of_partition = of_topic.ListOffsetsPartition(
@@ -223,7 +241,7 @@ class OffsetsClient:
             replica_id=-1,
             isolation_level=int(question.is_committed),
             topics=[of_topic(name=topic, partitions=[of_partition])],
-            timeout_ms=self.cluster.timeout_ms,
+            timeout_ms=timeout_ms,
         )
 
     def _ask(self, about: str, question: Callable[[Any], Awaitable[_Answer]]) -> _Answer:
@@ -235,7 +253,7 @@ class OffsetsClient:
             return admin._manager.run(question, admin)  # type: ignore[no-any-return]  # it ships no types
 
         try:
-            return watched(self.cluster, about, ask)
+            return watched(replace(self.cluster, timeout_ms=self._timeout_ms), about, ask)
         except RetriableError:
             self.close()
             raise
@@ -253,5 +271,9 @@ def _partition_of(response: Any) -> Any:
 
 
 def _require_success(error_code: int) -> None:
+    if error_code == _REQUEST_TIMED_OUT:
+        raise AnsweredTooLateError(
+            "the broker could not answer in the time that it was given; give it more, or try again"
+        )
     if error_code:
         raise client_library().errors.for_code(error_code)()

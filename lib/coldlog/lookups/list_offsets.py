@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldlog.errors import ArchiveError, NotAuthorizedError, RetriableError
+from coldlog.errors import AnsweredTooLateError, ArchiveError, NotAuthorizedError, RetriableError
 from coldlog.lookups.archive_search import BatchQuestion, search_archive
 from coldlog.lookups.exactness import ask_local_tier, forget_refused, mark_exactness, refuse_inexact
 from coldlog.lookups.local.local_answers import LocalTail
@@ -77,10 +77,11 @@ class LookupOptions:
 
 @dataclass(frozen=True, slots=True)
 class PartitionWork:
-    """The rest of one partition: `run` returns the answers of the requests at `where`, in that order."""
+    """The rest of one partition: `run` returns the answers of the requests at `where`, in that order. Brokers get the
+    time until its deadline, in seconds of time.time()."""
 
     where: Indices
-    run: Callable[[], Answers]
+    run: Callable[[float | None], Answers]
 
 
 class ListOffsets:
@@ -124,14 +125,14 @@ class ListOffsets:
         """Return all answers; run the pieces of work one after the other, without a deadline."""
         answers = Answers.nothing(len(questions.timestamps_ms))
         for piece in self.answer_from_tables(questions, answers.put):
-            answers.put(piece.where, piece.run())
+            answers.put(piece.where, piece.run(None))
         return answers
 
     def answer_one(self, topic: str, partition: int, timestamp_ms: int, *, is_committed: bool = False) -> Answers:
         """Return the answer to one request of the newest version, without a deadline."""
         questions = PartitionQuestions.one(timestamp_ms, is_committed=is_committed)
         answers, rest = self._answer_partition(topic, partition, questions)
-        return answers if rest is None else rest.run()
+        return answers if rest is None else rest.run(None)
 
     def _answer_partition(
         self, topic: str, partition: int, questions: PartitionQuestions
@@ -151,11 +152,11 @@ class ListOffsets:
             assert facts is not None
             return self._read_batches(facts, questions, found, batches)
 
-        def run() -> Answers:
+        def run(deadline: float | None) -> Answers:
             for batch in batches:
                 batch.answer(self._batches, found)
-            is_compatible = self._index.broker_compatible
-            answers = _with_local(local, topic, partition, facts, questions, found, broker_compatible=is_compatible)
+            is_compatible, tier = self._index.broker_compatible, local.until(deadline)
+            answers = _with_local(tier, topic, partition, facts, questions, found, broker_compatible=is_compatible)
             return self._as_gaps_allow(answers)
 
         all_places = np.arange(questions.count)
@@ -167,7 +168,7 @@ class ListOffsets:
         """Answer without a local tier. Only requests that need a batch wait for the archive."""
         waiting = np.concatenate([batch.where for batch in batches] or [np.empty(0, dtype=np.intp)])
 
-        def run() -> Answers:
+        def run(_: float | None) -> Answers:
             for batch in batches:
                 batch.answer(self._batches, found)
             return self._as_gaps_allow(_without_local(facts, questions, found)).take(waiting)
@@ -181,16 +182,18 @@ class ListOffsets:
         return answers
 
 
-def _as_answer(run: Callable[[], Answers], count: int) -> Callable[[], Answers]:
+def _as_answer(run: Callable[[float | None], Answers], count: int) -> Callable[[float | None], Answers]:
     """Turn an error of one partition's archive or local tier into that partition's answers."""
 
-    def run_or_answer_error() -> Answers:
+    def run_or_answer_error(deadline: float | None) -> Answers:
         try:
-            return run()
+            return run(deadline)
         except ArchiveError:
             return Answers.nothing(count, ErrorCode.CORRUPT_MESSAGE)
         except NotAuthorizedError:
             return Answers.nothing(count, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        except AnsweredTooLateError:
+            return Answers.nothing(count, ErrorCode.REQUEST_TIMED_OUT)
         except RetriableError:
             return Answers.nothing(count, ErrorCode.KAFKA_STORAGE_ERROR)
 

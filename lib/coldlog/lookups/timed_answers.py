@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Self
 
@@ -111,7 +112,8 @@ def _iter_answers(
 ) -> Iterator[tuple[Indices, Answers]]:
     with _AnswerSender(connection, len(deadlines)) as sender:
         work = open_lookup().answer_from_tables(questions, sender.add)
-    pieces = [Piece(partition.run, float(deadlines[partition.where].max())) for partition in work]
+    last = [float(deadlines[partition.where].max()) for partition in work]
+    pieces = [Piece(partial(partition.run, deadline), deadline) for partition, deadline in zip(work, last, strict=True)]
     for number, result in run_pieces(pieces, most_at_once):
         where = work[number].where
         if result is NoResult.DIED:

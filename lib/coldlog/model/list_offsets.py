@@ -85,8 +85,8 @@ _MEANING = {
     ErrorCode.CORRUPT_MESSAGE: "the batch that holds the answer is damaged, in the archive or in the log directory; "
     "see `coldlog.quarantine`",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "neither the archive nor the local tier has the partition",
-    ErrorCode.REQUEST_TIMED_OUT: "there was no answer before the deadline; `coldlog.list_offsets_expirations` counts "
-    "it; ask again, or set a longer timeout",
+    ErrorCode.REQUEST_TIMED_OUT: "there was no answer before the deadline, or a broker answered that; "
+    "`coldlog.list_offsets_expirations` counts it; ask again, or set a longer timeout",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the brokers do not allow this user to describe the topic",
     ErrorCode.UNSUPPORTED_VERSION: "the version is not in 0 to 11, or neither that version nor the brokers know the "
     "special timestamp, or the timestamp is NULL",

@@ -19,7 +19,7 @@ Refused (`NotSupportedError`): the largest timestamp of a broker before Kafka 3.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from coldlog.brokers.kafka_client import Cluster
 from coldlog.brokers.offsets_client import FetchedBatches, ListedOffset, OffsetQuestion, OffsetsClient
@@ -60,12 +60,17 @@ class LiveBrokerTier:
 
     cluster: Cluster
     limits: DecodeLimits = _LIMITS
-    _held: _Held = field(default_factory=_Held, init=False, repr=False, compare=False)
+    deadline: float | None = field(default=None, compare=False)
+    _held: _Held = field(default_factory=_Held, repr=False, compare=False)
 
     @property
     def covers_archive(self) -> bool:
         """True: a broker also answers for its remote tier."""
         return True
+
+    def until(self, deadline: float | None) -> LiveBrokerTier:
+        """Return the same tier, over the same client, with another deadline."""
+        return replace(self, deadline=deadline)
 
     def read_state(self, topic: str, partition: int) -> LocalLogState | None:
         """Read the state. Offsets that grow are asked for last, so that no end is before a start."""
@@ -138,6 +143,7 @@ class LiveBrokerTier:
     def _client(self) -> OffsetsClient:
         if self._held.client is None or self._held.process_id != os.getpid():
             self._held.client, self._held.process_id = OffsetsClient(cluster=self.cluster), os.getpid()
+        self._held.client.deadline = self.deadline
         return self._held.client
 
     def _find_by_reading(self, topic: str, partition: int, timestamp_ms: int, from_offset: int) -> FoundOffset | None:

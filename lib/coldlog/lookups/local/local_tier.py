@@ -55,6 +55,12 @@ class LocalTier(Protocol):
     def covers_archive(self) -> bool:
         """True if `find_offset` also knows the archived part of the log, as a broker does."""
 
+    def until(self, deadline: float | None) -> LocalTier:
+        """Return the same tier, whose questions give a broker the time until the deadline, in seconds of time.time().
+
+        Questions of any other tier, and without a deadline, are as long as the tier's own settings allow.
+        """
+
     def read_state(self, topic: str, partition: int) -> LocalLogState | None:
         """Return the state as it is now; None if the tier does not have the partition."""
 

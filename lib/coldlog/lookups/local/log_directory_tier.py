@@ -94,6 +94,11 @@ class LogDirectoryTier:
         """False: only segments in the directory are searched."""
         return False
 
+    def until(self, deadline: float | None) -> LogDirectoryTier:
+        """Return the tier itself: no broker is asked."""
+        del deadline
+        return self
+
     def read_state(self, topic: str, partition: int) -> LocalLogState | None:
         """Read the state from the files as they are now."""
         return self._ask(topic, partition, self._read_state)

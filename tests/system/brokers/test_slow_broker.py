@@ -1,0 +1,45 @@
+"""Test that the asker's timeout reaches a broker, and that the broker's own REQUEST_TIMED_OUT stays that."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from coldlog.brokers.kafka_client import open_cluster
+from coldlog.lookups.list_offsets import ListOffsets
+from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
+from coldlog.lookups.timed_answers import answer_until
+from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
+from empty_index import asked, empty_index
+from slow_broker import OFFSET, REQUEST_TIMED_OUT, SlowBroker, running_broker
+
+pytestmark = pytest.mark.usefixtures("kafka_leftovers")
+TIMEOUT_MS = 500
+"""The client's own: the state of a partition takes a slow broker longer."""
+
+
+def lookup_at(broker: SlowBroker) -> ListOffsets:
+    return ListOffsets(empty_index(), LiveBrokerTier(open_cluster(broker.bootstrap_servers, TIMEOUT_MS, None)))
+
+
+def test_timeout_of_the_asker_reaches_the_broker_and_is_waited_for() -> None:
+    with running_broker(delay_s=0.5) as broker:
+        questions, deadline = asked(SpecialTimestamp.LATEST), np.full(1, time.time() + 60)
+        answers = answer_until(lambda: lookup_at(broker), questions, deadline, most_at_once=1)
+        assert (answers.errors.tolist(), answers.offsets.tolist()) == ([ErrorCode.NONE], [OFFSET])
+        assert all(40_000 < timeout_ms <= 60_000 for timeout_ms in broker.timeouts_ms)
+        # Without a deadline, the client's own time-out is sent, and ends the wait.
+        broker.timeouts_ms.clear()
+        late = lookup_at(broker).answer(asked(SpecialTimestamp.LATEST))
+        assert late.errors.tolist() == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert set(broker.timeouts_ms) == {TIMEOUT_MS}
+
+
+def test_timeout_that_a_broker_answers_is_that_of_the_request() -> None:
+    with running_broker(error=REQUEST_TIMED_OUT) as broker:
+        questions, deadline = asked(SpecialTimestamp.LATEST, 5), np.full(2, time.time() + 60)
+        answers = answer_until(lambda: lookup_at(broker), questions, deadline, most_at_once=1)
+        assert answers.errors.tolist() == [ErrorCode.REQUEST_TIMED_OUT] * 2
+        assert time.time() < deadline[0] - 30, "the answer is not waited for any longer"
