@@ -28,6 +28,7 @@ class SlowBroker:
     port: int = 0
     delay_s: float = 0.0
     error: int = 0
+    topic_id: UUID | None = TOPIC_ID
     timeouts_ms: list[int] = field(default_factory=list)
 
     @property
@@ -66,7 +67,13 @@ class SlowBroker:
             "isr_nodes": [0],
             "offline_replicas": [],
         }
-        return {"error_code": 0, "name": name, "topic_id": TOPIC_ID, "is_internal": False, "partitions": [partition]}
+        return {
+            "error_code": 0,
+            "name": name,
+            "topic_id": self.topic_id,
+            "is_internal": False,
+            "partitions": [partition],
+        }
 
 
 @contextmanager

@@ -268,5 +268,6 @@ def _no_answer(cluster: Cluster, about: str, why: str = "") -> RetriableError:
 
 
 def written_topic_id(text: object) -> str:
-    """A topic id as Kafka writes it, for example in names of directories."""
-    return base64.urlsafe_b64encode(uuid.UUID(str(text)).bytes).decode().rstrip("=")
+    """A topic id as Kafka writes it, for example in names of directories; zero for None, as the client reads zero."""
+    known = uuid.UUID(int=0) if text is None else uuid.UUID(str(text))
+    return base64.urlsafe_b64encode(known.bytes).decode().rstrip("=")

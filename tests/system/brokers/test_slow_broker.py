@@ -1,8 +1,9 @@
-"""Test that the asker's timeout reaches a broker, and that the broker's own REQUEST_TIMED_OUT stays that."""
+"""Test what brokers are told of the asker's timeout, and what becomes of their REQUEST_TIMED_OUT and topic ids."""
 
 from __future__ import annotations
 
 import time
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
 from coldlog.lookups.timed_answers import answer_until
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from empty_index import asked, empty_index
-from slow_broker import OFFSET, REQUEST_TIMED_OUT, SlowBroker, running_broker
+from slow_broker import OFFSET, REQUEST_TIMED_OUT, TOPIC_ID, SlowBroker, running_broker
 
 pytestmark = pytest.mark.usefixtures("kafka_leftovers")
 TIMEOUT_MS = 500
@@ -43,3 +44,13 @@ def test_timeout_that_a_broker_answers_is_that_of_the_request() -> None:
         answers = answer_until(lambda: lookup_at(broker), questions, deadline, most_at_once=1)
         assert answers.errors.tolist() == [ErrorCode.REQUEST_TIMED_OUT] * 2
         assert time.time() < deadline[0] - 30, "the answer is not waited for any longer"
+
+
+@pytest.mark.parametrize(("topic_id", "written"), [(TOPIC_ID, "AAAAAAAAAAAAAAAAAAAABw"), (None, None)])
+def test_topic_id_of_a_broker_that_has_none_is_not_known(topic_id: UUID | None, written: str | None) -> None:
+    with running_broker(topic_id=topic_id) as broker:
+        tier = LiveBrokerTier(open_cluster(broker.bootstrap_servers, 10_000, None))
+        state = tier.read_state("orders", 0)
+        assert state is not None
+        assert state.topic_id == written
+        tier.close()
