@@ -8,12 +8,13 @@
 The reader uses the same Delta tables as the SQL functions, with delta-rs and PyArrow. It reads only the row groups that
 may hold an answer and keeps them in memory. It answers from the table versions that it opened; `refresh` opens the
 newest. Questions about segments and aborted transactions open their tables when the first of them is asked. Use one
-reader per thread. A call has no deadline: use the job list_offsets for deadlines, or set one around the call. A reader
-belongs to the process that opened it: in a process that is forked from it, questions are refused.
+reader per thread. Only `list_offsets` has deadlines. A reader belongs to the process that opened it: in a process that
+is forked from it, questions are refused.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
@@ -27,6 +28,7 @@ from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.questions import NOT_EXACT, Answers, is_repeated
 from coldlog.lookups.rows import answers_table, questions_of, requests_from_rows
 from coldlog.lookups.served_index import list_warehouse_files
+from coldlog.lookups.timed_answers import answer_in_threads
 from coldlog.lookups.transactions import SegmentQuestions
 from coldlog.model.arguments import check_partition, check_topic, whole_number
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
@@ -50,13 +52,14 @@ class OffsetReader:
         self._options = options or LookupOptions()
         self._as_of_ms = None if as_of_ms is None else whole_number("as_of_ms", as_of_ms, 0, 2**63)
         self._is_committed = self._options.isolation_level is IsolationLevel.READ_COMMITTED
+        self._rows_read_before = 0
         self._segments = SegmentQuestions(self._uri, self._as_of_ms)
         self._open()
         self._opened = OpenedHere(f"the reader of {self._uri}")
 
     def _open(self) -> None:
-        files = list_warehouse_files(self._uri, as_of_ms=self._as_of_ms)
-        self._index, self._lookup = open_lookup(files, self._options)
+        self._files = list_warehouse_files(self._uri, as_of_ms=self._as_of_ms)
+        self._index, self._lookup = open_lookup(self._files, self._options)
 
     def refresh(self) -> None:
         """Open the newest version of the tables. If that fails, the version before it goes on answering."""
@@ -82,7 +85,7 @@ class OffsetReader:
     @property
     def rows_read(self) -> int:
         """The number of table rows read from storage so far; rows answered from memory do not count."""
-        return self._index.rows_read + self._segments.rows_read
+        return self._rows_read_before + self._index.rows_read + self._segments.rows_read
 
     def partitions(self, topic: str) -> list[int]:
         """The numbers of the topic's archived partitions, ascending; empty for an unknown topic."""
@@ -90,16 +93,31 @@ class OffsetReader:
         check_topic(topic)
         return self._index.list_partitions(topic)
 
-    def answer_table(self, requests: pa.Table) -> pa.Table:
-        """Answers of `LIST_OFFSETS_SCHEMA` to requests of `REQUEST_SCHEMA`, in the same order."""
+    def answer_table(self, requests: pa.Table, *, timeout_ms: int | None = None) -> pa.Table:
+        """Answers of `LIST_OFFSETS_SCHEMA` to requests of `REQUEST_SCHEMA`, in the same order; `timeout_ms` as for
+        `list_offsets`."""
         self._opened.check()
+        if timeout_ms is not None:
+            timeout_ms = whole_number("timeout_ms", timeout_ms, 1, 2**31)
         invalid = is_repeated(*(requests.column(name) for name in ("request_id", "topic", "partition")))
         options = self._options
-        timed = questions_of(requests, invalid, options.isolation_level, options.timeout_ms)
-        return answers_table(requests, self._lookup.answer(timed.questions))
+        timed = questions_of(requests, invalid, options.isolation_level, timeout_ms or options.timeout_ms)
+        if timeout_ms is None:
+            return answers_table(requests, self._lookup.answer(timed.questions))
+        answers, is_usable = answer_in_threads(
+            self._lookup, timed.questions, time.time() + timed.timeouts_s, most_at_once=options.most_reads_at_once
+        )
+        if not is_usable:
+            # A thread still reads these tables. Open the same files again, and leave it to itself.
+            self._rows_read_before += self._index.rows_read
+            self._index, self._lookup = open_lookup(self._files, options)
+        return answers_table(requests, answers)
 
-    def list_offsets(self, requests: Iterable[Request]) -> list[dict[str, object]]:
+    def list_offsets(self, requests: Iterable[Request], *, timeout_ms: int | None = None) -> list[dict[str, object]]:
         """One answer per request, in the order of the requests, with the columns of `LIST_OFFSETS_SCHEMA`.
+
+        With `timeout_ms`, a request that is not answered within its own timeout, or else within this one, is
+        REQUEST_TIMED_OUT; without, there are no deadlines.
 
         Values with other types than in `REQUEST_SCHEMA` are a `UsageError`.
         """
@@ -116,7 +134,7 @@ class OffsetReader:
                     "special timestamps use the numbers of coldlog.model.list_offsets.SpecialTimestamp"
                 ) from unfit
             raise
-        rows: list[dict[str, object]] = self.answer_table(table).to_pylist()
+        rows: list[dict[str, object]] = self.answer_table(table, timeout_ms=timeout_ms).to_pylist()
         return rows
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> FoundOffset | None:

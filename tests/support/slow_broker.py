@@ -27,6 +27,7 @@ class SlowBroker:
 
     port: int = 0
     delay_s: float = 0.0
+    quick_topics: tuple[str, ...] = ()
     error: int = 0
     topic_id: UUID | None = TOPIC_ID
     timeouts_ms: list[int] = field(default_factory=list)
@@ -46,7 +47,8 @@ class SlowBroker:
             topics = [self._topic(topic.name) for topic in request.body.topics or ()]
             return {"brokers": [node], "cluster_id": "slow", "controller_id": 0, "topics": topics}
         self.timeouts_ms.append(round(request.body.timeout.total_seconds() * 1000))
-        time.sleep(self.delay_s)
+        if not {topic.name for topic in request.body.topics} & {*self.quick_topics}:
+            time.sleep(self.delay_s)
         found = -1 if self.error else OFFSET
         offset = {"error_code": self.error, "timestamp": -1, "offset": found, "leader_epoch": -1 if self.error else 0}
         return {

@@ -134,6 +134,11 @@ class ListOffsets:
         answers, rest = self._answer_partition(topic, partition, questions)
         return answers if rest is None else rest.run(None)
 
+    def close_local(self) -> None:
+        """Close the connections of this thread to the local tier."""
+        if self._local is not None:
+            self._local.close()
+
     def _answer_partition(
         self, topic: str, partition: int, questions: PartitionQuestions
     ) -> tuple[Answers, PartitionWork | None]:

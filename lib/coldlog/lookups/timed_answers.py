@@ -5,6 +5,9 @@ that arrives before the request's deadline counts. The other requests get REQUES
 
 The tables are read partition by partition. Finished answers are sent several times a second, also while the files of a
 later partition hang. The partitions after a hanging one in the same slice have to wait, because they share its process.
+
+A reader that is open in a service cannot start processes for its questions. `answer_in_threads` does the same in
+threads. They cannot be stopped: what hangs is left behind.
 """
 
 from __future__ import annotations
@@ -14,10 +17,13 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
+from operator import itemgetter
+from queue import Empty, SimpleQueue
 from typing import Self
 
 import numpy as np
@@ -25,7 +31,7 @@ import numpy.typing as npt
 
 from coldlog.errors import RetriableError
 from coldlog.lookups.deadlines import NoResult, Piece, end_with_parent, run_pieces
-from coldlog.lookups.list_offsets import ListOffsets
+from coldlog.lookups.list_offsets import ListOffsets, PartitionWork
 from coldlog.lookups.questions import Answers, Indices, Questions
 from coldlog.model.list_offsets import ErrorCode
 
@@ -65,6 +71,78 @@ def answer_until(
         process.join()
         ours.close()
     return answers
+
+
+def answer_in_threads(
+    lookup: ListOffsets, questions: Questions, deadlines: npt.NDArray[np.float64], *, most_at_once: int
+) -> tuple[Answers, bool]:
+    """Return the answers of all requests, as `answer_until` does, and whether the lookup can be used again: false if a
+    thread still reads its tables.
+    """
+    answers = Answers.nothing(len(deadlines), ErrorCode.REQUEST_TIMED_OUT)
+    is_waiting = np.ones(len(deadlines), dtype=np.bool_)
+    threads = _Threads(lookup, deadlines, most_at_once)
+    reading = _start(lambda: threads.read_tables(questions))
+    while is_waiting.any() and (message := threads.receive(float(deadlines[is_waiting].max()))) is not None:
+        where, found = message
+        is_waiting[where] = False
+        in_time = deadlines[where] > time.time()
+        answers.put(where[in_time], found.take(in_time))
+    threads.is_over = True
+    # After its last answer it ends at once.
+    reading.join(0.0 if is_waiting.any() else _GRACE_S)
+    return answers, not reading.is_alive()
+
+
+class _Threads:
+    """A thread that reads the tables, and after it some that do the rest of the work, one piece at a time each."""
+
+    def __init__(self, lookup: ListOffsets, deadlines: npt.NDArray[np.float64], most_at_once: int) -> None:
+        self._lookup = lookup
+        self._deadlines = deadlines
+        self._most_at_once = most_at_once
+        self._news: SimpleQueue[tuple[Indices, Answers] | BaseException] = SimpleQueue()
+        self.is_over = False
+        self._waiting: deque[tuple[PartitionWork, float]] = deque()
+
+    def receive(self, deadline: float) -> tuple[Indices, Answers] | None:
+        """Return the next answers; None if there are none in time. Raise what a thread has raised."""
+        try:
+            message = self._news.get(timeout=max(0.0, deadline - time.time()))
+        except Empty:
+            return None
+        if isinstance(message, BaseException):
+            raise message
+        return message
+
+    def read_tables(self, questions: Questions) -> None:
+        """Answer what the tables decide, then start the threads for the rest."""
+        try:
+            work = self._lookup.answer_from_tables(questions, lambda where, found: self._news.put((where, found)))
+        except BaseException as failed:  # noqa: BLE001 - raised by the thread that waits
+            self._news.put(failed)
+            return
+        last = [float(self._deadlines[piece.where].max()) for piece in work]
+        self._waiting.extend(sorted(zip(work, last, strict=True), key=itemgetter(1)))
+        for _ in range(min(self._most_at_once, len(work))):
+            _start(self._work)
+
+    def _work(self) -> None:
+        try:
+            with suppress(IndexError):
+                while not self.is_over:
+                    piece, deadline = self._waiting.popleft()
+                    self._news.put((piece.where, piece.run(deadline)))
+        except BaseException as failed:  # noqa: BLE001 - raised by the thread that waits
+            self._news.put(failed)
+        finally:
+            self._lookup.close_local()
+
+
+def _start(run: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=run, name="coldlog-lookup", daemon=True)
+    thread.start()
+    return thread
 
 
 def _receive(connection: Connection, deadline: float) -> tuple[Indices, Answers] | None:

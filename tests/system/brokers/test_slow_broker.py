@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from uuid import UUID
 
 import numpy as np
 import pytest
 
 from coldlog.brokers.kafka_client import open_cluster
-from coldlog.lookups.list_offsets import ListOffsets
+from coldlog.lookups.list_offsets import ListOffsets, LookupOptions
 from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
 from coldlog.lookups.timed_answers import answer_until
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
+from coldlog.reader import OffsetReader
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.time_index import TIME_INDEX
 from empty_index import asked, empty_index
+from scattered_tables import write
 from slow_broker import OFFSET, REQUEST_TIMED_OUT, TOPIC_ID, SlowBroker, running_broker
 
 pytestmark = pytest.mark.usefixtures("kafka_leftovers")
-TIMEOUT_MS = 500
+TIMEOUT_MS = 3_000
 """The client's own: the state of a partition takes a slow broker longer."""
 
 
@@ -26,7 +33,7 @@ def lookup_at(broker: SlowBroker) -> ListOffsets:
 
 
 def test_timeout_of_the_asker_reaches_the_broker_and_is_waited_for() -> None:
-    with running_broker(delay_s=0.5) as broker:
+    with running_broker(delay_s=0.8) as broker:
         questions, deadline = asked(SpecialTimestamp.LATEST), np.full(1, time.time() + 60)
         answers = answer_until(lambda: lookup_at(broker), questions, deadline, most_at_once=1)
         assert (answers.errors.tolist(), answers.offsets.tolist()) == ([ErrorCode.NONE], [OFFSET])
@@ -46,10 +53,22 @@ def test_timeout_that_a_broker_answers_is_that_of_the_request() -> None:
         assert time.time() < deadline[0] - 30, "the answer is not waited for any longer"
 
 
+def test_partition_that_hangs_at_the_broker_times_out_alone(tmp_path: Path) -> None:
+    for table in (SEGMENTS, PARTITION_METADATA, OFFSET_INDEX, TIME_INDEX):
+        write(tmp_path, table, [])
+    with running_broker(delay_s=30, quick_topics=("quick",)) as broker:
+        tier = LiveBrokerTier(open_cluster(broker.bootstrap_servers, 60_000, None))
+        with OffsetReader(tmp_path, LookupOptions(local=tier)) as reader:
+            requests = [(topic, 0, SpecialTimestamp.LATEST) for topic in ("slow", "quick")]
+            answers = reader.list_offsets(requests, timeout_ms=5_000)
+            assert [row["error"] for row in answers] == ["REQUEST_TIMED_OUT", "NONE"]
+            assert answers[1]["offset"] == OFFSET
+
+
 @pytest.mark.parametrize(("topic_id", "written"), [(TOPIC_ID, "AAAAAAAAAAAAAAAAAAAABw"), (None, None)])
 def test_topic_id_of_a_broker_that_has_none_is_not_known(topic_id: UUID | None, written: str | None) -> None:
     with running_broker(topic_id=topic_id) as broker:
-        tier = LiveBrokerTier(open_cluster(broker.bootstrap_servers, 10_000, None))
+        tier = LiveBrokerTier(open_cluster(broker.bootstrap_servers, 30_000, None))
         state = tier.read_state("orders", 0)
         assert state is not None
         assert state.topic_id == written

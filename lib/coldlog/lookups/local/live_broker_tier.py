@@ -1,6 +1,6 @@
 """Ask the brokers of a cluster for what is not archived yet.
 
-The client is created in the process that asks, at its first question, and kept until `close`.
+The client is created in the thread that asks, at its first question, and kept until the thread calls `close`.
 
 - `find_offset` first takes the broker's answer, which covers its whole log including its remote tier. A broker cannot
   be told where to begin. If its answer is below `from_offset`, nothing is known about the records from `from_offset`
@@ -19,6 +19,7 @@ Refused (`NotSupportedError`): the largest timestamp of a broker before Kafka 3.
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass, field, replace
 
 from coldlog.brokers.kafka_client import Cluster
@@ -43,9 +44,8 @@ _EMPTY_FETCHES = 20
 """Give up after this many fetches without a record below the high watermark."""
 
 
-@dataclass(slots=True)
-class _Held:
-    """The client of this process. A copy that is pickled to another process begins without a client."""
+class _Held(threading.local):
+    """The client of this thread and process. A copy that is pickled to another process begins without a client."""
 
     client: OffsetsClient | None = None
     process_id: int = 0

@@ -79,4 +79,4 @@ class LocalTier(Protocol):
         """Return the epoch of the leader that wrote, or would write, at `offset`; -1 if unknown."""
 
     def close(self) -> None:
-        """Close files and connections."""
+        """Close files, and the connections of this thread."""
