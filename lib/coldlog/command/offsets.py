@@ -5,7 +5,8 @@
 
 SPEC is a name or its number: latest (-1), earliest (-2), max-timestamp (-3), earliest-local (-4), latest-tiered (-5),
 earliest-pending-upload (-6), or a time. The part that is not archived is asked too if list_offsets.log_directory or
-list_offsets.bootstrap_servers is set. Writes nothing, and has no deadline: the job list_offsets has.
+list_offsets.bootstrap_servers is set. Writes nothing. With --timeout-ms, what is not answered in time is
+REQUEST_TIMED_OUT; without, there is no deadline.
 Exit codes: 0, 1 if an answer is an error, 2 for wrong arguments.
 """
 
@@ -19,6 +20,9 @@ from coldlog.command.questions import add_question_arguments, answer
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_question_arguments(parser, "SPEC", "latest, earliest, latest-tiered, -1 to -6, or a time")
+    from coldlog.lookups.asked_times import add_request_options
+
+    add_request_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -54,13 +54,15 @@ def requests_of(arguments: argparse.Namespace, reader: OffsetReader) -> pa.Table
     partitions = arguments.partition or reader.partitions(arguments.topic)
     if not partitions:
         raise UsageError(f"the warehouse does not know the topic {arguments.topic!r}; `coldlog topics` lists all")
-    return requests_from_rows([(arguments.topic, partition, arguments.timestamp_ms) for partition in partitions])
+    asked, fields = arguments, arguments.fields
+    return requests_from_rows([(asked.topic, partition, asked.timestamp_ms, *fields) for partition in partitions])
 
 
 def check_question(arguments: argparse.Namespace) -> None:
     """Read the time, before a table is opened; `UsageError` for arguments that are no question."""
-    from coldlog.lookups.asked_times import requested_time
+    from coldlog.lookups.asked_times import request_fields, requested_time
 
+    arguments.fields = request_fields(arguments)
     if arguments.requests is not None:
         if arguments.topic is not None or arguments.partition:
             raise UsageError("give --requests, or TOPIC and a time, not both")
@@ -91,7 +93,8 @@ def answer(arguments: argparse.Namespace, *, is_of_archive: bool) -> int:
         check_local_tier(settings)
     options = lookup_options(settings) if is_of_archive else list_offsets_options(settings)
     with open_reader(settings, options) as reader:
-        answers = reader.answer_table(requests_of(arguments, reader))
+        timeout_ms = getattr(arguments, "timeout_ms", None)
+        answers = reader.answer_table(requests_of(arguments, reader), timeout_ms=timeout_ms)
     return write_answers(arguments, answers_of_archive(answers) if is_of_archive else answers)
 
 

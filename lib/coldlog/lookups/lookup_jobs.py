@@ -22,7 +22,7 @@ from coldlog.lookups.answers import (
     write_starting_offsets,
     write_table,
 )
-from coldlog.lookups.asked_times import asked_text, requested_time
+from coldlog.lookups.asked_times import add_request_options, asked_text, request_fields, requested_time
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.lookup_settings import check_local_tier, list_offsets_options, lookup_options
 from coldlog.lookups.many_requests import MOST_IN_PROCESS, ProcessEngine, answer_requests, in_no_hurry
@@ -43,6 +43,12 @@ if TYPE_CHECKING:
     from coldlog.tables.delta.warehouse import Warehouse
 
 _SHOWN_ROWS = 100
+
+
+def add_list_offsets_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of list_offsets."""
+    add_lookup_options(parser)
+    add_request_options(parser)
 
 
 def add_lookup_options(parser: argparse.ArgumentParser) -> None:
@@ -192,6 +198,7 @@ class _Everywhere:
 
     topic: str
     timestamp_ms: int
+    fields: tuple[object, ...]
 
 
 _Requested: TypeAlias = pa.Table | _Everywhere | str
@@ -201,6 +208,7 @@ _Requested: TypeAlias = pa.Table | _Everywhere | str
 def _requested(arguments: argparse.Namespace) -> _Requested:
     for target in filter(None, (arguments.output, arguments.starting_offsets)):
         check_target(target)
+    fields = request_fields(arguments)
     if arguments.requests:
         if arguments.topic or arguments.timestamp or arguments.partition is not None:
             raise UsageError("give --requests, or --topic with --timestamp, not both")
@@ -216,8 +224,8 @@ def _requested(arguments: argparse.Namespace) -> _Requested:
     if arguments.partition is not None and not 0 <= arguments.partition < 2**31:
         raise UsageError(f"--partition {arguments.partition}: expected 0 to {2**31 - 1}")
     if arguments.partition is None:
-        return _Everywhere(topic=arguments.topic, timestamp_ms=timestamp_ms)
-    return requests_from_rows([(arguments.topic, arguments.partition, timestamp_ms)])
+        return _Everywhere(topic=arguments.topic, timestamp_ms=timestamp_ms, fields=fields)
+    return requests_from_rows([(arguments.topic, arguments.partition, timestamp_ms, *fields)])
 
 
 def _requests(requested: _Requested | None, warehouse: Warehouse) -> pa.Table:
@@ -236,7 +244,8 @@ def _requests(requested: _Requested | None, warehouse: Warehouse) -> pa.Table:
 def _requests_everywhere(requested: _Everywhere, partitions: Sequence[int], uri: str) -> pa.Table:
     if not partitions:
         raise UsageError(f"the warehouse {uri} does not know the topic {requested.topic!r}")
-    return requests_from_rows([(requested.topic, partition, requested.timestamp_ms) for partition in partitions])
+    asked, fields = requested, requested.fields
+    return requests_from_rows([(asked.topic, partition, asked.timestamp_ms, *fields) for partition in partitions])
 
 
 def _write_answers(arguments: argparse.Namespace, console: Console, answers: pa.Table, all_answers: pa.Table) -> None:

@@ -110,3 +110,47 @@ def _files(folder: str) -> list[tuple[str, int]]:
         for root, _, names in os.walk(folder)
         for name in names
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "offset"),
+    [
+        ([], "NONE", 3952),
+        (["--leader-epoch", "6", "--timeout-ms", "60000"], "NONE", 3952),
+        (["--leader-epoch", "5"], "FENCED_LEADER_EPOCH", None),
+        (["--leader-epoch", "5", "--api-version", "3"], "UNSUPPORTED_VERSION", None),
+        (["--api-version", "9"], "NONE", 3952),
+    ],
+)
+def test_offsets_sends_the_fields_of_a_request(
+    options: list[str], error: str, offset: int | None, golden_uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["offsets", "orders", "latest-tiered", "-p", "0", "--json", "-w", golden_uri]
+    assert main([*asked, *options]) == int(error != "NONE")
+    (answer,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (answer["error"], answer["offset"]) == (error, offset)
+
+
+def test_offsets_of_an_open_transaction_are_refused_to_readers_of_committed_records(
+    golden_uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for level, error in (("read_uncommitted", "NONE"), ("read_committed", "OPEN_TRANSACTION")):
+        main(["offsets", "payments", "-3", "-p", "0", "--isolation-level", level, "--json", "-w", golden_uri])
+        assert json.loads(capsys.readouterr().out)["error"] == error
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["orders", "-1", "--timeout-ms", "0"], "--timeout-ms is 0: expected 1 to"),
+        (["orders", "-1", "--leader-epoch", "-2"], "--leader-epoch is -2: expected 0 to"),
+        (["orders", "-1", "--api-version", "40000"], "--api-version is 40000: expected 0 to"),
+        (["--requests", "asked.csv", "--api-version", "3"], "with --requests, the fields of a request are columns"),
+    ],
+)
+def test_fields_of_a_request_that_are_none_are_refused(
+    options: list[str], error: str, golden_uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = _fails(["offsets", *options, "-w", golden_uri], capsys)
+    assert code == 2
+    assert error in told
