@@ -51,8 +51,9 @@ def test_sample_counts_until_its_last_record_is_eleven_seconds_old() -> None:
     rate.record(7, 5_000)
     assert rate.observe(11_899) == (207, 11_899)
     assert rate.observe(11_900) == (7, 6_900)
-    assert rate.observe(16_000) == (0, 1_000)
-    assert rate.observe(17_500) == (0, 1_500)
+    # The first sample began again when it was found expired, and is now the oldest.
+    assert rate.observe(16_000) == (0, 4_100)
+    assert rate.observe(17_500) == (0, 5_600)
 
 
 def test_there_are_twelve_samples_at_most() -> None:

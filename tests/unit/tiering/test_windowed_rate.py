@@ -1,68 +1,48 @@
-"""Test the windowed rate number by number against Kafka's SimpleRate over a SampledStat."""
+"""Test the windowed rate against the answers of Kafka's own RLMQuotaManager (tests/golden/kafka-quotas)."""
 
 from __future__ import annotations
+
+import gzip
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coldlog.tiering.rules.windowed_rate import WindowedRate
 
-
-def three_seconds() -> WindowedRate:
-    return WindowedRate(sample_count=3, sample_ms=1000)
-
-
-def test_empty_rate_is_zero_and_the_window_begins_at_the_first_observation() -> None:
-    rate = three_seconds()
-    assert rate.observe(500) == (0, 1000)
-    assert rate.observe(1_700) == (0, 1_200)
-    rate.record(40, 1_900)
-    assert rate.observe(1_900) == (40, 1_400), "the first look began the sample that counts"
+ANSWERS = Path(__file__).resolve().parents[2] / "golden" / "kafka-quotas" / "answers.jsonl.gz"
+LIVES: list[dict[str, Any]] = [json.loads(line) for line in gzip.decompress(ANSWERS.read_bytes()).splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("times", "now_ms", "expected"),
-    [
-        # Up to 999 ms after its beginning a sample takes records; at 1000 ms a new one begins. A sample lies in
-        # the window until its last record is 3,000 ms old.
-        ((0, 999), 3_998, (2, 3_998)),
-        ((0, 999), 3_999, (0, 1_000)),
-        ((0, 1_000), 3_000, (1, 2_000)),
-        ((0, 1_000), 2_999, (2, 2_999)),
-        # A record moves only the end of its own sample.
-        ((0, 500, 1_400), 3_499, (3, 3_499)),
-        ((0, 500, 1_400), 3_500, (1, 2_100)),
-        # Samples that have ended are dropped together.
-        ((0, 1_000, 2_000, 2_500), 5_499, (2, 3_499)),
-        ((0, 1_000, 2_000, 2_500), 5_500, (0, 1_000)),
-    ],
-)
-def test_a_sample_counts_as_a_whole_until_its_last_record_has_left_the_window(
-    times: tuple[int, ...], now_ms: int, expected: tuple[int, int]
-) -> None:
-    rate = three_seconds()
-    for time_ms in times:
-        rate.record(1, time_ms)
-    assert rate.observe(now_ms) == expected
+@pytest.mark.parametrize("seed", range(len(LIVES)))
+def test_every_answer_is_that_of_kafkas_quota_manager(seed: int) -> None:
+    life, now_ms = LIVES[seed], 0
+    quota, rate = life["quota"], WindowedRate(sample_count=life["samples"], sample_ms=life["seconds"] * 1000)
+    for pause_ms, size_bytes, *answer in life["steps"]:
+        now_ms += pause_ms
+        if size_bytes is not None:
+            rate.record(size_bytes, now_ms)
+            continue
+        kafkas_throttle_ms, kafkas_rate = answer
+        observed_bytes, window_ms = rate.observe(now_ms)
+        assert observed_bytes * 1000 / window_ms == pytest.approx(kafkas_rate, rel=1e-12)
+        throttle_ms = rate.throttle_ms(quota, now_ms)
+        # Kafka rounds to the nearest millisecond, coldlog up: it never lets a read pass too early.
+        exact_ms = max(Fraction(0), Fraction(observed_bytes * 1000, quota) - window_ms)
+        assert abs(kafkas_throttle_ms - exact_ms) <= Fraction(1, 2)
+        assert 0 <= throttle_ms - exact_ms < 1
 
 
-def test_there_is_one_more_sample_than_the_window_and_the_oldest_is_dropped() -> None:
-    rate = three_seconds()
-    for number, time_ms in enumerate((0, 1_000, 2_000, 3_000)):
-        rate.record(10**number, time_ms)
-        # A second record keeps the sample alive until almost the end of the window after it.
-        rate.record(10**number, time_ms + 900)
-    assert rate.observe(3_900) == (2_220, 2_900), "the first left the window at 3,900 ms"
-    crowded = three_seconds()
-    for number, time_ms in enumerate((0, 1_000, 2_000, 3_000)):
-        crowded.record(10**number, time_ms)
-        crowded.record(10**number, time_ms + 999)
-    assert crowded.observe(3_998) == (2_222, 3_998), "four samples, of which the first has 1 ms left"
-    crowded.record(1, 4_000)
-    assert crowded.observe(3_998) == (2_221, 2_998), "the fifth takes the place of the first, whatever time it has"
+def test_answers_hold_many_throttled_and_many_free_moments() -> None:
+    throttles = [step[2] for life in LIVES for step in life["steps"] if step[1] is None]
+    assert sum(each > 0 for each in throttles) > 500
+    assert sum(each == 0 for each in throttles) > 500
 
 
 def test_time_to_wait_is_rounded_up_and_never_negative() -> None:
-    rate = three_seconds()
+    rate = WindowedRate(sample_count=3, sample_ms=1000)
     rate.record(1_001, 0)
     assert rate.throttle_ms(1_000, 0) == 1, "1,001 bytes in 1,000 ms are 1 ms too many"
     assert rate.throttle_ms(3_000, 0) == 0

@@ -1,9 +1,10 @@
 """Measure the recent bytes per second as Kafka's quotas do.
 
 This is Kafka's SimpleRate over a sampled sum (org.apache.kafka.common.metrics.stats: SimpleRate, SampledStat; KIP-956).
-A record is added to the newest sample, or to a new one if the newest has lasted for `sample_ms`. A sample counts until
-its last record is `sample_count * sample_ms` old. There is one more sample than `sample_count`, for the one that
-overlaps. The rate is the sum of all samples over the time since the oldest began, at least one `sample_ms`.
+A record is added to the current sample. If that one began `sample_ms` ago or earlier, the next of `sample_count + 1`
+samples is emptied and becomes the current one. A sample whose last record is `sample_count * sample_ms` old is emptied
+when the rate is observed. An emptied sample begins at that moment, and stays: it can be the oldest later. The rate is
+the sum of all samples over the time since the oldest began, at least one `sample_ms`.
 
 A window forgets. A record that takes longer than the window at the rate (a segment of 1 GiB takes 107 s at 10 MB/s, the
 window is 11 s) stops others only for the length of the window; `pacer` does not forget.
@@ -11,7 +12,6 @@ window is 11 s) stops others only for the length of the window; `pacer` does not
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 
@@ -21,6 +21,10 @@ class _Sample:
     last_record_ms: int
     size_bytes: int = 0
 
+    def empty(self, now_ms: int) -> None:
+        """Begin again."""
+        self.start_ms, self.last_record_ms, self.size_bytes = now_ms, now_ms, 0
+
 
 @dataclass(slots=True, kw_only=True)
 class WindowedRate:
@@ -28,29 +32,32 @@ class WindowedRate:
 
     sample_count: int
     sample_ms: int
-    _samples: deque[_Sample] = field(default_factory=deque)
+    _samples: list[_Sample] = field(default_factory=list)
+    _current: int = 0
 
     def record(self, size_bytes: int, now_ms: int) -> None:
         """Record that so many bytes were copied or read now."""
-        newest = self._samples[-1] if self._samples else None
-        if newest is None or now_ms - newest.start_ms >= self.sample_ms:
-            newest = _Sample(start_ms=now_ms, last_record_ms=now_ms)
-            self._samples.append(newest)
-            if len(self._samples) > self.sample_count + 1:
-                self._samples.popleft()
-        newest.size_bytes += size_bytes
-        newest.last_record_ms = now_ms
+        if not self._samples:
+            self._samples.append(_Sample(start_ms=now_ms, last_record_ms=now_ms))
+        elif now_ms - self._samples[self._current].start_ms >= self.sample_ms:
+            self._current = (self._current + 1) % (self.sample_count + 1)
+            if self._current == len(self._samples):
+                self._samples.append(_Sample(start_ms=now_ms, last_record_ms=now_ms))
+            self._samples[self._current].empty(now_ms)
+        current = self._samples[self._current]
+        current.size_bytes += size_bytes
+        current.last_record_ms = now_ms
 
     def observe(self, now_ms: int) -> tuple[int, int]:
         """Return the bytes that count now, and over how many milliseconds they are spread."""
         expired_ms = now_ms - self.sample_count * self.sample_ms
-        while self._samples and self._samples[0].last_record_ms <= expired_ms:
-            self._samples.popleft()
+        for sample in self._samples:
+            if sample.last_record_ms <= expired_ms:
+                sample.empty(now_ms)
         if not self._samples:
-            # Kafka resets an expired sample, and creates the first one when the rate is measured.
             self._samples.append(_Sample(start_ms=now_ms, last_record_ms=now_ms))
         size_bytes = sum(each.size_bytes for each in self._samples)
-        return size_bytes, max(now_ms - self._samples[0].start_ms, self.sample_ms)
+        return size_bytes, max(now_ms - min(each.start_ms for each in self._samples), self.sample_ms)
 
     def throttle_ms(self, bytes_per_second: int, now_ms: int) -> int:
         """Return how long nothing may be recorded until the rate is within the bound: (rate - bound) / bound x the
