@@ -254,21 +254,102 @@ def test_read_that_fetched_less_than_accepted_gives_the_rest_back() -> None:
     assert queue.throttle_ms() == 100
 
 
-@given(reads=st.lists(st.tuples(st.integers(1, 5_000), st.integers(0, 9_000), st.integers(0, 2_000)), max_size=80))
-def test_reads_stay_within_the_quota_and_one_read(reads: list[tuple[int, int, int]]) -> None:
-    clock, fetched = VirtualClock(0), Copied()
+READS = st.tuples(st.integers(1, 5_000), st.integers(0, 9_000), st.integers(0, 2_000), st.booleans())
+"""Bytes, timeout, the pause after it, and whether the first attempt fails."""
+
+
+def test_bytes_that_a_failed_read_gives_back_bring_the_next_one_forward_and_no_two_at_once() -> None:
+    clock = VirtualClock()
+    queue: FetchQueue[str] = FetchQueue(QuotaConfig(bytes_per_second=1_000), clock)
+    queue.offer("a", size_bytes=1_000, timeout_ms=0)
+    queue.offer("b", size_bytes=1_000, timeout_ms=5_000)
+    assert queue.take() == Taken(read="a", size_bytes=1_000, is_stale=False)
+    queue.settle(accepted_bytes=1_000, fetched_bytes=0)
+    assert queue.offer("a", size_bytes=1_000, timeout_ms=5_000) == Accepted(wait_ms=1_000)
+    assert queue.take() == Taken(read="b", size_bytes=1_000, is_stale=False)
+    assert (queue.take(), queue.next_turn_ms()) == (None, 1_000)
+    clock.time_ms += 1_000
+    assert queue.take() == Taken(read="a", size_bytes=1_000, is_stale=False)
+
+
+def test_reads_that_the_window_holds_back_are_spread_over_time() -> None:
+    clock = VirtualClock()
+    queue: FetchQueue[str] = FetchQueue(QuotaConfig(bytes_per_second=1_000), clock)
+    queue.offer("slow", size_bytes=2_000, timeout_ms=0)
+    queue.take()
+    clock.time_ms += 20_000
+    queue.settle(accepted_bytes=2_000, fetched_bytes=2_000)
+    # Paid long ago, but 2,000 bytes came in the last second.
+    assert queue.offer("b", size_bytes=1_000, timeout_ms=9_000) == Accepted(wait_ms=1_000)
+    assert queue.offer("c", size_bytes=1_000, timeout_ms=9_000) == Accepted(wait_ms=2_000)
+
+
+def test_read_that_is_taken_late_shifts_those_behind_it_by_what_is_above_ten_milliseconds() -> None:
+    clock = VirtualClock()
     queue: FetchQueue[int] = FetchQueue(QuotaConfig(bytes_per_second=1_000), clock)
+    for number in range(3):
+        queue.offer(number, size_bytes=100, timeout_ms=9_000)
+    clock.time_ms += 7
+    assert queue.take() is not None
+    assert queue.next_turn_ms() == 93
+    clock.time_ms += 93 + 50
+    assert queue.take() is not None
+    assert queue.next_turn_ms() == 90
+
+
+@given(reads=st.lists(READS, max_size=80))
+def test_reads_stay_within_the_quota_and_one_read_also_when_some_fail_and_are_offered_again(
+    reads: list[tuple[int, int, int, bool]],
+) -> None:
+    clock, fetched = VirtualClock(0), Copied()
+    queue: FetchQueue[tuple[int, bool]] = FetchQueue(QuotaConfig(bytes_per_second=1_000), clock)
+    again = list[int]()
 
     def work() -> None:
+        for size_bytes in again:
+            queue.offer((size_bytes, False), size_bytes=size_bytes, timeout_ms=3_000)
+        again.clear()
         while (taken := queue.take()) is not None:
-            if not taken.is_stale:
-                fetched.append((clock.time_ms, taken.size_bytes))
-                queue.settle(accepted_bytes=taken.size_bytes, fetched_bytes=taken.size_bytes)
+            size_bytes, fails = taken.read
+            if not taken.is_stale and fails:
+                queue.settle(accepted_bytes=size_bytes, fetched_bytes=0)
+                again.append(size_bytes)
+            elif not taken.is_stale:
+                fetched.append((clock.time_ms, size_bytes))
+                queue.settle(accepted_bytes=size_bytes, fetched_bytes=size_bytes)
 
-    for size_bytes, timeout_ms, pause_ms in reads:
-        queue.offer(0, size_bytes=size_bytes, timeout_ms=timeout_ms)
-        for _ in range(pause_ms // 10 + 1):
+    for size_bytes, timeout_ms, pause_ms, fails in reads:
+        queue.offer((size_bytes, fails), size_bytes=size_bytes, timeout_ms=timeout_ms)
+        for _ in range(pause_ms // 10):
             work()
             clock.time_ms += 10
     # A worker asks every 10 ms, so a turn may be late and the next one in time.
     assert most_over_quota(fetched, 1_000) <= 5_000 + 10
+
+
+@given(
+    reads=st.lists(st.tuples(st.integers(1, 5_000), st.integers(0, 9_000), st.integers(0, 2_000)), max_size=80),
+)
+def test_accepted_read_has_its_turn_by_the_time_that_was_said(reads: list[tuple[int, int, int]]) -> None:
+    clock = VirtualClock(0)
+    queue: FetchQueue[int] = FetchQueue(QuotaConfig(bytes_per_second=1_000), clock)
+
+    def work_for(duration_ms: int) -> None:
+        end_ms = clock.time_ms + duration_ms
+        while True:
+            while (taken := queue.take()) is not None:
+                assert not taken.is_stale
+                assert clock.time_ms <= taken.read, "later than what was said"
+                queue.settle(accepted_bytes=taken.size_bytes, fetched_bytes=taken.size_bytes)
+            turn_ms = queue.next_turn_ms()
+            if turn_ms is None or clock.time_ms + turn_ms > end_ms:
+                break
+            clock.time_ms += turn_ms
+        clock.time_ms = end_ms
+
+    for size_bytes, timeout_ms, pause_ms in reads:
+        said_ms = clock.time_ms + queue.throttle_ms()
+        queue.offer(said_ms, size_bytes=size_bytes, timeout_ms=timeout_ms)
+        work_for(pause_ms)
+    work_for(3_600_000)
+    assert queue.next_turn_ms() is None

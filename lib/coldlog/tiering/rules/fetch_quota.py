@@ -2,19 +2,22 @@
 
 The quota is `remote.log.manager.fetch.max.bytes.per.second` (KIP-956). A read is offered with the bytes that it may
 fetch and the time for which its caller waits. Its turn comes when the recent reads are within the quota (Kafka's
-windowed rate) and the reads before it are paid for at the rate. If its turn would come after the caller's timeout, the
-read is not accepted, and the caller gets the time after which to try again. A read that is not accepted takes no place
-in the queue, so it does not delay others.
+windowed rate, as it was when the read was offered), and the reads before it, in the order of their offers, are paid for
+at the rate. If its turn would come after the caller's timeout, the read is not accepted, and the caller gets the time
+after which to try again. A read that is not accepted takes no place in the queue, so it does not delay others.
+
+A read is charged when it is taken, not when it is offered. So what a failed read gives back brings the next turn
+forward, and two turns are never at once. A turn that a worker takes late is charged from its time, at most 10 ms back.
 
 Nothing blocks here. A worker takes the read whose turn has come, or none. A read whose caller has given up meanwhile is
-returned as stale. After a read, `settle` corrects the accepted bytes to the bytes that were fetched.
+returned as stale and not charged. After a read, `settle` corrects the accepted bytes to the bytes that were fetched.
 """
 
 from __future__ import annotations
 
-import heapq
 import threading
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from coldlog.tiering.rules.clock import Clock
@@ -23,6 +26,7 @@ from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.rules.windowed_rate import WindowedRate
 
 _Read = TypeVar("_Read")
+_LATEST_MS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,16 @@ class Taken(Generic[_Read]):
     is_stale: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Offer(Generic[_Read]):
+    """A read in the queue, and the time before which the window does not let it pass."""
+
+    read: _Read
+    size_bytes: int
+    due_ms: int
+    deadline_ms: int
+
+
 class FetchQueue(Generic[_Read]):
     """Reads that wait for their turn. Threads share the queue."""
 
@@ -56,8 +70,7 @@ class FetchQueue(Generic[_Read]):
         self._clock = clock
         self._rate = WindowedRate(sample_count=config.window_count, sample_ms=config.window_ms)
         self._pacer = Pacer(bytes_per_second=config.bytes_per_second)
-        self._waiting: list[tuple[int, int, int, int, _Read]] = []
-        self._offered_count = 0
+        self._waiting: deque[_Offer[_Read]] = deque()
         self._lock = threading.RLock()
 
     def offer(self, read: _Read, *, size_bytes: int, timeout_ms: int) -> Accepted | Throttled:
@@ -67,31 +80,32 @@ class FetchQueue(Generic[_Read]):
             wait_ms = self._throttle_ms(now_ms)
             if wait_ms > timeout_ms:
                 return Throttled(throttle_ms=wait_ms)
-            if not self._config.is_unlimited:
-                self._pacer.add(size_bytes, now_ms)
-            self._offered_count += 1
-            entry = (now_ms + wait_ms, self._offered_count, now_ms + timeout_ms, size_bytes, read)
-            heapq.heappush(self._waiting, entry)
+            due_ms = now_ms + (0 if self._config.is_unlimited else self._windowed_ms(now_ms))
+            self._waiting.append(_Offer(read, size_bytes, due_ms, now_ms + timeout_ms))
             return Accepted(wait_ms=wait_ms)
 
     def take(self) -> Taken[_Read] | None:
         """Return the next read whose turn has come; None if there is none now."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            if not self._waiting or self._waiting[0][0] > now_ms:
+            if not self._waiting:
                 return None
-            _, _, deadline_ms, size_bytes, read = heapq.heappop(self._waiting)
-            is_stale = now_ms > deadline_ms
-            if is_stale:
-                self.settle(accepted_bytes=size_bytes, fetched_bytes=0)
-            return Taken(read=read, size_bytes=size_bytes, is_stale=is_stale)
+            offer = self._waiting[0]
+            is_stale, due_ms = now_ms > offer.deadline_ms, self._due_ms(offer, self._pacer)
+            if due_ms > now_ms and not is_stale:
+                return None
+            self._waiting.popleft()
+            if not is_stale and not self._config.is_unlimited:
+                self._pacer.add(offer.size_bytes, max(due_ms, now_ms - _LATEST_MS))
+            return Taken(read=offer.read, size_bytes=offer.size_bytes, is_stale=is_stale)
 
     def next_turn_ms(self) -> int | None:
-        """Return how long until the next turn comes; 0: it is now; None: the queue is empty."""
+        """Return how long until the next read may be taken; 0: now; None: the queue is empty."""
         with self._lock:
             if not self._waiting:
                 return None
-            return max(0, self._waiting[0][0] - self._clock.monotonic_ms())
+            now_ms, offer = self._clock.monotonic_ms(), self._waiting[0]
+            return max(0, min(self._due_ms(offer, self._pacer), offer.deadline_ms + 1) - now_ms)
 
     def settle(self, *, accepted_bytes: int, fetched_bytes: int) -> None:
         """Record how many bytes an accepted read has fetched; 0 for one that failed."""
@@ -106,7 +120,19 @@ class FetchQueue(Generic[_Read]):
             return self._throttle_ms(self._clock.monotonic_ms())
 
     def _throttle_ms(self, now_ms: int) -> int:
+        """Return how long a read waits behind all that are in the queue."""
         if self._config.is_unlimited:
             return 0
-        windowed_ms = self._rate.throttle_ms(self._config.bytes_per_second, now_ms)
-        return max(windowed_ms, self._pacer.throttle_ms(now_ms))
+        planned, due_ms = replace(self._pacer), now_ms + self._windowed_ms(now_ms)
+        for offer in self._waiting:
+            turn_ms = max(now_ms, self._due_ms(offer, planned))
+            if turn_ms <= offer.deadline_ms:
+                planned.add(offer.size_bytes, turn_ms)
+                due_ms = max(due_ms, turn_ms)
+        return max(due_ms, planned.paid_at_ms()) - now_ms
+
+    def _windowed_ms(self, now_ms: int) -> int:
+        return self._rate.throttle_ms(self._config.bytes_per_second, now_ms)
+
+    def _due_ms(self, offer: _Offer[_Read], pacer: Pacer) -> int:
+        return offer.due_ms if self._config.is_unlimited else max(offer.due_ms, pacer.paid_at_ms())

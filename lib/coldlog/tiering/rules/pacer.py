@@ -27,7 +27,10 @@ class Pacer:
         """Take back bytes that were let through but not used."""
         self._paid_at -= size_bytes * 1000
 
+    def paid_at_ms(self) -> int:
+        """Return the time at which everything is paid, rounded up."""
+        return -(-self._paid_at // self.bytes_per_second)
+
     def throttle_ms(self, now_ms: int) -> int:
         """Return how long it takes until everything is paid, rounded up."""
-        owed = self._paid_at - now_ms * self.bytes_per_second
-        return max(0, -(-owed // self.bytes_per_second))
+        return max(0, self.paid_at_ms() - now_ms)
