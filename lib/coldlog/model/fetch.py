@@ -17,6 +17,8 @@ DEFAULT_MAX_BYTES = 1 << 20
 """A consumer's default max.partition.fetch.bytes."""
 DEFAULT_TIMEOUT_MS = 30_000
 """A consumer's default request.timeout.ms."""
+DEFAULT_MAX_WAIT_MS = 500
+"""A consumer's default fetch.max.wait.ms."""
 
 
 class TimestampType(StrEnum):

@@ -19,8 +19,10 @@ from coldlog.errors import RetriableError, UsageError
 from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest
 from coldlog.records.fetch.fetch_pool import FetchPool, PoolOptions
 from coldlog.records.fetch.record_source import RecordSource
+from coldlog.records.fetch.slices import LogSlice
 from coldlog.records.source.archived_log import ArchivedLogs
 from coldlog.tiering.rules.quota_config import QuotaConfig
+from coldlog.tiering.system_clock import SystemClock
 from fetching import LIMITS, HookedLayout
 from record_rows import true_batches
 from virtual_clock import VirtualClock, most_over_quota
@@ -150,6 +152,40 @@ def test_waiting_reads_occupy_no_worker_and_answers_without_a_read_are_immediate
     most = max(size for _, size in reads)
     assert most_over_quota([(0, fetched(first).read_bytes), *reads], 10_000) <= most + 10
     assert clock.waits == []
+
+
+def test_of_many_fetches_those_over_the_quota_get_their_throttle_time_and_the_others_records(
+    source: RecordSource,
+) -> None:
+    clock = VirtualClock(0)
+    pool = make_pool(source, clock, quota=100_000)
+    futures = [pool.submit(ask(*place, timeout_ms=30_000), max_wait_ms=200) for place in PLACES]
+    while (step_ms := work_all(pool)) is not None and not all(each.done() for each in futures):
+        clock.time_ms += step_ms
+    assert clock.time_ms <= 200, "nobody waited longer"
+    answers = [each.result(timeout=0) for each in futures]
+    sizes = [each.read_bytes for each in answers if isinstance(each, FetchedRecords)]
+    refused = [each for each in answers if isinstance(each, FetchFailure)]
+    assert sizes
+    assert refused
+    assert sum(sizes[:-1]) / 100 <= 200
+    assert {each.error for each in refused} == {FetchErrorCode.THROTTLING_QUOTA_EXCEEDED}
+    # All are throttled until the accepted ones are paid; a throttled one delays nobody.
+    assert {each.throttle_ms for each in refused} == {-(-sum(sizes) // 100)}
+    clock.time_ms = refused[0].throttle_ms
+    again = pool.submit(ask(*PLACES[-1]), max_wait_ms=0)
+    work_all(pool)
+    assert fetched(again).records
+
+
+def test_many_fetches_are_answered_in_their_order(source: RecordSource) -> None:
+    requests = [*(ask(*place) for place in PLACES), ask("nobody's", 0)]
+    with FetchPool(source, PoolOptions(threads=3), SystemClock()) as pool:
+        answers = pool.fetch_many(requests)
+    for request, answer in zip(requests, answers, strict=True):
+        planned = source.plan(request)
+        assert answer == (source.read(planned) if isinstance(planned, LogSlice) else planned)
+    assert [isinstance(each, FetchedRecords) for each in answers] == [True] * 6 + [False]
 
 
 def test_stale_read_is_not_made_and_uses_no_quota(source: RecordSource, archive: Archive) -> None:

@@ -27,13 +27,21 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from coldlog.errors import RetriableError, UsageError
-from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest
+from coldlog.model.fetch import (
+    DEFAULT_MAX_WAIT_MS,
+    FetchAnswer,
+    FetchedRecords,
+    FetchErrorCode,
+    FetchFailure,
+    FetchRequest,
+)
 from coldlog.records.fetch.backoff import Backoff
+from coldlog.records.fetch.pool_fetch import Place, PoolFetch
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.fetch.refused_fetches import closed, full, throttled, timed_out
 from coldlog.records.fetch.slices import LogSlice
@@ -42,7 +50,6 @@ from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.fetch_quota import FetchQueue, Throttled
 from coldlog.tiering.rules.quota_config import QuotaConfig
 
-_Place = tuple[str, int]
 _AFTER_ERROR_S = 0.1
 _LONGEST_WAIT_MS = 3_600_000
 """Threads cannot wait for any length."""
@@ -60,26 +67,6 @@ class PoolOptions:
     def __post_init__(self) -> None:
         if self.threads < 1 or self.max_pending < 1:
             raise UsageError(f"a pool needs at least 1 thread and 1 pending fetch: {self.threads}, {self.max_pending}")
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Fetch:
-    """A fetch in progress. `future` is None when it is answered. `log_slice` and `accepted_bytes` are set while the
-    queue counts the fetch."""
-
-    request: FetchRequest
-    place: _Place
-    deadline_ms: int
-    future: Future[FetchAnswer] | None
-    log_slice: LogSlice | None = None
-    accepted_bytes: int = 0
-    failures: int = 0
-    failed: RetriableError | None = None
-    is_running: bool = False
-
-    @property
-    def is_over(self) -> bool:
-        return self.future is None
 
 
 _Outcome = LogSlice | FetchAnswer | BaseException
@@ -101,12 +88,12 @@ class FetchPool:
         self._options = options
         self._clock = clock
         self._chance = chance
-        self._queue: FetchQueue[_Fetch] = FetchQueue(options.quota, clock)
-        self._ready: deque[_Fetch] = deque()
-        self._pauses: list[tuple[int, int, _Fetch]] = []
-        self._deadlines: list[tuple[int, int, _Fetch]] = []
-        self._busy: set[_Place] = set()
-        self._waiting: dict[_Place, deque[_Fetch]] = {}
+        self._queue: FetchQueue[PoolFetch] = FetchQueue(options.quota, clock)
+        self._ready: deque[PoolFetch] = deque()
+        self._pauses: list[tuple[int, int, PoolFetch]] = []
+        self._deadlines: list[tuple[int, int, PoolFetch]] = []
+        self._busy: set[Place] = set()
+        self._waiting: dict[Place, deque[PoolFetch]] = {}
         self._answers: deque[tuple[Future[FetchAnswer], FetchAnswer | BaseException]] = deque()
         self._number = 0
         self._pending_count = 0
@@ -127,16 +114,26 @@ class FetchPool:
         """Return how many workers plan or read."""
         return self._running_count
 
-    def submit(self, request: FetchRequest) -> Future[FetchAnswer]:
-        """Start a fetch. The future gets the answer in time, or an exception for an error of coldlog or the caller."""
+    def submit(self, request: FetchRequest, max_wait_ms: int | None = None) -> Future[FetchAnswer]:
+        """Start a fetch. The future gets the answer in time, or an exception for an error of coldlog or the caller.
+
+        A fetch that the quota allows after `max_wait_ms` (default: its timeout) is throttled.
+        """
         self._opened.check()  # first: in a forked process the lock may be held for ever
         place = request.topic, request.partition
         hash(place)  # a TypeError is the caller's
         with self._lock:
             future: Future[FetchAnswer] = Future()
             future.set_running_or_notify_cancel()
-            deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
-            fetch = _Fetch(request=request, place=place, deadline_ms=deadline_ms, future=future)
+            now_ms = self._clock.monotonic_ms()
+            longest_ms = request.timeout_ms if max_wait_ms is None else min(max_wait_ms, request.timeout_ms)
+            fetch = PoolFetch(
+                request=request,
+                place=place,
+                deadline_ms=now_ms + request.timeout_ms,
+                turn_by_ms=now_ms + longest_ms,
+                future=future,
+            )
             self._pending_count += 1
             if self._is_closed or self._pending_count > self._options.max_pending:
                 options = self._options
@@ -151,6 +148,16 @@ class FetchPool:
     def fetch_records(self, request: FetchRequest) -> FetchAnswer:
         """Fetch and wait for the answer; the pool must have threads."""
         return self.submit(request).result()
+
+    def fetch_many(self, requests: Sequence[FetchRequest], max_wait_ms: int = DEFAULT_MAX_WAIT_MS) -> list[FetchAnswer]:
+        """Fetch of several partitions and wait for all answers, which are in the order of the requests; the pool must
+        have threads.
+
+        As in Kafka's Fetch, nobody waits longer than `max_wait_ms` for the quota: fetches over it are answered
+        THROTTLING_QUOTA_EXCEEDED with their throttle time, and the others get their records.
+        """
+        futures = [self.submit(request, max_wait_ms) for request in requests]
+        return [future.result() for future in futures]
 
     def keep_time(self) -> int | None:
         """Answer the fetches that timed out and make due ones ready. Return the ms until the next is due; None: nothing
@@ -213,7 +220,7 @@ class FetchPool:
     def _start_thread(self, name: str, step: Callable[[], bool]) -> None:
         threading.Thread(target=self._run_on, args=(step,), name=name, daemon=True).start()
 
-    def _take(self) -> _Fetch | None:
+    def _take(self) -> PoolFetch | None:
         """Return the next fetch to work on. Reads whose turn has come are first, then new fetches: so bytes of fetches
         that were given up return to the quota before new ones are offered."""
         while (taken := self._queue.take()) is not None:
@@ -229,7 +236,7 @@ class FetchPool:
                 return fetch
         return None
 
-    def _is_free(self, fetch: _Fetch) -> bool:
+    def _is_free(self, fetch: PoolFetch) -> bool:
         """True if the fetch may run now. If another fetch of its partition runs, it is queued after that one."""
         if fetch.is_over:
             self._settle(fetch, 0)
@@ -242,14 +249,14 @@ class FetchPool:
             return False
         return True
 
-    def _attempt(self, fetch: _Fetch) -> _Outcome:
+    def _attempt(self, fetch: PoolFetch) -> _Outcome:
         """Do the next step of a fetch, without holding the lock."""
         try:
             return self._source.plan(fetch.request) if fetch.log_slice is None else self._source.read(fetch.log_slice)
         except BaseException as error:  # noqa: BLE001 - the caller gets it, also a panic of delta-rs
             return error
 
-    def _follow(self, fetch: _Fetch, outcome: _Outcome) -> None:
+    def _follow(self, fetch: PoolFetch, outcome: _Outcome) -> None:
         if isinstance(outcome, LogSlice):
             self._offer(fetch, outcome)
         elif isinstance(outcome, RetriableError):
@@ -257,7 +264,7 @@ class FetchPool:
         else:
             self._finish(fetch, outcome)
 
-    def _leave(self, fetch: _Fetch) -> None:
+    def _leave(self, fetch: PoolFetch) -> None:
         """Free the worker and the partition."""
         self._running_count -= 1
         fetch.is_running = False
@@ -269,9 +276,9 @@ class FetchPool:
             self._ready.extendleft(reversed(waiting))
             self._has_work.notify()
 
-    def _offer(self, fetch: _Fetch, planned: LogSlice) -> None:
+    def _offer(self, fetch: PoolFetch, planned: LogSlice) -> None:
         """Offer a read, whose bytes are now known, to the queue."""
-        left_ms = max(0, fetch.deadline_ms - self._clock.monotonic_ms())
+        left_ms = max(0, fetch.turn_by_ms - self._clock.monotonic_ms())
         offered = self._queue.offer(fetch, size_bytes=planned.size_bytes, timeout_ms=left_ms)
         if isinstance(offered, Throttled):
             self._finish(fetch, throttled(fetch.request, offered, left_ms))
@@ -280,7 +287,7 @@ class FetchPool:
         self._has_work.notify()
         self._has_dates.notify()
 
-    def _pause(self, fetch: _Fetch, failed: RetriableError) -> None:
+    def _pause(self, fetch: PoolFetch, failed: RetriableError) -> None:
         """Wait before the attempt is repeated; the last attempt is made at the timeout."""
         fetch.failures, fetch.failed = fetch.failures + 1, failed
         now_ms = self._clock.monotonic_ms()
@@ -292,7 +299,7 @@ class FetchPool:
         heapq.heappush(self._pauses, (due_ms, self._next_number(), fetch))
         self._has_dates.notify()
 
-    def _settle(self, fetch: _Fetch, fetched_bytes: int, *, is_settled: bool = False) -> None:
+    def _settle(self, fetch: PoolFetch, fetched_bytes: int, *, is_settled: bool = False) -> None:
         """Correct the quota from the accepted bytes to the bytes that were read."""
         if fetch.log_slice is not None and not is_settled:
             self._queue.settle(accepted_bytes=fetch.accepted_bytes, fetched_bytes=fetched_bytes)
@@ -305,7 +312,7 @@ class FetchPool:
         self._deadlines.clear()
         self._pauses.clear()
 
-    def _finish(self, fetch: _Fetch, answer: FetchAnswer | BaseException) -> None:
+    def _finish(self, fetch: PoolFetch, answer: FetchAnswer | BaseException) -> None:
         """Set the answer of a fetch, once. The caller gets it when the lock is released."""
         if fetch.future is None:
             return
@@ -343,7 +350,7 @@ class FetchPool:
             dates.append(now_ms + turn_ms)
         return max(1, min(dates) - now_ms) if dates else None
 
-    def _make_ready(self, fetch: _Fetch) -> None:
+    def _make_ready(self, fetch: PoolFetch) -> None:
         if not fetch.is_over:
             self._ready.append(fetch)
             self._has_work.notify()
