@@ -27,7 +27,7 @@ from coldlog.model.states import IsolationLevel
 from coldlog.model.transactions import AbortedTransaction, FoundSegment, FoundTxnSegment
 from coldlog.records.fetch.backoff import Backoff
 from coldlog.records.fetch.fetch_pool import FetchPool
-from coldlog.records.fetch.opened_source import open_source, pool_options
+from coldlog.records.fetch.opened_source import open_source, pool_options, shared_allowances
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.fetch.refused_fetches import timed_out
 from coldlog.records.fetch.slices import LogSlice
@@ -138,6 +138,7 @@ def open_pool(assignments: Sequence[str] = (), env: str = "local") -> Iterator[F
     """A pool for many concurrent callers within the read quota of the settings; its threads run until the end of the
     block."""
     settings = load_settings(env, list(assignments))
-    source = open_source(settings)
-    with closing(source), FetchPool(source, pool_options(settings), SystemClock()) as pool:
+    source, clock = open_source(settings), SystemClock()
+    allowances = shared_allowances(settings, clock)
+    with closing(source), FetchPool(source, pool_options(settings), clock, allowances=allowances) as pool:
         yield pool

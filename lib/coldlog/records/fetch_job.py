@@ -21,7 +21,7 @@ from coldlog.model.fetch import (
 )
 from coldlog.model.states import IsolationLevel
 from coldlog.records.fetch.fetch_pool import FetchPool
-from coldlog.records.fetch.opened_source import open_source, pool_options
+from coldlog.records.fetch.opened_source import open_source, pool_options, shared_allowances
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.fetch.slices import range_text
 from coldlog.records.record_lines import record_row
@@ -54,7 +54,11 @@ def add_fetch_options(parser: argparse.ArgumentParser) -> None:
 def fetch(job: PlainJob, clock: Clock | None = None) -> int:
     """Print the records that were asked for."""
     clock = clock or SystemClock()
-    with closing(open_source(job.settings)) as source, FetchPool(source, pool_options(job.settings), clock) as pool:
+    allowances = shared_allowances(job.settings, clock)
+    with (
+        closing(open_source(job.settings)) as source,
+        FetchPool(source, pool_options(job.settings), clock, allowances=allowances) as pool,
+    ):
         request, remaining = _request(job, source), job.arguments.max_records
         while True:
             answer = _fetch(pool, request, clock)

@@ -286,6 +286,9 @@ class FetchSettings:
         at_least=1,
         key="remote.log.manager.fetch.max.bytes.per.second",
     )
+    share_quota: bool = setting(
+        False, "all processes that fetch from the warehouse keep the quota together; each writes to tier_quotas"
+    )
     quota_window_num: int = setting(
         11,
         "number of windows that the rate is measured over",

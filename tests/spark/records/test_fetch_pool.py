@@ -17,11 +17,16 @@ from hypothesis import strategies as st
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import RetriableError, UsageError
 from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest
-from coldlog.records.fetch.fetch_pool import FetchPool, PoolOptions
+from coldlog.records.fetch.fetch_pool import FetchPool
+from coldlog.records.fetch.pool_fetch import PoolOptions
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.records.source.archived_log import ArchivedLogs
+from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
+from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tiering.rules.quota_config import QuotaConfig
+from coldlog.tiering.rules.read_allowances import ReadAllowances
+from coldlog.tiering.shared_quota import READERS, SharedQuota
 from coldlog.tiering.system_clock import SystemClock
 from fetching import LIMITS, HookedLayout
 from record_rows import true_batches
@@ -176,6 +181,38 @@ def test_of_many_fetches_those_over_the_quota_get_their_throttle_time_and_the_ot
     again = pool.submit(ask(*PLACES[-1]), max_wait_ms=0)
     work_all(pool)
     assert fetched(again).records
+
+
+def test_pools_of_several_processes_keep_one_quota_together(source: RecordSource, tmp_path: Path) -> None:
+    clock, rate = VirtualClock(), 10_000
+    config = QuotaConfig(bytes_per_second=rate)
+    pools = []
+    for _ in range(3):
+        shared = SharedQuota.below(str(tmp_path), READERS, rate, clock)
+        allowances = ReadAllowances(rate, clock, shared)
+        pools.append(FetchPool(source, PoolOptions(quota=config), clock, allowances=allowances))
+    reads = list[tuple[int, int]]()
+    under_way = [pool.submit(ask(*place, timeout_ms=300_000)) for place in PLACES for pool in pools]
+    begin_ms = clock.time_ms
+    while under_way:
+        for pool in pools:
+            work_all(pool)
+        reads += [(clock.time_ms, fetched(each).read_bytes) for each in under_way if each.done()]
+        under_way = [each for each in under_way if not each.done()]
+        clock.time_ms += 10
+    most = max(size for _, size in reads)
+    # An allowance is a second's worth, and one pool's ends where another's begins.
+    assert most_over_quota(reads, rate) <= most + 2 * rate
+    total, spent_s = sum(size for _, size in reads), (clock.time_ms - begin_ms) / 1000
+    assert total / rate - 4 <= spent_s <= total / rate + 2
+    late = pools[0].submit(ask("orders", 0), max_wait_ms=0)
+    again = pools[1].submit(ask("orders", 0), max_wait_ms=0)
+    for pool in pools:
+        work_all(pool)
+    assert {failed(each).error for each in (late, again)} == {FetchErrorCode.THROTTLING_QUOTA_EXCEEDED}
+    pools[0].close()
+    (row,) = SmallTable(uri=str(tmp_path), table=TIER_QUOTAS).read()
+    assert total <= int(str(row["taken_bytes"])) <= total + 3 * rate
 
 
 def test_many_fetches_are_answered_in_their_order(source: RecordSource) -> None:

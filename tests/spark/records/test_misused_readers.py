@@ -16,7 +16,8 @@ from coldlog.errors import UsageError
 from coldlog.fetcher import RecordFetcher
 from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchRequest
 from coldlog.reader import OffsetReader
-from coldlog.records.fetch.fetch_pool import FetchPool, PoolOptions
+from coldlog.records.fetch.fetch_pool import FetchPool
+from coldlog.records.fetch.pool_fetch import PoolOptions
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.tiering.system_clock import SystemClock

@@ -13,8 +13,9 @@ import pytest
 from coldlog.archive.stores.s3_client import close_clients
 from coldlog.fetcher import RecordFetcher
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest
-from coldlog.records.fetch.fetch_pool import FetchPool, PoolOptions
+from coldlog.records.fetch.fetch_pool import FetchPool
 from coldlog.records.fetch.opened_source import open_source
+from coldlog.records.fetch.pool_fetch import PoolOptions
 from coldlog.runtime.settings_sources import load_settings
 from fetching import as_truth, fetch_all, of_truth, true_records
 from s3_proxy import Fault, Request, S3Proxy, running_proxy

@@ -11,7 +11,8 @@ import pytest
 
 from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
 from coldlog.tables.delta.small_table import SmallTable
-from coldlog.tiering.rules.fetch_quota import Accepted, Throttled
+from coldlog.tiering.rules.fetch_quota import Accepted, FetchQueue, Throttled
+from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.rules.read_allowances import ReadAllowances
 from coldlog.tiering.shared_quota import READERS, SharedQuota
 from virtual_clock import VirtualClock
@@ -106,6 +107,24 @@ def test_unused_bytes_return_with_the_next_reservation_within_two_seconds() -> N
         assert answer == Accepted(wait_ms=3_300 if late_ms <= 2_000 else 4_000), late_ms
 
 
+def test_unused_bytes_return_once() -> None:
+    clock, table = VirtualClock(), Table()
+    one = over(table, clock)
+    one.reserve(4_000, 0)
+    clock.time_ms += 1_000
+    one.reserve(10_000, 0)
+    one.reserve(10_000, 5_000)
+    assert (table.commits, table.rows[0]["taken_bytes"]) == (3, 24_000)
+
+
+def test_clock_that_was_ahead_stops_readers_only_for_the_largest_segment() -> None:
+    clock, ahead, table = VirtualClock(), VirtualClock(), Table()
+    ahead.time_ms += 365 * 86_400_000
+    over(table, ahead).reserve(1, 0)
+    longest_ms = -(-(2**31) * 1000 // RATE)
+    assert over(table, clock).reserve(1, 2**31 - 1) == Accepted(wait_ms=longest_ms)
+
+
 def test_process_that_ends_returns_what_it_did_not_use(tmp_path: Path) -> None:
     clock = VirtualClock()
     one, two = (ReadAllowances(RATE, clock, SharedQuota.below(str(tmp_path), READERS, RATE, clock)) for _ in range(2))
@@ -115,3 +134,27 @@ def test_process_that_ends_returns_what_it_did_not_use(tmp_path: Path) -> None:
     assert two.reserve(2_000, 500) == Accepted(wait_ms=200)
     (row,) = SmallTable(uri=str(tmp_path), table=TIER_QUOTAS).read()
     assert (row["broker_id"], row["taken_bytes"]) == (READERS, 12_000)
+
+
+def test_queue_gives_a_read_its_reserved_turn_and_reserves_nothing_for_one_that_it_refuses() -> None:
+    clock, table = VirtualClock(), Table()
+    config = QuotaConfig(bytes_per_second=RATE)
+    one, two = (FetchQueue[str](config, clock, over(table, clock)) for _ in range(2))
+    reserved = one.reserve(10_000, 0)
+    assert one.offer("a", size_bytes=10_000, timeout_ms=0, reserved=reserved) == Accepted(wait_ms=0)
+    assert one.take() is not None
+    slower = FetchQueue[str](QuotaConfig(bytes_per_second=RATE // 2), clock, over(table, clock))
+    slower.offer("c", size_bytes=10_000, timeout_ms=0)
+    assert slower.take() is not None
+    # The own quota alone refuses it, without a commit.
+    assert slower.reserve(1, 1_500) == Throttled(throttle_ms=2_000)
+    assert table.commits == 1
+    reserved = two.reserve(10_000, 1_500)
+    assert reserved == Accepted(wait_ms=1_000)
+    clock.time_ms += 800
+    # The commit took 800 ms: less than the reserved wait is left, and the turn is kept.
+    assert two.offer("b", size_bytes=10_000, timeout_ms=700, reserved=reserved) == Accepted(wait_ms=1_000)
+    clock.time_ms += 999
+    assert two.take() is None
+    clock.time_ms += 1
+    assert two.take() is not None

@@ -29,9 +29,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from contextlib import suppress
 
-from coldlog.errors import RetriableError, UsageError
+from coldlog.errors import RetriableError
 from coldlog.model.fetch import (
     DEFAULT_MAX_WAIT_MS,
     FetchAnswer,
@@ -40,33 +40,17 @@ from coldlog.model.fetch import (
     FetchFailure,
     FetchRequest,
 )
-from coldlog.records.fetch.backoff import Backoff
-from coldlog.records.fetch.pool_fetch import Place, PoolFetch
+from coldlog.records.fetch.pool_fetch import Place, PoolFetch, PoolOptions
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.fetch.refused_fetches import closed, full, throttled, timed_out
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.runtime.opened_here import OpenedHere
 from coldlog.tiering.rules.clock import Clock
-from coldlog.tiering.rules.fetch_quota import FetchQueue, Throttled
-from coldlog.tiering.rules.quota_config import QuotaConfig
+from coldlog.tiering.rules.fetch_quota import FetchQueue, SharedReads, Throttled
 
 _AFTER_ERROR_S = 0.1
 _LONGEST_WAIT_MS = 3_600_000
 """Threads cannot wait for any length."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolOptions:
-    """The options of a pool. The defaults are Kafka's."""
-
-    quota: QuotaConfig = field(default_factory=QuotaConfig)
-    threads: int = 10
-    max_pending: int = 100
-    backoff: Backoff = field(default_factory=Backoff)
-
-    def __post_init__(self) -> None:
-        if self.threads < 1 or self.max_pending < 1:
-            raise UsageError(f"a pool needs at least 1 thread and 1 pending fetch: {self.threads}, {self.max_pending}")
 
 
 _Outcome = LogSlice | FetchAnswer | BaseException
@@ -82,13 +66,14 @@ class FetchPool:
         options: PoolOptions,
         clock: Clock,
         *,
+        allowances: SharedReads | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._source = source
         self._options = options
         self._clock = clock
         self._chance = chance
-        self._queue: FetchQueue[PoolFetch] = FetchQueue(options.quota, clock)
+        self._queue: FetchQueue[PoolFetch] = FetchQueue(options.quota, clock, allowances)
         self._ready: deque[PoolFetch] = deque()
         self._pauses: list[tuple[int, int, PoolFetch]] = []
         self._deadlines: list[tuple[int, int, PoolFetch]] = []
@@ -209,6 +194,8 @@ class FetchPool:
             self._has_work.notify_all()
             self._has_dates.notify_all()
         self._deliver_answers()
+        with suppress(RetriableError):
+            self._queue.close()
 
     def __enter__(self) -> FetchPool:
         self.start()
@@ -252,9 +239,17 @@ class FetchPool:
     def _attempt(self, fetch: PoolFetch) -> _Outcome:
         """Do the next step of a fetch, without holding the lock."""
         try:
-            return self._source.plan(fetch.request) if fetch.log_slice is None else self._source.read(fetch.log_slice)
+            if fetch.log_slice is not None:
+                return self._source.read(fetch.log_slice)
+            planned = self._source.plan(fetch.request)
+            if isinstance(planned, LogSlice):
+                fetch.reserved = self._queue.reserve(planned.size_bytes, self._left_ms(fetch))
+            return planned
         except BaseException as error:  # noqa: BLE001 - the caller gets it, also a panic of delta-rs
             return error
+
+    def _left_ms(self, fetch: PoolFetch) -> int:
+        return max(0, fetch.turn_by_ms - self._clock.monotonic_ms())
 
     def _follow(self, fetch: PoolFetch, outcome: _Outcome) -> None:
         if isinstance(outcome, LogSlice):
@@ -278,8 +273,8 @@ class FetchPool:
 
     def _offer(self, fetch: PoolFetch, planned: LogSlice) -> None:
         """Offer a read, whose bytes are now known, to the queue."""
-        left_ms = max(0, fetch.turn_by_ms - self._clock.monotonic_ms())
-        offered = self._queue.offer(fetch, size_bytes=planned.size_bytes, timeout_ms=left_ms)
+        left_ms = self._left_ms(fetch)
+        offered = self._queue.offer(fetch, size_bytes=planned.size_bytes, timeout_ms=left_ms, reserved=fetch.reserved)
         if isinstance(offered, Throttled):
             self._finish(fetch, throttled(fetch.request, offered, left_ms))
             return

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coldlog.records.fetch.fetch_pool import PoolOptions
+from coldlog.records.fetch.pool_fetch import PoolOptions
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.runtime.open_layout import decode_limits, layout_opener
 from coldlog.runtime.settings import ByteCount, Settings
 from coldlog.tables.delta.as_of import find_moment_without_spark
-from coldlog.tiering.rules.quota_config import QuotaConfig
+from coldlog.tiering.rules.clock import Clock
+from coldlog.tiering.rules.quota_config import NO_QUOTA, QuotaConfig
+from coldlog.tiering.rules.read_allowances import ReadAllowances
+from coldlog.tiering.shared_quota import READERS, SharedQuota
 
 
 def pool_options(settings: Settings) -> PoolOptions:
@@ -21,6 +24,14 @@ def pool_options(settings: Settings) -> PoolOptions:
         window_ms=fetch.quota_window_size_seconds * 1000,
     )
     return PoolOptions(quota=quota, threads=fetch.threads, max_pending=fetch.max_pending)
+
+
+def shared_allowances(settings: Settings, clock: Clock) -> ReadAllowances | None:
+    """Open this process's part of the quota that all share (`fetch.share_quota`); None: it has its own."""
+    rate = settings.fetch.max_bytes_per_second
+    if not settings.fetch.share_quota or rate >= NO_QUOTA:
+        return None
+    return ReadAllowances(rate, clock, SharedQuota.below(settings.warehouse_uri, READERS, rate, clock))
 
 
 def open_source(settings: Settings) -> RecordSource:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.pacer import Pacer
@@ -52,6 +52,16 @@ class Taken(Generic[_Read]):
     is_stale: bool
 
 
+class SharedReads(Protocol):
+    """The quota that several processes share (`read_allowances`)."""
+
+    def reserve(self, size_bytes: int, timeout_ms: int) -> Accepted | Throttled:
+        """Reserve bytes for a read that waits at most `timeout_ms` for its turn."""
+
+    def close(self) -> None:
+        """Return what was not used."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Offer(Generic[_Read]):
     """A read in the queue, and the time before which the window does not let it pass."""
@@ -65,24 +75,46 @@ class _Offer(Generic[_Read]):
 class FetchQueue(Generic[_Read]):
     """Reads that wait for their turn. Threads share the queue."""
 
-    def __init__(self, config: QuotaConfig, clock: Clock) -> None:
+    def __init__(self, config: QuotaConfig, clock: Clock, shared: SharedReads | None = None) -> None:
         self._config = config
         self._clock = clock
+        self._shared = shared
         self._rate = WindowedRate(sample_count=config.window_count, sample_ms=config.window_ms)
         self._pacer = Pacer(bytes_per_second=config.bytes_per_second)
         self._waiting: deque[_Offer[_Read]] = deque()
         self._lock = threading.RLock()
 
-    def offer(self, read: _Read, *, size_bytes: int, timeout_ms: int) -> Accepted | Throttled:
-        """Put a read into the queue if its turn comes within `timeout_ms`."""
+    def reserve(self, size_bytes: int, timeout_ms: int) -> Accepted | Throttled:
+        """Reserve the bytes of a read with the other processes, before it is offered. This may take a while."""
+        own_ms = self.throttle_ms() if self._shared is not None else 0
+        if self._shared is None or own_ms > timeout_ms:
+            # What is not reserved takes no turn from others.
+            return Throttled(throttle_ms=own_ms) if own_ms > timeout_ms else Accepted(wait_ms=0)
+        return self._shared.reserve(size_bytes, timeout_ms)
+
+    def offer(
+        self, read: _Read, *, size_bytes: int, timeout_ms: int, reserved: Accepted | Throttled | None = None
+    ) -> Accepted | Throttled:
+        """Put a read into the queue if its turn comes within `timeout_ms`, and not before it is `reserved`."""
+        if isinstance(reserved, Throttled):
+            return reserved
+        least_ms = 0 if reserved is None else reserved.wait_ms
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            wait_ms = self._throttle_ms(now_ms)
+            wait_ms = max(least_ms, self._throttle_ms(now_ms))
+            # A turn that is reserved is kept, also if the reservation took a part of the time.
+            timeout_ms = max(timeout_ms, least_ms)
             if wait_ms > timeout_ms:
                 return Throttled(throttle_ms=wait_ms)
-            due_ms = now_ms + (0 if self._config.is_unlimited else self._windowed_ms(now_ms))
+            windowed_ms = 0 if self._config.is_unlimited else self._windowed_ms(now_ms)
+            due_ms = now_ms + max(least_ms, windowed_ms)
             self._waiting.append(_Offer(read, size_bytes, due_ms, now_ms + timeout_ms))
             return Accepted(wait_ms=wait_ms)
+
+    def close(self) -> None:
+        """Return what was reserved and not used."""
+        if self._shared is not None:
+            self._shared.close()
 
     def take(self) -> Taken[_Read] | None:
         """Return the next read whose turn has come; None if there is none now."""
@@ -92,7 +124,7 @@ class FetchQueue(Generic[_Read]):
                 return None
             offer = self._waiting[0]
             is_stale, due_ms = now_ms > offer.deadline_ms, self._due_ms(offer, self._pacer)
-            if due_ms > now_ms and not is_stale:
+            if due_ms > now_ms:
                 return None
             self._waiting.popleft()
             if not is_stale and not self._config.is_unlimited:
@@ -104,8 +136,7 @@ class FetchQueue(Generic[_Read]):
         with self._lock:
             if not self._waiting:
                 return None
-            now_ms, offer = self._clock.monotonic_ms(), self._waiting[0]
-            return max(0, min(self._due_ms(offer, self._pacer), offer.deadline_ms + 1) - now_ms)
+            return max(0, self._due_ms(self._waiting[0], self._pacer) - self._clock.monotonic_ms())
 
     def settle(self, *, accepted_bytes: int, fetched_bytes: int) -> None:
         """Record how many bytes an accepted read has fetched; 0 for one that failed."""
@@ -125,10 +156,7 @@ class FetchQueue(Generic[_Read]):
             return 0
         planned, due_ms = replace(self._pacer), now_ms + self._windowed_ms(now_ms)
         for offer in self._waiting:
-            turn_ms = max(now_ms, self._due_ms(offer, planned))
-            if turn_ms <= offer.deadline_ms:
-                planned.add(offer.size_bytes, turn_ms)
-                due_ms = max(due_ms, turn_ms)
+            planned.add(offer.size_bytes, max(now_ms, self._due_ms(offer, planned)))
         return max(due_ms, planned.paid_at_ms()) - now_ms
 
     def _windowed_ms(self, now_ms: int) -> int:

@@ -22,7 +22,7 @@ from coldlog.tiering.rules.fetch_quota import Accepted, Throttled
 _RETURNED_WITHIN_MS = 2000
 
 
-class SharedReads(Protocol):
+class SharedOrder(Protocol):
     """The order in which all processes read."""
 
     def reserve(self, size_bytes: int, *, returned_bytes: int, longest_wait_ms: int) -> Accepted | Throttled:
@@ -42,7 +42,7 @@ class _Allowance:
 class ReadAllowances:
     """The part of the shared quota that this process holds. Threads share it."""
 
-    def __init__(self, bytes_per_second: int, clock: Clock, shared: SharedReads) -> None:
+    def __init__(self, bytes_per_second: int, clock: Clock, shared: SharedOrder) -> None:
         self._bytes_per_second = bytes_per_second
         self._clock = clock
         self._shared = shared
