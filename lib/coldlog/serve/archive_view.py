@@ -85,7 +85,7 @@ class ArchiveView:
         tables = self._source.tables
         if self._topics is None or self._topics[0] is not tables:
             counts: dict[str, int] = {}
-            for topic, partition in tables.partitions():
+            for topic, partition in self._from_newest(self._partitions):
                 name = self._prefix + topic
                 counts[name] = max(counts.get(name, 0), partition + 1)
             self._topics = tables, counts
@@ -158,7 +158,7 @@ class ArchiveView:
                 check_wanted()
                 return reader.list_offsets(requests)
 
-        return _twice(answer)
+        return self._from_newest(answer)
 
     def refresh(self) -> bool:
         """Open the newest versions of the tables; return whether there are newer ones."""
@@ -174,8 +174,20 @@ class ArchiveView:
                 reader.close()
             self._idle_readers = []
 
+    def _partitions(self) -> list[tuple[str, int]]:
+        return self._source.tables.partitions()
+
     def _archived(self, name: str, partition: int) -> ArchivedPartition | None:
-        return _twice(lambda: self._source.tables.partition(self.archive_name(name), partition))
+        return self._from_newest(lambda: self._source.tables.partition(self.archive_name(name), partition))
+
+    def _from_newest(self, call: Callable[[], _Found]) -> _Found:
+        """Repeat a call that failed, after a look for newer tables: the files of older ones may have been vacuumed."""
+        try:
+            return call()
+        except RetriableError:
+            check_wanted()
+            self.refresh()
+            return call()
 
     @contextmanager
     def _reader(self) -> Iterator[OffsetReader]:
@@ -208,7 +220,7 @@ def _uuid(topic_id: str) -> UUID | None:
 
 
 def _twice(call: Callable[[], _Found]) -> _Found:
-    """Repeat a call that failed: after a vacuum the second attempt opens the newest tables."""
+    """Repeat a call that failed: the source opens the newest tables for the second attempt."""
     try:
         return call()
     except RetriableError:
