@@ -73,6 +73,8 @@ def _unread_bytes(pipe: IO[bytes]) -> int:
 
 def test_interrupted_output_ends_at_once_without_traceback(golden_uri: str) -> None:
     command = [sys.executable, "-m", "coldlog", "cat", "orders", "-w", golden_uri]
+    # A shell's background job ignores Ctrl-C, and so would what it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         command, env=BUFFERED, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=PIPE_BYTES
     ) as printing:
