@@ -28,7 +28,7 @@ def test_every_example_shows_its_real_output(golden: Warehouse, golden_archive: 
         with redirect_stdout(printed):
             exec(example, names)
         assert printed.getvalue().strip() == expected.strip(), example
-    assert len(examples) == 7
+    assert len(examples) == 8
 
 
 def test_every_option_and_column_is_named() -> None:
