@@ -326,7 +326,7 @@ class ServeSettings:
     topic_prefix: str | None = setting(None, "put before the name of every topic, as in archive.orders")
     refresh_seconds: float = setting(30.0, "newer tables are looked for this often", at_least=0.1)
     lookup_threads: int = setting(
-        4,
+        5,
         "threads that answer from the tables; each keeps what it read",
         at_least=1,
         at_most=256,

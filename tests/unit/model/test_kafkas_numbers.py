@@ -10,6 +10,7 @@ from coldlog.errors import UsageError
 from coldlog.model.fetch import FetchErrorCode, FetchRequest
 from coldlog.model.ids import uuid_bytes, uuid_text
 from coldlog.model.list_offsets import ErrorCode
+from coldlog.runtime.settings_sources import list_setting_keys
 
 
 def test_error_codes_of_fetches_are_kafkas() -> None:
@@ -40,6 +41,27 @@ def test_error_codes_of_list_offsets_are_kafkas_and_other_ones_are_higher() -> N
         "UNKNOWN_LEADER_EPOCH": 75,
     }
     assert list(own.values()) == [10_001, 10_002, 10_003, 10_004, 10_005], "stored in tables: they must not change"
+
+
+def test_settings_with_kafkas_names_have_kafkas_defaults() -> None:
+    """RemoteLogManagerConfig of 4.3.1; the offset readers as KIP-1075 says, which Kafka has not released."""
+    defaults = {each.key: each.default for each in list_setting_keys()}
+    kafkas = {
+        "remote.list.offsets.request.timeout.ms": 30_000,
+        "remote.log.manager.copier.thread.pool.size": 10,
+        "remote.log.manager.copy.max.bytes.per.second": 2**63 - 1,
+        "remote.log.manager.copy.quota.window.num": 11,
+        "remote.log.manager.copy.quota.window.size.seconds": 1,
+        "remote.log.manager.expiration.thread.pool.size": 10,
+        "remote.log.manager.fetch.max.bytes.per.second": 2**63 - 1,
+        "remote.log.manager.fetch.quota.window.num": 11,
+        "remote.log.manager.fetch.quota.window.size.seconds": 1,
+        "remote.log.offset.reader.threads": 5,
+        "remote.log.reader.max.pending.tasks": 100,
+        "remote.log.reader.threads": 10,
+        "rlmm.config.remote.log.metadata.topic.num.partitions": 50,
+    }
+    assert {key: default for key, default in defaults.items() if key.startswith(("remote.", "rlmm."))} == kafkas
 
 
 def test_fetch_of_nothing_at_once_is_a_request_and_negative_limits_are_refused() -> None:
