@@ -70,7 +70,9 @@ def test_requests_errors_and_bytes_are_counted(golden_uri: str, golden_archive: 
         assert samples["errors_total", "Fetch", "OFFSET_OUT_OF_RANGE"] == 1
         assert samples["errors_total", "Fetch", "UNKNOWN_TOPIC_OR_PARTITION"] == 1
         assert samples["idle_ratio", "fetch"] == samples["idle_ratio", "lookup"] == 1
-        assert samples["expired_total", "fetch"] == 0
+        assert samples["expired_total", "fetch"] == samples["expired_total", "lookup"] == 0
+        assert samples["queue_size", "fetch"] == samples["queue_size", "lookup"] == 0
+        assert samples["fetches_total", "orders"] == 1
         assert samples["groups", "Stable"] == 0
 
 

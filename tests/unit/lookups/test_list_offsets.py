@@ -184,3 +184,11 @@ def test_routes_and_local_starts_say_where_the_answer_may_be() -> None:
     both, local = REMOTE_THEN_LOCAL, LOCAL_ONLY
     assert answers.routes.tolist() == [METADATA, METADATA, local, both, METADATA, local, both, both, local]
     assert answers.local_starts.tolist() == [-1 if route == METADATA else 8 for route in answers.routes]
+
+
+def test_times_are_searched_everywhere_if_the_archive_has_no_largest_timestamp() -> None:
+    """As in KIP-1075: nothing says that a time is later than all that is archived."""
+    questions = PartitionQuestions.at(asked(0, 10, 2**62), np.arange(3))
+    answers = _without_local(facts(earliest=2, tiered=7), questions, Answers.nothing(3))
+    assert answers.routes.tolist() == [REMOTE_THEN_LOCAL] * 3
+    assert answers.local_starts.tolist() == [8] * 3

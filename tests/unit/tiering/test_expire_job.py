@@ -9,8 +9,9 @@ import pytest
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from coldlog.errors import UsageError
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
+from coldlog.runtime.settings_sources import settings_of
 from coldlog.tiering.copying.copy_job import add_copy_options, copy
-from coldlog.tiering.expiry.expire_job import add_expire_options, expire, read_retentions
+from coldlog.tiering.expiry.expire_job import add_expire_options, expire, expire_options, read_retentions
 from coldlog.tiering.rules.expiry import Retention
 from tier_jobs import DAY, aged_segment, orders_arguments
 
@@ -159,3 +160,18 @@ def test_invalid_retentions_are_refused(tmp_path: Path, line: str) -> None:
         read_retentions(str(path))
     path.write_text("topic,retention_ms,retention_bytes\norders,5,-1\n")
     assert read_retentions(str(path)) == {"orders": Retention(retention_ms=5)}
+
+
+def test_every_limit_of_the_settings_reaches_expiry() -> None:
+    values = {
+        "broker.id": "7",
+        "retention.ms": "5000",
+        "retention.bytes": "6000",
+        "rlm.retry.interval.ms": "8000",
+        "expire.orphan.min.age.ms": "90000",
+        "remote.log.manager.expiration.thread.pool.size": "3",
+    }
+    options = expire_options(settings_of(values, "a test"), is_dry_run=False)
+    assert (options.broker_id, options.threads) == (7, 3)
+    assert options.rules.retention == Retention(retention_ms=5_000, retention_bytes=6_000)
+    assert (options.rules.retry_interval_ms, options.rules.orphan_min_age_ms) == (8_000, 90_000)

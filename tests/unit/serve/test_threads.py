@@ -1,0 +1,37 @@
+"""Test what the pools of an endpoint say of themselves, which its metrics show."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import closing
+
+import pytest
+
+from coldlog.serve.threads import Threads
+
+
+def test_waiting_calls_idle_threads_and_late_calls_are_counted() -> None:
+    begun, done = threading.Semaphore(0), threading.Event()
+
+    def hold() -> int:
+        begun.release()
+        done.wait()
+        return 7
+
+    async def run(threads: Threads) -> None:
+        assert (threads.waiting, threads.idle_share, threads.expired) == (0, 1, 0)
+        asked = [asyncio.create_task(threads.run(hold, 3600)) for _ in range(5)]
+        await asyncio.sleep(0)
+        for _ in range(2):
+            begun.acquire()
+        assert (threads.waiting, threads.idle_share) == (3, 0)
+        with pytest.raises(TimeoutError):
+            await threads.run(hold, 0)
+        assert (threads.waiting, threads.expired) == (3, 1), "a call that has not begun in time never does"
+        done.set()
+        assert await asyncio.gather(*asked) == [7] * 5
+        assert (threads.waiting, threads.expired) == (0, 1)
+
+    with closing(Threads("test", 2)) as threads:
+        asyncio.run(run(threads))
