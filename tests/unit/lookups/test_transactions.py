@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.errors import UsageError
+from coldlog.errors import ColdlogError, UsageError
 from coldlog.lookups.transactions import SegmentQuestions
 from coldlog.model.transactions import AbortedTransaction, FoundSegment, FoundTxnSegment
 from coldlog.reader import OffsetReader
@@ -197,3 +197,17 @@ def test_lookups_do_not_need_the_tables_of_transactions(reader: OffsetReader, wa
         shutil.rmtree(warehouse / table.name)
     with OffsetReader(warehouse) as opened:
         assert opened.partitions("orders") == [3, 4]
+
+
+@pytest.mark.parametrize("ask", ["next_segment_with_txn_index", "segment_for_offset", "aborted_transactions"])
+def test_file_that_cannot_be_read_is_an_error_and_not_an_answer_of_nothing(
+    reader: OffsetReader, warehouse: Path, ask: str
+) -> None:
+    asked = ("orders", 3, 4, 120) if ask != "aborted_transactions" else ("orders", 3, 0, 1000)
+    assert getattr(reader, ask)(*asked)
+    reader.refresh()
+    for table in (SEGMENTS, TXN_INDEX, TXN_SEGMENTS):
+        for file in (warehouse / table.name).rglob("*.parquet"):
+            file.unlink()
+    with pytest.raises(ColdlogError, match="it is missing, but the table's newest version needs it"):
+        getattr(reader, ask)(*asked)
