@@ -104,7 +104,7 @@ class ArchiveView:
         return self._names[1].get(topic_id)
 
     def known_name_of(self, topic_id: UUID) -> str | None:
-        """Return the same without reading anything; None if it is not known yet, too."""
+        """Return the topic of this id without reading anything; None also if its name was not read yet."""
         tables, names = self._names
         return names.get(topic_id) if tables is self._source.tables else None
 

@@ -34,15 +34,15 @@ class Context:
     lookup_threads: Threads
     console: Console
     timeout_ms: int
-    """Of a ListOffsets that has no time limit of its own."""
+    """The time limit of a ListOffsets that has none of its own."""
     request_seconds: float
-    """Of everything else that is read."""
+    """The time limit of all other reads."""
     groups: Coordinator
     metrics: Metrics
     users: Users | None = None
     """Who may connect; None: everybody."""
     mechanisms: tuple[str, ...] = ()
-    """Of SASL, by which users prove who they are."""
+    """The SASL mechanisms that clients may use."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, and replaced by another, when the tables have changed or the endpoint stops."""
     is_stopping: bool = False

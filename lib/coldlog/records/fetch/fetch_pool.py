@@ -50,7 +50,7 @@ from coldlog.tiering.rules.fetch_quota import FetchQueue, SharedReads, Throttled
 
 _AFTER_ERROR_S = 0.1
 _LONGEST_WAIT_MS = 3_600_000
-"""Threads cannot wait for any length."""
+"""A thread can wait only for a limited time; it then looks again."""
 
 
 _Outcome = LogSlice | FetchAnswer | BaseException

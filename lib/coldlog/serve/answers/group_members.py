@@ -19,7 +19,7 @@ _RETURNS_FROM, _TIMEOUT_FROM, _MEMBERS_FROM = 4, 1, 3
 
 
 async def answer_find_coordinator(context: Context, request: Request) -> Values:
-    """This node for groups; nothing for transactions."""
+    """Name this endpoint as the coordinator of every group. Transactions have none."""
     kind = getattr(request.body, "key_type", _GROUP)
     error = ErrorCode.none if kind == _GROUP else ErrorCode.invalid_request
     if kind == _TRANSACTION:

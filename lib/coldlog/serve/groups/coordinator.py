@@ -1,7 +1,7 @@
 """Keep the consumer groups of this endpoint in memory, and call them when their time has come.
 
-Everything here runs in the event loop's thread. A group of which nothing is left to know is removed. Committed offsets
-are kept by the store before they are answered.
+Everything here runs in the event loop's thread. A group without members and offsets is removed. A commit is
+answered after the store has it.
 """
 
 from __future__ import annotations

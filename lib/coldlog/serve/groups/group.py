@@ -65,14 +65,14 @@ class Group:
         self.offsets: dict[tuple[str, int], CommittedOffset] = {}
         self._first_delay_s = first_delay_s
         self._promised: dict[str, float] = {}
-        """Ids that were given to clients which have not returned with them, and until when they may."""
+        """Member ids that clients were given and have not used yet, with the times at which they expire."""
         self._not_before = 0.0
         self._deadline = _NEVER
-        """Of the rebalance."""
+        """When the rebalance ends."""
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether there is nothing to know of the group."""
+        """Whether the group has no members and no committed offsets, so that it can be removed."""
         return not self.members and not self._promised and not self.offsets
 
     def join(self, asked: JoinRequest, now: float, answer: Callable[[Joined], None]) -> None:
