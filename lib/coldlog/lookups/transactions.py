@@ -8,8 +8,9 @@ may hold an answer. All threads may use one object.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +38,7 @@ _SEGMENT_COLUMNS = (
     "segment_leader_epochs", "txn_index_empty", "served_build_number", "served_from_offset", "served_to_offset",
 )  # fmt: skip
 _Row = dict[str, object]
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,39 +63,37 @@ class SegmentQuestions:
     def next_segment_with_txn_index(
         self, topic: str, partition: int, leader_epoch: int | None, offset: int
     ) -> FoundTxnSegment | None:
-        """The first segment from an offset on that may hold aborted transactions. With a leader epoch, as Kafka's
-        RemoteLogMetadataManager.nextSegmentWithTxnIndex; with None, the next one of the partition."""
+        """Return the first segment from an offset on that may hold aborted transactions; None if there is none.
+
+        With a leader epoch: Kafka's RemoteLogMetadataManager.nextSegmentWithTxnIndex. With None: in any epoch.
+        """
         number, epoch, at = _checked(topic, partition, leader_epoch, offset)
-        with self._lock:
-            tables = self._tables()
-            asked = tables.asked(topic, number)
-            return None if asked is None else tables.next_with_aborts(asked, epoch, at)
+        return self._ask(topic, number, lambda tables, asked: tables.next_with_aborts(asked, epoch, at))
 
     def segment_for_offset(
         self, topic: str, partition: int, leader_epoch: int | None, offset: int
     ) -> FoundSegment | None:
-        """The segment that has the offset in this leader epoch, as Kafka's
-        RemoteLogMetadataManager.remoteLogSegmentMetadata; with None, in any leader epoch."""
+        """Return the segment that has the offset in this leader epoch; None if there is none.
+
+        With a leader epoch: Kafka's RemoteLogMetadataManager.remoteLogSegmentMetadata. With None: in any epoch.
+        """
         number, epoch, at = _checked(topic, partition, leader_epoch, offset)
-        with self._lock:
-            tables = self._tables()
-            asked = tables.asked(topic, number)
-            return None if asked is None else tables.holding(asked, epoch, at)
+        return self._ask(topic, number, lambda tables, asked: tables.holding(asked, epoch, at))
 
     def aborted_transactions(
         self, topic: str, partition: int, fetch_offset: int, upper_bound_offset: int
     ) -> list[AbortedTransaction]:
-        """Transactions with an abort marker at or after `fetch_offset` that begin before `upper_bound_offset`, by the
-        offset of their first record."""
+        """Return the transactions that begin before `upper_bound_offset` and whose abort marker is at or after
+        `fetch_offset`, ordered by their first offset."""
         number = check_partition(topic, partition)
         begin, bound = (
             whole_number(name, value, _LEAST, _GREATEST + 1)
             for name, value in (("fetch_offset", fetch_offset), ("upper_bound_offset", upper_bound_offset))
         )
-        with self._lock:
-            tables = self._tables()
-            asked = tables.asked(topic, number)
-            return [] if asked is None or begin >= bound else tables.aborted(asked, begin, bound)
+        found = self._ask(
+            topic, number, lambda tables, asked: tables.aborted(asked, begin, bound) if begin < bound else []
+        )
+        return found or []
 
     @property
     def rows_read(self) -> int:
@@ -116,6 +116,13 @@ class SegmentQuestions:
             self._rows_read += self._open.rows_read
             self._open.close()
             self._open = None
+
+    def _ask(self, topic: str, partition: int, ask: Callable[[_OpenTables, _Asked], _Answer]) -> _Answer | None:
+        """Return what the open tables answer; None for a partition that the warehouse does not know."""
+        with self._lock:
+            tables = self._tables()
+            asked = tables.asked(topic, partition)
+            return None if asked is None else ask(tables, asked)
 
     def _tables(self) -> _OpenTables:
         if self._open is None:
