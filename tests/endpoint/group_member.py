@@ -47,6 +47,19 @@ class Client(Protocol):
         """Leave the group."""
 
 
+def _python_options(address: str, group: str) -> dict[str, Any]:
+    """The options that kafka-python and aiokafka have in common."""
+    return {
+        "bootstrap_servers": address,
+        "group_id": group,
+        "auto_offset_reset": "earliest",
+        "isolation_level": "read_committed",
+        "enable_auto_commit": False,
+        "session_timeout_ms": _SESSION_MS,
+        "heartbeat_interval_ms": 500,
+    }
+
+
 def say(**what: object) -> None:
     print(json.dumps(what), flush=True)
 
@@ -62,13 +75,7 @@ class KafkaPython(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # it 
     def __init__(self, address: str, group: str, topics: list[str]) -> None:
         self._is_paused = False
         self._consumer = kafka.KafkaConsumer(
-            bootstrap_servers=address,
-            group_id=group,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            session_timeout_ms=_SESSION_MS,
-            heartbeat_interval_ms=500,
+            **_python_options(address, group),
             partition_assignment_strategy=[kafka_assignors.RoundRobinPartitionAssignor],
         )
         self._consumer.subscribe(topics, listener=self)
@@ -162,13 +169,7 @@ class Aiokafka(aiokafka.abc.ConsumerRebalanceListener):  # type: ignore[misc]  #
 
     async def _start(self, address: str, group: str, topics: list[str]) -> Any:
         consumer = aiokafka.AIOKafkaConsumer(
-            bootstrap_servers=address,
-            group_id=group,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            session_timeout_ms=_SESSION_MS,
-            heartbeat_interval_ms=500,
+            **_python_options(address, group),
             partition_assignment_strategy=[aiokafka_assignors.RoundRobinPartitionAssignor],
         )
         consumer.subscribe(topics, listener=self)
