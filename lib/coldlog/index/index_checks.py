@@ -11,7 +11,7 @@ The chunks of a log are added in order. The rules, by the code that writes each 
   of the batch that raised the largest timestamp; leaders up to 3.7 may write the offset of the record itself
   (LogValidator; KAFKA-16310).
 - Transaction index. It lists exactly the aborts that the log shows. The log does not show where a transaction began
-  that is older than the log; there the index is trusted.
+  that is older than the log: the producer snapshot of the segment before does (`require_starts`).
 
 No checksum protects these files, nor the base offset of a batch. The batches before and after it bound the base
 offset. The last batch has none after it; entries that name its last offset confirm it.
@@ -23,6 +23,7 @@ transaction index (a follower that appends many batches at once counts transacti
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -156,8 +157,32 @@ class TxnIndexCheck:
         if self.index.is_empty:
             return
         listed = _entries_of(self.index)
-        began_before = {producer_id: first for producer_id, first, _ in reversed(listed) if first < self.start_offset}
-        shown = _entries_of(self._aborted.finish(began_before))
+        self._require(listed, _entries_of(self._aborted.finish(self._listed_starts(listed))))
+
+    @property
+    def is_start_needed(self) -> bool:
+        """A listed transaction began before the log, or may have begun there."""
+        is_listed = bool(self._listed_starts(_entries_of(self.index)))
+        return is_listed or bool(self._aborted.may_begin_before)
+
+    def require_starts(self, open_before: Mapping[int, int]) -> None:
+        """Refuse an index with other transactions that began before the log than `open_before`: producers and first
+        offsets. If no chunk was added, because the log is damaged, only those of the index are compared."""
+        listed = _entries_of(self.index)
+        if self._aborted.has_batches:
+            self._require(listed, _entries_of(self._aborted.finish(open_before)))
+            return
+        shown = [
+            (producer_id, first if first >= self.start_offset else open_before[producer_id], last)
+            for producer_id, first, last in listed
+            if first >= self.start_offset or producer_id in open_before
+        ]
+        self._require(listed, shown)
+
+    def _listed_starts(self, listed: list[_Aborted]) -> dict[int, int]:
+        return {producer_id: first for producer_id, first, _ in reversed(listed) if first < self.start_offset}
+
+    def _require(self, listed: list[_Aborted], shown: list[_Aborted]) -> None:
         if listed == shown:
             return
         pairs = enumerate(zip(listed, shown, strict=False))

@@ -123,10 +123,10 @@ def _end(offset: int, make_marker: Callable[..., Batch]) -> Batch:
 
 
 @pytest.mark.parametrize(
-    ("first_offset", "is_told"), [(6, False), (5, False), (8, True), (9, True)], ids=["true", "lower", "own", "next"]
+    ("first_offset", "is_told"), [(6, False), (5, True), (8, True), (9, True)], ids=["true", "lower", "own", "next"]
 )
-def test_only_the_index_has_the_start_of_a_transaction_of_an_earlier_segment(first_offset: int, is_told: bool) -> None:
-    """The start in the index is used if it is in an earlier segment."""
+def test_start_of_a_transaction_of_an_earlier_segment_is_compared(first_offset: int, is_told: bool) -> None:
+    """The producer snapshot of the segment before has it."""
     partition = Partition.of(
         Segment(batches=(_write(0), _end(1, commit_marker), _write(6), _write(7))),
         Segment(batches=(_end(8, abort_marker), _write(9), _end(10, abort_marker))),

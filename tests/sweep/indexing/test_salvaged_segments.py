@@ -235,6 +235,68 @@ def test_transactions_of_earlier_segments_are_found_behind_damaged_snapshots(
     assert built.outcome["damaged_files"] is not None
 
 
+CONTINUED = Partition.of(
+    LONG_TRANSACTIONS.segments[0],
+    LONG_TRANSACTIONS.segments[1],
+    Segment(batches=(_transactional(5, 7), _transactional(6, 7, is_abort=True), _transactional(7, 9))),
+)
+
+
+def _with_first_offset(partition: Partition, first_offset: int) -> Partition:
+    """The transaction index of the third segment has one entry, for producer 7; its transaction began with offset 0."""
+    index = partition.content(".txnindex", segment=2)
+    assert (len(index), index[10:18]) == (34, bytes(8))
+    wrong = index[:10] + first_offset.to_bytes(8, "big") + index[18:]
+    return partition.with_content(".txnindex", wrong, segment=2)
+
+
+@pytest.mark.parametrize(
+    ("partition", "first_offset"),
+    [(LONG_TRANSACTIONS, 1), (LONG_TRANSACTIONS, 3), (LONG_TRANSACTIONS, 4), (CONTINUED, 2), (CONTINUED, 5)],
+    ids=["of another producer", "a later batch", "too late", "between", "in the segment itself"],
+)
+def test_wrong_beginning_of_a_transaction_in_an_earlier_segment_is_found_and_set_right(
+    partition: Partition, first_offset: int
+) -> None:
+    """The producer snapshot of the segment before has it."""
+    whole, built = _third(partition), _third(_with_first_offset(partition, first_offset))
+    assert [(row["producer_id"], row["first_offset"]) for row in whole.rows(TXN_INDEX)] == [(7, 0)]
+    assert aborted(built) == aborted(whole)
+    assert whole.outcome["damaged_files"] is None
+    assert ".txnindex" in str(built.outcome["damaged_files"])
+
+
+def _without_segment(partition: Partition, number: int) -> Partition:
+    start = f"/{partition.segments[number].start_offset:020d}-"
+    return Partition(partition.segments, {name: each for name, each in partition.objects.items() if start not in name})
+
+
+def test_beginning_of_a_transaction_is_not_compared_with_a_segment_before_a_gap() -> None:
+    """The transaction may have begun in the gap."""
+    partition = _without_segment(_with_first_offset(LONG_TRANSACTIONS, 3), 1)
+    layout = LocalTieredStorageLayout(store=MemoryStore(partition.objects))
+    (built,) = build_works(layout, list_works(layout)[1:], options(IndexDepth.BATCH, is_salvaging=True))
+    assert (built.outcome["outcome"], built.outcome["damaged_files"]) == ("indexed", None)
+    assert [row["first_offset"] for row in built.rows(TXN_INDEX)] == [3]
+
+
+def test_beginning_of_a_transaction_is_not_compared_with_a_segment_of_a_former_leader() -> None:
+    """Its snapshot has the transactions of another log."""
+    lineage = b"0\n2\n0 0\n1 3\n"  # offset 2 has epoch 1 in the segment before
+    partition = _with_first_offset(LONG_TRANSACTIONS, 3)
+    built = _third(partition.with_content(".leader_epoch_checkpoint", lineage, segment=2))
+    assert (built.outcome["outcome"], built.outcome["damaged_files"]) == ("indexed", None)
+    assert [row["first_offset"] for row in built.rows(TXN_INDEX)] == [3]
+
+
+def test_wrong_beginning_of_a_transaction_leaves_a_segment_out_whose_log_is_damaged() -> None:
+    log = bytearray(CONTINUED.content(LOG, segment=2))
+    log[-1] ^= 1
+    damaged = CONTINUED.with_content(LOG, bytes(log), segment=2)
+    assert [row["first_offset"] for row in _third(damaged).rows(TXN_INDEX)] == [0]
+    assert _third(_with_first_offset(damaged, 2)).outcome["outcome"] == "quarantined"
+
+
 @pytest.mark.parametrize("damaged", [".txnindex", ".snapshot"])
 def test_segment_is_left_out_if_nothing_sound_shows_its_transactions(damaged: str) -> None:
     """A transaction that began earlier would count as committed."""

@@ -6,12 +6,17 @@ headers of its batches. The search ends when each producer in question has a mar
 transaction is visible, or at the start of the log. It reads at most `FARTHEST` segments, because a producer that wrote
 nothing is never found. Then, and behind a damaged log, the answer is not complete: a longer transaction is taken to
 begin with its first batch in the segments that were read. Records in gaps between segments are unknown.
+
+`find_snapshot_before` and `is_directly_before` serve to check a transaction index: the snapshot of the segment before
+has every transaction that a segment ends and does not begin, if the one log continues the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, PartitionDirectory, SegmentFileKind
 from coldlog.archive.layouts.log_windows import LogFile, iter_log_windows
@@ -20,6 +25,7 @@ from coldlog.formats.kafka.crc import find_crc_mismatch
 from coldlog.formats.kafka.producer_snapshot import read_producer_snapshot
 from coldlog.formats.kafka.record_batch import BatchHeaders
 from coldlog.formats.limits import DecodeLimits
+from coldlog.index.leader_epoch_lineage import EpochStart, filter_epochs
 from coldlog.index.open_transactions import OpenTransactions
 
 FARTHEST = 8
@@ -47,6 +53,43 @@ class SegmentLog:
         return self.layout.read_log_range(self.segment, position, length)
 
 
+@dataclass(slots=True, kw_only=True)
+class EarlierSegments:
+    """The segments before a segment in its directory. A directory is listed once for all of its segments in a task."""
+
+    layout: ArchiveLayout
+    limits: DecodeLimits
+    window_bytes: int
+    _directory: PartitionDirectory | None = field(default=None, init=False)
+    _listed: tuple[ListedSegment, ...] = field(default=(), init=False)
+
+    def before(self, segment: ListedSegment) -> list[ListedSegment]:
+        """Those that start before it, in order."""
+        log = segment.find_object(SegmentFileKind.LOG)
+        directory = PartitionDirectory(
+            name="" if log is None else log.name.rpartition("/")[0],
+            topic=segment.topic,
+            topic_id=segment.topic_id,
+            partition=segment.partition,
+        )
+        if directory != self._directory:
+            self._listed = tuple(self.layout.list_segments(directory).segments)
+            self._directory = directory
+        return [earlier for earlier in self._listed if earlier.start_offset < segment.start_offset]
+
+    def iter_headers(self, segment: ListedSegment) -> Iterator[BatchHeaders]:
+        """Iterate over the headers of a log, window by window; damaged batches raise `ArchiveError`."""
+        log = SegmentLog(layout=self.layout, segment=segment)
+        for window in iter_log_windows(
+            log, log.log_file(is_active=False), from_position=0, limits=self.limits, window_bytes=self.window_bytes
+        ):
+            headers = window.headers
+            starts = headers.position - window.position
+            if find_crc_mismatch(window.content, starts, headers.size_bytes, headers.crc) is not None:
+                raise ArchiveError(Reason.CRC_MISMATCH, "batch does not match its checksum")
+            yield headers
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenBefore:
     """The first offsets of the transactions that are open at the start of a segment, by producer id. `is_complete`:
@@ -57,33 +100,22 @@ class OpenBefore:
 
 
 def find_open_before(
-    layout: ArchiveLayout,
+    earlier_segments: EarlierSegments,
     segment: ListedSegment,
     producer_ids: Collection[int] | None,
-    *,
-    limits: DecodeLimits,
-    window_bytes: int,
 ) -> OpenBefore:
     """Find the transactions that are open at the start of the segment.
 
     `producer_ids` are the producers whose state must be found; None: all.
     """
-    log = segment.find_object(SegmentFileKind.LOG)
-    directory = PartitionDirectory(
-        name="" if log is None else log.name.rpartition("/")[0],
-        topic=segment.topic,
-        topic_id=segment.topic_id,
-        partition=segment.partition,
-    )
-    listed = layout.list_segments(directory).segments
-    before = [earlier for earlier in listed if earlier.start_offset < segment.start_offset]
+    layout, before = earlier_segments.layout, earlier_segments.before(segment)
     pieces: list[list[BatchHeaders]] = []
     found = OpenTransactions()
     for earlier in reversed(before[-FARTHEST:]):
         snapshot = _read_snapshot(layout, earlier)
         try:
             if snapshot is None:
-                pieces.append(_read_transactional(layout, earlier, limits, window_bytes))
+                pieces.append(_read_transactional(earlier_segments, earlier))
         except ArchiveError:
             return OpenBefore(first_offsets=found.first_offsets, is_complete=False)
         found = OpenTransactions(first_offsets=snapshot or {})
@@ -93,6 +125,39 @@ def find_open_before(
         if snapshot is not None or (producer_ids is not None and found.ended.issuperset(producer_ids)):
             return OpenBefore(first_offsets=found.first_offsets)
     return OpenBefore(first_offsets=found.first_offsets, is_complete=len(before) <= FARTHEST)
+
+
+def find_snapshot_before(earlier_segments: EarlierSegments, segment: ListedSegment) -> dict[int, int] | None:
+    """Return the first offsets of transactions that are open at the end of the segment listed before this one.
+
+    None if there is none, or it has no sound snapshot.
+    """
+    before = earlier_segments.before(segment)
+    return _read_snapshot(earlier_segments.layout, before[-1]) if before else None
+
+
+def is_directly_before(
+    earlier_segments: EarlierSegments, segment: ListedSegment, lineage: Collection[EpochStart]
+) -> bool:
+    """Whether the log listed before this one ends where this one starts, with the leader epochs of its `lineage`.
+
+    Otherwise records are missing between them, or another leader uploaded the earlier one.
+    """
+    before, entries = earlier_segments.before(segment), filter_epochs(lineage)
+    if not before or not entries:
+        return False
+    epochs, starts = np.array(entries, dtype=np.int64).T
+    end_offset = -1
+    try:
+        for headers in earlier_segments.iter_headers(before[-1]):
+            entry = np.searchsorted(starts, headers.base_offset, side="right") - 1
+            is_earlier = (entry < 0) & (headers.leader_epoch < epochs[0])
+            if not (is_earlier | (headers.leader_epoch == epochs[np.maximum(entry, 0)])).all():
+                return False
+            end_offset = int(headers.last_offset[-1]) + 1
+    except ArchiveError:
+        return False
+    return end_offset == segment.start_offset
 
 
 def _read_snapshot(layout: ArchiveLayout, segment: ListedSegment) -> dict[int, int] | None:
@@ -107,21 +172,6 @@ def _read_snapshot(layout: ArchiveLayout, segment: ListedSegment) -> dict[int, i
     return {entry.producer_id: entry.current_txn_first_offset for entry in entries if entry.has_open_transaction}
 
 
-def _read_transactional(
-    layout: ArchiveLayout,
-    segment: ListedSegment,
-    limits: DecodeLimits,
-    window_bytes: int,
-) -> list[BatchHeaders]:
+def _read_transactional(earlier_segments: EarlierSegments, segment: ListedSegment) -> list[BatchHeaders]:
     """Return the headers of transactional batches; damaged ones raise `ArchiveError`."""
-    log = SegmentLog(layout=layout, segment=segment)
-    found = []
-    for window in iter_log_windows(
-        log, log.log_file(is_active=False), from_position=0, limits=limits, window_bytes=window_bytes
-    ):
-        headers = window.headers
-        starts = headers.position - window.position
-        if find_crc_mismatch(window.content, starts, headers.size_bytes, headers.crc) is not None:
-            raise ArchiveError(Reason.CRC_MISMATCH, "batch does not match its checksum")
-        found.append(headers.where(headers.is_transactional))
-    return found
+    return [headers.where(headers.is_transactional) for headers in earlier_segments.iter_headers(segment)]

@@ -16,7 +16,7 @@ whole batch follows (archive.log_windows has the rule). So its log is read twice
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 import pyarrow as pa
@@ -33,8 +33,13 @@ from coldlog.index.sound_batches import SoundBatches
 from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.builds.encoded_rows import OUTCOME, drop_pieces, encode_rows
 from coldlog.indexing.builds.index_rows import offset_index_rows, time_index_rows, txn_index_rows
-from coldlog.indexing.builds.preceding_segments import OpenBefore, SegmentLog, find_open_before
+from coldlog.indexing.builds.preceding_segments import EarlierSegments, SegmentLog
 from coldlog.indexing.builds.salvage import Losses, find_sound_of_damaged, require_listed_aborts, rows_of_holes
+from coldlog.indexing.builds.settled_transactions import (
+    require_known_starts,
+    require_no_unlisted_abort,
+    settle_transactions,
+)
 from coldlog.indexing.builds.side_files import SideFiles, read_checkpoint_of_damaged, read_side_files
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
@@ -107,21 +112,23 @@ OUTCOME_SCHEMA = pa.schema(
 
 def build_segments(layout: ArchiveLayout, works: list[SegmentWork], options: BuildOptions) -> Iterator[pa.RecordBatch]:
     """Yield the pieces of every segment of `works`, each segment's outcome last."""
+    earlier = EarlierSegments(layout=layout, limits=options.limits, window_bytes=options.window_bytes)
     for work in works:
-        outcome = yield from _index_what_is_sound(layout, work, options)
+        outcome = yield from _index_what_is_sound(earlier, work, options)
         row = {**_key_of(work.segment), "log_bytes": work.log_bytes, **outcome}
         yield encode_rows(OUTCOME, work.segment, pa.RecordBatch.from_pylist([row], schema=OUTCOME_SCHEMA))
 
 
 def _index_what_is_sound(
-    layout: ArchiveLayout, work: SegmentWork, options: BuildOptions
+    earlier: EarlierSegments, work: SegmentWork, options: BuildOptions
 ) -> Generator[pa.RecordBatch, None, dict[str, object]]:
     """Yield the pieces of one segment; return its outcome. If a file is damaged, the segment is read without it."""
+    layout = earlier.layout
     losses: Losses | None = Losses()
     first: ArchiveError | None = None
     while losses is not None:
         try:
-            facts = yield from _index_one(layout, work, options, losses)
+            facts = yield from _index_one(earlier, work, options, losses)
         except ArchiveError as unnamed:
             log_name = work.segment.object_name_of(SegmentFileKind.LOG)
             wrong = unnamed if unnamed.object_name else unnamed.with_object_name(log_name)
@@ -137,10 +144,10 @@ def _index_what_is_sound(
 
 
 def _index_one(
-    layout: ArchiveLayout, work: SegmentWork, options: BuildOptions, losses: Losses
+    earlier: EarlierSegments, work: SegmentWork, options: BuildOptions, losses: Losses
 ) -> Generator[pa.RecordBatch, None, dict[str, object]]:
     """Yield the pieces of one segment; return the values to publish."""
-    segment = work.segment
+    layout, segment = earlier.layout, work.segment
     if losses.log is None:
         _require_announced_size(layout, work)
     is_open_ended = work.is_last and layout.is_mirror
@@ -170,9 +177,10 @@ def _index_one(
         require_listed_aborts(side_files, aborted, sound, losses.log)
     else:
         if aborted is not None and summary.abort_marker_count and not layout.is_mirror:
-            _require_no_unlisted_abort(layout, segment, side_files, aborted, options)
-        side_files, open_before = _settle_transactions(layout, work, side_files, aborted, summary, options)
+            require_no_unlisted_abort(earlier, segment, side_files, aborted)
+        side_files, open_before = settle_transactions(earlier, work, side_files, aborted, summary)
         side_files.require_agreement(summary, work.announced_end_offset)
+    require_known_starts(earlier, segment, side_files)
     _require_announced_end(work, summary)
     if side_files.txn_index.entry_count:
         yield encode_rows(TXN_INDEX.name, segment, txn_index_rows(side_files.txn_index))
@@ -214,76 +222,6 @@ def _find_end(layout: ArchiveLayout, segment: ListedSegment, options: BuildOptio
     """Find the end of the last whole batch of a log that may be cut or still grow."""
     log = SegmentLog(layout=layout, segment=segment)
     return find_log_end(log, log.log_file(is_active=True), limits=options.limits, window_bytes=options.window_bytes)
-
-
-def _require_no_unlisted_abort(
-    layout: ArchiveLayout,
-    segment: ListedSegment,
-    side_files: SideFiles,
-    aborted: AbortedTransactions,
-    options: BuildOptions,
-) -> None:
-    """Refuse a transaction index that is missing or empty if the log ends a transaction that has records by an abort.
-
-    A broker uploads no index without entries. A marker has none if its transaction wrote nothing to the partition.
-    """
-    if side_files.is_without_txn_index or not side_files.txn_index.is_empty:
-        return
-    open_before, producers = OpenBefore(), aborted.may_begin_before
-    if producers:
-        limits, window_bytes = options.limits, options.window_bytes
-        open_before = find_open_before(layout, segment, producers, limits=limits, window_bytes=window_bytes)
-    unlisted = aborted.finish(open_before.first_offsets)
-    if unlisted.entry_count or not open_before.is_complete:
-        places = f"offset {int(unlisted.last_offsets[0])}" if unlisted.entry_count else "an unknown offset"
-        raise ArchiveError(
-            Reason.TXN_INDEX_INVALID,
-            "transaction index has no entry, but the log has aborted transactions",
-            object_name=side_files.names.get(SegmentFileKind.TXN_INDEX, ""),
-            expected=f"an entry for the abort at {places}",
-            found="none",
-        )
-
-
-def _settle_transactions(
-    layout: ArchiveLayout,
-    work: SegmentWork,
-    side_files: SideFiles,
-    aborted: AbortedTransactions | None,
-    summary: SegmentSummary,
-    options: BuildOptions,
-) -> tuple[SideFiles, Mapping[int, int]]:
-    """Add aborts from the log to the side files, and find the transactions that earlier segments leave open.
-
-    These are only searched if something depends on them: the aborts of this segment, or the transactions that it leaves
-    open, in a mirror only those of the last segment. If they cannot be found, the damage of the file that would have
-    them is raised; a mirror's are taken as far as they were found.
-    """
-    open_before = OpenBefore()
-    if aborted is not None:
-        producers = aborted.may_begin_before if side_files.is_without_txn_index else frozenset()
-        is_end_needed = side_files.is_without_snapshot and (
-            (work.is_last and aborted.has_batches) or not layout.is_mirror
-        )
-        if is_end_needed:
-            producers |= summary.open_transactions.keys() - summary.ended_producers
-        if producers or is_end_needed:
-            is_every_needed = is_end_needed and not layout.is_mirror
-            open_before = find_open_before(
-                layout,
-                work.segment,
-                None if is_every_needed else producers,
-                limits=options.limits,
-                window_bytes=options.window_bytes,
-            )
-        if not open_before.is_complete and not layout.is_mirror:
-            kind = SegmentFileKind.PRODUCER_SNAPSHOT if is_end_needed else SegmentFileKind.TXN_INDEX
-            raise side_files.lost[kind]
-        if side_files.is_without_txn_index:
-            side_files = replace(side_files, txn_index=aborted.finish(open_before.first_offsets))
-    if work.is_last and layout.is_mirror:
-        side_files = side_files.up_to(summary.last_offset)
-    return side_files, open_before.first_offsets
 
 
 def _require_announced_size(layout: ArchiveLayout, work: SegmentWork) -> None:
