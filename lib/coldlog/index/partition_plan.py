@@ -216,7 +216,8 @@ def _unserved_ranges(
         unread,
         log_start.offset if log_start is not None and is_certain else None,
     )
-    return ranges_with_rising_bounds([*_hidden_log_start(members, log_start), *ranges])
+    last_served = served[-1].to_offset if served else None
+    return ranges_with_rising_bounds([*_hidden_log_start(members, log_start), *ranges], last_served)
 
 
 def _holes_within(served: ServedSegment) -> Iterator[UnservedRange]:

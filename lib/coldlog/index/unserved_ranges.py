@@ -16,7 +16,7 @@ the file is then larger than all timestamps, so it is a bound too. Without an ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -38,6 +38,10 @@ class UnservedRange:
     from_offset: int
     to_offset: int | None
     max_timestamp_bound_ms: int | None
+
+    def reaches_past(self, last_served_offset: int | None) -> bool:
+        """Offsets after the last served one are passed over. None: no offset is served."""
+        return last_served_offset is None or self.to_offset is None or self.to_offset > last_served_offset
 
 
 def find_unserved_ranges(
@@ -70,10 +74,12 @@ def find_unserved_ranges(
     return found
 
 
-def ranges_with_rising_bounds(ranges: Iterable[UnservedRange]) -> list[UnservedRange]:
-    """Return the ranges whose bound is larger than all before.
+def ranges_with_rising_bounds(ranges: Sequence[UnservedRange], last_served_offset: int | None) -> list[UnservedRange]:
+    """Return the ranges whose bound is larger than all before, and the range after the last served offset.
 
-    The first range that can hold a match to T is one of them, for every T. After an unknown bound there is none.
+    The first range that can hold a match to T is one of them, for every T. After an unknown bound there is none, except
+    the range at the end, which shows that the last served offset is not the last archived one. It gets the bound of the
+    range before it if that is larger.
     """
     rising: list[UnservedRange] = []
     for each in ranges:
@@ -83,6 +89,9 @@ def ranges_with_rising_bounds(ranges: Iterable[UnservedRange]) -> list[UnservedR
             rising.append(each)
         if bound is None:
             break
+    at_end = [each for each in ranges[-1:] if each.reaches_past(last_served_offset)]
+    if at_end and not rising[-1].reaches_past(last_served_offset):
+        rising.append(replace(at_end[0], max_timestamp_bound_ms=rising[-1].max_timestamp_bound_ms))
     return rising
 
 

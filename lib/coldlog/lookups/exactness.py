@@ -7,6 +7,9 @@ local tier was searched, the ranges from where its search began do not count.
 
 The answer to EARLIEST is not exact if the newest leader epoch checkpoint is lost, or if no log start is known and the
 range before the first served offset is passed over. A local tier knows where the log starts.
+
+The answers to LATEST_TIERED and EARLIEST_PENDING_UPLOAD are not exact if segments after the last served one cannot be
+read, or are not read yet. A broker knows them (`is_tier_known`).
 """
 
 from __future__ import annotations
@@ -32,9 +35,11 @@ def mark_exactness(
     questions: PartitionQuestions,
     answers: Answers,
     searched_from: Int64s | None = None,
+    *,
+    is_tier_known: bool = False,
 ) -> None:
     """Set `exactness` and the passed range of the answers. `facts` None: only a local tier answered. `searched_from`:
-    from where each request searched a local tier."""
+    from where each request searched a local tier. `is_tier_known`: it said what is archived."""
     is_answered = answers.errors == ErrorCode.NONE
     answers.exactness[is_answered] = EXACT
     ranges = () if facts is None else facts.unserved_ranges
@@ -42,12 +47,18 @@ def mark_exactness(
         return
     is_time, is_max = questions.timestamps_ms >= 0, questions.asks(SpecialTimestamp.MAX_TIMESTAMP)
     is_earliest = is_answered & questions.asks(SpecialTimestamp.EARLIEST) & (searched_from is None)
-    is_searched = is_earliest | ((is_answered | (answers.errors == ErrorCode.LOCAL_REQUIRED)) & (is_time | is_max))
+    is_end = is_answered & (not is_tier_known)
+    is_end &= questions.asks(SpecialTimestamp.LATEST_TIERED) | questions.asks(SpecialTimestamp.EARLIEST_PENDING_UPLOAD)
+    is_searched = (
+        is_earliest | is_end | ((is_answered | (answers.errors == ErrorCode.LOCAL_REQUIRED)) & (is_time | is_max))
+    )
     answers.exactness[is_searched] = _UNKNOWN if ranges is None else EXACT
     if not ranges or facts is None:
         return
     if not facts.is_log_start_known or (facts.log_start_offset is None and ranges[0].from_offset < facts.first_offset):
         _name(answers, is_earliest, ranges[0])
+    if ranges[-1].reaches_past(facts.latest_tiered_offset):
+        _name(answers, is_end, ranges[-1])
     ends = np.full(questions.count, _NEVER) if searched_from is None else searched_from
     limits = np.where(answers.offsets < 0, ends, np.minimum(answers.offsets + 1, ends))
     _mark(answers, ranges, is_searched & is_time, questions.timestamps_ms, limits)

@@ -306,7 +306,8 @@ def _with_local(
             tail.complete(answers, at, timestamp_ms)
         else:
             tail.answer_special(answers, at, SpecialTimestamp(timestamp_ms), int(fetchable[at]))
-    mark_exactness(facts, questions, answers, tail.searched_from(questions.timestamps_ms, is_settled))
+    searched_from, is_tier_known = tail.searched_from(questions.timestamps_ms, is_settled), tail.is_tier_known
+    mark_exactness(facts, questions, answers, searched_from, is_tier_known=is_tier_known)
     ask_local_tier(tail, questions, answers)
     is_bounded = ~np.isin(questions.timestamps_ms, _UNBOUNDED)
     answers.refuse(is_bounded & (answers.errors == ErrorCode.NONE) & (answers.offsets >= fetchable), ErrorCode.NONE)

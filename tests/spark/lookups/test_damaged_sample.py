@@ -218,6 +218,27 @@ def test_sql_says_the_same_as_the_reader(
     assert different == []
 
 
+def test_ends_of_the_archive_are_those_of_the_broker_or_not_exact(spark: SparkSession, damaged: Warehouse) -> None:
+    special, truth = (
+        int(SpecialTimestamp.LATEST_TIERED),
+        {place_of(row): row["archive_end"] for row in golden_partitions()},
+    )
+    with OffsetReader(damaged.uri) as reader:
+        answers = reader.list_offsets([(*place, special) for place in truth])
+    ends = {place_of(answer): (answer["offset"], answer["is_exact"]) for answer in answers}
+    exact = {place: offset for place, (offset, is_exact) in ends.items() if is_exact}
+    assert exact == {place: truth[place] for place in exact}
+    assert truth.keys() - exact.keys() == {place_of(each) for each in answers if not each["is_exact"]}
+    assert any(is_exact is False for _, is_exact in ends.values())
+    attach_warehouse(spark, damaged.uri)
+    columns = "q.topic, q.partition, f.offset, f.is_exact"
+    for function in ("latest_tiered_offset(q.topic, q.partition)", f"list_offsets(q.topic, q.partition, {special})"):
+        asked = spark.createDataFrame(list(truth), "topic STRING, partition INT")
+        asked.createOrReplaceTempView("ends_asked")
+        rows = spark.sql(f"SELECT {columns} FROM ends_asked q, LATERAL {function} f").collect()
+        assert {(row[0], row[1]): (row[2], row[3]) for row in rows} == ends
+
+
 def _named(answer: Row) -> set[tuple[str, object]]:
     return {(name, value) for name, value in answer.items() if name != "number"}
 

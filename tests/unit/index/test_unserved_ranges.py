@@ -71,5 +71,23 @@ def test_only_ranges_with_a_larger_bound_than_all_before_are_kept() -> None:
         UnservedRange(from_offset=10 * at, to_offset=10 * at + 1, max_timestamp_bound_ms=bound)
         for at, bound in enumerate(bounds)
     ]
-    assert as_tuples(ranges_with_rising_bounds(ranges)) == [(0, 1, 5), (30, 31, 8), (50, 51, None)]
-    assert ranges_with_rising_bounds([]) == []
+    assert as_tuples(ranges_with_rising_bounds(ranges, 99)) == [(0, 1, 5), (30, 31, 8), (50, 51, None)]
+    assert ranges_with_rising_bounds([], None) == []
+
+
+@pytest.mark.parametrize(
+    ("bounds", "kept"),
+    [
+        ([5, 3], [(0, 1, 5), (10, 11, 5)]),
+        ([5, 8], [(0, 1, 5), (10, 11, 8)]),
+        ([None, 8], [(0, 1, None), (10, 11, None)]),
+        ([5], [(0, 1, 5)]),
+    ],
+    ids=["smaller", "larger", "smaller than an unknown one", "alone"],
+)
+def test_range_after_the_last_served_offset_is_always_kept(bounds: list[int | None], kept: list[Passed]) -> None:
+    ranges = [
+        UnservedRange(from_offset=10 * at, to_offset=10 * at + 1, max_timestamp_bound_ms=bound)
+        for at, bound in enumerate(bounds)
+    ]
+    assert as_tuples(ranges_with_rising_bounds(ranges, 9)) == kept

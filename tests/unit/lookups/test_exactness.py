@@ -49,7 +49,8 @@ def passed_over(log: Log, *, is_announced: bool) -> tuple[UnservedRange, ...]:
             known = max(timestamps_ms) if is_announced else None
             unread.append(UnreadSegment(start_offset=start, end_offset=end, max_timestamp_ms=known))
         start = end + 1
-    return tuple(ranges_with_rising_bounds(find_unserved_ranges(served, unread, 0)))
+    last_served = served[-1][1] if served else None
+    return tuple(ranges_with_rising_bounds(find_unserved_ranges(served, unread, 0), last_served))
 
 
 def records(log: Log, *, only_served: bool) -> list[tuple[int, int]]:
@@ -66,18 +67,38 @@ def largest(found: list[tuple[int, int]]) -> tuple[int, int]:
     return max(found, key=lambda each: (each[1], -each[0]), default=(-1, NOTHING))
 
 
-def marked(facts: PartitionFacts, asked_ms: list[int], found: list[tuple[int, int]]) -> Answers:
-    questions = PartitionQuestions(
-        np.array(asked_ms),
-        np.full(len(asked_ms), -1),
-        np.zeros(len(asked_ms), dtype=np.bool_),
-        np.full(len(asked_ms), NEWEST_VERSION),
+def questions_at(asked_ms: list[int]) -> PartitionQuestions:
+    count = len(asked_ms)
+    return PartitionQuestions(
+        np.array(asked_ms), np.full(count, -1), np.zeros(count, dtype=np.bool_), np.full(count, NEWEST_VERSION)
     )
+
+
+def marked(facts: PartitionFacts, asked_ms: list[int], found: list[tuple[int, int]]) -> Answers:
+    questions = questions_at(asked_ms)
     answers = Answers.nothing(len(asked_ms))
     answers.offsets[:], answers.timestamps_ms[:] = np.array(found).T
     answers.errors[answers.offsets < 0] = ErrorCode.LOCAL_REQUIRED
     mark_exactness(facts, questions, answers)
     return answers
+
+
+@given(log=logs, is_announced=st.booleans())
+def test_end_of_the_archive_is_exact_if_its_last_segment_is_served(log: Log, is_announced: bool) -> None:
+    served = records(log, only_served=True)
+    tiered, asked = (served[-1][0], 2) if served else (None, 1)
+    facts = replace(FACTS, latest_tiered_offset=tiered, unserved_ranges=passed_over(log, is_announced=is_announced))
+    specials = [int(SpecialTimestamp.LATEST_TIERED), int(SpecialTimestamp.EARLIEST_PENDING_UPLOAD)][:asked]
+    questions = questions_at(specials)
+    answers = Answers.nothing(asked)
+    answers.offsets[:] = [-1 if tiered is None else tiered + at for at in range(asked)]
+    mark_exactness(facts, questions, answers)
+    end = sum(len(timestamps_ms) for _, timestamps_ms in log) - 1
+    is_exact = log[-1][0]
+    assert answers.exactness.tolist() == [EXACT if is_exact else NOT_EXACT] * asked
+    assert answers.passed_to.tolist() == [-1 if is_exact else end] * asked
+    mark_exactness(facts, questions, answers, np.full(asked, end + 1), is_tier_known=True)
+    assert answers.exactness.tolist() == [EXACT] * asked
 
 
 @given(log=logs, is_announced=st.booleans())
@@ -114,11 +135,18 @@ def test_answer_names_the_first_range_that_may_hold_an_earlier_match() -> None:
     assert answers.passed_from.tolist() == [-1, 2, -1, 8, -1, 20]
 
 
-@pytest.mark.parametrize("asked", [0, SpecialTimestamp.MAX_TIMESTAMP, SpecialTimestamp.EARLIEST])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        0,
+        SpecialTimestamp.MAX_TIMESTAMP,
+        SpecialTimestamp.EARLIEST,
+        SpecialTimestamp.LATEST_TIERED,
+        SpecialTimestamp.EARLIEST_PENDING_UPLOAD,
+    ],
+)
 def test_nothing_is_said_of_tables_that_do_not_know_their_gaps(asked: int) -> None:
-    answers = marked(
-        replace(FACTS, unserved_ranges=None), [int(asked), SpecialTimestamp.LATEST_TIERED], [(3, 9), (29, 0)]
-    )
+    answers = marked(replace(FACTS, unserved_ranges=None), [int(asked), SpecialTimestamp.LATEST], [(3, 9), (29, 0)])
     assert answers.exactness.tolist() == [-1, EXACT]
 
 

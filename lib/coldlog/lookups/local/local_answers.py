@@ -42,6 +42,11 @@ class LocalTail:
         """True if segments were archived and left the local tier since the index was built: neither has them."""
         return self.state.local_log_start_offset > self.search_from
 
+    @property
+    def is_tier_known(self) -> bool:
+        """True if this tier says what is archived; otherwise the index does."""
+        return self.state.highest_tiered_offset is not None
+
     def searched_from(self, timestamps_ms: Int64s, is_settled: Flags) -> Int64s:
         """Return from where each request searched, besides the archive. A broker searches its whole log."""
         from_offsets = np.full(len(timestamps_ms), self.search_from)

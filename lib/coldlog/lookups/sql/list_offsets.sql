@@ -5,7 +5,7 @@
 -- latest, -2 earliest, -3 max timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending upload. Only the
 -- archive is used: an answer that needs a local tier is LOCAL_REQUIRED. An answer from a segment indexed at batch depth
 -- is NOT_DECODED: use the jobs, which read the batch. is_exact and the range that was passed over are those of
--- offset_for_timestamp and max_timestamp; other special timestamps are exact.
+-- offset_for_timestamp, max_timestamp, earliest_offset and latest_tiered_offset; -1 and -4 need a local tier.
 --
 -- The facts are one row, the maximum over two branches of at most one row each: the partition, and the record that
 -- offset_for_timestamp finds. An aggregate without groups always returns a row, also for an unknown partition, and
@@ -98,12 +98,12 @@ FROM (
                offset IS NULL AND offset_timestamp_ms IS NOT NULL AS is_not_decoded, max_timestamp_ms,
                coalesce(latest_tiered_offset + 1, log_start_offset, 0) AS local_start_offset, stable_offset,
                try_element_at(leader_epoch_lineage, -1).leader_epoch AS last_leader_epoch,
-               CASE WHEN is_max OR is_earliest THEN if(unserved_ranges IS NULL, NULL, passed IS NULL)
+               CASE WHEN is_max OR is_earliest OR is_end THEN if(unserved_ranges IS NULL, NULL, passed IS NULL)
                     WHEN is_special THEN true END
                  AS is_exact, passed.from_offset AS passed_from, passed.to_offset AS passed_to
         FROM (
           SELECT /*+ BROADCAST(q) */ p.unserved_ranges, q.timestamp_ms = -3 AS is_max, q.timestamp_ms < 0 AS is_special,
-                 q.timestamp_ms = -2 AS is_earliest,
+                 q.timestamp_ms = -2 AS is_earliest, q.timestamp_ms IN (-5, -6) AS is_end,
                  CASE
                    WHEN q.timestamp_ms = -2 AND (p.log_start_source = 'checkpoint_lost' OR p.log_start_offset IS NULL
                         AND get(p.unserved_ranges, 0).from_offset < p.earliest_offset)
@@ -114,6 +114,9 @@ FROM (
                                                                OR r.max_timestamp_bound_ms > p.max_timestamp_ms
                                                                OR r.max_timestamp_bound_ms = p.max_timestamp_ms
                                                                   AND r.from_offset < p.max_timestamp_offset), 1)
+                   WHEN (q.timestamp_ms = -5 OR q.timestamp_ms = -6 AND p.latest_tiered_offset IS NOT NULL)
+                    AND coalesce(try_element_at(p.unserved_ranges, -1).to_offset > p.latest_tiered_offset, true)
+                   THEN try_element_at(p.unserved_ranges, -1)
                  END AS passed, p.leader_epoch_lineage, p.max_timestamp_ms, p.latest_tiered_offset,
                  p.log_start_offset, p.stable_offset,
                  CASE q.timestamp_ms

@@ -65,8 +65,8 @@ PARTITION_METADATA = TableDefinition(
         Column(
             name="unserved_ranges",
             type="ARRAY<STRUCT<from_offset: BIGINT, to_offset: BIGINT, max_timestamp_bound_ms: BIGINT>>",
-            comment="Offsets that lookups pass over, where the bound of their timestamps is larger than in all before; "
-            "bound NULL: any timestamp; NULL: not known",
+            comment="Offsets that lookups pass over, where the bound of their timestamps is larger than in all before, "
+            "and those after the last served one; bound NULL: any timestamp; NULL: not known",
         ),
     ),
 )
