@@ -4,7 +4,8 @@
     source <(coldlog completion zsh)
     coldlog completion fish | source
 
-Topics are those of the warehouse of the settings; options are read from the help of each command.
+Topics are those of the warehouse of the settings; options are read from the help of each command. After `--set`, the
+names of settings are completed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ _coldlog() {
   local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]}
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W "COMMANDS" -- "$word"))
+  elif [ "${COMP_WORDS[COMP_CWORD-1]}" = --set ]; then
+    compopt -o nospace 2>/dev/null
+    COMPREPLY=($(compgen -S = -W "$(coldlog config show --csv 2>/dev/null | tail -n +2 | cut -d, -f1)" -- "$word"))
   elif [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "$(coldlog "$command" --help 2>/dev/null | grep -oE -- '--[a-z-]+' | sort -u)" -- "$word"))
   elif [ "$COMP_CWORD" -eq 2 ] && [[ " ASKING " == *" $command "* ]]; then
@@ -33,6 +37,7 @@ _FISH = """\
 complete -c coldlog -f -n __fish_use_subcommand -a 'COMMANDS'
 complete -c coldlog -f -n '__fish_seen_subcommand_from ASKING; and test (count (commandline -opc)) -eq 2' \\
   -a '(coldlog topics --csv 2>/dev/null | tail -n +2 | cut -d, -f1)'
+complete -c coldlog -l set -x -a '(coldlog config show --csv 2>/dev/null | tail -n +2 | cut -d, -f1)='
 complete -c coldlog -n 'test (count (commandline -opc)) -ge 2' \\
   -a '(coldlog (commandline -opc)[2] --help 2>/dev/null | string match -ar -- "--[a-z-]+")'
 """

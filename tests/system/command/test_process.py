@@ -104,7 +104,8 @@ def test_bash_completes_commands_options_and_topics(golden_uri: str, tmp_path: P
     script = """
     source <(coldlog completion bash)
     try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _coldlog; echo "${COMPREPLY[@]}"; }
-    try coldlog off; try coldlog cat --gr; export WAREHOUSE="-w $URI"; try coldlog lookup ord
+    try coldlog off; try coldlog cat --gr; try coldlog lookup orders --set archive.u
+    export WAREHOUSE="-w $URI"; try coldlog lookup ord
     """
     ran = subprocess.run(
         ["bash", "-c", script],
@@ -114,4 +115,4 @@ def test_bash_completes_commands_options_and_topics(golden_uri: str, tmp_path: P
         check=True,
         timeout=100,
     )
-    assert ran.stdout.splitlines() == ["offsets", "--grep", "orders"]
+    assert ran.stdout.splitlines() == ["offsets", "--grep", "archive.uri=", "orders"]
