@@ -24,7 +24,7 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.locations import plain_location
-from coldlog.tables.delta.manifest import hold_to_manifest
+from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
 from coldlog.tables.delta.table_files import TableFiles, is_newest, list_table_files
 from coldlog.tables.delta.table_reader import PartRange, TableReader
 
@@ -51,7 +51,9 @@ class WarehouseFiles:
         return max(self.partitions.publish_number, self.segments.publish_number)
 
 
-def list_warehouse_files(uri: str, *, as_of_ms: int | None = None) -> WarehouseFiles:
+def list_warehouse_files(
+    uri: str, *, as_of_ms: int | None = None, manifests: Manifests | None = None
+) -> WarehouseFiles:
     """List the files of the warehouse as of now or of `as_of_ms`. The index tables match the listed `segments`."""
 
     warehouse = plain_location(uri).rstrip("/")
@@ -76,7 +78,7 @@ def list_warehouse_files(uri: str, *, as_of_ms: int | None = None) -> WarehouseF
         if all(is_newest(files, table, as_of_ms=as_of_ms) for files, table in first):
             listed_files = (segments, partitions, batches, stairs)
             segments, partitions, batches, stairs = hold_to_manifest(
-                warehouse, listed_files, is_past=as_of_ms is not None
+                manifests or Manifests(warehouse), listed_files, is_past=as_of_ms is not None
             )
             return WarehouseFiles(partitions=partitions, segments=segments, batches=batches, stairs=stairs)
         # A run published meanwhile: the rows that the older `segments` names may be deleted.

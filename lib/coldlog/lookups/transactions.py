@@ -22,7 +22,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.locations import plain_location
-from coldlog.tables.delta.manifest import hold_to_manifest
+from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
 from coldlog.tables.delta.table_files import TableFiles, is_newest, list_table_files
 from coldlog.tables.delta.table_reader import TableReader, Within
 
@@ -137,9 +137,9 @@ def _checked(topic: object, partition: object, leader_epoch: object, offset: obj
 
 def _list_files(uri: str, as_of_ms: int | None) -> tuple[WarehouseFiles, TableFiles, TableFiles]:
     """List files that match: index rows of superseded builds are removed after `segments` no longer names them."""
-    warehouse = plain_location(uri).rstrip("/")
+    warehouse, manifests = plain_location(uri).rstrip("/"), Manifests(uri)
     while True:
-        lookups = list_warehouse_files(uri, as_of_ms=as_of_ms)
+        lookups = list_warehouse_files(uri, as_of_ms=as_of_ms, manifests=manifests)
         offsets = ("first_offset", "last_offset")
         aborted = list_table_files(
             f"{warehouse}/{TXN_INDEX.name}", TXN_INDEX, ("topic", "partition", *offsets), as_of_ms=as_of_ms
@@ -149,7 +149,7 @@ def _list_files(uri: str, as_of_ms: int | None) -> tuple[WarehouseFiles, TableFi
         )
         if is_newest(lookups.segments, SEGMENTS, as_of_ms=as_of_ms):
             number, is_past = lookups.publish_number, as_of_ms is not None
-            aborted, following = hold_to_manifest(uri, [aborted, following], number, is_past=is_past)
+            aborted, following = hold_to_manifest(manifests, [aborted, following], number, is_past=is_past)
             return lookups, aborted, following
         # A run published meanwhile: list all again.
 

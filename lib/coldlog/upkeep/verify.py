@@ -28,7 +28,7 @@ from coldlog.tables.definitions.tier_schedule import TIER_SCHEDULE
 from coldlog.tables.delta.file_checksums import check_file
 from coldlog.tables.delta.locations import local_folder, plain_location
 from coldlog.tables.delta.log_check import LOG_FOLDER
-from coldlog.tables.delta.manifest import hold_to_manifest
+from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
 from coldlog.tables.delta.table_files import TableFiles, list_table_files
 from coldlog.tables.delta.table_storage import Opener, PublishedFile, check_footer, file_opener, opening
 
@@ -65,10 +65,10 @@ def verify_tables(uri: str, tables: Sequence[TableDefinition] = (*ALL_TABLES, *_
         found.damages += _damaged_log_files(f"{location}/{table.name}")
         files = _list(location, table, found)
         listed += [] if files is None else [files]
-    number = max((files.publish_number for files in listed), default=0)
+    number, manifests = max((files.publish_number for files in listed), default=0), Manifests(uri)
     for files in listed:
         try:
-            (held,) = hold_to_manifest(uri, [files], number)
+            (held,) = hold_to_manifest(manifests, [files], number)
         except ColdlogError as damage:
             found.damages.append(str(damage))
             held = files

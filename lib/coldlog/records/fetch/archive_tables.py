@@ -28,7 +28,7 @@ from coldlog.records.source.archived_log import (
     undecided_offsets,
 )
 from coldlog.tables.definitions.quarantine import QUARANTINE
-from coldlog.tables.delta.manifest import hold_to_manifest
+from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
 from coldlog.tables.delta.table_files import TableFiles, list_table_files
 from coldlog.tables.delta.table_reader import TableReader
 
@@ -87,11 +87,12 @@ class FetchFiles:
 
 def list_fetch_files(uri: str, as_of_ms: int | None = None) -> FetchFiles:
     """List the files as of now or of `as_of_ms`. Raise `UsageError` if there is no warehouse at the uri."""
-    logs = list_source_files(uri, as_of_ms)
+    manifests = Manifests(uri)
+    logs = list_source_files(uri, as_of_ms, manifests)
     location = f"{uri.rstrip('/')}/{QUARANTINE.name}"
     quarantine = list_table_files(location, QUARANTINE, ("topic", "partition"), as_of_ms=as_of_ms)
     number, is_past = logs.lookups.publish_number, as_of_ms is not None
-    (quarantine,) = hold_to_manifest(uri, [quarantine], number, is_past=is_past)
+    (quarantine,) = hold_to_manifest(manifests, [quarantine], number, is_past=is_past)
     return FetchFiles(logs=logs, quarantine=quarantine)
 
 

@@ -22,7 +22,7 @@ from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS, listed_segment
 from coldlog.tables.definitions.txn_index import TXN_INDEX
-from coldlog.tables.delta.manifest import hold_to_manifest
+from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
 from coldlog.tables.delta.table_files import TableFiles, is_newest, list_table_files
 from coldlog.tables.delta.table_reader import TableReader
 
@@ -153,17 +153,17 @@ class SourceFiles:
     aborted: TableFiles
 
 
-def list_source_files(uri: str, as_of_ms: int | None) -> SourceFiles:
+def list_source_files(uri: str, as_of_ms: int | None, manifests: Manifests | None = None) -> SourceFiles:
     """List the files as of now or of `as_of_ms`. Raise `UsageError` if there is no warehouse at the uri."""
-    location = f"{uri.rstrip('/')}/{TXN_INDEX.name}"
+    location, manifests = f"{uri.rstrip('/')}/{TXN_INDEX.name}", manifests or Manifests(uri)
     while True:
-        lookups = list_warehouse_files(uri, as_of_ms=as_of_ms)
+        lookups = list_warehouse_files(uri, as_of_ms=as_of_ms, manifests=manifests)
         aborted = list_table_files(
             location, TXN_INDEX, ("topic", "partition", "first_offset", "last_offset"), as_of_ms=as_of_ms
         )
         if is_newest(lookups.segments, SEGMENTS, as_of_ms=as_of_ms):
             number, is_past = lookups.publish_number, as_of_ms is not None
-            (aborted,) = hold_to_manifest(uri, [aborted], number, is_past=is_past)
+            (aborted,) = hold_to_manifest(manifests, [aborted], number, is_past=is_past)
             return SourceFiles(lookups=lookups, aborted=aborted)
         # A run published meanwhile: list all again.
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from crc32c import crc32c
@@ -112,8 +112,26 @@ def write_manifest(manifests: LogFiles, manifest: Manifest) -> bool:
     return is_written
 
 
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """The manifests of a warehouse, each read once. Make one for each listing: a rebuilt warehouse counts from 1."""
+
+    uri: str
+    _read: dict[int, Manifest] = field(default_factory=dict, init=False)
+
+    def get(self, number: int) -> Manifest:
+        """Return a manifest; `ColdlogError` if it is damaged, `FileNotFoundError` if it is missing."""
+        if number not in self._read:
+            location = plain_location(self.uri).rstrip("/")
+            manifest = read_manifest(open_manifests(location), location, number)
+            if manifest is None:
+                raise FileNotFoundError(f"{location}/{MANIFEST_FOLDER}/{_name(number)}")
+            self._read[number] = manifest
+        return self._read[number]
+
+
 def hold_to_manifest(
-    uri: str, listed: Iterable[TableFiles], number: int | None = None, *, is_past: bool = False
+    manifests: Manifests, listed: Iterable[TableFiles], number: int | None = None, *, is_past: bool = False
 ) -> list[TableFiles]:
     """Return the lists of files with what a publish says of them; `ColdlogError` if they contradict it.
 
@@ -126,12 +144,12 @@ def hold_to_manifest(
         number = max(files.publish_number for files in lists)
     if not number:
         return lists
-    location = plain_location(uri).rstrip("/")
-    manifest = read_manifest(open_manifests(location), location, number)
-    if manifest is None:
+    try:
+        manifest = manifests.get(number)
+    except FileNotFoundError as missing:
         if is_past:
             return lists
-        raise damaged(f"{location}/{MANIFEST_FOLDER}/{_name(number)}", "it is missing")
+        raise damaged(str(missing), "it is missing") from None
     return [hold(files, manifest) for files in lists]
 
 
@@ -165,7 +183,7 @@ def check_published(uri: str, tables: Sequence[TableDefinition] = HELD_TABLES) -
     while True:
         listed = list_held(plain_location(uri).rstrip("/"), tables)
         try:
-            return hold_to_manifest(uri, listed)
+            return hold_to_manifest(Manifests(uri), listed)
         except ColdlogError:
             # Unless a run published meanwhile: of the numbered tables one may be older than the other's publish.
             if all(is_newest(files, table) for files, table in zip(listed, NUMBERED_TABLES, strict=False)):
