@@ -313,8 +313,8 @@ def _short_answer(function: str, partition: ArchivedPartition | None) -> tuple[o
     if function == "earliest_offset":
         return (None,) * 3 if partition is None else (partition.start, partition.leader_epoch_at(partition.start), True)
     if partition is None:
-        return None, None
-    return partition.latest_tiered_offset, partition.leader_epoch_at(partition.latest_tiered_offset)
+        return (None,) * 3
+    return partition.latest_tiered_offset, partition.leader_epoch_at(partition.latest_tiered_offset), True
 
 
 def _calls_in_other_ways(spark: SparkSession, timestamp_ms: int) -> list[DataFrame]:
