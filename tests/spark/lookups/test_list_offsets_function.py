@@ -222,9 +222,9 @@ def test_kinds_of_partitions_missing_in_the_sample_are_answered_as_by_a_scan(
         "latest_tiered_offset(q.topic, 0)"
     )
     assert sorted(map(tuple, shown.collect())) == [
-        ("gone", None, None),
-        ("nothing-tiered", None, None),
-        ("twice", 29, 9),
+        ("gone", None, None, None),
+        ("nothing-tiered", None, None, None),
+        ("twice", 29, 9, None),
     ]
 
 

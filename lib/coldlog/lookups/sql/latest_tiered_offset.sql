@@ -1,8 +1,9 @@
 -- Return the last offset of a partition's archive.
 --
 -- latest_tiered_offset(topic, partition): always one row: the last offset served, inclusive, and its leader epoch
--- (NULL: not known). is_exact is false if segments after it cannot be read, or are not read yet. All columns are NULL if nothing is tiered or the partition is unknown. The row is an aggregate of
--- one row of partition_metadata: an aggregate also returns a row if there is none.
+-- (NULL: not known). is_exact is false if segments after it cannot be read, or are not read yet. All columns are NULL if
+-- the partition is unknown; if nothing is tiered, offset and leader_epoch are. The row is an aggregate of one row of
+-- partition_metadata: an aggregate also returns a row if there is none.
 CREATE OR REPLACE TEMPORARY FUNCTION latest_tiered_offset(
   topic STRING COMMENT 'Topic name',
   partition INT COMMENT 'Partition number'
