@@ -109,7 +109,7 @@ def answers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
         "list_offsets": [(0, "NONE", at, 10, 0, "remote_then_local", at + 10, None, None, None) for at in starts],
         "max_timestamp": [(10, at, None) for at in starts],
         "earliest_offset": [(at, None, None) for at in starts],
-        "latest_tiered_offset": [(at + 9, None) for at in starts],
+        "latest_tiered_offset": [(at + 9, None, None) for at in starts],
         "next_segment_with_txn_index": [(f"s{at}", at, 0, 0, False) for at in starts],
         "aborted_transactions": [(at, at, at, 0) for at in starts],
         "segment_for_offset": [("s", at, at + 9, 0) for at in starts],
