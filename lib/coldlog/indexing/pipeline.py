@@ -48,7 +48,6 @@ from coldlog.runtime.open_layout import decode_limits, layout_opener, s3_options
 from coldlog.runtime.settings import MetadataSource, Settings
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.discrepancies import Severity
-from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse, has_lasting_catalog
 from coldlog.tables.delta.warehouse_lease import WarehouseLease
@@ -233,7 +232,7 @@ def _merge_log_starts(job: Job, warehouse: Warehouse, supplied: LogStarts, stage
     """Runs after the scan, because brokers are asked about the partitions that it found."""
     settings, expired = job.settings.log_start_offsets, read_tier_log_starts(warehouse)
     if settings.uri is None and settings.bootstrap_servers is None:
-        if kept := warehouse.read(LOG_START_OFFSETS).count():
+        if kept := len(stored_log_starts(warehouse)):
             job.console.note(f"using {kept} log start offsets from earlier runs; see table log_start_offsets")
         if expired:
             changed = merge_log_start_offsets(warehouse, stored_log_starts(warehouse), expired)

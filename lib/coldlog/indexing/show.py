@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -14,6 +15,7 @@ from coldlog.lookups.served_index import list_warehouse_files
 from coldlog.model.list_offsets import ErrorCode
 from coldlog.runtime.console import human_bytes, human_timestamp
 from coldlog.runtime.job import Job
+from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES, Severity
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
@@ -23,6 +25,11 @@ from coldlog.upkeep.maintain import MaintenanceSummary
 
 _SHOWN_ROWS = 40
 _SHOWN_ERRORS = 10
+_OF_PARTITIONS = (
+    "segment_count", "served_segment_count", "earliest_offset", "latest_tiered_offset", "max_timestamp_ms",
+    "record_count", "size_bytes", "gap_count",
+)  # fmt: skip
+_OF_QUARANTINE = ("object_name", "position", "reason", "expected", "found")
 _SIZE_OF_PARTITION = ("topic", "partition", "is_current", "record_count", "max_timestamp_ms")
 _OUTCOMES = {ErrorCode.NONE: "FOUND", ErrorCode.LOCAL_REQUIRED: "LATER_THAN_ARCHIVE"}
 """As the SQL function calls them; other errors have the same names."""
@@ -30,8 +37,7 @@ _OUTCOMES = {ErrorCode.NONE: "FOUND", ErrorCode.LOCAL_REQUIRED: "LATER_THAN_ARCH
 
 def show_partitions(job: Job, warehouse: Warehouse) -> None:
     """Print one row per partition."""
-    metadata = warehouse.read(PARTITION_METADATA).orderBy("topic", "partition", "topic_id")
-    rows = metadata.limit(_SHOWN_ROWS + 1).collect()
+    rows = _sorted_rows(warehouse, PARTITION_METADATA, _OF_PARTITIONS)
     job.console.result()
     job.console.table(
         ["topic", "partition", "segments", "served", "offsets", "newest record", "records", "log bytes", "gaps"],
@@ -51,26 +57,26 @@ def show_partitions(job: Job, warehouse: Warehouse) -> None:
         ],
     )
     if len(rows) > _SHOWN_ROWS:
-        job.console.result(
-            f"... and {metadata.count() - _SHOWN_ROWS} more; see {warehouse.location(PARTITION_METADATA)}"
-        )
+        job.console.result(f"... and {len(rows) - _SHOWN_ROWS} more; see {warehouse.location(PARTITION_METADATA)}")
+
+
+def _sorted_rows(warehouse: Warehouse, table: TableDefinition, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Read the table's rows in the order of its key."""
+    rows: list[dict[str, Any]] = warehouse.small_rows(table, [*dict.fromkeys((*table.key, *columns))])
+    return sorted(rows, key=lambda row: [row[name] for name in table.key])
 
 
 def show_quarantine(job: Job, warehouse: Warehouse) -> None:
     """Print one row per segment in quarantine."""
-    quarantine = warehouse.read(QUARANTINE)
-    rows = quarantine.orderBy(*QUARANTINE.key).limit(_SHOWN_ROWS + 1).collect()
+    rows = _sorted_rows(warehouse, QUARANTINE, _OF_QUARANTINE)
     if rows:
         job.console.result()
         job.console.table(
             ["quarantined object", "position", "reason", "expected", "found"],
-            [
-                (row["object_name"], row["position"], row["reason"], row["expected"], row["found"])
-                for row in rows[:_SHOWN_ROWS]
-            ],
+            [tuple(row[name] for name in _OF_QUARANTINE) for row in rows[:_SHOWN_ROWS]],
         )
     if len(rows) > _SHOWN_ROWS:
-        job.console.result(f"... and {quarantine.count() - _SHOWN_ROWS} more; see {warehouse.location(QUARANTINE)}")
+        job.console.result(f"... and {len(rows) - _SHOWN_ROWS} more; see {warehouse.location(QUARANTINE)}")
 
 
 _PROBLEM_FACTS = ("topic", "partition", "start_offset", "segment_id", "expected", "found")

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyspark.sql import functions as F
+
 from coldlog.errors import UsageError
 from coldlog.indexing.publish.serving_plan import SERVED_COLUMNS, ServingPlan
 from coldlog.indexing.publish.txn_segments import publish_txn_segments
@@ -56,7 +58,7 @@ def materialize_metadata(warehouse: Warehouse, plan: ServingPlan | None = None) 
     if totals.changed_segment_count:
         warehouse.merge(SEGMENTS, plan.segments.where("is_changed"), update=SERVED_COLUMNS)
     if totals.may_hold_aborts or not warehouse.is_known_empty(TXN_SEGMENTS):
-        publish_txn_segments(warehouse)
+        publish_txn_segments(warehouse, plan.partitions.where(~F.col("txn_index_empty")))
     changed_partition_count = _publish_partitions(warehouse, plan)
     if totals.changed_segment_count and totals.superseded_segment_count:
         remove_superseded(warehouse)

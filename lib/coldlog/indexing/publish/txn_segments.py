@@ -19,28 +19,45 @@ from coldlog.tables.delta.warehouse import Warehouse
 _PARTITION = ("topic", "partition", "topic_id")
 
 
-def publish_txn_segments(warehouse: Warehouse) -> int:
-    """Update `txn_segments` to the served segments; return the number of changed rows."""
-    wanted = wanted_txn_segments(warehouse.read(SEGMENTS)).persist()
-    stored = warehouse.read(TXN_SEGMENTS)
+def publish_txn_segments(warehouse: Warehouse, concerned: DataFrame | None = None) -> int:
+    """Update `txn_segments` to the served segments; return the number of changed rows.
+
+    `concerned`: see `wanted_txn_segments`.
+    """
+    changes = _changes(wanted_txn_segments(warehouse.read(SEGMENTS), concerned), warehouse.read(TXN_SEGMENTS)).persist()
+    try:
+        count = changes.count()
+        if count:
+            warehouse.merge(TXN_SEGMENTS, changes, remove="is_no_more")
+    finally:
+        changes.unpersist()
+    return count
+
+
+def _changes(wanted: DataFrame, stored: DataFrame) -> DataFrame:
+    """Return the rows to write, and with `is_no_more` those to remove."""
     key = list(TXN_SEGMENTS.key)
-    changed = wanted.subtract(stored).persist()
-    no_more = stored.join(wanted, key, "left_anti").persist()
-    counts = changed.count(), no_more.count()
-    if counts[0]:
-        warehouse.merge(TXN_SEGMENTS, changed)
-    if counts[1]:
-        warehouse.delete_keys(TXN_SEGMENTS, no_more)
-    for frame in (wanted, changed, no_more):
-        frame.unpersist()
-    return sum(counts)
+    others = [name for name in TXN_SEGMENTS.column_names if name not in key]
+    before = stored.select(
+        *key, F.lit(True).alias("is_stored"), *(F.col(name).alias(f"stored_{name}") for name in others)
+    )
+    both = wanted.withColumn("is_wanted", F.lit(True)).join(before, key, "full_outer")
+    is_same = F.col("is_wanted") & F.col("is_stored")
+    for name in others:
+        is_same = is_same & F.col(name).eqNullSafe(F.col(f"stored_{name}"))
+    kept = (F.coalesce(name, f"stored_{name}").alias(name) for name in others)
+    return both.where(is_same.isNull() | ~is_same).select(*key, *kept, F.col("is_wanted").isNull().alias("is_no_more"))
 
 
-def wanted_txn_segments(segments: DataFrame) -> DataFrame:
-    """Compute the rows of `txn_segments` from rows of `segments`."""
+def wanted_txn_segments(segments: DataFrame, concerned: DataFrame | None = None) -> DataFrame:
+    """Compute the rows of `txn_segments` from rows of `segments`.
+
+    `concerned` are the partitions with a served segment that may hold aborts, if they are known.
+    """
     served = segments.where(F.col("served_from_offset").isNotNull())
     may_hold = ~F.coalesce("txn_index_empty", F.lit(False))
-    concerned = served.where(may_hold).select(*_PARTITION).distinct()
+    if concerned is None:
+        concerned = served.where(may_hold).select(*_PARTITION).distinct()
     parts = _epoch_parts(served.withColumn("may_hold", may_hold).join(concerned, list(_PARTITION), "left_semi"))
     in_epoch = Window.partitionBy(*_PARTITION, "leader_epoch").orderBy("from_offset")
     in_log = Window.partitionBy(*_PARTITION).orderBy("from_offset")

@@ -12,11 +12,12 @@ topic id on the brokers is not the current one of the archive.
 
 from __future__ import annotations
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from coldlog.brokers.kafka_client import Cluster
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
-from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.segments import SEGMENTS, required_integer
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts, ask_brokers
 from coldlog.tiering.expiry.tier_partitions import TierPartitions
@@ -41,7 +42,11 @@ def read_tier_log_starts(warehouse: Warehouse) -> LogStarts:
 
 def stored_log_starts(warehouse: Warehouse) -> LogStarts:
     """Read the rows of the table."""
-    return {(row[0], row[1]): row[2] for row in warehouse.read(LOG_START_OFFSETS).collect()}
+    rows = warehouse.small_rows(LOG_START_OFFSETS, LOG_START_OFFSETS.column_names)
+    return {
+        (str(row["topic"]), required_integer(row["partition"])): required_integer(row["log_start_offset"])
+        for row in rows
+    }
 
 
 def merge_log_start_offsets(warehouse: Warehouse, *sources: LogStarts) -> int:
@@ -50,19 +55,20 @@ def merge_log_start_offsets(warehouse: Warehouse, *sources: LogStarts) -> int:
     for source in sources:
         for place, offset in source.items():
             highest[place] = max(offset, highest.get(place, 0))
+    stored = stored_log_starts(warehouse)
+    changed = dict(highest.items() - stored.items())
+    if changed:
+        warehouse.merge(LOG_START_OFFSETS, _rows_of(warehouse, changed))
+    no_more = {place: offset for place, offset in stored.items() if place not in highest}
+    if no_more:
+        warehouse.delete_keys(LOG_START_OFFSETS, _rows_of(warehouse, no_more))
+    return len(changed) + len(no_more)
+
+
+def _rows_of(warehouse: Warehouse, log_starts: LogStarts) -> DataFrame:
     names = LOG_START_OFFSETS.column_names
-    rows = [dict(zip(names, (*place, offset), strict=True)) for place, offset in highest.items()]
-    given = warehouse.local(LOG_START_OFFSETS, rows)
-    stored = warehouse.read(LOG_START_OFFSETS)
-    changed = given.join(stored, list(LOG_START_OFFSETS.column_names), "left_anti")
-    changed_count = changed.count()
-    if changed_count:
-        warehouse.merge(LOG_START_OFFSETS, changed)
-    no_more = stored.join(given, list(LOG_START_OFFSETS.key), "left_anti")
-    removed_count = no_more.count()
-    if removed_count:
-        warehouse.delete_keys(LOG_START_OFFSETS, no_more)
-    return changed_count + removed_count
+    rows = [dict(zip(names, (*place, offset), strict=True)) for place, offset in log_starts.items()]
+    return warehouse.local(LOG_START_OFFSETS, rows)
 
 
 def _current_topic_ids(warehouse: Warehouse) -> dict[tuple[str, int], str]:

@@ -45,6 +45,7 @@ from coldlog.tables.delta.lease_objects import FOLDER
 from coldlog.tables.delta.locations import spark_uri
 from coldlog.tables.delta.log_check import LOG_FOLDER, check_log
 from coldlog.tables.delta.manifest import HELD_TABLES, NUMBERED_TABLES, check_published
+from coldlog.tables.delta.table_files import list_table_files, read_file_rows
 from coldlog.tables.delta.table_history import list_commits
 from coldlog.tables.delta.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
 
@@ -281,6 +282,11 @@ class Warehouse:
         """Whether Delta knows without a query that the table has no files."""
         return file_count_if_known(self.spark, self.location(table), is_just_loaded=is_just_loaded) == 0
 
+    def small_rows(self, table: TableDefinition, columns: Sequence[str]) -> list[dict[str, object]]:
+        """Read columns of every row in this process, without a query; for tables whose rows fit in the driver."""
+        files = list_table_files(self.data_location(table), table, [], as_of_ms=self.as_of_ms)
+        return list(read_file_rows(files, columns))
+
     def view(self, table: TableDefinition) -> str:
         """Create a temporary view of the table and return its name, for `IDENTIFIER(:table)`, which takes no paths."""
         name = f"coldlog_view_{table.name}"
@@ -365,10 +371,11 @@ class Warehouse:
     def delete_build_after(self, table: TableDefinition, build_number: int) -> None:
         """Remove rows of builds after `build_number`, which were written by a build that was never published.
 
-        If there is nothing to remove, the file statistics of build_number answer this from the transaction log.
+        If there is nothing to remove, the file statistics of build_number say so, without a query.
         """
-        unpublished = self.read(table).where(F.col("build_number") > F.lit(build_number))
-        if unpublished.head(1):
+        self._refuse_writing()
+        files = list_table_files(self.data_location(table), table, ["build_number"])
+        if any(files.ranges.maxima["build_number"] > build_number):
             with self.commits():
                 self.spark.sql(f"DELETE FROM {self.identifier(table)} WHERE build_number > {int(build_number)}")
 
