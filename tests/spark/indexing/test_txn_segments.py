@@ -90,6 +90,30 @@ def test_a_search_reads_no_more_with_more_segments_without_aborts(spark: SparkSe
     assert sum(files for files, _ in read[1_000]) <= 2
 
 
+def test_rows_are_added_changed_and_removed_in_one_commit(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
+    warehouse.create_missing()
+    warehouse.append(SEGMENTS, segment_rows(spark, 100, with_aborts=10))
+    assert publish_txn_segments(warehouse) == 10
+    first, no_more, no_longer_served = "start_offset = 700", "start_offset = 1700", "start_offset = 9700"
+    changed = warehouse.read(SEGMENTS).withColumns(
+        {
+            "txn_index_empty": F.expr(f"nullif({no_more} OR txn_index_empty AND NOT start_offset = 800, {first})"),
+            "served_from_offset": F.expr(f"if({no_longer_served}, NULL, served_from_offset)"),
+        }
+    )
+    warehouse.merge(SEGMENTS, changed.localCheckpoint(), update=("txn_index_empty", "served_from_offset"))
+    before = warehouse.newest_version(TXN_SEGMENTS)
+    publish_txn_segments(warehouse)
+    assert warehouse.newest_version(TXN_SEGMENTS) == before + 1
+    wanted = wanted_txn_segments(warehouse.read(SEGMENTS)).collect()
+    assert sorted(warehouse.read(TXN_SEGMENTS).collect()) == sorted(wanted)
+    starts = {row["segment_id"] for row in wanted}
+    assert len(starts) == 9
+    assert "segment-8" in starts
+    assert not starts & {"segment-17", "segment-97"}
+
+
 def random_segments(chance: random.Random, topic: str) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     at, epoch = chance.randrange(50), chance.randrange(3)

@@ -19,7 +19,7 @@ from coldlog.tables.delta.warehouse import Warehouse
 from kafka_sample import KAFKA_SAMPLE
 from spark_work import counting_work
 
-MOST_JOBS, MOST_EXECUTIONS = 39, 52
+MOST_JOBS, MOST_EXECUTIONS = 28, 31
 
 
 def test_run_that_finds_nothing_new_does_little_and_commits_only_its_own_row(
