@@ -23,6 +23,7 @@ from kio.static.primitive import i32Timedelta
 
 from coldlog.errors import ColdlogError
 from coldlog.serve.request_check import skip_entity
+from coldlog.serve.security.rights import ALL_RIGHTS, Rights
 
 _PIECE_BYTES = 16 * 1024
 """Content of this size is passed on without a copy."""
@@ -42,7 +43,7 @@ class MalformedRequestError(ColdlogError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A request. `body` is kio's, of the request's version; None if the version of an ApiVersions is not known.
-    `client_host` is for those that describe groups."""
+    `client_host` is for those that describe groups; `rights` is what the client may use."""
 
     api_key: int
     version: int
@@ -50,6 +51,7 @@ class Request:
     client_id: str | None
     body: Any
     client_host: str = ""
+    rights: Rights = ALL_RIGHTS
 
 
 class Offered(Protocol):
@@ -58,7 +60,7 @@ class Offered(Protocol):
     def get(self, key: int, /) -> tuple[int, int] | None: ...
 
 
-def read_request(content: bytes, offered: Offered, client_host: str = "") -> Request:
+def read_request(content: bytes, offered: Offered, client_host: str = "", rights: Rights = ALL_RIGHTS) -> Request:
     """Read one request; an ApiVersions of a version that does not exist yet is a request too."""
     if len(content) < _FIXED_HEADER_BYTES:
         raise MalformedRequestError(f"a request of {len(content)} bytes")
@@ -86,6 +88,7 @@ def read_request(content: bytes, offered: Offered, client_host: str = "") -> Req
         client_id=client_id,
         body=body,
         client_host=client_host,
+        rights=rights,
     )
 
 

@@ -108,7 +108,7 @@ class Server:
             return await reader.readexactly(size)
 
     async def _answer(self, content: bytes, writer: asyncio.StreamWriter, session: Session) -> None:
-        request = read_request(content, VERSIONS, _peer(writer).rpartition(":")[0])
+        request = read_request(content, VERSIONS, _peer(writer).rpartition(":")[0], session.rights)
         began = asyncio.get_running_loop().time()
         session.check(request)
         answering = ANSWERS.get(request.api_key)

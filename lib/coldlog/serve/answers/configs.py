@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from coldlog.serve.context import NODE_ID, Context
 from coldlog.serve.messages import Request, Values
+from coldlog.serve.security.rights import Rights
 
 _TOPIC, _BROKER = 2, 4
 _DEFAULT_SOURCE, _STRING = 5, 2
@@ -24,16 +25,18 @@ async def answer_describe_configs(context: Context, request: Request) -> Values:
     """The settings of each topic or broker that is named."""
 
     def describe() -> list[Values]:
-        return [_describe(context, resource) for resource in request.body.resources]
+        return [_describe(context, request.rights, resource) for resource in request.body.resources]
 
     return {"results": await context.look_up(describe)}
 
 
-def _describe(context: Context, resource: Any) -> Values:
+def _describe(context: Context, rights: Rights, resource: Any) -> Values:
     kind, name = int(resource.resource_type), str(resource.resource_name)
     configs: Mapping[str, str] = {}
     error = ErrorCode.none
-    if kind == _TOPIC:
+    if kind == _TOPIC and name not in rights.topics:
+        error = ErrorCode.topic_authorization_failed
+    elif kind == _TOPIC:
         is_known = name in context.view.topics()
         configs, error = (_TOPIC_CONFIGS, error) if is_known else ({}, ErrorCode.unknown_topic_or_partition)
     elif kind == _BROKER and name == str(NODE_ID):

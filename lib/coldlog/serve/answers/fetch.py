@@ -28,6 +28,7 @@ from coldlog.records.fetch.slices import LogSlice
 from coldlog.serve.answers.offsets import find_partition
 from coldlog.serve.context import Context
 from coldlog.serve.messages import Request, Values
+from coldlog.serve.security.rights import Rights
 
 _MOST_BYTES = 64 << 20
 """Of one answer, whatever the client allows."""
@@ -53,7 +54,7 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     """Records of each partition that is named."""
     body = request.body
     is_committed = getattr(body, "isolation_level", 0) == 1
-    names = await _names(context, body.topics)
+    names = await _names(context, request.rights, body.topics)
     asked = [
         _Asked(
             name=name,
@@ -68,12 +69,12 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     first = request.correlation_id % len(asked) if asked else 0
     most_bytes = min(_MOST_BYTES, max(0, getattr(body, "max_bytes", _MOST_BYTES)))
     news = context.news
-    answers = await _fetch(context, asked, first, most_bytes, is_committed=is_committed)
+    answers = await _fetch(context, request.rights, asked, first, most_bytes, is_committed=is_committed)
     if not any(_says_something(answer) for answer in answers) and not context.is_stopping:
         try:
             async with asyncio.timeout(min(_MOST_WAIT_S, max(0.0, body.max_wait.total_seconds()))):
                 await news.wait()
-            answers = await _fetch(context, asked, first, most_bytes, is_committed=is_committed)
+            answers = await _fetch(context, request.rights, asked, first, most_bytes, is_committed=is_committed)
         except TimeoutError:
             pass
     rest = iter(answers)
@@ -91,15 +92,16 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     }
 
 
-async def _names(context: Context, topics: Sequence[Any]) -> list[str]:
-    """Return the names of topics, which later versions ask for by id; an empty one where there is no such topic."""
+async def _names(context: Context, rights: Rights, topics: Sequence[Any]) -> list[str]:
+    """Return the names of topics, which later versions ask for by id; an empty one where there is no such topic, or the
+    client may not see it."""
     if not topics or hasattr(topics[0], "topic"):
         return [topic.topic for topic in topics]
     view = context.view
     known = [topic.topic_id and view.known_name_of(topic.topic_id) for topic in topics]
     if None in known:
         known = await context.look_up(lambda: [topic.topic_id and view.name_of(topic.topic_id) for topic in topics])
-    return [name or "" for name in known]
+    return [name if name and name in rights.topics else "" for name in known]
 
 
 def _says_something(answer: Values) -> bool:
@@ -107,10 +109,12 @@ def _says_something(answer: Values) -> bool:
 
 
 async def _fetch(
-    context: Context, asked: Sequence[_Asked], first: int, most_bytes: int, *, is_committed: bool
+    context: Context, rights: Rights, asked: Sequence[_Asked], first: int, most_bytes: int, *, is_committed: bool
 ) -> list[Values]:
     try:
-        planned = await context.look_up(lambda: _plan(context, asked, first, most_bytes, is_committed=is_committed))
+        planned = await context.look_up(
+            lambda: _plan(context, rights, asked, first, most_bytes, is_committed=is_committed)
+        )
     except TimeoutError:
         return [_answer(partition, ErrorCode.kafka_storage_error, None) for partition in asked]
     reads = [_read(context, partition, *plan) for partition, plan in zip(asked, planned, strict=True)]
@@ -118,13 +122,13 @@ async def _fetch(
 
 
 def _plan(
-    context: Context, asked: Sequence[_Asked], first: int, most_bytes: int, *, is_committed: bool
+    context: Context, rights: Rights, asked: Sequence[_Asked], first: int, most_bytes: int, *, is_committed: bool
 ) -> list[_Planned]:
     """Plan every partition, from the first one on around, as long as bytes are left."""
     plans: dict[int, _Planned] = {}
     left, has_any = most_bytes, False
     for at in (*range(first, len(asked)), *range(first)):
-        ends, plan = _plan_one(context, asked[at], left, is_committed=is_committed)
+        ends, plan = _plan_one(context, rights, asked[at], left, is_committed=is_committed)
         if isinstance(plan, LogSlice):
             if has_any and plan.size_bytes > left:
                 plan = _nothing(plan)
@@ -138,10 +142,10 @@ def _nothing(plan: LogSlice) -> FetchedRecords:
     return FetchedRecords(records=(), next_offset=plan.request.offset, ends=plan.ends, read_bytes=0)
 
 
-def _plan_one(context: Context, asked: _Asked, left: int, *, is_committed: bool) -> _Planned:
+def _plan_one(context: Context, rights: Rights, asked: _Asked, left: int, *, is_committed: bool) -> _Planned:
     if not asked.name:
         return None, ErrorCode.unknown_topic_id
-    known = find_partition(context, asked.name, asked.number, asked.current_leader_epoch)
+    known = find_partition(context, rights, asked.name, asked.number, asked.current_leader_epoch)
     if isinstance(known, ErrorCode):
         return None, known
     if not known.topic_id and asked.offset == 0:

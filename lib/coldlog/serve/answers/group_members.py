@@ -10,12 +10,13 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from coldlog.serve.context import NODE_ID, Context
-from coldlog.serve.groups.members import Identity, JoinRequest
+from coldlog.serve.groups.members import Identity, Joined, JoinRequest, Synced
 from coldlog.serve.messages import Request, Values
 
 _GROUP, _TRANSACTION = 0, 1
-_RETURNS_FROM, _TIMEOUT_FROM, _MEMBERS_FROM = 4, 1, 3
-"""Versions: of JoinGroup that asks for an id first, and that has a rebalance timeout; of LeaveGroup with many."""
+_RETURNS_FROM, _TIMEOUT_FROM, _MEMBERS_FROM, _KEYS_FROM = 4, 1, 3, 4
+"""Versions: of JoinGroup that asks for an id first, and that has a rebalance timeout; of LeaveGroup and of
+FindCoordinator with many."""
 
 
 async def answer_find_coordinator(context: Context, request: Request) -> Values:
@@ -24,16 +25,23 @@ async def answer_find_coordinator(context: Context, request: Request) -> Values:
     error = ErrorCode.none if kind == _GROUP else ErrorCode.invalid_request
     if kind == _TRANSACTION:
         error = ErrorCode.transactional_id_authorization_failed
-    is_found = error is ErrorCode.none
-    found = {
-        "error_code": error,
-        "error_message": None,
-        "node_id": NODE_ID if is_found else -1,
-        "host": context.host if is_found else "",
-        "port": context.port if is_found else -1,
-    }
-    keys = getattr(request.body, "coordinator_keys", ())
-    return {**found, "coordinators": [{**found, "key": key} for key in keys]}
+
+    def find(key: str) -> Values:
+        is_refused = error is ErrorCode.none and key not in request.rights.groups
+        reason = ErrorCode.group_authorization_failed if is_refused else error
+        is_found = reason is ErrorCode.none
+        return {
+            "error_code": reason,
+            "error_message": None,
+            "node_id": NODE_ID if is_found else -1,
+            "host": context.host if is_found else "",
+            "port": context.port if is_found else -1,
+            "key": key,
+        }
+
+    if request.version < _KEYS_FROM:
+        return find(request.body.key)
+    return {"coordinators": [find(key) for key in request.body.coordinator_keys]}
 
 
 async def answer_join_group(context: Context, request: Request) -> Values:
@@ -41,20 +49,21 @@ async def answer_join_group(context: Context, request: Request) -> Values:
     body = request.body
     session_s = body.session_timeout.total_seconds()
     rebalance = body.rebalance_timeout.total_seconds() if request.version >= _TIMEOUT_FROM else session_s
-    joined = await context.groups.join(
-        body.group_id,
-        JoinRequest(
-            member_id=body.member_id,
-            instance_id=getattr(body, "group_instance_id", None),
-            client_id=request.client_id or "",
-            client_host=request.client_host,
-            session_s=session_s,
-            rebalance_s=max(0.0, rebalance),
-            protocol_type=body.protocol_type,
-            protocols={protocol.name: bytes(protocol.metadata) for protocol in body.protocols},
-            must_return=request.version >= _RETURNS_FROM,
-        ),
+    asked = JoinRequest(
+        member_id=body.member_id,
+        instance_id=getattr(body, "group_instance_id", None),
+        client_id=request.client_id or "",
+        client_host=request.client_host,
+        session_s=session_s,
+        rebalance_s=max(0.0, rebalance),
+        protocol_type=body.protocol_type,
+        protocols={protocol.name: bytes(protocol.metadata) for protocol in body.protocols},
+        must_return=request.version >= _RETURNS_FROM,
     )
+    if body.group_id in request.rights.groups:
+        joined = await context.groups.join(body.group_id, asked)
+    else:
+        joined = Joined(error=ErrorCode.group_authorization_failed, member_id=body.member_id)
     return {
         "error_code": joined.error,
         "generation_id": joined.generation,
@@ -74,7 +83,10 @@ async def answer_sync_group(context: Context, request: Request) -> Values:
     """The member's assignment, when the leader has sent it."""
     body = request.body
     assignments = {each.member_id: bytes(each.assignment) for each in body.assignments}
-    synced = await context.groups.sync(body.group_id, identity(body), assignments)
+    if body.group_id in request.rights.groups:
+        synced = await context.groups.sync(body.group_id, identity(body), assignments)
+    else:
+        synced = Synced(error=ErrorCode.group_authorization_failed)
     return {
         "error_code": synced.error,
         "protocol_type": synced.protocol_type,
@@ -85,12 +97,17 @@ async def answer_sync_group(context: Context, request: Request) -> Values:
 
 async def answer_heartbeat(context: Context, request: Request) -> Values:
     """Whether the member is one of this generation, and has to join again."""
-    return {"error_code": context.groups.heartbeat(request.body.group_id, identity(request.body))}
+    body = request.body
+    if body.group_id not in request.rights.groups:
+        return {"error_code": ErrorCode.group_authorization_failed}
+    return {"error_code": context.groups.heartbeat(body.group_id, identity(body))}
 
 
 async def answer_leave_group(context: Context, request: Request) -> Values:
     """Each member that has left."""
     body = request.body
+    if body.group_id not in request.rights.groups:
+        return {"error_code": ErrorCode.group_authorization_failed, "members": []}
     if request.version < _MEMBERS_FROM:
         return {"error_code": context.groups.leave(body.group_id, body.member_id, None)}
     return {

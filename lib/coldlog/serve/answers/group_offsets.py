@@ -18,23 +18,28 @@ from coldlog.serve.context import Context
 from coldlog.serve.groups.coordinator import Place
 from coldlog.serve.groups.group import CommittedOffset, Group
 from coldlog.serve.messages import Request, Values
+from coldlog.serve.security.rights import Rights
 
 _MANY_GROUPS_FROM = 8
 _MOST_METADATA = 4096
 """As offset.metadata.max.bytes is by default."""
+_NONE = CommittedOffset(offset=-1)
 
 
 async def answer_offset_commit(context: Context, request: Request) -> Values:
     """Each offset that was kept."""
     body = request.body
     counts = await context.look_up(context.view.topics)
-    group = context.groups.check_commit(body.group_id, identity(body))
+    group: Group | ErrorCode = ErrorCode.group_authorization_failed
+    if body.group_id in request.rights.groups:
+        group = context.groups.check_commit(body.group_id, identity(body))
     errors: dict[Place, ErrorCode] = {}
     offsets: dict[Place, CommittedOffset | None] = {}
     for topic in body.topics:
         for each in topic.partitions:
             place = topic.name, each.partition_index
-            errors[place] = group if isinstance(group, ErrorCode) else _refuse(each, counts.get(topic.name, 0))
+            count = counts.get(topic.name, 0) if topic.name in request.rights.topics else None
+            errors[place] = group if isinstance(group, ErrorCode) else _refuse(each, count)
             if errors[place] is ErrorCode.none:
                 offsets[place] = CommittedOffset(
                     offset=each.committed_offset,
@@ -62,16 +67,12 @@ async def answer_offset_commit(context: Context, request: Request) -> Values:
 
 async def answer_offset_fetch(context: Context, request: Request) -> Values:
     """The committed offset of each partition, -1 where there is none; of all that have one if none is named."""
-    body = request.body
+    body, rights = request.body, request.rights
     if request.version < _MANY_GROUPS_FROM:
-        return {"error_code": ErrorCode.none, "topics": _committed(context, body.group_id, body.topics)}
+        return _committed(context, rights, body.group_id, body.topics)
     return {
         "groups": [
-            {
-                "group_id": group.group_id,
-                "error_code": ErrorCode.none,
-                "topics": _committed(context, group.group_id, group.topics),
-            }
+            {"group_id": group.group_id, **_committed(context, rights, group.group_id, group.topics)}
             for group in body.groups
         ]
     }
@@ -80,16 +81,24 @@ async def answer_offset_fetch(context: Context, request: Request) -> Values:
 async def answer_offset_delete(context: Context, request: Request) -> Values:
     """Each offset that was removed; those of topics that the group reads stay."""
     body = request.body
+    if body.group_id not in request.rights.groups:
+        return {"error_code": ErrorCode.group_authorization_failed, "topics": []}
     group = context.groups.groups.get(body.group_id)
     if group is None:
         return {"error_code": ErrorCode.group_id_not_found, "topics": []}
     read = subscribed_topics(group)
-    is_read = {topic.name: read is None or topic.name in read for topic in body.topics}
+    refused = {
+        topic.name: ErrorCode.topic_authorization_failed
+        if topic.name not in request.rights.topics
+        else ErrorCode.group_subscribed_to_topic
+        for topic in body.topics
+        if topic.name not in request.rights.topics or read is None or topic.name in read
+    }
     places: list[Place] = [
         (topic.name, each.partition_index)
         for topic in body.topics
         for each in topic.partitions
-        if not is_read[topic.name]
+        if topic.name not in refused
     ]
     error = await context.change_offsets(body.group_id, dict.fromkeys(places)) if places else ErrorCode.none
     return {
@@ -100,7 +109,7 @@ async def answer_offset_delete(context: Context, request: Request) -> Values:
                 "partitions": [
                     {
                         "partition_index": each.partition_index,
-                        "error_code": ErrorCode.group_subscribed_to_topic if is_read[topic.name] else error,
+                        "error_code": refused.get(topic.name, error),
                     }
                     for each in topic.partitions
                 ],
@@ -110,37 +119,47 @@ async def answer_offset_delete(context: Context, request: Request) -> Values:
     }
 
 
-def _refuse(asked: Any, count: int) -> ErrorCode:
+def _refuse(asked: Any, count: int | None) -> ErrorCode:
+    """Return why an offset is not kept. `count` is the topic's number of partitions; None if the client may not see
+    it."""
+    if count is None:
+        return ErrorCode.topic_authorization_failed
     if not 0 <= asked.partition_index < count:
         return ErrorCode.unknown_topic_or_partition
     is_long = len(asked.committed_metadata or "") > _MOST_METADATA
     return ErrorCode.offset_metadata_too_large if is_long else ErrorCode.none
 
 
-def _committed(context: Context, group_id: str, asked: Sequence[Any] | None) -> list[Values]:
-    group = context.groups.groups.get(group_id)
+def _committed(context: Context, rights: Rights, group_id: str, asked: Sequence[Any] | None) -> dict[str, object]:
+    is_visible = group_id in rights.groups
+    error = ErrorCode.none if is_visible else ErrorCode.group_authorization_failed
+    group = context.groups.groups.get(group_id) if is_visible else None
     offsets = {} if group is None else group.offsets
     places: dict[str, list[int]] = {}
     if asked is None:
         for topic, number in offsets:
-            places.setdefault(topic, []).append(number)
+            if topic in rights.topics:
+                places.setdefault(topic, []).append(number)
     else:
         places = {topic.name: list(topic.partition_indexes) for topic in asked}
-    none = CommittedOffset(offset=-1)
-    return [
-        {
-            "name": name,
-            "partitions": [_partition(number, offsets.get((name, number), none)) for number in numbers],
-        }
-        for name, numbers in places.items()
-    ]
+    topics: list[Values] = []
+    for name, numbers in places.items():
+        reason = error if not is_visible or name in rights.topics else ErrorCode.topic_authorization_failed
+        found = offsets if reason is ErrorCode.none else {}
+        topics.append(
+            {
+                "name": name,
+                "partitions": [_partition(number, found.get((name, number), _NONE), reason) for number in numbers],
+            }
+        )
+    return {"error_code": error, "topics": topics}
 
 
-def _partition(number: int, committed: CommittedOffset) -> Values:
+def _partition(number: int, committed: CommittedOffset, error: ErrorCode) -> Values:
     return {
         "partition_index": number,
         "committed_offset": committed.offset,
         "committed_leader_epoch": committed.leader_epoch,
         "metadata": committed.metadata,
-        "error_code": ErrorCode.none,
+        "error_code": error,
     }

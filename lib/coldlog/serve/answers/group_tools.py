@@ -12,12 +12,13 @@ from coldlog.serve.messages import Request, Values
 _TYPE = "classic"
 _DEAD = "Dead"
 _NOT_ASKED = -(2**31)
+_REFUSED: Values = {"error_code": ErrorCode.group_authorization_failed, "error_message": None, "group_state": ""}
 _ERROR_FROM = 6
 """The version of DescribeGroups from which on a group that does not exist is an error."""
 
 
 async def answer_list_groups(context: Context, request: Request) -> Values:
-    """All groups in the states, and of the types, that are asked for."""
+    """All groups that the client may see, in the states, and of the types, that are asked for."""
     states = {str(state).lower() for state in getattr(request.body, "states_filter", ())}
     types = {str(kind).lower() for kind in getattr(request.body, "types_filter", ())}
     return {
@@ -30,20 +31,23 @@ async def answer_list_groups(context: Context, request: Request) -> Values:
                 "group_type": _TYPE,
             }
             for group_id, group in sorted(context.groups.groups.items())
-            if (not states or group.state.value.lower() in states) and (not types or _TYPE in types)
+            if group_id in request.rights.groups
+            and (not states or group.state.value.lower() in states)
+            and (not types or _TYPE in types)
         ],
     }
 
 
 async def answer_describe_groups(context: Context, request: Request) -> Values:
     """State and members of each group."""
-    found = context.groups.groups
-    return {
-        "groups": [
-            _dead(group_id, request.version) if group_id not in found else _describe(found[group_id])
-            for group_id in request.body.groups
-        ]
-    }
+    described: list[Values] = []
+    for group_id in request.body.groups:
+        group = context.groups.groups.get(group_id)
+        if group_id not in request.rights.groups:
+            described.append({**_dead(group_id, request.version), **_REFUSED})
+        else:
+            described.append(_dead(group_id, request.version) if group is None else _describe(group))
+    return {"groups": described}
 
 
 async def answer_delete_groups(context: Context, request: Request) -> Values:
@@ -51,7 +55,9 @@ async def answer_delete_groups(context: Context, request: Request) -> Values:
     results: list[Values] = []
     for group_id in request.body.groups_names:
         group, error = context.groups.groups.get(group_id), ErrorCode.none
-        if group is None:
+        if group_id not in request.rights.groups:
+            error = ErrorCode.group_authorization_failed
+        elif group is None:
             error = ErrorCode.group_id_not_found
         elif group.members:
             error = ErrorCode.non_empty_group

@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from coldlog.serve.context import NODE_ID, Context
 from coldlog.serve.messages import Request, Values
+from coldlog.serve.security.rights import Rights
 
 
 async def answer_metadata(context: Context, request: Request) -> Values:
@@ -21,7 +22,9 @@ async def answer_metadata(context: Context, request: Request) -> Values:
     is_all = asked is None or (request.version == 0 and not asked)
     topics = await context.look_up(
         lambda: _topics(
-            context, None if is_all else [(each.name, getattr(each, "topic_id", None)) for each in asked or ()]
+            context,
+            request.rights,
+            None if is_all else [(each.name, getattr(each, "topic_id", None)) for each in asked or ()],
         )
     )
     return {
@@ -50,7 +53,10 @@ async def answer_topic_partitions(context: Context, request: Request) -> Values:
     cursor = request.body.cursor
 
     def describe() -> tuple[list[Values], Values | None]:
-        wanted, room = names or sorted(context.view.topics()), max(1, min(request.body.response_partition_limit, 2000))
+        wanted, room = (
+            names or _visible(context, request.rights),
+            max(1, min(request.body.response_partition_limit, 2000)),
+        )
         described: list[Values] = []
         for name in wanted:
             first = 0
@@ -60,7 +66,7 @@ async def answer_topic_partitions(context: Context, request: Request) -> Values:
                 first = max(0, cursor.partition_index) if name == cursor.topic_name else 0
             if room == 0:
                 return described, {"topic_name": name, "partition_index": 0}
-            topic, stopped_at = _topic(context, name, None, first, room)
+            topic, stopped_at = _topic(context, request.rights, name, None, first, room)
             described.append(topic)
             room -= len(topic["partitions"])  # type: ignore[arg-type]  # a list
             if stopped_at is not None:
@@ -76,23 +82,33 @@ def node(context: Context) -> Values:
     return {"node_id": NODE_ID, "host": context.host, "port": context.port, "rack": None}
 
 
-def _topics(context: Context, asked: list[tuple[str | None, UUID | None]] | None) -> list[Values]:
+def _visible(context: Context, rights: Rights) -> list[str]:
+    """Return the topics that a client may see, in order."""
+    return sorted(name for name in context.view.topics() if name in rights.topics)
+
+
+def _topics(context: Context, rights: Rights, asked: list[tuple[str | None, UUID | None]] | None) -> list[Values]:
     if asked is None:
-        return [_topic(context, name, None)[0] for name in sorted(context.view.topics())]
-    return [
-        _topic(context, name if name is not None or topic_id is None else context.view.name_of(topic_id), topic_id)[0]
-        for name, topic_id in asked
-    ]
+        return [_topic(context, rights, name, None)[0] for name in _visible(context, rights)]
+    topics: list[Values] = []
+    for name, topic_id in asked:
+        known = context.view.name_of(topic_id) if name is None and topic_id is not None else name
+        if name is None and known is not None and known not in rights.topics:
+            known = None
+        topics.append(_topic(context, rights, known, topic_id)[0])
+    return topics
 
 
 def _topic(
-    context: Context, name: str | None, topic_id: UUID | None, first: int = 0, most: int = 1 << 31
+    context: Context, rights: Rights, name: str | None, topic_id: UUID | None, first: int = 0, most: int = 1 << 31
 ) -> tuple[dict[str, object], int | None]:
     """Return a topic, with partitions from `first` on, and the number of the next one if there are more."""
-    count = context.view.topics().get(name or "", 0)
+    is_visible = name is None or name in rights.topics
+    count = context.view.topics().get(name or "", 0) if is_visible else 0
     if name is None or not count:
-        unknown = ErrorCode.unknown_topic_or_partition if name is not None else ErrorCode.unknown_topic_id
-        return {"error_code": unknown, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}, None
+        error = ErrorCode.unknown_topic_or_partition if is_visible else ErrorCode.topic_authorization_failed
+        error = ErrorCode.unknown_topic_id if name is None else error
+        return {"error_code": error, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}, None
     last = min(count, first + most)
     partitions = [_partition(context, name, number) for number in range(first, last)]
     topic = {

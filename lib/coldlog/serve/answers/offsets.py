@@ -20,6 +20,7 @@ from coldlog.reader import Request as LookupRequest
 from coldlog.serve.archive_view import ServedPartition
 from coldlog.serve.context import Context
 from coldlog.serve.messages import Request, Values
+from coldlog.serve.security.rights import Rights
 
 _NOT_YET = (LookupCode.LOCAL_REQUIRED, LookupCode.OPEN_TRANSACTION)
 _Found = TypeVar("_Found")
@@ -47,7 +48,7 @@ async def answer_list_offsets(context: Context, request: Request) -> Values:
     ]
 
     def look_up() -> list[Values]:
-        return _look_up(context, lookups, repeated)
+        return _look_up(context, request.rights, lookups, repeated)
 
     timeout = getattr(body, "timeout", None)
     timeout_ms = round(timeout.total_seconds() * 1000) if timeout is not None else 0
@@ -66,15 +67,23 @@ async def answer_epoch_ends(context: Context, request: Request) -> Values:
 
     def find() -> list[Values]:
         return [
-            {"topic": topic.topic, "partitions": [_epoch_end(context, topic.topic, each) for each in topic.partitions]}
+            {
+                "topic": topic.topic,
+                "partitions": [_epoch_end(context, request.rights, topic.topic, each) for each in topic.partitions],
+            }
             for topic in request.body.topics
         ]
 
     return {"topics": await context.look_up(find)}
 
 
-def find_partition(context: Context, name: str, partition: int, epoch: int) -> ServedPartition | ErrorCode:
-    """Return the partition; an error if it is unknown, cannot be read, or has another leader epoch."""
+def find_partition(
+    context: Context, rights: Rights, name: str, partition: int, epoch: int
+) -> ServedPartition | ErrorCode:
+    """Return the partition; an error if the client may not see it, it is unknown, cannot be read, or has another leader
+    epoch."""
+    if name not in rights.topics:
+        return ErrorCode.topic_authorization_failed
     try:
         known = context.view.partition(name, partition)
     except ColdlogError as unreadable:
@@ -87,7 +96,7 @@ def find_partition(context: Context, name: str, partition: int, epoch: int) -> S
     return ErrorCode.unknown_leader_epoch if epoch > known.leader_epoch >= 0 else known
 
 
-def _look_up(context: Context, lookups: Sequence[LookupRequest], repeated: set[_Place]) -> list[Values]:
+def _look_up(context: Context, rights: Rights, lookups: Sequence[LookupRequest], repeated: set[_Place]) -> list[Values]:
     """Return the answers of all partitions in order. Only times and other questions of records are looked up."""
     answers: dict[int, Values] = {}
     rest: list[int] = []
@@ -96,7 +105,9 @@ def _look_up(context: Context, lookups: Sequence[LookupRequest], repeated: set[_
         assert isinstance(number, int)
         assert isinstance(epoch, int)
         known = (
-            ErrorCode.invalid_request if (name, number) in repeated else find_partition(context, name, number, epoch)
+            ErrorCode.invalid_request
+            if (name, number) in repeated
+            else find_partition(context, rights, name, number, epoch)
         )
         if isinstance(known, ErrorCode):
             answers[at] = _refused(number, known)
@@ -163,9 +174,10 @@ def _refused(partition: int, error: ErrorCode) -> Values:
     return {**_found(partition, -1, -1, -1), "error_code": error}
 
 
-def _epoch_end(context: Context, name: str, asked: object) -> Values:
+def _epoch_end(context: Context, rights: Rights, name: str, asked: object) -> Values:
     number, epoch = int(getattr(asked, "partition")), int(getattr(asked, "leader_epoch"))  # noqa: B009 - kio's class
-    known = find_partition(context, name, number, int(getattr(asked, "current_leader_epoch", UNKNOWN_EPOCH)))
+    asked_epoch = int(getattr(asked, "current_leader_epoch", UNKNOWN_EPOCH))
+    known = find_partition(context, rights, name, number, asked_epoch)
     if isinstance(known, ErrorCode):
         return {"error_code": known, "partition": number, "leader_epoch": -1, "end_offset": -1}
     found_epoch, end_offset = known.end_of_epoch(epoch)

@@ -18,6 +18,7 @@ from coldlog.serve.messages import (
     Request,
     Values,
 )
+from coldlog.serve.security.rights import ALL_RIGHTS, NO_RIGHTS, Rights
 from coldlog.serve.security.scram import DIGESTS, AuthenticationError, ScramExchange, parse_client_first
 
 _PLAIN = "PLAIN"
@@ -41,6 +42,14 @@ class Session:
     def has_ended(self) -> bool:
         """Whether nothing more is answered: the client was refused, or the endpoint stops."""
         return self._has_failed or self._context.is_stopping
+
+    @property
+    def rights(self) -> Rights:
+        """What the client may use, as the users' file has it now."""
+        users = self._context.users
+        if users is None:
+            return ALL_RIGHTS
+        return NO_RIGHTS if self.user is None else users.rights(self.user)
 
     def check(self, request: Request) -> None:
         """Raise `MalformedRequestError` if this client may not ask this yet."""
