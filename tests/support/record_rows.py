@@ -45,7 +45,7 @@ def read(warehouse: Warehouse, archive: object, *filters: ds.Filter, **options: 
     """What tasks give that Spark would run; `kafka_isolation_level` stands for the option with dots."""
     given = {name.lower().replace("_", "."): str(value) for name, value in options.items()}
     asked = read_options({"warehouse.uri": warehouse.uri, "archive.uri": str(archive), **given})
-    wanted, counted = RecordFilter(), list[int]()
+    wanted, counted = RecordFilter(nulls_timestamps=asked.nulls_timestamps), list[int]()
     left = list(wanted.push(filters))
     tasks = plan_reading(asked, wanted)
     reader = open_reader(asked, counted.append)

@@ -13,8 +13,11 @@ NOON = datetime(2023, 11, 15, 12, tzinfo=UTC)
 NOON_MS = 1_700_049_600_000
 
 
-def pushed(*filters: ds.Filter) -> tuple[RecordFilter, list[ds.Filter]]:
-    found = RecordFilter()
+FITTING_MS = 9_223_372_036_854_775
+
+
+def pushed(*filters: ds.Filter, nulls_timestamps: bool = False) -> tuple[RecordFilter, list[ds.Filter]]:
+    found = RecordFilter(nulls_timestamps=nulls_timestamps)
     return found, list(found.push(filters))
 
 
@@ -74,3 +77,26 @@ def test_a_comparison_with_null_holds_for_nothing() -> None:
     assert left == []
     assert found.bounds.from_offset > found.bounds.to_offset
     assert not pushed(ds.EqualNullSafe(("topic",), None))[0].holds_partition("a", 0)
+
+
+def test_milliseconds_and_timestamp_bound_the_same_times() -> None:
+    found, left = pushed(ds.GreaterThan(("timestampMs",), 5), ds.LessThan(("timestamp",), NOON))
+    assert left == []
+    assert (found.bounds.from_timestamp_ms, found.bounds.to_timestamp_ms) == (6, NOON_MS - 1)
+
+
+def test_conditions_that_null_does_not_meet_leave_out_times_that_are_null() -> None:
+    conditions: list[ds.Filter] = [
+        ds.GreaterThan(("timestamp",), NOON),
+        ds.IsNotNull(("timestamp",)),
+        ds.EqualNullSafe(("timestamp",), NOON),
+    ]
+    for condition in conditions:
+        found, left = pushed(condition, nulls_timestamps=True)
+        assert left == []
+        assert found.bounds.to_timestamp_ms <= FITTING_MS
+    conditions = [ds.IsNull(("timestamp",)), ds.EqualNullSafe(("timestamp",), None)]
+    for condition in conditions:
+        found, left = pushed(condition, nulls_timestamps=True)
+        assert left == [condition]
+        assert found.bounds == RecordFilter().bounds

@@ -207,6 +207,32 @@ def test_timestamp_that_does_not_fit_spark_is_reported_and_its_column_can_be_omi
     assert early.offsets() == [each["o"] for each in truths]
 
 
+def test_timestamp_that_does_not_fit_spark_is_null_on_request_and_filters_follow(
+    golden: Warehouse, golden_archive: Path
+) -> None:
+    register_source(golden.spark, {"warehouse.uri": golden.uri, "archive.uri": str(golden_archive)})
+    source = golden.spark.read.format("coldlog").option("assign", '{"edge-times":[2]}')
+    records = source.option("includeTimestampMs", "true").option("timestampBeyondRange", "null").load()
+    assert records.columns == [
+        "key", "value", "topic", "partition", "offset", "timestamp", "timestampMs", "timestampType",
+    ]  # fmt: skip
+    truths = {each["o"]: each["ts"] for each in consumed("edge-times", 2)}
+    rows = records.select("offset", "timestampMs", F.unix_millis("timestamp").alias("of_timestamp")).collect()
+    assert {row["offset"]: row["timestampMs"] for row in rows} == truths
+    fitting = {offset: ts for offset, ts in truths.items() if abs(ts) <= (1 << 63) // 1000}
+    assert 0 < len(fitting) < len(truths)
+    assert {row["offset"]: row["of_timestamp"] for row in rows} == {**dict.fromkeys(truths), **fitting}
+    noon = 1_700_049_600_000
+    for condition, expected in (
+        (f"timestamp >= timestamp_millis({noon})", {o for o, ts in fitting.items() if ts >= noon}),
+        ("timestamp IS NULL", truths.keys() - fitting.keys()),
+        ("timestamp IS NOT NULL", fitting.keys()),
+        (f"timestampMs >= {noon}", {o for o, ts in truths.items() if ts >= noon}),
+        (f"timestampMs = {(1 << 63) - 1}", {o for o, ts in truths.items() if ts == (1 << 63) - 1}),
+    ):
+        assert {row["offset"] for row in records.where(condition).select("offset").collect()} == set(expected)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

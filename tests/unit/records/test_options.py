@@ -38,6 +38,17 @@ def test_headers_are_a_column_on_request() -> None:
     )  # fmt: skip
 
 
+def test_milliseconds_of_timestamps_are_a_column_on_request() -> None:
+    assert read_columns({"includetimestampms": "true"})[-3:] == ("timestamp", "timestampMs", "timestampType")
+    assert read_columns({"columns": "TIMESTAMPMS"}) == ("timestampMs",)
+
+
+def test_timestamps_that_spark_cannot_hold_are_null_on_request_only() -> None:
+    asked = {**PLACES, "subscribe": "a"}
+    assert not read_options(asked).nulls_timestamps
+    assert read_options({**asked, "timestampbeyondrange": "NULL"}).nulls_timestamps
+
+
 def test_one_timestamp_wins_over_timestamps_by_partition_and_these_over_offsets() -> None:
     given = {**PLACES, "subscribe": "a", "startingoffsets": '{"a":{"0":5,"1":-2}}'}
     assert read_options(given).start == Limit(offsets={("a", 0): 5, ("a", 1): -2})
@@ -65,6 +76,7 @@ def test_options_for_brokers_and_consumers_are_ignored() -> None:
         ({"subscribe": "a", "subscribepattern": "b"}, "only one of the options assign, subscribe"),
         ({"subscribe": "a", "assign": '{"a":[0]}'}, "only one of the options assign, subscribe"),
         ({"subscribe": " , "}, "names no topic"),
+        ({"subscribe": "a", "timestampbeyondrange": "zero"}, "timestampBeyondRange = zero: expected error or null"),
         ({"subscribepattern": "("}, "not a regular expression"),
         ({"subscribepattern": ""}, "is empty"),
         ({"assign": "a"}, r'assign = a: expected e.g. {"topicA":\[0,1\]'),

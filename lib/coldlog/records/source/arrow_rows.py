@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.kafka.record_columns import ByteColumn, HeaderColumn, RecordColumns, WantedFields
-from coldlog.records.source.columns import HEADERS
+from coldlog.records.source.columns import GREATEST_FITTING_MS, HEADERS, LEAST_FITTING_MS, TIMESTAMP_MS
 
 _HEADER_TYPE = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _ARROW_TYPES = {
@@ -25,11 +25,10 @@ _ARROW_TYPES = {
     "partition": pa.int32(),
     "offset": pa.int64(),
     "timestamp": pa.timestamp("us", tz="UTC"),
+    TIMESTAMP_MS: pa.int64(),
     "timestampType": pa.int32(),
     HEADERS: pa.list_(pa.field("element", _HEADER_TYPE)),
 }
-_MOST_MS = np.iinfo(np.int64).max // 1000
-"""The largest timestamp that fits: a TIMESTAMP of Spark counts microseconds."""
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
@@ -44,11 +43,13 @@ def wanted_fields(columns: Sequence[str]) -> WantedFields:
 
 @dataclass(slots=True, kw_only=True)
 class RowBuilder:
-    """Builds rows of one partition's records; keeps the values that are the same in all of them."""
+    """Builds rows of one partition's records; keeps the values that are the same in all of them. With
+    `nulls_timestamps`, `timestamp` is NULL where a TIMESTAMP of Spark cannot hold it."""
 
     topic: str
     partition: int
     columns: Sequence[str]
+    nulls_timestamps: bool = False
     _same: dict[str, pa.Array] = field(default_factory=dict)
 
     def build(self, records: RecordColumns) -> pa.RecordBatch:
@@ -63,6 +64,8 @@ class RowBuilder:
             return pa.array(records.offset)
         if name == "timestamp":
             return self._timestamps(records)
+        if name == TIMESTAMP_MS:
+            return pa.array(records.timestamp_ms)
         if name == "timestampType":
             return pa.array(records.is_log_append_time.astype(np.int32))
         if name == HEADERS:
@@ -82,17 +85,21 @@ class RowBuilder:
 
     def _timestamps(self, records: RecordColumns) -> pa.Array:
         milliseconds = records.timestamp_ms
-        is_beyond = (milliseconds > _MOST_MS) | (milliseconds < -_MOST_MS)
-        if is_beyond.any():
+        is_beyond = (milliseconds > GREATEST_FITTING_MS) | (milliseconds < LEAST_FITTING_MS)
+        if not is_beyond.any():
+            return pa.array(milliseconds * 1000).view(_ARROW_TYPES["timestamp"])
+        if not self.nulls_timestamps:
             at = int(np.argmax(is_beyond))
             raise ArchiveError(
                 Reason.RECORDS_INVALID,
                 f"the timestamp of offset {int(records.offset[at])} of {self.topic}-{self.partition} does not fit into "
-                "a TIMESTAMP of Spark; list the columns without timestamp in the option columns",
-                expected=f"at most {_MOST_MS} ms",
+                "a TIMESTAMP of Spark; set the option timestampBeyondRange to null, and includeTimestampMs to true for "
+                "its milliseconds",
+                expected=f"at most {GREATEST_FITTING_MS} ms",
                 found=f"{int(milliseconds[at])} ms",
             )
-        return pa.array(milliseconds * 1000).view(_ARROW_TYPES["timestamp"])
+        microseconds = pa.array(np.where(is_beyond, 0, milliseconds) * 1000, mask=is_beyond)
+        return microseconds.view(_ARROW_TYPES["timestamp"])
 
 
 def _byte_array(column: ByteColumn, kind: pa.DataType) -> pa.Array:

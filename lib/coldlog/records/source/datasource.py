@@ -119,7 +119,7 @@ class UnfilteredReader(DataSourceReader):
 
         self._options = options
         self._bytes_read = bytes_read
-        self._filter = RecordFilter()
+        self._filter = RecordFilter(nulls_timestamps=options.nulls_timestamps)
 
     def partitions(self) -> list[InputPartition]:
         """Return one Spark partition per task, in order of topics, partitions and offsets."""
@@ -137,7 +137,7 @@ class ColdlogReader(UnfilteredReader):
     """A reading with pushed filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Accept filters on topic, partition, offset and timestamp; return those that Spark must still apply."""
+        """Accept filters on topic, partition, offset and time; return those that Spark must still apply."""
         return self._filter.push(filters)
 
 

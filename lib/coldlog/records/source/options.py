@@ -18,7 +18,7 @@ from enum import Enum
 
 from coldlog.errors import UsageError
 from coldlog.model.states import IsolationLevel
-from coldlog.records.source.columns import COLUMN_TYPES, HEADERS
+from coldlog.records.source.columns import COLUMN_TYPES, HEADERS, TIMESTAMP_MS
 from coldlog.runtime.settings import MIB, Settings
 from coldlog.runtime.settings_sources import settings_of
 from coldlog.runtime.timestamps import timestamp_from_text
@@ -33,7 +33,8 @@ FOR_RECORDS = frozenset(
     {
         *_STRATEGIES, "startingoffsets", "endingoffsets", "startingoffsetsbytimestamp", "endingoffsetsbytimestamp",
         "startingtimestamp", "endingtimestamp", "startingoffsetsbytimestampstrategy", "minpartitions",
-        "failondataloss", "includeheaders", "columns", "maxpartitionbytes", _MOST_OFFSETS,
+        "failondataloss", "includeheaders", "includetimestampms", "timestampbeyondrange",
+        "columns", "maxpartitionbytes", _MOST_OFFSETS,
     }
 )  # fmt: skip
 _FOR_CONSUMERS = frozenset(
@@ -85,7 +86,7 @@ class Limit:
 class SourceOptions:
     """The options of a reading. `starts_late`: a partition without a record at or after its starting timestamp is read
     from its end, so nothing is read; otherwise it is an error. `min_tasks` is a wish. `most_offsets` limits a stream's
-    micro-batch."""
+    micro-batch. `nulls_timestamps`: `timestamp` is NULL where Spark's type cannot hold it; otherwise it is an error."""
 
     subscription: Subscription
     start: Limit
@@ -96,6 +97,7 @@ class SourceOptions:
     fails_on_data_loss: bool
     isolation_level: IsolationLevel
     columns: tuple[str, ...]
+    nulls_timestamps: bool
     most_offsets: int | None
     warehouse_uri: str
     as_of_ms: int | None
@@ -104,11 +106,11 @@ class SourceOptions:
 
 def read_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns of the DataFrame: `columns`, or all."""
-    has_headers = _flag(options, "includeHeaders", default=False)
-    known = [name for name in COLUMN_TYPES if name != HEADERS or has_headers]
+    on_request = ((HEADERS, "includeHeaders"), (TIMESTAMP_MS, "includeTimestampMs"))
+    left_out = {name for name, option in on_request if not _flag(options, option, default=False)}
     text = options.get("columns")
     if text is None:
-        return tuple(known)
+        return tuple(name for name in COLUMN_TYPES if name not in left_out)
     by_name = {name.lower(): name for name in COLUMN_TYPES}
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name.lower() not in by_name]
@@ -128,9 +130,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sour
         _refuse_ending(options)
     else:
         _require_batch_limits(start, end)
-    strategy = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
-    if strategy not in ("error", "latest"):
-        raise UsageError(f"startingOffsetsByTimestampStrategy = {strategy}: expected error or latest")
+    strategy = _choice(options, "startingOffsetsByTimestampStrategy", ("error", "latest"))
     as_of = settings.warehouse.as_of
     return SourceOptions(
         subscription=_read_subscription(options),
@@ -142,6 +142,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sour
         fails_on_data_loss=_flag(options, "failOnDataLoss", default=True),
         isolation_level=_read_isolation_level(options),
         columns=read_columns(options),
+        nulls_timestamps=_choice(options, "timestampBeyondRange", ("error", "null")) == "null",
         most_offsets=_positive(options, "maxOffsetsPerTrigger", 1) if is_stream and _MOST_OFFSETS in options else None,
         warehouse_uri=_required(settings.warehouse.uri, "warehouse.uri"),
         as_of_ms=None if as_of is None else timestamp_from_text(as_of),
@@ -307,6 +308,14 @@ def _positive(options: Mapping[str, str], name: str, default: int) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or not int(text):
         raise UsageError(f"{name} = {text}: expected a whole number from 1")
     return int(text)
+
+
+def _choice(options: Mapping[str, str], name: str, allowed: tuple[str, str]) -> str:
+    """Return the value, in lower case; the first of `allowed` is the default."""
+    text = options.get(name.lower(), allowed[0]).strip().lower()
+    if text not in allowed:
+        raise UsageError(f"{name} = {text}: expected {' or '.join(allowed)}")
+    return text
 
 
 def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -57,5 +57,6 @@ def open_reader(options: SourceOptions, count_bytes: Callable[[int], None]) -> R
         layout=layout_opener(options.settings)(),
         limits=decode_limits(options.settings),
         columns=options.columns,
+        nulls_timestamps=options.nulls_timestamps,
         count_bytes=count_bytes,
     )

@@ -34,11 +34,13 @@ _MIN_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordReader:
-    """Reads tasks. `count_bytes` is called with the bytes of logs that each read added."""
+    """Reads tasks. `count_bytes` is called with the bytes of logs that each read added; `nulls_timestamps` is of
+    `RowBuilder`."""
 
     layout: ArchiveLayout
     limits: DecodeLimits
     columns: tuple[str, ...]
+    nulls_timestamps: bool
     count_bytes: Callable[[int], None]
 
     def iter_rows(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
@@ -54,7 +56,12 @@ class RecordReader:
             yield _concatenated(waiting)
 
     def _iter_batches(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
-        rows = RowBuilder(topic=task.topic, partition=task.partition, columns=self.columns)
+        rows = RowBuilder(
+            topic=task.topic,
+            partition=task.partition,
+            columns=self.columns,
+            nulls_timestamps=self.nulls_timestamps,
+        )
         sections, wanted = SectionReader(limits=self.limits), wanted_fields(self.columns)
         for piece in task.pieces:
             try:

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.records.source.arrow_rows import arrow_schema
-from coldlog.records.source.columns import COLUMN_TYPES, columns_ddl
+from coldlog.records.source.columns import COLUMN_TYPES, TIMESTAMP_MS, columns_ddl
 from coldlog.records.source.options import SourceOptions, TopicPartition
 from coldlog.records.source.planning import open_reader
 from coldlog.records.source.read_tasks import ReadTask
@@ -35,7 +35,7 @@ from coldlog.replay.buckets import Place, Sample, bucket_numbers, choose_bounds
 from coldlog.replay.order import running_maximum
 from coldlog.replay.runs.replay_state import TaskState
 
-RECORD_COLUMNS = tuple(COLUMN_TYPES)
+RECORD_COLUMNS = tuple(name for name in COLUMN_TYPES if name != TIMESTAMP_MS)
 OUTPUT_COLUMNS = ("task", "sequence", *RECORD_COLUMNS)
 ORDER = ("task", "reached_ms", "topic", "partition", "offset")
 _BUCKET_BYTES = 32 << 20
