@@ -50,9 +50,12 @@ def test_the_second_client_parses_no_file_of_the_library(profile: Path, monkeypa
     create_s3_client()
     parsed: list[str] = []
     load = botocore.loaders.JSONFileLoader.load_file
-    monkeypatch.setattr(
-        botocore.loaders.JSONFileLoader, "load_file", lambda self, path: parsed.append(path) or load(self, path)
-    )
+
+    def noted(self: botocore.loaders.JSONFileLoader, path: str) -> object:
+        parsed.append(path)
+        return load(self, path)
+
+    monkeypatch.setattr(botocore.loaders.JSONFileLoader, "load_file", noted)
     create_s3_client()
     s3_endpoint()
     threads = [threading.Thread(target=create_s3_client) for _ in range(4)]
