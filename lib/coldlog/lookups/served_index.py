@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,8 +73,10 @@ def list_warehouse_files(
         return list_table_files(place(table), table, columns, as_of_ms=as_of_ms)
 
     while True:
-        segments, partitions = listed(SEGMENTS), listed(PARTITION_METADATA)
-        batches, stairs = listed(OFFSET_INDEX), listed(TIME_INDEX)
+        # A bucket takes some requests for each table.
+        with ThreadPoolExecutor(2) as at_once:
+            segments, partitions = at_once.map(listed, (SEGMENTS, PARTITION_METADATA))
+            batches, stairs = at_once.map(listed, (OFFSET_INDEX, TIME_INDEX))
         first = ((segments, SEGMENTS), (partitions, PARTITION_METADATA))
         if all(is_newest(files, table, as_of_ms=as_of_ms) for files, table in first):
             listed_files = (segments, partitions, batches, stairs)

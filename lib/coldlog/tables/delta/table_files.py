@@ -6,7 +6,6 @@ their statistics belong to one version of the Delta table and are read with delt
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,8 +21,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from coldlog.errors import UsageError
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
-from coldlog.tables.delta.log_check import LOG_FOLDER, check_log
+from coldlog.tables.delta.locations import bucket_and_prefix
+from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.log_files import open_log
 from coldlog.tables.delta.table_storage import (
     PublishedFile,
@@ -155,11 +154,10 @@ def _checksums_of(actions: pa.Table, table: TableDefinition) -> tuple[int, ...]:
 
 def is_newest(files: TableFiles, table: TableDefinition, *, as_of_ms: int | None = None) -> bool:
     """Whether `list_table_files` would list the same version now."""
-    folder = local_folder(files.location)
-    if folder is None or as_of_ms is not None:
+    if as_of_ms is not None:
         return open_table(files.location, table, as_of_ms).version() == files.version
-    # Opening the table takes longer than all else that a lookup does.
-    return not os.path.exists(os.path.join(folder, LOG_FOLDER, f"{files.version + 1:020d}.json"))
+    # One request; opening the table takes longer than all else that a lookup does.
+    return open_log(files.location).find_modified_ms(f"{files.version + 1:020d}.json") is None
 
 
 def open_table(
