@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -52,9 +53,10 @@ def run_pipeline(
     log_start_offsets: Path | None = None,
     metadata: Path | None = None,
     settings: BuildSettings | None = None,
+    around: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> Warehouse:
     """Scan, build, materialize and reconcile, as the job does it but planned for small tables; a path is that of a
-    LocalTieredStorage archive."""
+    LocalTieredStorage archive. `around` is entered with the name of each step."""
     warehouse = Warehouse(spark=spark, uri=str(location))
     layout = open_archive(str(archive), "local_tiered_storage") if isinstance(archive, Path) else archive
     with planned_for_small_tables(spark):
@@ -63,10 +65,14 @@ def run_pipeline(
             merge_log_start_offsets(warehouse, read_log_start_offsets(str(log_start_offsets)))
         if metadata is not None:
             read_events(warehouse, log_segments_source(metadata))
-        scan_segments(warehouse, layout)
-        build_indexes(warehouse, layout, settings or build_settings())
-        materialize_metadata(warehouse)
-        reconcile(warehouse)
+        with around("scan"):
+            scan_segments(warehouse, layout)
+        with around("build"):
+            build_indexes(warehouse, layout, settings or build_settings())
+        with around("materialize"):
+            materialize_metadata(warehouse)
+        with around("reconcile"):
+            reconcile(warehouse)
     return warehouse
 
 

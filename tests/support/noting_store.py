@@ -1,17 +1,19 @@
 """noting_store: which objects do the tasks of a run open, and which bytes of them do they read?
 
-A store of local files, whose reads leave a line each in a file that all processes append to. Tasks import it by its
-name, so that a test sends this file to them (`SparkContext.addPyFile`).
+A store of local files, whose reads and listings leave a line each in a file that all processes append to. Tasks import
+it by its name, so that a test sends this file to them (`SparkContext.addPyFile`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from coldlog.archive.stores.local_store import LocalStore
+from coldlog.archive.stores.object_store import ObjectInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,20 +26,43 @@ class NotingStore(LocalStore):
         """As a LocalStore's; noted with the bytes that came."""
         # Not super(): a dataclass with slots is another class than the one that its methods were written in.
         content = LocalStore.read_range(self, name, position, length, until)
-        line = json.dumps([name, position, len(content)]) + "\n"
+        self._note(name, position, len(content))
+        return content
+
+    def list_directories(self, prefix: str) -> list[str]:
+        """As a LocalStore's; noted as a listing."""
+        self._note(prefix)
+        return LocalStore.list_directories(self, prefix)
+
+    def iter_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+        """As a LocalStore's; noted as a listing."""
+        self._note(prefix)
+        return LocalStore.iter_objects(self, prefix)
+
+    def _note(self, *facts: object) -> None:
+        line = json.dumps(facts) + "\n"
         descriptor = os.open(self.notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             os.write(descriptor, line.encode())  # one write of some bytes: lines of other processes do not mix with it
         finally:
             os.close(descriptor)
-        return content
+
+
+def count_requests(notes: Path) -> tuple[int, int]:
+    """The number of reads and of listings since the notes were taken last."""
+    lines = [json.loads(line) for line in notes.read_text(encoding="utf-8").splitlines()] if notes.exists() else []
+    listings = sum(len(line) == 1 for line in lines)
+    return len(lines) - listings, listings
 
 
 def take_notes(notes: Path) -> dict[str, set[int]]:
     """The positions that were read of each object since the notes were taken last."""
     read: dict[str, set[int]] = {}
     for line in notes.read_text(encoding="utf-8").splitlines() if notes.exists() else ():
-        name, position, length = json.loads(line)
+        name, *place = json.loads(line)
+        if not place:
+            continue
+        position, length = place
         read.setdefault(name, set()).update(range(position, position + length))
     notes.unlink(missing_ok=True)
     return read

@@ -16,6 +16,8 @@ class SparkWork:
 
     jobs: int = 0
     executions: int = 0
+    table_scans: int = 0
+    """Scans of tables in the plans, also those behind a cached frame. Right if Spark retains that many executions."""
 
 
 @contextmanager
@@ -25,12 +27,19 @@ def counting_work(spark: SparkSession) -> Iterator[SparkWork]:
     yield work
     jobs_after, executions_after = _numbers(spark)
     work.jobs, work.executions = jobs_after - jobs, executions_after - executions
+    plans = [each.physicalPlanDescription() for each in _executions(spark) if each.executionId() > executions]
+    work.table_scans = sum(plan.count("Location: PreparedDeltaFileIndex") for plan in plans)
 
 
 def _numbers(spark: SparkSession) -> tuple[int, int]:
     """The number of the next job, and of the newest SQL execution."""
     context: Any = spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty()
-    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
-    numbers = [executions.apply(at).executionId() for at in range(executions.size())]
+    numbers = [each.executionId() for each in _executions(spark)]
     return int(context.dagScheduler().nextJobId()), max(numbers, default=-1)
+
+
+def _executions(spark: SparkSession) -> list[Any]:
+    """Those that Spark still knows."""
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    return [executions.apply(at) for at in range(executions.size())]

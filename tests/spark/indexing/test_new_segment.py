@@ -4,9 +4,12 @@ when lookups see the segment."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
@@ -22,7 +25,8 @@ from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.warehouse import Warehouse
 from cut_runs import copies_behind_each_write, copies_in_order
 from golden_warehouse import run_pipeline
-from noting_store import NotingStore, take_notes
+from noting_store import NotingStore, count_requests, take_notes
+from spark_work import counting_work
 
 GROWING, OTHER = TopicPartition(topic="orders", partition=0), TopicPartition(topic="orders", partition=1)
 OFFSETS = 9
@@ -31,6 +35,15 @@ TIMES = range(1_000, 1_000 + 3 * OFFSETS + 1)
 
 Answers = tuple[int | None, ...]
 Actions = list[dict[str, dict[str, str]]]
+
+
+class StepWork(NamedTuple):
+    """What a step of a run did: commits of all tables, reads and listings of the archive, Spark jobs."""
+
+    commits: int
+    reads: int
+    listings: int
+    jobs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +57,8 @@ class Growth:
     read_then: dict[str, set[int]]
     actions: dict[str, Actions]
     copies: list[Path]
+    work_first: dict[str, StepWork]
+    work_then: dict[str, StepWork]
 
 
 def _segment(start: int) -> Segment:
@@ -71,12 +86,31 @@ def growth(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Gro
     store = NotingStore(root=str(archive / ARCHIVE_FOLDER), uri=str(archive), notes=str(notes))
     layout = LocalTieredStorageLayout(store=store)
     first = write_archive(archive, {GROWING: [_segment(0), _segment(OFFSETS)], OTHER: [_segment(0)]})
-    warehouse = run_pipeline(spark, layout, location)
+
+    def counting(into: dict[str, StepWork]) -> Callable[[str], AbstractContextManager[None]]:
+        @contextmanager
+        def around(step: str) -> Iterator[None]:
+            commits, requests = _commit_count(location), count_requests(notes)
+            with counting_work(spark) as work:
+                yield
+            reads, listings = (now - before for now, before in zip(count_requests(notes), requests, strict=True))
+            into[step] = StepWork(
+                commits=_commit_count(location) - commits,
+                reads=reads,
+                listings=listings,
+                jobs=work.jobs,
+            )
+
+        return around
+
+    work_first: dict[str, StepWork] = {}
+    work_then: dict[str, StepWork] = {}
+    warehouse = run_pipeline(spark, layout, location, around=counting(work_first))
     read_first = take_notes(notes)
     before = {table.name: len(_logs(location, table)) for table in ALL_TABLES}
     written = write_archive(archive, {GROWING: [_segment(start) for start in (0, OFFSETS, 2 * OFFSETS)]})
     with pytest.MonkeyPatch.context() as patch, copies_behind_each_write(location, folder / "copies", patch):
-        run_pipeline(spark, layout, location)
+        run_pipeline(spark, layout, location, around=counting(work_then))
     return Growth(
         warehouse=warehouse,
         first=first,
@@ -85,15 +119,42 @@ def growth(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Gro
         read_then=take_notes(notes),
         actions={table.name: _actions(location, table, before[table.name]) for table in ALL_TABLES},
         copies=copies_in_order(folder / "copies"),
+        work_first=work_first,
+        work_then=work_then,
     )
 
 
-def test_only_bytes_of_the_new_segment_are_read(growth: Growth) -> None:
+def _commit_count(location: Path) -> int:
+    return sum(1 for _ in location.glob("*/_delta_log/*.json"))
+
+
+def test_each_step_does_no_more_than_its_part(growth: Growth) -> None:
+    """Of the first run into empty tables, and of the run that found one new segment."""
+    most_first = {
+        "scan": StepWork(commits=1, reads=0, listings=6, jobs=3),
+        "build": StepWork(commits=4, reads=19, listings=4, jobs=15),
+        "materialize": StepWork(commits=5, reads=0, listings=0, jobs=14),
+        "reconcile": StepWork(commits=0, reads=0, listings=0, jobs=7),
+    }
+    most_then = {
+        "scan": StepWork(commits=1, reads=0, listings=6, jobs=6),
+        "build": StepWork(commits=4, reads=7, listings=2, jobs=14),
+        "materialize": StepWork(commits=5, reads=0, listings=0, jobs=32),
+        "reconcile": StepWork(commits=0, reads=0, listings=0, jobs=7),
+    }
+    for done, most in ((growth.work_first, most_first), (growth.work_then, most_then)):
+        assert {step: work[:-1] for step, work in done.items()} == {step: work[:-1] for step, work in most.items()}
+        assert not {step: work.jobs for step, work in done.items() if work.jobs > most[step].jobs}
+
+
+def test_only_the_new_segment_and_the_snapshot_before_it_are_read(growth: Growth) -> None:
     # The notes tell: of the first run they name every object.
     assert growth.read_first.keys() == {name for segment in growth.first for name in _objects(segment)}
     objects = _objects(growth.added)
     assert len(objects) == 6
-    assert growth.read_then == {name: set(range(path.stat().st_size)) for name, path in objects.items()}
+    # The snapshot says where the transactions began that the new segment's index lists.
+    before = {name: path for name, path in _objects(growth.first[1]).items() if path.suffix == ".snapshot"}
+    assert growth.read_then == {name: set(range(path.stat().st_size)) for name, path in (objects | before).items()}
 
 
 def test_files_are_added_to_index_tables_and_none_is_removed(growth: Growth) -> None:
