@@ -19,7 +19,9 @@ The checksum does not cover a batch's base offset, length, leader epoch and magi
   are followed by those of the next one, or a side file or the announced end names the last one.
 
 Where batches were left out or bytes belong to no batch, there is a hole. Its offsets are those between the sound
-batches on its two sides. A compacted log has gaps in its offsets without damage; these are no holes.
+batches on its two sides. A compacted log has gaps in its offsets without damage; these are no holes. But if bytes are
+missing, and nothing else shows where, whole batches are: then every gap is a hole, and the batch before it is left out.
+The cut may have given that batch the base offset of a lost one.
 
 Memory: 44 bytes for each batch. Kafka's own recovery is different: it drops everything from the first bad batch on.
 """
@@ -62,6 +64,7 @@ _BUFFERED_BYTES = 1 << 20
 _TRIED_POSITIONS = 16
 """Positions of the offset index that are tried behind a damage. If bytes were cut or doubled, none of them is right."""
 _MOST_DAMAGES = 1000
+_MOST_GAPS = 100
 _NO_LEADER_EPOCH = -1
 
 
@@ -136,7 +139,8 @@ class SoundBatches:
 class DamagedLog:
     """A log, and what else is known of it.
 
-    `read(position, length)` returns bytes of the log. `end_offset` is the segment's last offset if it was announced.
+    `read(position, length)` returns bytes of the log. `end_offset` is the segment's last offset if it was announced,
+    `announced_size_bytes` its size.
     `named_offsets` are the last offsets of batches that side files name, ascending.
     `lineage` has the leader epochs of the partition up to the segment's end, none if they are not known. A position of
     `indexed_positions` is where a batch began when the log was written.
@@ -146,6 +150,7 @@ class DamagedLog:
     size_bytes: int
     start_offset: int
     end_offset: int | None
+    announced_size_bytes: int | None
     named_offsets: npt.NDArray[np.int64]
     lineage: Sequence[EpochStart]
     indexed_positions: npt.NDArray[np.int64]
@@ -173,7 +178,27 @@ def find_sound_batches(log: DamagedLog) -> SoundBatches | None:
     kept = _keep(batches, log)
     if kept is None or not len(kept):
         return None
-    return SoundBatches(batches=kept, holes=tuple(_find_holes(kept, log, refusals)))
+    holes = tuple(_find_holes(kept, log, refusals))
+    return SoundBatches(batches=kept, holes=holes) if holes else _without_whole_batches(kept, log)
+
+
+def _without_whole_batches(kept: Batches, log: DamagedLog) -> SoundBatches | None:
+    """Make each gap of the offsets a hole if bytes of the log are missing; None if none are, or no gap shows where."""
+    is_short = not np.isin(log.indexed_positions, kept["position"]).all()
+    if log.announced_size_bytes is not None:
+        is_short = log.size_bytes < log.announced_size_bytes
+    gaps = np.flatnonzero(kept["base_offset"][1:] != kept["last_offset"][:-1] + 1)
+    is_gap_first = kept["base_offset"][0] != log.start_offset
+    if not is_short or not 0 < len(gaps) + is_gap_first <= _MOST_GAPS:
+        return None
+    rest, reason = np.delete(kept, gaps), Reason.LOG_TRUNCATED
+    if not len(rest):
+        return None
+    holes = list(_find_holes(rest, log, [], reason=reason))
+    if is_gap_first and rest["position"][0] == 0:
+        first, last = log.start_offset, int(rest["base_offset"][0]) - 1
+        holes.insert(0, Hole(from_offset=first, to_offset=last, position=0, end_position=0, reason=reason))
+    return SoundBatches(batches=rest, holes=tuple(holes))
 
 
 def _collect(log: DamagedLog) -> tuple[Batches, list[ArchiveError]] | None:
@@ -390,7 +415,10 @@ def _without_unconfirmed(kept: Batches, log: DamagedLog) -> Batches | None:
     return None
 
 
-def _find_holes(kept: Batches, log: DamagedLog, refusals: list[ArchiveError]) -> Iterator[Hole]:
+def _find_holes(
+    kept: Batches, log: DamagedLog, refusals: list[ArchiveError], *, reason: Reason = Reason.HEADER_INVALID
+) -> Iterator[Hole]:
+    """Find the bytes without a sound batch. `reason` is that of holes without a refusal."""
     begins, ends = kept["position"], kept["position"] + kept["size_bytes"]
     before = np.concatenate(([0], ends[:-1]))
     for at in np.flatnonzero(begins != before).tolist():
@@ -399,11 +427,12 @@ def _find_holes(kept: Batches, log: DamagedLog, refusals: list[ArchiveError]) ->
             to_offset=int(kept["base_offset"][at]) - 1,
             position=int(before[at]),
             end_position=int(begins[at]),
-            reason=_reason_between(int(before[at]), int(begins[at]), refusals),
+            reason=_reason_between(int(before[at]), int(begins[at]), refusals, reason),
         )
     last, end = int(kept["last_offset"][-1]), int(ends[-1])
     if end != log.size_bytes or last < log.least_end_offset:
-        reason = Reason.LOG_TRUNCATED if end == log.size_bytes else _reason_between(end, log.size_bytes, refusals)
+        is_cut = end == log.size_bytes
+        reason = Reason.LOG_TRUNCATED if is_cut else _reason_between(end, log.size_bytes, refusals, reason)
         yield Hole(
             from_offset=last + 1,
             to_offset=log.end_offset,
@@ -413,6 +442,6 @@ def _find_holes(kept: Batches, log: DamagedLog, refusals: list[ArchiveError]) ->
         )
 
 
-def _reason_between(first: int, end: int, refusals: list[ArchiveError]) -> Reason:
+def _reason_between(first: int, end: int, refusals: list[ArchiveError], otherwise: Reason) -> Reason:
     """The reason of the first damage there; without one, a batch of other offsets or epochs was left out."""
-    return next((wrong.reason for wrong in refusals if first <= wrong.position < end), Reason.HEADER_INVALID)
+    return next((wrong.reason for wrong in refusals if first <= wrong.position < end), otherwise)

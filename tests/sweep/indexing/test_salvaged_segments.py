@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -39,13 +39,21 @@ _MAY_DIFFER = {"position", "previous_running_max_timestamp_ms", "running_max_tim
 _OF_OUTCOME = ("outcome", "txn_index_empty", "open_transaction_count", "open_from_offset")
 
 
-def salvaged(damaged: Partition, depth: IndexDepth, *, is_announced: bool = True, window_bytes: int = 1 << 20) -> Built:
-    """The segment in the middle."""
+def salvaged(
+    damaged: Partition,
+    depth: IndexDepth,
+    *,
+    is_announced: bool = True,
+    size_bytes: int | None = None,
+    window_bytes: int = 1 << 20,
+) -> Built:
+    """The segment in the middle; `size_bytes`: as announced."""
     layout = LocalTieredStorageLayout(store=MemoryStore(damaged.objects))
     work = list_works(layout)[1]
     if is_announced:
         end, largest_ms = damaged.segments[2].start_offset - 1, 1_000_000
         work = replace(work, announced_end_offset=end, announced_max_timestamp_ms=largest_ms)
+        work = replace(work, announced_size_bytes=size_bytes)
     (built,) = build_works(layout, [work], options(depth, is_salvaging=True, window_bytes=window_bytes))
     return built
 
@@ -169,6 +177,47 @@ def test_bytes_that_are_missing_zero_or_there_twice_cost_the_batches_they_were_i
             assert is_spliced or touched == len(borders) - 1, "nothing shows which batch is wrong, or none is left"
         else:
             assert require_sound(built, whole) <= touched + 1, (first, length)
+
+
+@pytest.mark.parametrize("is_announced", [True, False], ids=["size announced", "positions in the offset index"])
+def test_whole_batches_that_are_missing_cost_at_most_the_batch_before_them(*, is_announced: bool) -> None:
+    """The rest looks like a compacted log. A cut inside two headers gives a batch the offset of another."""
+    content, borders = INDEXED.content(LOG), INDEXED.borders
+    whole = undamaged(IndexDepth.RECORD, is_indexed=True)[1]
+    indexed = 0
+    for first, end in combinations(borders[:-1], 2):
+        for inside in (0, 8, 12, 17, 21):
+            log = content[: first + inside] + content[end + inside :]
+            size_bytes = len(content) if is_announced else None
+            built = salvaged(INDEXED.with_content(LOG, log), IndexDepth.RECORD, size_bytes=size_bytes)
+            if built.outcome["outcome"] == "quarantined":
+                continue
+            indexed += 1
+            lost = borders.index(end) - borders.index(first)
+            assert require_sound(built, whole) <= lost + 1, (first, end, inside)
+    assert indexed >= 3 * len(borders)
+
+
+@pytest.mark.parametrize("inside", [8, 12, 21])
+def test_batch_that_a_cut_gave_the_offset_of_another_is_left_out(inside: int) -> None:
+    partition = _with_log([_batch(offset) for offset in range(8, 15)])
+    content, borders = partition.content(LOG), partition.borders
+    log = content[: borders[1] + inside] + content[borders[3] + inside :]
+    built = salvaged(partition.with_content(LOG, log), IndexDepth.RECORD, size_bytes=len(content))
+    assert [row["base_offset"] for row in built.rows(OFFSET_INDEX)] == [8, 12, 13, 14]
+    assert [(hole["from_offset"], hole["to_offset"]) for hole in holes_of(built)] == [(9, 11)]
+
+
+def test_missing_batches_of_a_compacted_log_make_all_its_gaps_holes() -> None:
+    """Nothing shows which gap they left."""
+    offsets = [8, 9, 11, 12, 15, 16, 17]
+    partition = _with_log([_batch(offset) for offset in offsets])
+    content, borders = partition.content(LOG), partition.borders
+    cut = partition.with_content(LOG, content[: borders[5]] + content[borders[6] :])
+    built = salvaged(cut, IndexDepth.RECORD, size_bytes=len(content))
+    holes = [(hole["from_offset"], hole["to_offset"], hole["reason"]) for hole in holes_of(built)]
+    assert [row["base_offset"] for row in built.rows(OFFSET_INDEX)] == [8, 11, 17]
+    assert holes == [(9, 10, "log_truncated"), (12, 16, "log_truncated")]
 
 
 @pytest.mark.parametrize(

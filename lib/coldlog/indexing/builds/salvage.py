@@ -94,6 +94,7 @@ def find_sound_of_damaged(
             size_bytes=layout.log_size_bytes(segment),
             start_offset=segment.start_offset,
             end_offset=work.announced_end_offset,
+            announced_size_bytes=work.announced_size_bytes,
             named_offsets=np.unique(np.concatenate((offset_index.offsets, time_index.offsets, last_offsets))),
             lineage=[(e.leader_epoch, e.start_offset) for e in side_files.leader_epoch_checkpoint.entries],
             indexed_positions=offset_index.positions,
