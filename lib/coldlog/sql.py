@@ -20,7 +20,8 @@ from coldlog.launch.spark_options import PAGE_CHECKSUMS
 from coldlog.lookups.functions import register_functions
 from coldlog.records.source.datasource import register_source, source_defaults
 from coldlog.runtime.settings_sources import load_settings
-from coldlog.tables.delta.manifest import check_footers, check_published
+from coldlog.tables.delta.delta_log import check_checkpoint
+from coldlog.tables.delta.manifest import HELD_TABLES, check_footers, check_published
 from coldlog.tables.delta.warehouse import Warehouse
 
 
@@ -55,6 +56,8 @@ def attach_warehouse(
     warehouse = Warehouse(spark=spark, uri=uri, as_of=as_of)
     warehouse.require_tables()
     check_footers(check_published(uri))
+    for table in HELD_TABLES:
+        check_checkpoint(spark, warehouse.location(table))
     for key, value in PAGE_CHECKSUMS.items():
         # Options of Hadoop that a session was not started with.
         spark.conf.set(key, value)

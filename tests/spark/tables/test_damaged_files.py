@@ -155,3 +155,20 @@ def test_missing_commit_of_the_newest_checkpoint_is_refused_without_checksums(sp
     max(log.glob("*.json")).unlink()
     with pytest.raises(ColdlogError, match=f"{log} is damaged: its newest commit is missing"):
         attach_warehouse(spark, str(copy))
+
+
+@pytest.mark.parametrize("name", [b"metaData", b"key_value", b"tags"])
+def test_checkpoint_that_only_spark_cannot_read_is_refused_by_its_name(
+    spark: SparkSession, copy: Path, name: bytes
+) -> None:
+    """One bit of a column's name is flipped, and there are no checksums. delta-rs does not need these columns."""
+    log = copy / TIME_INDEX.name / "_delta_log"
+    create_checkpoint(DeltaTable(log.parent), str(log.parent))
+    for each in log.glob(".*.crc"):
+        each.unlink()
+    (checkpoint,) = log.glob("*.checkpoint.parquet")
+    content = bytearray(checkpoint.read_bytes())
+    content[content.rindex(bytes([0x18, len(name)]) + name) + 2] ^= 1
+    checkpoint.write_bytes(content)
+    with pytest.raises(ColdlogError, match=f"{checkpoint} is damaged: Spark cannot read it .* run rebuild_tables"):
+        attach_warehouse(spark, str(copy))

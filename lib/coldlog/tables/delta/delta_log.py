@@ -8,15 +8,22 @@ JVM.
 from __future__ import annotations
 
 import functools
+import json
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
+from coldlog.runtime.spark_failures import explain_failure
 from coldlog.tables.delta.data_files import DataFile
-from coldlog.tables.delta.locations import bucket_and_prefix
+from coldlog.tables.delta.file_checksums import checksums_path, damaged
+from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
+from coldlog.tables.delta.log_check import LOG_FOLDER
+from coldlog.tables.delta.log_files import open_log
 
 
 def newest_version(spark: SparkSession, location: str) -> int:
@@ -39,6 +46,31 @@ def file_count_if_known(spark: SparkSession, location: str, *, is_just_loaded: b
     # Not `numOfFilesIfKnown`, which starts a query.
     checksum = snapshot.checksumOpt()
     return int(checksum.get().numFiles()) if snapshot.version() >= 0 and checksum.isDefined() else None
+
+
+def check_checkpoint(spark: SparkSession, location: str) -> None:
+    """Let Spark read the newest checkpoint of a log, with what follows; `ColdlogError` names it if Spark cannot.
+
+    Spark's own error names no file, and delta-rs reads fewer columns. A checkpoint with checksums is not read here: its
+    bytes are checked. Delta keeps what it read, so that the first query does not read it again.
+    """
+    pointer = open_log(location).read("_last_checkpoint")
+    if pointer is None:
+        return
+    try:
+        name = f"{json.loads(pointer)['version']:020d}.checkpoint.parquet"
+    except (ValueError, TypeError, KeyError):
+        raise damaged(f"{location}/{LOG_FOLDER}/_last_checkpoint", "it is not the JSON of a checkpoint") from None
+    folder = local_folder(location)
+    if folder is not None and os.path.exists(checksums_path(os.path.join(folder, LOG_FOLDER, name))):
+        return
+    try:
+        _snapshot(spark, location).numOfFiles()
+    except Py4JJavaError as failed:
+        if explain_failure(failed) is not None:
+            raise
+        why = str(failed.java_exception).partition("\n")[0]
+        raise damaged(f"{location}/{LOG_FOLDER}/{name}", f"Spark cannot read it ({why})") from failed
 
 
 def commit_text(spark: SparkSession, location: str, version: int) -> str:
