@@ -100,6 +100,16 @@ def test_older_copy_of_a_table_is_refused(spark: SparkSession, copy: Path, table
         WAYS[way](spark, str(copy))
 
 
+@pytest.mark.parametrize("way", ["jobs", "functions"])
+def test_lost_table_that_a_killed_run_made_again_is_refused(spark: SparkSession, copy: Path, way: str) -> None:
+    """It is empty until a run publishes; the way out is to make all tables anew."""
+    shutil.rmtree(copy / "txn_segments")
+    assert Warehouse(spark=spark, uri=str(copy)).create_missing() == 1
+    refusal = f"{copy / 'txn_segments'} is damaged: it has version 0, but publish .* run rebuild_tables"
+    with pytest.raises(ColdlogError, match=refusal):
+        WAYS[way](spark, str(copy))
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_publish_that_has_numbered_one_table_so_far_is_not_refused(spark: SparkSession, copy: Path, way: str) -> None:
     numbered = copy / "partition_metadata"
