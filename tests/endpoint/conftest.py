@@ -41,10 +41,13 @@ class Endpoint:
 
 
 @contextmanager
-def serving(notes: Path, warehouse: str, archive: Path | str, *assignments: str) -> Iterator[Endpoint]:
+def serving(
+    notes: Path, warehouse: str, archive: Path | str, *assignments: str, config: Path | None = None
+) -> Iterator[Endpoint]:
     """Start the program, and end it after the block. Warehouses are shared, so nothing is committed in them."""
     settings = [f"warehouse.uri={warehouse}", f"archive.uri={archive}", "serve.committed_offsets=memory", *assignments]
     command = [sys.executable, "-m", "coldlog.serve", "--listen", "127.0.0.1:0"]
+    command += ["--config", str(config)] if config is not None else []
     command += [part for setting in settings for part in ("--set", setting)]
     environment = {**os.environ, "PYTHONPATH": str(_ROOT / "lib")}
     with (

@@ -19,7 +19,8 @@ from endpoint.raw_client import connected, fetch, list_offsets
 _OBSERVED = "serve.metrics=127.0.0.1:0"
 
 
-def _address(endpoint: Endpoint) -> str:
+def metrics_address(endpoint: Endpoint) -> str:
+    """Where Prometheus asks."""
     found = re.search(r"metrics at (http://\S+)/metrics", endpoint.said())
     assert found
     return found[1]
@@ -34,7 +35,7 @@ def _get(address: str, path: str) -> tuple[int, str]:
             return refused.code, refused.read().decode()
 
 
-def _samples(address: str) -> dict[tuple[str, ...], float]:
+def metric_samples(address: str) -> dict[tuple[str, ...], float]:
     """The value of each sample by its name and its labels' values."""
     status, text = _get(address, "/metrics")
     assert status == 200
@@ -54,14 +55,14 @@ def _wait_for(address: str, path: str, status: int) -> None:
 
 def test_requests_errors_and_bytes_are_counted(golden_uri: str, golden_archive: Path, tmp_path: Path) -> None:
     with serving(tmp_path / "notes", golden_uri, golden_archive, _OBSERVED) as endpoint:
-        address = _address(endpoint)
+        address = metrics_address(endpoint)
         with connected(endpoint.port) as client:
             asked = [("orders", 0, 0), ("orders", 0, 9_999), ("no-such-topic", 0, 0)]
             answer = client.ask(1, 12, fetch(12, asked))
             records = sum(len(topic.partitions[0].records) for topic in answer.responses)
             client.ask(2, 11, list_offsets([("orders", 0, -1)]))
             client.ask(2, 11, list_offsets([("orders", 0, -2)]))
-            samples = _samples(address)
+            samples = metric_samples(address)
             assert samples["connections",] == 1
         assert samples["fetched_bytes_total", "orders"] == records > 0
         assert samples["request_seconds_count", "Fetch"] == 1
@@ -83,7 +84,7 @@ def test_it_is_ready_while_the_newest_tables_can_be_opened(
     shutil.copytree(golden_uri, warehouse)
     settings = _OBSERVED, "serve.refresh_seconds=0.1"
     with serving(tmp_path / "notes", str(warehouse), golden_archive, *settings) as endpoint:
-        address = _address(endpoint)
+        address = metrics_address(endpoint)
         assert _get(address, "/readyz") == _get(address, "/healthz") == (200, "ok\n")
         warehouse.rename(away)
         _wait_for(address, "/readyz", 503)
@@ -95,7 +96,7 @@ def test_it_is_ready_while_the_newest_tables_can_be_opened(
 def test_bytes_of_a_stranger_get_nothing(golden_uri: str, golden_archive: Path, tmp_path: Path) -> None:
     strange = b"\r\n\r\n", b"POST / HTTP/1.1\r\n\r\n", b"\0" * 40_000, b"GET /../etc HTTP/1.1\r\n\r\n"
     with serving(tmp_path / "notes", golden_uri, golden_archive, _OBSERVED) as endpoint:
-        address = _address(endpoint)
+        address = metrics_address(endpoint)
         for sent in strange:
             with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=60) as connection:
                 connection.sendall(sent)

@@ -332,6 +332,12 @@ class ServeSettings:
         at_most=256,
         key="remote.log.offset.reader.threads",
     )
+    lookup_max_pending: int = setting(
+        100,
+        "questions that may wait for such a thread; the rest are refused, and clients ask again",
+        at_least=1,
+        key="remote.log.offset.read.max.pending.tasks",
+    )
     max_request_bytes: ByteCount = setting(
         ByteCount(2 * MIB), "a longer request ends its connection", at_least=1024, at_most=100 * MIB
     )

@@ -15,8 +15,9 @@ from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.groups.coordinator import Coordinator, Place
 from coldlog.serve.groups.group import CommittedOffset
 from coldlog.serve.metrics import Metrics
+from coldlog.serve.read_quota import ReadQuota
 from coldlog.serve.security.users import Users
-from coldlog.serve.threads import Threads
+from coldlog.serve.threads import QueueFullError, Threads
 
 _Found = TypeVar("_Found")
 NODE_ID = 1
@@ -39,6 +40,7 @@ class Context:
     """The time limit of all other reads."""
     groups: Coordinator
     metrics: Metrics
+    quota: ReadQuota
     users: Users | None = None
     """Who may connect; None: everybody."""
     mechanisms: tuple[str, ...] = ()
@@ -54,6 +56,11 @@ class Context:
         """Run a call that asks the tables in a thread. Raise `TimeoutError` if it does not return in time."""
         try:
             return await self.lookup_threads.run(call, self.request_seconds if seconds is None else seconds)
+        except QueueFullError:
+            self.report_once(
+                "full", "more questions wait than remote.log.offset.read.max.pending.tasks; some are refused"
+            )
+            raise
         except TimeoutError:
             self.report_once("lookups", "the tables, or what is looked up in the archive, have not answered in time")
             raise

@@ -56,6 +56,15 @@ class _Gauges(Collector):
         for pool, threads in pools.items():
             expired.add_metric([pool], threads.expired)
         yield expired
+        refused = CounterMetricFamily(
+            _PREFIX + "queue_full",
+            "calls refused because too many wait: remote.log.reader.max.pending.tasks of KIP-405 (fetch), "
+            "remote.log.offset.read.max.pending.tasks of KIP-1075 (lookup)",
+            labels=["pool"],
+        )
+        for pool, threads in pools.items():
+            refused.add_metric([pool], threads.refused)
+        yield refused
         yield GaugeMetricFamily(_PREFIX + "connections", "open connections", value=self._connections())
         groups = GaugeMetricFamily(
             _PREFIX + "groups",

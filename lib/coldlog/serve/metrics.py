@@ -32,6 +32,12 @@ class Metrics:
         self._fetches = self._counter(
             "fetches", "partitions of fetches that records were read for; RemoteFetchRequestsPerSec of KIP-405", "topic"
         )
+        self._throttled = Histogram(
+            _PREFIX + "fetch_throttle_seconds",
+            "time that a throttled fetch should wait; remote-fetch-throttle-time-avg and -max of KIP-956",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
         self.refused = self._counter("refused_connections", "connections above serve.max_connections")
         self.unauthenticated = self._counter("failed_authentications", "connections ended by a failed authentication")
         self.malformed = self._counter("malformed_requests", "connections ended because of bytes that are no request")
@@ -47,6 +53,10 @@ class Metrics:
         """Count the records of one partition of a fetch."""
         self._fetches.labels(topic).inc()
         self._fetched.labels(topic).inc(size_bytes)
+
+    def throttled(self, throttle_ms: int) -> None:
+        """Count one fetch of which partitions were throttled."""
+        self._throttled.observe(throttle_ms / 1000)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(_PREFIX + name, text, labels, registry=self.registry)

@@ -23,10 +23,11 @@ from coldlog.launch.entry_point import job_argument_parser, run_plain_job
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import CommittedOffsets, OnGap, ServeOnGap
-from coldlog.records.fetch.opened_source import open_source
+from coldlog.records.fetch.opened_source import open_source, pool_options
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import decode_limits, layout_opener
 from coldlog.runtime.settings import ServeSettings, Settings
+from coldlog.runtime.settings_sources import load_settings
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
 from coldlog.serve.gauges import observe
@@ -34,10 +35,12 @@ from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.groups.offset_table import OffsetTable
 from coldlog.serve.metrics import Metrics
 from coldlog.serve.metrics_server import start_metrics_server
+from coldlog.serve.read_quota import ReadQuota
 from coldlog.serve.security.session import mechanisms
 from coldlog.serve.security.users import Users, read_users, write_user
 from coldlog.serve.server import Limits, Server
 from coldlog.serve.threads import Threads
+from coldlog.tiering.system_clock import SystemClock
 
 _Address = tuple[str, int]
 
@@ -164,8 +167,8 @@ async def _run(
 ) -> None:
     settings = job.settings.serve
     with (
-        closing(Threads("fetch", job.settings.fetch.threads)) as fetch_threads,
-        closing(Threads("lookup", settings.lookup_threads)) as lookup_threads,
+        closing(Threads("fetch", job.settings.fetch.threads, job.settings.fetch.max_pending)) as fetch_threads,
+        closing(Threads("lookup", settings.lookup_threads, settings.lookup_max_pending)) as lookup_threads,
         closing(Threads("offsets", 1)) as offset_threads,
     ):
         context = Context(
@@ -179,6 +182,7 @@ async def _run(
             request_seconds=settings.request_seconds,
             groups=await _open_groups(job, offset_threads),
             metrics=Metrics(),
+            quota=ReadQuota(pool_options(job.settings).quota, SystemClock()),
             users=security.users,
             mechanisms=security.mechanisms,
         )
@@ -190,6 +194,7 @@ async def _run(
         server, ended = Server(context, limits), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: _follow_settings(job, context))
         observe(context, lambda: server.connections)
         if metrics_at:
             metrics_port = await _listen(metrics_at, lambda: start_metrics_server(context, *metrics_at))
@@ -203,6 +208,24 @@ async def _run(
         job.console.note("stopping")
         refreshing.cancel()
         await server.stop(settings.drain_seconds)
+
+
+def _follow_settings(job: PlainJob, context: Context) -> None:
+    """Go on with users, quota and pools as files and environment have them now; if unfit, with those before."""
+    arguments = job.arguments
+    try:
+        settings = load_settings(arguments.env, arguments.set, config=arguments.config)
+        users = read_users(settings.serve.users) if settings.serve.users is not None else None
+        if (users is None) != (context.users is None):
+            raise UsageError("serve.users is given or left out only at the start")
+    except ColdlogError as unfit:
+        job.console.note(f"the settings stay as they are: {unfit}")
+        return
+    context.users = users
+    context.quota.set(pool_options(settings).quota)
+    context.fetch_threads.resize(settings.fetch.threads, settings.fetch.max_pending)
+    context.lookup_threads.resize(settings.serve.lookup_threads, settings.serve.lookup_max_pending)
+    job.console.note("users, read quota and pools follow the settings as they are now")
 
 
 async def _listen(address: _Address, start: Callable[[], Awaitable[int]]) -> int:

@@ -49,18 +49,25 @@ def check_wanted() -> None:
         raise TimeoutError("nobody waits for the answer")
 
 
-class Threads:
-    """At most `count` threads that work on calls in the order in which they are made."""
+class QueueFullError(TimeoutError):
+    """Too many calls wait for a thread; later there may be room."""
 
-    def __init__(self, name: str, count: int) -> None:
+
+class Threads:
+    """At most `count` threads that work on calls in the order in which they are made. At most `max_pending` wait."""
+
+    def __init__(self, name: str, count: int, max_pending: int = 1 << 31) -> None:
         self._name = name
         self._count = count
+        self._max_pending = max_pending
         self._changed = threading.Condition()
         self._waiting: OrderedDict[_Call, None] = OrderedDict()
         self._threads = self._idle = self._given_up = 0
         self._is_closed = False
         self.expired = 0
         """How many calls did not return in time."""
+        self.refused = 0
+        """How many calls found the queue full."""
 
     @property
     def waiting(self) -> int:
@@ -70,7 +77,7 @@ class Threads:
     @property
     def idle_share(self) -> float:
         """The share of threads that have nothing to do."""
-        return 1 - (self._threads - self._idle) / self._count
+        return max(0.0, 1 - (self._threads - self._idle) / self._count)
 
     @property
     def given_up(self) -> int:
@@ -78,7 +85,11 @@ class Threads:
         return self._given_up
 
     async def run(self, call: Callable[[], _Found], seconds: float) -> _Found:
-        """Return what the call returns. Raise `TimeoutError` if that takes longer than `seconds`."""
+        """Return what the call returns. Raise `TimeoutError` if that takes longer than `seconds`, `QueueFullError` if
+        too many wait."""
+        if len(self._waiting) >= max(self._max_pending, self._idle):
+            self.refused += 1
+            raise QueueFullError("too many calls wait for a thread")
         asked = _Call(call)
         self._put(asked)
         try:
@@ -89,6 +100,14 @@ class Threads:
             self._give_up(asked)
             raise
         return found
+
+    def resize(self, count: int, max_pending: int) -> None:
+        """Go on with so many threads, and so many calls that may wait."""
+        with self._changed:
+            self._count, self._max_pending = count, max_pending
+            for _ in range(min(len(self._waiting), self._count - self._threads)):
+                self._start_thread()
+            self._changed.notify_all()
 
     def close(self) -> None:
         """End the threads that have nothing to do; the others end after their call."""
@@ -137,10 +156,10 @@ class Threads:
     def _next(self) -> _Call | None:
         with self._changed:
             self._idle += 1
-            while not self._waiting and not self._is_closed:
+            while not self._waiting and not self._is_closed and self._threads <= self._count:
                 self._changed.wait()
             self._idle -= 1
-            if self._is_closed:
+            if self._is_closed or self._threads > self._count:
                 self._threads -= 1
                 return None
             return self._waiting.popitem(last=False)[0]

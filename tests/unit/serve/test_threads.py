@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from coldlog.serve.threads import Threads
+from coldlog.serve.threads import QueueFullError, Threads
 
 
 def test_waiting_calls_idle_threads_and_late_calls_are_counted() -> None:
@@ -34,4 +34,31 @@ def test_waiting_calls_idle_threads_and_late_calls_are_counted() -> None:
         assert (threads.waiting, threads.expired) == (0, 1)
 
     with closing(Threads("test", 2)) as threads:
+        asyncio.run(run(threads))
+
+
+def test_calls_above_the_bound_of_the_queue_are_refused_until_there_is_room() -> None:
+    begun, done = threading.Semaphore(0), threading.Event()
+
+    def hold() -> int:
+        begun.release()
+        done.wait()
+        return 7
+
+    async def run(threads: Threads) -> None:
+        asked = [asyncio.create_task(threads.run(hold, 3600))]
+        await asyncio.sleep(0)
+        begun.acquire()
+        asked += [asyncio.create_task(threads.run(hold, 3600)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFullError):
+            await threads.run(hold, 3600)
+        assert (threads.waiting, threads.refused, threads.expired) == (2, 1, 0)
+        threads.resize(3, 2)
+        for _ in range(2):
+            begun.acquire()  # Two more threads have begun.
+        done.set()
+        assert await asyncio.gather(*asked, threads.run(hold, 3600)) == [7] * 4
+
+    with closing(Threads("test", 1, 2)) as threads:
         asyncio.run(run(threads))

@@ -8,13 +8,15 @@ nothing to say waits for new tables, at most as long as the client allows.
 A reader of committed records gets the aborted transactions that overlap its records, by first offset, and nothing from
 the last stable offset on. Sessions are not kept (session id 0). Offsets in a gap are CORRUPT_MESSAGE, which reaches the
 application: OFFSET_OUT_OF_RANGE would make the client jump without a word. A partition that is not read within
-`serve.request_seconds` is KAFKA_STORAGE_ERROR, after which clients ask again; the others of the fetch are served.
+`serve.request_seconds` is KAFKA_STORAGE_ERROR, after which clients ask again; the others of the fetch are served. A
+partition that the read quota does not allow now, or for which no thread is free soon, gets no records.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +31,7 @@ from coldlog.serve.answers.offsets import find_partition
 from coldlog.serve.context import Context
 from coldlog.serve.messages import Request, Values
 from coldlog.serve.security.rights import Rights
+from coldlog.serve.threads import QueueFullError
 
 _MOST_BYTES = 64 << 20
 """Of one answer, whatever the client allows."""
@@ -69,18 +72,27 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     first = request.correlation_id % len(asked) if asked else 0
     most_bytes = min(_MOST_BYTES, max(0, getattr(body, "max_bytes", _MOST_BYTES)))
     news = context.news
-    answers = await _fetch(context, request.rights, asked, first, most_bytes, is_committed=is_committed)
-    if not any(_says_something(answer) for answer in answers) and not context.is_stopping:
-        try:
-            async with asyncio.timeout(min(_MOST_WAIT_S, max(0.0, body.max_wait.total_seconds()))):
+
+    async def fetch_all() -> tuple[list[Values], int]:
+        return await _fetch(context, request.rights, asked, first, most_bytes, is_committed=is_committed)
+
+    answers, throttle_ms = await fetch_all()
+    wait_s = min(_MOST_WAIT_S, max(0.0, body.max_wait.total_seconds()))
+    if not any(_says_something(answer) for answer in answers) and not context.is_stopping and wait_s > 0:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(wait_s, throttle_ms / 1000) if throttle_ms else wait_s):
                 await news.wait()
-            answers = await _fetch(context, request.rights, asked, first, most_bytes, is_committed=is_committed)
-        except TimeoutError:
-            pass
+        if throttle_ms or news.is_set():
+            answers, throttle_ms = await _fetch(
+                context, request.rights, asked, first, most_bytes, is_committed=is_committed
+            )
+    if throttle_ms:
+        context.metrics.throttled(throttle_ms)
     rest = iter(answers)
     return {
         "error_code": ErrorCode.none,
         "session_id": 0,
+        "throttle_time": throttle_ms,
         "responses": [
             {
                 "topic": name,
@@ -110,32 +122,35 @@ def _says_something(answer: Values) -> bool:
 
 async def _fetch(
     context: Context, rights: Rights, asked: Sequence[_Asked], first: int, most_bytes: int, *, is_committed: bool
-) -> list[Values]:
+) -> tuple[list[Values], int]:
+    """Return the answer of each partition, and how many milliseconds the client should wait."""
     try:
-        planned = await context.look_up(
+        planned, throttle_ms = await context.look_up(
             lambda: _plan(context, rights, asked, first, most_bytes, is_committed=is_committed)
         )
     except TimeoutError:
-        return [_answer(partition, ErrorCode.kafka_storage_error, None) for partition in asked]
+        return [_answer(partition, ErrorCode.kafka_storage_error, None) for partition in asked], 0
     reads = [_read(context, partition, *plan) for partition, plan in zip(asked, planned, strict=True)]
-    return await asyncio.gather(*reads)
+    return await asyncio.gather(*reads), throttle_ms
 
 
 def _plan(
     context: Context, rights: Rights, asked: Sequence[_Asked], first: int, most_bytes: int, *, is_committed: bool
-) -> list[_Planned]:
-    """Plan every partition, from the first one on around, as long as bytes are left."""
+) -> tuple[list[_Planned], int]:
+    """Plan every partition, from the first one on around, as long as bytes are left and the quota allows it."""
     plans: dict[int, _Planned] = {}
-    left, has_any = most_bytes, False
+    left, has_any, throttle_ms = most_bytes, False, 0
     for at in (*range(first, len(asked)), *range(first)):
         ends, plan = _plan_one(context, rights, asked[at], left, is_committed=is_committed)
         if isinstance(plan, LogSlice):
             if has_any and plan.size_bytes > left:
                 plan = _nothing(plan)
+            elif throttled_ms := context.quota.charge(plan.size_bytes):
+                plan, throttle_ms = _nothing(plan), max(throttle_ms, throttled_ms)
             else:
                 left, has_any = max(0, left - plan.size_bytes), True
         plans[at] = ends, plan
-    return [plans[at] for at in range(len(asked))]
+    return [plans[at] for at in range(len(asked))], throttle_ms
 
 
 def _nothing(plan: LogSlice) -> FetchedRecords:
@@ -174,6 +189,8 @@ async def _read(
     if isinstance(plan, LogSlice):
         try:
             found = await context.read(lambda: context.view.read(plan))
+        except QueueFullError:
+            found = _nothing(plan)  # The client asks again.
         except TimeoutError:
             seconds = f"{context.request_seconds:g} s"
             context.report_once(f"{plan.request}", f"{plan.request}: the archive has not answered within {seconds}")
