@@ -60,7 +60,7 @@ JOBS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command of `argv`; return the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = [_as_utf8(word) for word in (sys.argv[1:] if argv is None else argv)]
     name = f"coldlog {arguments[0]}" if arguments and arguments[0] in COMMANDS else "coldlog"
     try:
         code = _run_with_extras(arguments)
@@ -82,6 +82,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return _fail(name, f"the output cannot be written: {failed.strerror}", EXIT_FAILED)
     return code
+
+
+def _as_utf8(word: str) -> str:
+    """The word as UTF-8, if the locale of the process could not decode it: names of topics are UTF-8."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(word).decode(errors="surrogateescape")
+    return word
 
 
 def _run_with_extras(arguments: list[str]) -> int:

@@ -65,6 +65,15 @@ def test_output_that_nobody_reads_or_that_is_full_ends_without_traceback(golden_
     ]
 
 
+def test_words_are_utf8_and_output_is_readable_in_a_locale_of_ascii(golden_uri: str) -> None:
+    ascii_only = BUFFERED | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "coldlog", "lookup", "größe", "0", "-w", golden_uri]
+    ran = subprocess.run(command, env=ascii_only, capture_output=True, check=False, timeout=100)
+    assert ran.returncode == 2
+    told = ran.stderr.decode("ascii").replace("\\xf6", "ö").replace("\\xdf", "ß")
+    assert told == "coldlog lookup: the warehouse does not know the topic 'größe'; `coldlog topics` lists all\n"
+
+
 def _unread_bytes(pipe: IO[bytes]) -> int:
     count = array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, count)
