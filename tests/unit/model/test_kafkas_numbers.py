@@ -56,6 +56,7 @@ def test_settings_with_kafkas_names_have_kafkas_defaults() -> None:
         "remote.log.manager.fetch.max.bytes.per.second": 2**63 - 1,
         "remote.log.manager.fetch.quota.window.num": 11,
         "remote.log.manager.fetch.quota.window.size.seconds": 1,
+        "remote.log.offset.read.max.pending.tasks": 100,
         "remote.log.offset.reader.threads": 5,
         "remote.log.reader.max.pending.tasks": 100,
         "remote.log.reader.threads": 10,
