@@ -15,6 +15,7 @@ import psutil
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
+from kafka.errors import RequestTimedOutError
 from pyspark.sql import SparkSession
 
 from broker.conftest import Played
@@ -119,7 +120,11 @@ def _told(
     client: KafkaAdminClient, place: tuple[str, int], timestamp_ms: int, level: str = "read_uncommitted"
 ) -> object:
     partition = TopicPartition(*place)
-    return client.list_partition_offsets({partition: timestamp_ms}, isolation_level=level)[partition]
+    for _ in range(5):
+        # A broker may say so long before its time is over: see offsets_client.
+        with suppress(RequestTimedOutError):
+            return client.list_partition_offsets({partition: timestamp_ms}, isolation_level=level)[partition]
+    raise pytest.fail.Exception(f"the broker does not answer for {place}")
 
 
 def _asked_ms(played: Played, place: tuple[str, int]) -> list[int]:

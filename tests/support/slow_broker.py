@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socketserver
 import threading
 import time
@@ -29,6 +30,8 @@ class SlowBroker:
     delay_s: float = 0.0
     quick_topics: tuple[str, ...] = ()
     error: int = 0
+    error_count: float = math.inf
+    """How many answers have the error."""
     topic_id: UUID | None = TOPIC_ID
     timeouts_ms: list[int] = field(default_factory=list)
 
@@ -49,8 +52,9 @@ class SlowBroker:
         self.timeouts_ms.append(round(request.body.timeout.total_seconds() * 1000))
         if not {topic.name for topic in request.body.topics} & {*self.quick_topics}:
             time.sleep(self.delay_s)
-        found = -1 if self.error else OFFSET
-        offset = {"error_code": self.error, "timestamp": -1, "offset": found, "leader_epoch": -1 if self.error else 0}
+        error = self.error if len(self.timeouts_ms) <= self.error_count else 0
+        found = -1 if error else OFFSET
+        offset = {"error_code": error, "timestamp": -1, "offset": found, "leader_epoch": -1 if error else 0}
         return {
             "topics": [
                 {"name": topic.name, "partitions": [{"partition_index": each.partition_index, **offset}]}

@@ -11,8 +11,8 @@ times before it fails. A client that did not answer is closed, and the next requ
 
 A request, and the wait for its answer, has the time until `deadline`, or the cluster's time-out if there is none.
 
-Errors are those of `kafka_client`, and `AnsweredTooLateError` for a broker's REQUEST_TIMED_OUT. The answer for a
-partition that the cluster does not have is None.
+Errors are those of `kafka_client`, and `AnsweredTooLateError` for a broker's REQUEST_TIMED_OUT; if it comes long before
+the time is over, the broker is asked again. The answer for a partition that the cluster does not have is None.
 """
 
 from __future__ import annotations
@@ -192,9 +192,15 @@ class OffsetsClient:
         async def ask(admin: Any) -> _Answer | None:
             errors = client_library().errors
             for attempt in range(1, _ATTEMPTS + 1):
+                given_ms, asked = self._timeout_ms, time.monotonic()
                 try:
                     leader = await self._leader(admin, topic, partition)
                     return None if leader is None else await question(admin, leader)
+                except AnsweredTooLateError:
+                    # A broker answers so early if a remote lookup ends between two checks of
+                    # DelayedRemoteListOffsets.tryComplete.
+                    if attempt == _ATTEMPTS or (time.monotonic() - asked) * 1000 > given_ms / 2:
+                        raise
                 except errors.UnknownTopicOrPartitionError:
                     self._leaders.pop((topic, partition), None)
                     return None

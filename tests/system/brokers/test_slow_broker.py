@@ -53,6 +53,13 @@ def test_timeout_that_a_broker_answers_is_that_of_the_request() -> None:
         assert time.time() < deadline[0] - 30, "the answer is not waited for any longer"
 
 
+def test_timeout_that_a_broker_answers_long_before_its_time_is_asked_again() -> None:
+    """Kafka 4 answers so if a remote lookup ends while it checks whether it has ended."""
+    with running_broker(error=REQUEST_TIMED_OUT, error_count=2) as broker:
+        answers = lookup_at(broker).answer(asked(SpecialTimestamp.LATEST))
+        assert (answers.errors.tolist(), answers.offsets.tolist()) == ([ErrorCode.NONE], [OFFSET])
+
+
 def test_partition_that_hangs_at_the_broker_times_out_alone(tmp_path: Path) -> None:
     for table in (SEGMENTS, PARTITION_METADATA, OFFSET_INDEX, TIME_INDEX):
         write(tmp_path, table, [])
