@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -69,9 +71,9 @@ def golden_truth() -> Path:
 
 @pytest.fixture
 def kafka_leftovers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """kafka-python 3.0.12 leaves the sockets of a client that could not be made to the garbage collector: here they go
-    with the test that knows of them."""
-    tell = sys.unraisablehook
+    """kafka-python 3.0.12 leaves sockets that could not connect to the garbage collector: here they go with the test
+    that knows of them, after the threads of its clients, which still connect."""
+    tell, before = sys.unraisablehook, {*threading.enumerate()}
 
     def tell_others(unraisable: sys.UnraisableHookArgs) -> None:
         if not isinstance(unraisable.exc_value, ResourceWarning):
@@ -79,6 +81,10 @@ def kafka_leftovers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(sys, "unraisablehook", tell_others)
     yield
+    deadline = time.monotonic() + 20
+    for thread in {*threading.enumerate()} - before:
+        if "kafka" in thread.name:
+            thread.join(max(0, deadline - time.monotonic()))
     gc.collect()
 
 

@@ -111,7 +111,7 @@ def iter_records(
     """The records in [from_offset, end_offset), some thousands at a time; the size of a fetch limits the memory."""
     kafka, about = client_library(), f"partition {partition} of topic {topic}"
     topic_partition = kafka.TopicPartition(topic, partition)
-    consumer = watched(cluster, about, lambda: kafka.KafkaConsumer(**_consumer_options(cluster)))
+    consumer = watched(cluster, about, lambda: new_client(kafka.KafkaConsumer, _consumer_options(cluster)))
     try:
         consumer.assign([topic_partition])
         consumer.seek(topic_partition, from_offset)
@@ -161,13 +161,33 @@ def _ask_admin(cluster: Cluster, about: str, question: Callable[[object], _Answe
     kafka = client_library()
 
     def ask() -> _Answer:
-        admin = kafka.KafkaAdminClient(**client_options(cluster))
+        admin = new_client(kafka.KafkaAdminClient, client_options(cluster))
         try:
             return question(admin)
         finally:
             admin.close()
 
     return watched(cluster, about, ask)
+
+
+def new_client(kind: Callable[..., Any], options: Mapping[str, object]) -> Any:
+    """A client of the library, made by its class `kind`. If it cannot be made, its thread and connections end too.
+
+    kafka-python 3.0.12 leaves the thread running, which connects again and again until the process ends.
+    """
+    connections: list[Any] = []
+
+    def connect(**config: object) -> object:
+        connections.append(client_library().net.compat.KafkaNetClient(**config))
+        return connections[-1]
+
+    try:
+        return kind(**options, kafka_client=connect)
+    except BaseException:
+        for each in connections:
+            each.close()
+            each._manager._net.stop(CLOSE_S * 1000)
+        raise
 
 
 def client_options(cluster: Cluster) -> dict[str, object]:

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from coldlog.brokers.kafka_client import CLOSE_S, Cluster, client_options, watched, written_topic_id
+from coldlog.brokers.kafka_client import CLOSE_S, Cluster, client_options, new_client, watched, written_topic_id
 from coldlog.brokers.kafka_options import client_library
 from coldlog.errors import AnsweredTooLateError, RetriableError
 
@@ -254,7 +254,7 @@ class OffsetsClient:
         def ask() -> _Answer:
             if self._admin is None:
                 options = {**client_options(self.cluster), "max_in_flight_requests_per_connection": _IN_FLIGHT}
-                self._admin = client_library().KafkaAdminClient(**options)
+                self._admin = new_client(client_library().KafkaAdminClient, options)
             admin = self._admin
             return admin._manager.run(question, admin)  # type: ignore[no-any-return]  # it ships no types
 
