@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from environment import JARS
 
-from installed_package import Installed, build_package, install, run_pipeline
+from installed_package import Demo, Installed, build_package, install
 
 PYTHONS = os.environ.get("PYTHONS", "3.11 3.12 3.13").split()
 """Versions of Python."""
@@ -50,10 +51,18 @@ def with_everything(package: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="session")
-def warehouse(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tables of the sample, made by the installed package; WAREHOUSE names some that are there."""
+def demo(with_everything: Installed, tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """What the demo printed, and its tables."""
+    folder = tmp_path_factory.mktemp("demo") / "warehouse"
+    # The jars are those of the checkout.
+    with_everything.run("setup", "--from", str(JARS))
+    return Demo(folder=folder, printed=with_everything.run("demo", "--folder", str(folder)).stdout)
+
+
+@pytest.fixture(scope="session")
+def warehouse(request: pytest.FixtureRequest) -> Path:
+    """The tables of the demo; WAREHOUSE names some that are there."""
     if made := os.environ.get("WAREHOUSE"):
         return Path(made)
-    made_here = tmp_path_factory.mktemp("tables") / "warehouse"
-    run_pipeline(request.getfixturevalue("with_everything"), made_here)
-    return made_here
+    made_here: Demo = request.getfixturevalue("demo")
+    return made_here.folder

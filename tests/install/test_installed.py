@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from environment import JARS
 
-from installed_package import SAMPLE, Installed, list_ranges
+from installed_package import SAMPLE, Demo, Installed, list_ranges
 
 HOT = "2023-11-15T10:00Z"
 
@@ -30,7 +30,7 @@ def test_a_lookup_is_answered_without_spark_numba_and_codecs(bare: Installed, wa
 @pytest.mark.parametrize(
     ("command", "count"),
     [
-        (["topics"], 18),
+        (["topics"], 3),
         (["partitions", "orders"], 1),
         (["segments", "orders"], 16),
         (["offsets", "orders", "latest-tiered"], 1),
@@ -105,6 +105,16 @@ def test_importing_the_package_has_no_side_effects(bare: Installed) -> None:
 
 def test_a_job_lists_its_options_with_all_extras(with_everything: Installed) -> None:
     assert with_everything.run("run", "--help").stdout.startswith("usage: coldlog run_pipeline ")
+
+
+def test_the_demo_indexes_and_asks_what_the_package_carries(demo: Demo) -> None:
+    asked, answers = zip(*(part.split("\n", 1) for part in demo.printed.split("\n$ coldlog ")[1:]), strict=True)
+    assert [each.split()[0] for each in asked] == ["run", "topics", "lookup", "offsets", "cat", "problems"]
+    _run, topics, lookup, _offsets, records, problems = answers
+    assert [line.split()[0] for line in topics.splitlines()[2:5]] == ["crashy-upload", "orders", "payments"]
+    assert " 2592 " in lookup
+    assert records.splitlines()[0] == "2592 1700043201130 k222"
+    assert "crashy-upload" in problems
 
 
 def test_launch_options_are_words_for_spark_submit_that_name_files_of_the_package(with_everything: Installed) -> None:

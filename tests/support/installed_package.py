@@ -68,6 +68,14 @@ class Installed:
         return ran
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """What `coldlog demo` left behind and printed."""
+
+    folder: Path
+    printed: str
+
+
 def build_package(folder: Path) -> Path:
     """Build the wheel into the folder as `make wheel` does."""
     subprocess.run(["make", "--silent", "wheel", f"DIST={folder}"], cwd=environment.REPOSITORY, check=True)
@@ -114,11 +122,3 @@ def _write_oldest_versions(path: Path) -> Path:
     bounds = [(each.name, part) for each in list_ranges() for part in each.specifier]
     path.write_text("".join(f"{name}=={bound.version}\n" for name, bound in bounds if bound.operator != "<"))
     return path
-
-
-def run_pipeline(installed: Installed, warehouse: Path) -> None:
-    """Index the sample with the installed package; its jars are those of the checkout."""
-    settings = (f"archive.uri={SAMPLE}", f"warehouse.uri={warehouse}", "driver.jvm=small")
-    chosen = [argument for each in settings for argument in ("--set", each)]
-    installed.run("setup", "--from", str(environment.JARS))
-    installed.run("run", *chosen)

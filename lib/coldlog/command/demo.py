@@ -1,9 +1,10 @@
-"""Index the sample archive, ask it, and show what was asked: one minute, nothing to configure.
+"""Index a sample archive, ask it, and show what was asked: one minute, nothing to configure.
 
     coldlog demo
     coldlog demo --folder /tmp/coldlog-demo
 
-The tables are written below --folder. Each command is printed before its answer, so that it can be repeated.
+The tables are written below --folder. Each command is printed before its answer, so that it can be repeated. A checkout
+indexes all of its sample, an installed package the topics that it carries.
 """
 
 from __future__ import annotations
@@ -14,9 +15,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from coldlog.errors import ColdlogError
-
-_SAMPLE = Path("tests", "golden", "kafka-sample", "archive")
 _ASKED = (
     ("topics",),
     ("lookup", "orders", "2023-11-15T10:00Z"),
@@ -36,17 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Index and ask."""
     from coldlog.command.main import main
-    from coldlog.runtime.installation import ROOT
+    from coldlog.runtime.installation import SAMPLE
 
-    sample = ROOT / _SAMPLE
-    if not sample.is_dir():
-        raise ColdlogError(f"the sample archive is in a checkout only: {sample} is missing")
     warehouse = str(Path(arguments.folder).absolute())
-    job = ["run", "--set", f"archive.uri={sample}", "--set", f"warehouse.uri={warehouse}"]
+    archive = ["--set", f"archive.uri={SAMPLE}"]
+    job = ["run", *archive, "--set", f"warehouse.uri={warehouse}"]
     _show(job)
     code = subprocess.run([sys.executable, "-m", "coldlog", *job], check=False).returncode
     for asked in _ASKED if code == 0 else ():
-        command = [*asked, "-w", warehouse]
+        command = [*asked, "-w", warehouse, *(archive if asked[0] == "cat" else ())]
         _show(command)
         # A problem of the sample is an answer here.
         code = max(code, 0 if main(command) in (0, 1) else 1)

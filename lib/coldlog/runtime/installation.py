@@ -1,4 +1,4 @@
-"""Find the files that belong to the library: settings, expectations, jobs and jars.
+"""Find the files that belong to the library: settings, expectations, jobs, jars and a sample archive.
 
 In a checkout they are in its folders. An installed package has its own copies (`setup.py` puts them into the wheel). It
 keeps what it downloads or packs in the user's cache: `COLDLOG_CACHE`, else `coldlog` in XDG_CACHE_HOME or ~/.cache.
@@ -54,6 +54,8 @@ CHECKOUT, PACKAGE, ROOT = _find_root()
 """The checkout, None if the library is installed; the folder `coldlog`; the folder that has `conf` and `jobs`."""
 CONF = ROOT / "conf"
 JOBS = ROOT / "jobs"
+SAMPLE = PACKAGE / "sample" if CHECKOUT is None else CHECKOUT / "tests" / "golden" / "kafka-sample" / "archive"
+"""An archive of a real broker; an installed package has some of its topics."""
 POM = CONF / "jars" / "pom.xml"
 EXECUTORS = _find_cache() / "executors" if CHECKOUT is None else CHECKOUT / ".executors"
 """Where packages for the workers of a cluster are made."""
