@@ -51,7 +51,8 @@ EXIT_CODES: Mapping[int, str] = {
     entry_point.EXIT_FAILED: "The job failed, or it found what it must fail for (`reconcile_archive --fail-on`, "
     "critical expectations of `validate_tables`, too many quarantined segments). The message says what to do.",
     entry_point.EXIT_USAGE: "The command is wrong: an argument, a setting, a request or a missing table.",
-    entry_point.EXIT_INTERRUPTED: "The job was interrupted (Ctrl-C).",
+    entry_point.EXIT_INTERRUPTED: "The job was stopped by Ctrl-C (SIGINT).",
+    entry_point.EXIT_TERMINATED: "The job was stopped by SIGTERM.",
 }
 _COMMENT = r"COMMENT '((?:[^']|'')*)'"
 _COLUMN = re.compile(r"^  (\w+)(?: ([A-Z]+))?(?: DEFAULT (\S+))? " + _COMMENT, re.MULTILINE)

@@ -49,12 +49,12 @@ def recorded_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]
         warehouse,
         RowChange(added=[row], where=_IS_RUNNING, values=_KILLED),
     )
-    outcome, error = RunOutcome.FAILED, "interrupted"
+    outcome, error = RunOutcome.FAILED, ""
     try:
         yield summary
         outcome, error = RunOutcome.SUCCEEDED, ""
-    except Exception as failed:
-        error = str(failed).partition("\n")[0] or type(failed).__name__
+    except BaseException as failed:
+        error = _reason(failed)
         raise
     finally:
         complete: Row = {
@@ -97,6 +97,16 @@ def read_newest_run(uri: str) -> Row | None:
     numbers = files.ranges.may_hold({"started_ms": (latest_least, _LATEST_MS)})
     rows = read_file_rows(files, JOB_RUNS.column_names, numbers.tolist())
     return max(rows, key=lambda row: int(str(row["started_ms"])), default=None)
+
+
+def _reason(failed: BaseException) -> str:
+    """What ended a run, on one line: the interrupt, if the failure followed from one."""
+    cause: BaseException | None = failed
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__context__
+    if cause is not None:
+        return str(cause) or "interrupted"
+    return str(failed).partition("\n")[0] or type(failed).__name__
 
 
 def _new_row(name: str, started_ms: int) -> Row:

@@ -1,9 +1,9 @@
 """Run a job from its command line to its exit code.
 
 Every job parses its arguments, reads settings, starts a session, makes one call and returns an exit code: 0 done (or
-the code that the job returned), 2 wrong arguments or settings, 130 interrupted, 1 any other failure. An error that
-coldlog raised on purpose is printed on one line, a failure of Spark on a few lines (`coldlog.runtime.spark_failures`).
-Any other error keeps its traceback, because it is a bug of coldlog.
+the code that the job returned), 2 wrong arguments or settings, 130 and 143 stopped by SIGINT (Ctrl-C) or SIGTERM, 1 any
+other failure. An error that coldlog raised on purpose and a stop are printed on one line, a failure of Spark on a few
+lines (`coldlog.runtime.spark_failures`). Any other error keeps its traceback, because it is a bug of coldlog.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from coldlog.errors import ColdlogError, UsageError
+from coldlog.launch.stop_signals import StoppedBySignal, StopSignals
 from coldlog.runtime.console import Console
 from coldlog.runtime.extras import missing_extra
 from coldlog.runtime.installation import CHECKOUT
@@ -23,7 +24,7 @@ from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import list_setting_keys, load_settings
 
-EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 
 
 def job_argument_parser(script: str, documentation: str | None) -> argparse.ArgumentParser:
@@ -67,14 +68,14 @@ def run_job(
     Spark itself, and not Python tasks, reads or writes the job's rows, so that Java's optimizing compiler pays.
     """
 
-    def call_first(settings: Settings, arguments: argparse.Namespace) -> int:
+    def call_first(settings: Settings, arguments: argparse.Namespace, stop: StopSignals) -> int:
         exit_code = first(PlainJob(settings=settings, arguments=arguments, console=Console()))
         if exit_code is not None:
             return exit_code
         from coldlog.launch.spark_job import call_with_spark  # a job that ends without Spark does not load it
 
         name = parser.prog.split()[-1]
-        return call_with_spark(call, settings, arguments, name, has_rows_in_spark=has_rows_in_spark)
+        return call_with_spark(call, settings, arguments, stop, name, has_rows_in_spark=has_rows_in_spark)
 
     def explain_with_spark(error: Exception) -> ColdlogError | str | None:
         from coldlog.launch.spark_job import explain
@@ -89,24 +90,28 @@ def run_plain_job(
 ) -> int:
     """Parse the arguments and make the call without Spark; return the exit code."""
 
-    def call_plainly(settings: Settings, arguments: argparse.Namespace) -> int:
+    def call_plainly(settings: Settings, arguments: argparse.Namespace, _: StopSignals) -> int:
         return call(PlainJob(settings=settings, arguments=arguments, console=Console())) or 0
 
     return _run(call_plainly, parser, argv, lambda _: None)
 
 
 def _run(
-    call: Callable[[Settings, argparse.Namespace], int],
+    call: Callable[[Settings, argparse.Namespace, StopSignals], int],
     parser: argparse.ArgumentParser,
     argv: Sequence[str] | None,
     explain: Callable[[Exception], ColdlogError | str | None],
 ) -> int:
     arguments = parser.parse_args(argv)
+    stop = StopSignals()
     try:
-        return call(load_settings(arguments.env, arguments.set, config=arguments.config), arguments)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        with stop.listening():
+            return call(load_settings(arguments.env, arguments.set, config=arguments.config), arguments, stop)
+    except StoppedBySignal as stopped:
+        return _end_stopped(parser.prog, stop.stopped or stopped)
     except Exception as error:  # noqa: BLE001 - the edge of a job: every error must become an exit code
+        if stop.stopped is not None:
+            return _end_stopped(parser.prog, stop.stopped, error)
         explanation = error if isinstance(error, ColdlogError) else missing_extra(error) or explain(error)
         if explanation is None:
             traceback.print_exc()
@@ -115,6 +120,13 @@ def _run(
         if isinstance(explanation, UsageError):
             return EXIT_USAGE
         return EXIT_FAILED
+
+
+def _end_stopped(job: str, stopped: StoppedBySignal, failure: Exception | None = None) -> int:
+    """Print one line, with what failed after the stop; return the exit code."""
+    what = failure if isinstance(failure, ColdlogError) else type(failure).__name__
+    print(f"{job}: {stopped}" if failure is None else f"{job}: {stopped}; then: {what}", file=sys.stderr)
+    return stopped.exit_code
 
 
 class _ListSettings(argparse.Action):

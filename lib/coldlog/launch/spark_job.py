@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 
 from coldlog.errors import ColdlogError
 from coldlog.launch.session import spark_session
+from coldlog.launch.stop_signals import StopSignals
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.spark_failures import error_of_a_worker, explain_failure, quiet_accumulators, quiet_gateway
-from coldlog.runtime.spark_gateway import jvm_exit_code
+from coldlog.runtime.spark_gateway import end_jvm, jvm_exit_code
 from coldlog.tables.delta.table_storage import require_reachable
 
 
@@ -19,6 +25,7 @@ def call_with_spark(
     call: Callable[[Job], int | None],
     settings: Settings,
     arguments: argparse.Namespace,
+    stop: StopSignals,
     app_name: str,
     *,
     has_rows_in_spark: bool,
@@ -29,19 +36,43 @@ def call_with_spark(
     console = Console()
     # An argument may name a table or folder in a bucket although the warehouse is in a folder.
     places = [each for each in vars(arguments).values() if isinstance(each, str)]
-    with console.stage("spark") as stage:
-        spark = spark_session(settings, app_name, places=places, has_rows_in_spark=has_rows_in_spark)
-        quiet_accumulators(spark.sparkContext)
-        stage.add(
-            f"Spark {spark.version}",
-            spark.conf.get("spark.master") or "",
-            f"{spark.sparkContext.defaultParallelism} cores",
-        )
+    with _ending_when_stopped(stop):
+        with console.stage("spark") as stage:
+            spark = spark_session(settings, app_name, places=places, has_rows_in_spark=has_rows_in_spark)
+            quiet_accumulators(spark.sparkContext)
+            stage.add(
+                f"Spark {spark.version}",
+                spark.conf.get("spark.master") or "",
+                f"{spark.sparkContext.defaultParallelism} cores",
+            )
+        try:
+            with stop.calling_before(partial(_cancel_jobs, spark.sparkContext)):
+                return call(Job(spark=spark, settings=settings, arguments=arguments, console=console)) or 0
+        finally:
+            if jvm_exit_code() is None:
+                spark.stop()
+
+
+@contextmanager
+def _ending_when_stopped(stop: StopSignals) -> Iterator[None]:
+    """If a signal stops the job in the block, end the JVM, and raise nothing but the stop for a lost JVM."""
     try:
-        return call(Job(spark=spark, settings=settings, arguments=arguments, console=console)) or 0
+        yield
+    except (Py4JError, ConnectionError) as lost:
+        if stop.stopped is None:
+            raise
+        # A JVM that got the same signal ends during the job's last calls.
+        raise stop.stopped from lost
     finally:
-        if jvm_exit_code() is None:
-            spark.stop()
+        if stop.stopped is not None:
+            end_jvm()
+
+
+def _cancel_jobs(context: SparkContext) -> None:
+    """Cancel Spark's jobs, so that none writes on after the lock is released."""
+    # A JVM that got the same signal has no jobs any more.
+    with suppress(Py4JError):
+        context.cancelAllJobs()
 
 
 def explain(error: Exception) -> ColdlogError | str | None:

@@ -87,16 +87,16 @@ def error_of_a_worker(error: BaseException) -> ColdlogError | None:
 
 
 def quiet_gateway() -> None:
-    """Suppress the traceback that py4j logs for a lost JVM before it raises; the error says enough.
+    """Suppress the traceback that py4j logs for a lost JVM or an interrupt before it raises; the error says enough.
 
     This holds until the process ends, because py4j also calls the JVM for the text of an error and for collected
     objects.
     """
-    logging.getLogger().addFilter(_is_not_lost_jvm)
+    logging.getLogger().addFilter(_is_not_raised_too)
 
 
-def _is_not_lost_jvm(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], Py4JNetworkError))
+def _is_not_raised_too(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], Py4JNetworkError | KeyboardInterrupt))
 
 
 def quiet_accumulators(context: SparkContext) -> None:

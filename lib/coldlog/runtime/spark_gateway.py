@@ -21,6 +21,7 @@ from pathlib import Path
 from coldlog.errors import ColdlogError, UsageError
 
 _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+_ENDING_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,20 @@ def jvm_exit_code(*, wait_s: float = 0) -> int | None:
         return _STARTED[-1].wait(timeout=wait_s)
     except subprocess.TimeoutExpired:
         return None
+
+
+def end_jvm() -> None:
+    """End the JVM that this process started, and wait until it is gone; it is killed if it does not end by itself."""
+    if not _STARTED:
+        return
+    jvm = _STARTED[-1]
+    if jvm.stdin is not None:
+        jvm.stdin.close()
+    try:
+        jvm.wait(timeout=_ENDING_S)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
 
 
 def find_java(environment: Mapping[str, str]) -> str:

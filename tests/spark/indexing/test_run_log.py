@@ -43,9 +43,21 @@ def test_run_has_one_row_from_its_beginning_to_its_end(tables: Warehouse) -> Non
     assert int(str(end["finished_ms"])) >= int(str(end["started_ms"]))
 
 
+def _following(cause: BaseException) -> Exception:
+    """An error that was raised while `cause` was handled: py4j's, when the JVM gets the same signal."""
+    error = ValueError("the JVM is gone")
+    error.__context__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
     ("raised", "error"),
-    [(ValueError("no luck\ntoday"), "no luck"), (ValueError(), "ValueError"), (KeyboardInterrupt(), "interrupted")],
+    [
+        (ValueError("no luck\ntoday"), "no luck"),
+        (ValueError(), "ValueError"),
+        (KeyboardInterrupt(), "interrupted"),
+        (_following(KeyboardInterrupt("stopped by SIGTERM")), "stopped by SIGTERM"),
+    ],
 )
 def test_run_that_fails_records_the_reason_and_its_counts(tables: Warehouse, raised: BaseException, error: str) -> None:
     def fail() -> None:

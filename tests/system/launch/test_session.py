@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import runpy
-import signal
 import subprocess
 import sys
 import zipfile
@@ -331,21 +330,6 @@ def test_the_end_of_a_spark_process_is_explained_in_a_few_lines(
     assert advice in told
     assert len(told.splitlines()) <= 4
     assert "Traceback" not in answer.stderr
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGKILL, -9)])
-def test_a_job_that_is_stopped_ends_with_its_jvm(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    script = tmp_path / "wait.py"
-    body = "    print('started', flush=True)\n    time.sleep(100)"
-    script.write_text(JOB.format(name="wait", body=body))
-    command = [sys.executable, str(script)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
-        assert job.stdout is not None
-        assert job.stdout.readline() == "started\n"
-        job.send_signal(number)
-        # The JVM writes to the same pipes: they end when both are gone.
-        job.communicate(timeout=60)
-    assert job.returncode == code
 
 
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"

@@ -1,0 +1,77 @@
+"""Test what a signal leaves of a job in the middle of Spark's work: exit code, output, run, lock and processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coldlog.indexing.run_log import read_newest_run
+from coldlog.tables.delta.warehouse_lock import writing
+from killed_jobs import find_processes, kill_session, wait_until
+
+JOB = '''"""Wait in a task."""
+import sys, time
+from pathlib import Path
+from coldlog.indexing.run_log import recorded_run
+from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tables.delta.warehouse_lock import writing
+def rows(batches):
+    for batch in batches:
+        Path("started").touch()
+        time.sleep(100)
+        yield batch
+def call(job):
+    uri = job.settings.warehouse_uri
+    tables = Warehouse(spark=job.spark, uri=uri)
+    with writing(uri):
+        job.spark.sql(JOB_RUNS.create_statement(tables.identifier(JOB_RUNS), tables.location(JOB_RUNS)))
+        with recorded_run(tables, "wait"):
+            job.spark.range(9).mapInArrow(rows, "id BIGINT").collect()
+if __name__ == "__main__":
+    sys.exit(run_job(call, job_argument_parser(__file__, __doc__)))
+'''
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "end"),
+    [
+        (signal.SIGINT, 130, ("failed", "stopped by SIGINT")),
+        (signal.SIGTERM, 143, ("failed", "stopped by SIGTERM")),
+        (signal.SIGKILL, -9, ("running", None)),
+    ],
+)
+def test_a_job_that_is_stopped_ends_with_its_jvm_its_run_and_its_lock(
+    tmp_path: Path, number: signal.Signals, code: int, end: tuple[str, str | None]
+) -> None:
+    (tmp_path / "wait.py").write_text(JOB)
+    warehouse = str(tmp_path / "warehouse")
+    command = [sys.executable, "wait.py", "--set", f"warehouse.uri={warehouse}"]
+    # A shell's background job ignores Ctrl-C, and so would what it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as job:
+        try:
+            wait_until((tmp_path / "started").exists, every_s=0.1)
+            job.send_signal(number)
+            assert job.wait(timeout=60) == code
+            if number != signal.SIGKILL:
+                assert find_processes(job.pid) == []
+            # The JVM and its workers write to the same pipes: they end when all are gone.
+            output, told = job.communicate(timeout=60)
+        finally:
+            kill_session(job)
+    assert output == b""
+    if number != signal.SIGKILL:
+        assert told.decode().splitlines()[1:] == [f"spark-submit.sh wait: stopped by {number.name}"]
+    newest = read_newest_run(warehouse)
+    assert newest is not None
+    assert (newest["outcome"], newest["error"]) == end
+    with writing(warehouse):
+        pass  # nobody holds it
