@@ -35,6 +35,10 @@ REQUIRED_OPTIONS: dict[str, str] = {
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
     "spark.databricks.delta.properties.defaults.columnMapping.mode": "none",
     "spark.databricks.delta.properties.defaults.checkpointPolicy": "classic",
+    # With these, a table could be committed to by Spark only, and a run with nothing new would start it.
+    "spark.databricks.delta.properties.defaults.enableRowTracking": "false",
+    "spark.databricks.delta.properties.defaults.enableChangeDataFeed": "false",
+    "spark.databricks.delta.properties.defaults.enableInCommitTimestamps": "false",
     # Delta refuses a version whose commit is older than a week, even if it was current yesterday. Vacuum keeps its
     # files.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",

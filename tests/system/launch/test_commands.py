@@ -7,8 +7,10 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -24,6 +26,40 @@ SPARK_SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 BOTH = ("--set", "list_offsets.log_directory=/logs", "--set", "list_offsets.bootstrap_servers=kafka:9092")
 
 
+UNFRIENDLY = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.crossJoin.enabled": "false",
+    "spark.sql.files.ignoreCorruptFiles": "true",
+    "spark.sql.files.ignoreMissingFiles": "true",
+    "spark.sql.legacy.timeParserPolicy": "LEGACY",
+    "spark.sql.parquet.compression.codec": "gzip",
+    "spark.sql.parquet.outputTimestampType": "INT96",
+    "spark.sql.session.timeZone": "Asia/Kolkata",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.storeAssignmentPolicy": "LEGACY",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "true",
+    "spark.databricks.delta.properties.defaults.autoOptimize.autoCompact": "true",
+    "spark.databricks.delta.properties.defaults.enableChangeDataFeed": "true",
+    "spark.databricks.delta.properties.defaults.enableInCommitTimestamps": "true",
+    "spark.databricks.delta.properties.defaults.enableRowTracking": "true",
+    "spark.speculation": "true",
+    "spark.driver.extraJavaOptions": "-Duser.language=tr -Duser.country=TR -Duser.timezone=Asia/Kolkata",
+}
+"""Defaults that a cluster's administrator may have chosen; none may change an answer."""
+
+
+def _configure_spark(folder: Path, defaults: Mapping[str, str]) -> Path:
+    """Make a folder for SPARK_CONF_DIR: that of the checkout, and more defaults."""
+    shutil.copytree(ROOT / "conf", folder)
+    with (folder / "spark-defaults.conf").open("a", encoding="utf-8") as file:
+        file.writelines(f"{key} {value}\n" for key, value in defaults.items())
+    return folder
+
+
 def _submit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run from outside the repository, as a scheduler does."""
     return subprocess.run(
@@ -37,6 +73,7 @@ def _submit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_pipeline_then_lookups_from_files_answer_as_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(_configure_spark(tmp_path / "spark conf", UNFRIENDLY)))
     log_starts = write_log_start_offsets(tmp_path / "log starts.csv")
     queries = golden_queries()[::9]
     with (tmp_path / "requests.csv").open("w", newline="", encoding="utf-8") as file:
@@ -58,7 +95,9 @@ def test_pipeline_then_lookups_from_files_answer_as_the_broker(tmp_path: Path, m
     piped = _submit(tmp_path, *command)
     assert piped.returncode == 0, piped.stderr
     assert "281 segments indexed" in piped.stderr
-    indexed = DeltaTable(tmp_path / "ware house" / "segments").to_pyarrow_table(columns=["record_count"])
+    segments = DeltaTable(tmp_path / "ware house" / "segments")
+    assert segments.metadata().configuration["delta.autoOptimize.autoCompact"] == "true", "the defaults above apply"
+    indexed = segments.to_pyarrow_table(columns=["record_count"])
     records = pc.sum(indexed["record_count"]).as_py()
     assert re.search(rf"{records:,} records?\b", piped.stderr), "also of segments that were counted twice"
     assert "LATER_THAN_ARCHIVE" in piped.stdout
