@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -72,6 +73,28 @@ def test_words_are_utf8_and_output_is_readable_in_a_locale_of_ascii(golden_uri: 
     assert ran.returncode == 2
     told = ran.stderr.decode("ascii").replace("\\xf6", "ö").replace("\\xdf", "ß")
     assert told == "coldlog lookup: the warehouse does not know the topic 'größe'; `coldlog topics` lists all\n"
+
+
+def test_questions_are_answered_from_a_warehouse_that_may_only_be_read(golden_uri: str, tmp_path: Path) -> None:
+    """Mounted read-only: root may write to a folder whatever its permissions."""
+    questions = [
+        (*ASKED, "-p", "0"),
+        ("offsets", "orders", "latest-tiered"),
+        ("topics",),
+        ("segments", "orders"),
+        ("cat", "orders", "-o", "2592", "-c", "1"),
+        ("runs",),
+    ]
+    asked = "\n".join(shlex.join([sys.executable, "-m", "coldlog", *words, "-w", golden_uri]) for words in questions)
+    folder = shlex.quote(golden_uri)
+    script = (
+        f"mount --bind {folder} {folder} && mount -o remount,bind,ro {folder} || exit\n"
+        f"set -e; ! touch {folder}/written 2>/dev/null\n{asked}"
+    )
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script]
+    ran = subprocess.run(command, cwd=tmp_path, env=BUFFERED, capture_output=True, text=True, check=False, timeout=200)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert " 2592 " in ran.stdout
 
 
 def _unread_bytes(pipe: IO[bytes]) -> int:
