@@ -13,7 +13,7 @@ from coldlog.errors import ColdlogError
 from coldlog.runtime.console import Console
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.groups.coordinator import Coordinator, Place
-from coldlog.serve.groups.group import CommittedOffset
+from coldlog.serve.groups.offset_table import Change
 from coldlog.serve.metrics import Metrics
 from coldlog.serve.read_quota import ReadQuota
 from coldlog.serve.security.users import Users
@@ -69,7 +69,7 @@ class Context:
         """Run a call that reads the archive in a thread. Raise `TimeoutError` if it does not return in time."""
         return await self.fetch_threads.run(call, self.request_seconds)
 
-    async def change_offsets(self, group_id: str, changes: Mapping[Place, CommittedOffset | None]) -> ErrorCode:
+    async def change_offsets(self, group_id: str, changes: Mapping[Place, Change]) -> ErrorCode:
         """Set or remove committed offsets of a group; return the error of all of them."""
         try:
             await self.groups.change_offsets(group_id, changes)

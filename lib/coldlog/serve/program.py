@@ -259,9 +259,7 @@ async def _refresh(context: Context, settings: ServeSettings) -> None:
         await asyncio.sleep(settings.refresh_seconds)
         oldest_ms = time.time_ns() // 1_000_000 - settings.offsets_retention_minutes * 60_000
         expired = context.groups.list_expired(oldest_ms)
-        await asyncio.gather(
-            *(context.change_offsets(group, dict.fromkeys(places)) for group, places in expired.items())
-        )
+        await asyncio.gather(*(context.change_offsets(group, changes) for group, changes in expired.items()))
         is_current = False
         try:
             if await context.look_up(context.view.refresh):

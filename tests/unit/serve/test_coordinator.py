@@ -5,6 +5,7 @@ from __future__ import annotations
 from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.groups.group import CommittedOffset
 from coldlog.serve.groups.members import JoinRequest
+from coldlog.serve.groups.offset_table import Expiry
 
 _JOIN = JoinRequest(member_id="", session_s=10.0, rebalance_s=10.0, protocol_type="consumer", protocols={"range": b""})
 
@@ -19,5 +20,5 @@ def test_old_offsets_expire_unless_the_group_has_members() -> None:
         }
     )
     groups.groups["with"].join(_JOIN, 0.0, lambda _: None)
-    assert groups.list_expired(1000) == {"without": [("archive.orders", 0)]}
+    assert groups.list_expired(1000) == {"without": {("archive.orders", 0): Expiry(before_ms=1000)}}
     assert groups.list_expired(999) == {}

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from coldlog.serve.groups.group import CommittedOffset, Group
 from coldlog.serve.groups.members import Identity, Joined, JoinRequest, Synced
-from coldlog.serve.groups.offset_table import Key, OffsetMemory, OffsetStore
+from coldlog.serve.groups.offset_table import Change, Expiry, Key, OffsetMemory, OffsetStore
 
 _MOST_GROUPS = 10_000
 _LEAST_SESSION_S, _MOST_SESSION_S = 6.0, 1800.0
@@ -82,28 +82,31 @@ class Coordinator:
         for (group_id, topic, partition), offset in offsets.items():
             self._make(group_id).offsets[self._topic_prefix + topic, partition] = offset
 
-    async def change_offsets(self, group_id: str, changes: Mapping[Place, CommittedOffset | None]) -> None:
-        """Set or remove committed offsets of a group. Raise what the store raises."""
-        prefix = self._topic_prefix
-        await self._store.save(
-            {(group_id, topic.removeprefix(prefix), partition): each for (topic, partition), each in changes.items()}
-        )
+    async def change_offsets(self, group_id: str, changes: Mapping[Place, Change]) -> None:
+        """Set or remove committed offsets of a group, and go on with what the store then has. Raise what the store
+        raises."""
+        keys = {place: (group_id, place[0].removeprefix(self._topic_prefix), place[1]) for place in changes}
+        kept = await self._store.save({keys[place]: change for place, change in changes.items()})
         group = self._make(group_id)  # It may have been removed meanwhile.
-        for place, offset in changes.items():
-            if offset is None:
-                group.offsets.pop(place, None)
+        for place, key in keys.items():
+            if key in kept:
+                group.offsets[place] = kept[key]
             else:
-                group.offsets[place] = offset
+                group.offsets.pop(place, None)
         self.follow(group)
 
-    def list_expired(self, before_ms: int) -> dict[str, list[Place]]:
-        """Return, by group, what groups without members committed before a time."""
-        expired = {
-            group_id: [place for place, each in group.offsets.items() if each.committed_ms < before_ms]
+    def list_expired(self, before_ms: int) -> dict[str, dict[Place, Change]]:
+        """Return, by group, what groups without members last committed before a time, as changes that remove it.
+
+        In the store an offset may seem to be older than it is. It is kept for so much longer.
+        """
+        expiry = Expiry(before_ms=before_ms - self._store.stale_ms)
+        expired: dict[str, dict[Place, Change]] = {
+            group_id: {place: expiry for place, each in group.offsets.items() if each.committed_ms < expiry.before_ms}
             for group_id, group in self.groups.items()
             if not group.members
         }
-        return {group_id: places for group_id, places in expired.items() if places}
+        return {group_id: changes for group_id, changes in expired.items() if changes}
 
     def find_or_make(self, group_id: str) -> Group | ErrorCode:
         """Return a group, which is new if there is none."""

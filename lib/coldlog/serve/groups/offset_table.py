@@ -3,14 +3,14 @@
 What is committed within a second is written together, by one commit of the table, and acknowledged after that. The
 commits follow one another. A commit that fails leaves the table as it was, or its outcome is unknown; those who wait
 for it get the error and may ask again. Other endpoints may write the same table: only the rows that were committed here
-are changed.
+are changed, and a row expires only if it is still old when it is removed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from coldlog.errors import RetriableError
@@ -21,8 +21,18 @@ from coldlog.tables.delta.small_table import Row, SmallTable
 
 Key = tuple[str, str, int]
 """Group, topic as the archive has it, partition."""
-Changes = Mapping[Key, CommittedOffset | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """An offset is removed if it was committed before a time."""
+
+    before_ms: int
+
+
+Change = CommittedOffset | Expiry | None
 """None: the offset is removed."""
+Changes = Mapping[Key, Change]
 
 _SAME_MS = 3_600_000
 """An offset that is committed again unchanged is written again after this time."""
@@ -33,50 +43,62 @@ _SECONDS = 1.0
 class OffsetStore(Protocol):
     """Where committed offsets are kept."""
 
-    async def save(self, changes: Changes) -> None:
-        """Return when the changes are kept. Raise `TimeoutError` or `ColdlogError` if that is not known."""
+    stale_ms: int
+    """How much later than the store has it an offset may have been committed again unchanged."""
+
+    async def save(self, changes: Changes) -> Mapping[Key, CommittedOffset]:
+        """Return what is kept of these offsets when the changes are made. Raise `TimeoutError` or `ColdlogError` if
+        that is not known."""
         ...
 
 
 class OffsetMemory:
     """Keeps nothing but what the groups have in memory."""
 
-    async def save(self, changes: Changes) -> None:
-        """Do nothing."""
+    stale_ms = 0
+
+    async def save(self, changes: Changes) -> Mapping[Key, CommittedOffset]:
+        """Return what is committed."""
+        return {key: change for key, change in changes.items() if isinstance(change, CommittedOffset)}
 
 
 class OffsetTable:
     """The table of one warehouse."""
+
+    stale_ms = _SAME_MS
 
     def __init__(self, uri: str, threads: Threads, *, timeout_seconds: float, seconds: float = _SECONDS) -> None:
         self._uri = uri
         self._threads = threads
         self._timeout_seconds = timeout_seconds
         self._seconds = seconds
-        self._waiting: dict[Key, CommittedOffset | None] = {}
-        self._next: asyncio.Task[None] | None = None
+        self._waiting: dict[Key, Change] = {}
+        self._next: asyncio.Task[dict[Key, CommittedOffset]] | None = None
         self._one_at_a_time = asyncio.Lock()
         self._not_before = 0.0
 
     async def load(self) -> dict[Key, CommittedOffset]:
         """Return all offsets; none if there is no table."""
-        rows = await self._threads.run(self._table().read, self._timeout_seconds)
-        return {_key(row): _offset(row) for row in rows}
+        return _offsets(await self._threads.run(self._table().read, self._timeout_seconds))
 
-    async def save(self, changes: Changes) -> None:
+    async def save(self, changes: Changes) -> Mapping[Key, CommittedOffset]:
         """Write the changes with the next commit of the table."""
-        self._waiting.update(changes)
+        for key, change in changes.items():
+            if not isinstance(change, Expiry) or key not in self._waiting:  # What waits to be committed is not old.
+                self._waiting[key] = change
         if self._next is None:
             self._next = asyncio.create_task(self._write())
-        await asyncio.shield(self._next)
+        kept = await asyncio.shield(self._next)
+        return {key: kept[key] for key in changes if key in kept}
 
-    async def _write(self) -> None:
+    async def _write(self) -> dict[Key, CommittedOffset]:
         loop = asyncio.get_running_loop()
         async with self._one_at_a_time:
             await asyncio.sleep(self._not_before - loop.time())
             self._not_before = loop.time() + self._seconds
             changes, self._waiting, self._next = self._waiting, {}, None
-            await self._threads.run(lambda: self._table().change(_applying(changes)), self._timeout_seconds)
+            rows = await self._threads.run(lambda: self._table().change(_applying(changes)), self._timeout_seconds)
+            return _offsets(rows)
 
     def _table(self) -> SmallTable:
         """Open the table anew, since a call that hangs keeps the turn of the one that it has."""
@@ -86,18 +108,25 @@ class OffsetTable:
 def _applying(changes: Changes) -> Callable[[list[Row]], list[Row]]:
     def apply(rows: list[Row]) -> list[Row]:
         check_wanted()  # Later commits may be in the table.
-        offsets: dict[Key, CommittedOffset | None] = {_key(row): _offset(row) for row in rows}
-        offsets.update((key, each) for key, each in changes.items() if not _is_kept(each, offsets.get(key)))
-        return [_row(key, offset) for key, offset in offsets.items() if offset is not None]
+        offsets = _offsets(rows)
+        changed = {key: _after(change, offsets.get(key)) for key, change in changes.items()}
+        return [_row(key, offset) for key, offset in {**offsets, **changed}.items() if offset is not None]
 
     return apply
 
 
-def _is_kept(offset: CommittedOffset | None, before: CommittedOffset | None) -> bool:
-    """Return whether nothing is to be written: clients commit the same offsets again every few seconds."""
-    if offset is None or before is None or offset.committed_ms >= before.committed_ms + _SAME_MS:
-        return False
-    return replace(offset, committed_ms=before.committed_ms) == before
+def _after(change: Change, before: CommittedOffset | None) -> CommittedOffset | None:
+    """Return what is kept of an offset, which another endpoint may have committed meanwhile."""
+    if isinstance(change, Expiry):
+        return before if before is None or before.committed_ms >= change.before_ms else None
+    if change is None or before is None or change.committed_ms >= before.committed_ms + _SAME_MS:
+        return change
+    # Clients commit the same offsets again every few seconds: then nothing is written.
+    return before if replace(change, committed_ms=before.committed_ms) == before else change
+
+
+def _offsets(rows: Iterable[Row]) -> dict[Key, CommittedOffset]:
+    return {_key(row): _offset(row) for row in rows}
 
 
 def _key(row: Row) -> Key:
