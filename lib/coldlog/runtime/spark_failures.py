@@ -86,17 +86,23 @@ def error_of_a_worker(error: BaseException) -> ColdlogError | None:
     return kinds.get(kind, ColdlogError)(message)
 
 
+_LOGGERS_OF_PY4J = (None, "py4j.java_gateway", "py4j.clientserver")
+"""py4j also logs by the root logger. A filter of a logger does not see what its children log."""
+
+
 def quiet_gateway() -> None:
     """Suppress the traceback that py4j logs for a lost JVM or an interrupt before it raises; the error says enough.
 
     This holds until the process ends, because py4j also calls the JVM for the text of an error and for collected
     objects.
     """
-    logging.getLogger().addFilter(_is_not_raised_too)
+    for name in _LOGGERS_OF_PY4J:
+        logging.getLogger(name).addFilter(_is_not_raised_too)
 
 
 def _is_not_raised_too(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], Py4JNetworkError | KeyboardInterrupt))
+    raised_too = Py4JNetworkError | KeyboardInterrupt | ConnectionError
+    return not (record.exc_info and isinstance(record.exc_info[1], raised_too))
 
 
 def quiet_accumulators(context: SparkContext) -> None:
