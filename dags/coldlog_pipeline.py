@@ -23,7 +23,7 @@ from coldlog_jobs import DEPLOYMENT, START_DATE, ColdlogJob
 
 WRITTEN_TABLES = {
     "scan_segments": ("segments", "segment_events", "log_start_offsets", "unrecognized_objects", "quarantine"),
-    "build_indexes": ("segments", "offset_index", "time_index", "txn_index", "quarantine"),
+    "build_indexes": ("segments", "offset_index", "time_index", "txn_index", "interval_index", "quarantine"),
     "materialize_metadata": ("segments", "partition_metadata", "txn_segments"),
     "validate_tables": ("validation_results",),
 }

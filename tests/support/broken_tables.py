@@ -45,6 +45,7 @@ def world_of(warehouse: Warehouse) -> World:
     told = {"expected": "2 bytes", "found": "1 byte", "advice": "restore it", "first_seen_ms": 5}
     log_start = world["partition_metadata"][0]["log_start_offset"]
     world |= {
+        "interval_index": [],
         "quarantine": [{**place, "topic": "__remote_log_metadata", "segment_id": "", **bad, **seen}],
         "discrepancies": [{**place, "kind": "size_differs", "severity": "error", **told}],
         "log_start_offsets": [{**one, "log_start_offset": log_start}],
@@ -198,6 +199,42 @@ def _quarantine_one_indexed(world: World) -> None:
     world["quarantine"].append({**world["quarantine"][0], **place})
 
 
+def _at_sidecar_depth(breakage: Breakage) -> Breakage:
+    """A segment of two intervals instead of batches, then broken."""
+
+    def broken(world: World) -> None:
+        segment = world["segments"][1]
+        segment |= {"index_depth": "sidecar", "served_index_depth": "sidecar"}
+        names = ("topic", "partition", "topic_id", "segment_id", "build_number")
+        middle, bytes_, latest = segment["start_offset"] + 5, segment["size_bytes"], segment["counted_max_timestamp_ms"]
+        first = {
+            **{name: segment[name] for name in names},
+            "after_offset": segment["start_offset"] - 1,
+            "last_offset": middle,
+            "position": 0,
+            "size_bytes": bytes_ // 2,
+            "previous_running_max_timestamp_ms": None,
+            "running_max_timestamp_ms": latest - 1,
+        }
+        second = {
+            **first,
+            "after_offset": middle,
+            "last_offset": segment["end_offset"],
+            "position": bytes_ // 4,
+            "size_bytes": bytes_ - bytes_ // 4,
+            "previous_running_max_timestamp_ms": latest - 1,
+            "running_max_timestamp_ms": latest,
+        }
+        world["interval_index"] = [first, second]
+        breakage(world)
+
+    return broken
+
+
+def _interval(**values: object) -> Breakage:
+    return _at_sidecar_depth(change("interval_index", 1, **values))
+
+
 def _partition(**values: object) -> Breakage:
     return change("partition_metadata", 0, **values)
 
@@ -318,6 +355,19 @@ BREAKAGES: dict[str, Breakage] = {
         "segments", counted_max_timestamp_offset=more("counted_max_timestamp_offset")
     ),
     "time_index.every_rising_batch_has_a_stair": _remove_lone_stair,
+    "interval_index.intervals_touch": _interval(after_offset=more("after_offset")),
+    "interval_index.positions_ascend": _interval(position=0),
+    "interval_index.running_max_never_falls": _interval(previous_running_max_timestamp_ms=None),
+    "interval_index.rows_belong_to_a_segment": _interval(build_number=0),
+    "interval_index.topic_id_is_the_segments": _interval(topic_id="another"),
+    "interval_index.start_offset_is_the_segments": _at_sidecar_depth(
+        change("interval_index", 0, after_offset=more("after_offset"))
+    ),
+    "interval_index.end_offset_is_the_segments": _interval(last_offset=more("last_offset")),
+    "interval_index.size_is_the_segments": _interval(size_bytes=more("size_bytes")),
+    "interval_index.counted_max_timestamp_is_the_segments": _interval(
+        running_max_timestamp_ms=more("running_max_timestamp_ms")
+    ),
     "txn_index.key_is_unique": repeat("txn_index"),
     "txn_index.producer_id_is_not_negative": change("txn_index", producer_id=-1),
     "txn_index.ends_behind_its_start": change("txn_index", first_offset=more("last_offset")),

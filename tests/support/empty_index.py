@@ -15,7 +15,7 @@ def empty_index() -> ServedIndex:
     """An index of no partition."""
     bounds = {"topic": np.empty(0, dtype=np.object_), "partition": np.empty(0, dtype=np.int64)}
     table = TableFiles(location="", version=0, paths=(), ranges=ColumnRanges(minima=bounds, maxima=bounds, count=0))
-    return ServedIndex(WarehouseFiles(partitions=table, segments=table, batches=table, stairs=table))
+    return ServedIndex(WarehouseFiles(partitions=table, segments=table, batches=table, stairs=table, intervals=table))
 
 
 def asked(*timestamps_ms: int, version: int = NEWEST_VERSION, leader_epoch: int = -1) -> Questions:

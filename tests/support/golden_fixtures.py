@@ -49,6 +49,12 @@ def golden_with_events_uri(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
+def golden_sidecar_uri(request: pytest.FixtureRequest) -> str:
+    """The sample archive with its metadata topic at sidecar depth."""
+    return _uri(request, "golden-sidecar")
+
+
+@pytest.fixture(scope="session")
 def zstd_encrypted_uri(request: pytest.FixtureRequest) -> str:
     """What Aiven's plugin compressed and encrypted, with its metadata topic."""
     return _uri(request, "zstd-encrypted")
@@ -96,6 +102,12 @@ def golden_shallow(spark: SparkSession, golden_shallow_uri: str) -> Warehouse:
 def golden_with_events(spark: SparkSession, golden_with_events_uri: str) -> Warehouse:
     """`golden_with_events_uri` as a warehouse."""
     return _open(spark, golden_with_events_uri)
+
+
+@pytest.fixture(scope="session")
+def golden_sidecar(spark: SparkSession, golden_sidecar_uri: str) -> Warehouse:
+    """`golden_sidecar_uri` as a warehouse."""
+    return _open(spark, golden_sidecar_uri)
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,11 @@ def _golden_with_events(spark: SparkSession, folder: Path) -> None:
     run_pipeline(spark, ARCHIVE, folder / "warehouse", metadata=KAFKA_SAMPLE / "rlmm")
 
 
+def _golden_sidecar(spark: SparkSession, folder: Path) -> None:
+    settings = build_settings(IndexDepth.SIDECAR)
+    run_pipeline(spark, ARCHIVE, folder / "warehouse", metadata=KAFKA_SAMPLE / "rlmm", settings=settings)
+
+
 def _zstd_encrypted(spark: SparkSession, folder: Path) -> None:
     variant = "zstd-encrypted"
     with pytest.MonkeyPatch.context() as patch:
@@ -60,6 +65,7 @@ WORLDS: dict[str, Callable[[SparkSession, Path], None]] = {
     "golden": _golden,
     "golden-shallow": _golden_shallow,
     "golden-with-events": _golden_with_events,
+    "golden-sidecar": _golden_sidecar,
     "zstd-encrypted": _zstd_encrypted,
     "clusters": _clusters,
     "stages": build_stages,

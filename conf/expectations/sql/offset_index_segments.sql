@@ -2,7 +2,8 @@
 --
 -- One row per segment and build, of builds after :after_build, with counts of its batches beside those of table segments.
 -- `first_wrong_offset` is the base offset of the first batch that is wrong in itself or does not fit the previous one.
--- Table segments is compared only while the segment is indexed, because only then it describes these batches. The log of
+-- Table segments is compared only while the segment is indexed, because only then it describes these batches, and not at
+-- sidecar depth, which has none. The log of
 -- the last segment of a mirror may continue after its last whole batch.
 WITH in_order AS (
   SELECT
@@ -69,7 +70,7 @@ found AS (
   GROUP BY topic, partition, segment_id, build_number
 ),
 told AS (
-  SELECT *, index_status = 'indexed' AS is_indexed
+  SELECT *, index_status = 'indexed' AND index_depth <> 'sidecar' AS is_indexed
   FROM (
     SELECT *, start_offset = max(start_offset) OVER (PARTITION BY topic, partition, topic_id) AS is_last
     FROM IDENTIFIER(:segments)

@@ -73,7 +73,7 @@ SELECT
   CASE WHEN told.state IS NULL AND is_superseded IS NULL
          AND build_number <= (SELECT max(build_number) FROM IDENTIFIER(:segments))
     THEN concat(found.stair_count, ' stairs of build ', build_number) END AS unclaimed_rows,
-  if(told.index_depth = 'batch', ifnull(found.stair_count, 0), NULL) AS stair_count_at_batch_depth,
+  if(told.index_depth IN ('batch', 'sidecar'), ifnull(found.stair_count, 0), NULL) AS stair_count_at_batch_depth,
   if(told.is_decoded AND found.stair_count > 0, told.topic_id, NULL) AS topic_id,
   if(told.is_decoded AND found.stair_count > 0, if(found.topic_id_count > 1, 'several', found.topic_id), NULL)
     AS topic_id_of_stairs,

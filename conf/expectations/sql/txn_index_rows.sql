@@ -9,7 +9,7 @@ SELECT
   CASE WHEN s.segment_id IS NULL AND o.segment_id IS NULL
          AND x.build_number <= (SELECT max(build_number) FROM IDENTIFIER(:segments))
     THEN concat('build ', x.build_number) END AS unclaimed_row,
-  CASE WHEN s.segment_id IS NULL THEN NULL
+  CASE WHEN s.segment_id IS NULL OR s.index_depth = 'sidecar' THEN NULL
        WHEN m.producer_id IS NULL THEN 'no control batch there'
        WHEN m.producer_id <> x.producer_id THEN concat('a marker of producer ', m.producer_id) END AS wrong_marker
 FROM IDENTIFIER(:txn_index) x

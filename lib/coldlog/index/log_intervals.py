@@ -51,7 +51,7 @@ from coldlog.formats.kafka.offset_index import OffsetIndex
 from coldlog.formats.kafka.time_index import TimeIndex
 
 Int64Column = npt.NDArray[np.int64]
-_NO_TIMESTAMP_MS = -1
+NO_TIMESTAMP_MS = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -102,7 +102,7 @@ def find_intervals(
     ends = np.concatenate((offset_index.positions, [log_bytes]))[cuts + 1]
     end = np.concatenate((ends, [log_bytes]))
     reached = np.searchsorted(time_index.offsets, last_offset, side="right")
-    maxima = np.concatenate(([_NO_TIMESTAMP_MS], time_index.timestamps_ms))
+    maxima = np.concatenate(([NO_TIMESTAMP_MS], time_index.timestamps_ms))
     return LogIntervals(
         after_offset=after_offset,
         last_offset=last_offset,

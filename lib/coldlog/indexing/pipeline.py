@@ -277,6 +277,7 @@ def build_settings(job: Job) -> BuildSettings:
             limits=decode_limits(job.settings),
             window_bytes=index.window_bytes,
             is_salvaging=index.salvage,
+            stride_bytes=job.settings.sidecar.stride_bytes,
         ),
         max_bytes_per_commit=build_group.max_bytes_per_commit,
         tasks_per_core=build_group.tasks_per_core,

@@ -1,12 +1,12 @@
-"""Find the first record of a batch at or after a timestamp.
+"""Find the first record of a batch, or of an interval of a log, at or after a timestamp.
 
 For segments that are indexed at batch depth: the tables name the one batch that has the answer. Exactly this batch is
-read from the archive, with one ranged read, and decoded.
+read from the archive, with one ranged read, and decoded. At sidecar depth they name an interval (`interval_lookup`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,10 @@ from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.errors import RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.changed_logs import replaced_batch, shorter_log
+from coldlog.lookups.interval_lookup import IntervalSearch
 from coldlog.lookups.local.local_tier import FoundOffset
-from coldlog.lookups.served_index import FoundBatch
-from coldlog.tables.definitions.segments import listed_segment
+from coldlog.lookups.served_index import FoundBatch, FoundInterval
+from coldlog.tables.definitions.segments import listed_segment, required_integer
 
 if TYPE_CHECKING:
     from coldlog.formats.kafka.record_batch import Int64Column
@@ -61,11 +62,7 @@ class BatchReader:
         from coldlog.formats.kafka.sections import SectionReader
         from coldlog.index.stairs import RunningMaximum, find_stairs
 
-        try:
-            layout = self.open_layout()
-        except UsageError as unusable:
-            raise RetriableError(f"the archive cannot be opened: {unusable}") from unusable
-        window = layout.read_log_range(listed_segment(segment), batch.position, batch.size_bytes)
+        window = self._opened().read_log_range(listed_segment(segment), batch.position, batch.size_bytes)
         read = read_batch_headers(
             window, position=batch.position, next_offset=0, is_last=True, max_batch_bytes=self.limits.max_batch_bytes
         )
@@ -75,6 +72,30 @@ class BatchReader:
             stairs, _ = find_stairs(sections, read.headers, running)
             return BatchStairs(stairs.timestamp_ms, stairs.offset, int(read.headers.leader_epoch[0]))
         return BatchStairs(np.empty(0, np.int64), np.empty(0, np.int64), -1)
+
+    def search_interval(
+        self, segment: Mapping[str, object], interval: FoundInterval, timestamps_ms: Sequence[int]
+    ) -> list[FoundOffset]:
+        """Find the first record of each timestamp, which ascend, in an interval and the rest of its log; the last
+        timestamps may have none. `segment` is a row of `segments`.
+
+        Raise `ArchiveError` for damage and for other batches than the indexed ones, `RetriableError` if the archive
+        does not answer.
+        """
+        return IntervalSearch(
+            layout=self._opened(),
+            segment=listed_segment(segment),
+            log_bytes=required_integer(segment["size_bytes"]),
+            limits=self.limits,
+            interval=interval,
+            timestamps_ms=timestamps_ms,
+        ).run()
+
+    def _opened(self) -> ArchiveLayout:
+        try:
+            return self.open_layout()
+        except UsageError as unusable:
+            raise RetriableError(f"the archive cannot be opened: {unusable}") from unusable
 
 
 def _require_indexed(batch: FoundBatch, found_bytes: int, base_offsets: list[int]) -> None:

@@ -1,8 +1,8 @@
 """Answer requests by the rules of ListOffsets.
 
 `ListOffsets.answer_from_tables` answers what the tables decide, and returns the rest as work, one piece per partition:
-to read batches of the archive (segments at batch depth), or to ask a local tier. The pieces are independent, so that a
-slow or broken one does not harm the others. The caller decides who runs them, and until when (`deadlines`).
+to read parts of the archive (segments at batch or sidecar depth), or to ask a local tier. The pieces are independent,
+so that a slow or broken one does not harm the others. The caller decides who runs them, and until when (`deadlines`).
 
 The order of checks, the errors and the special timestamps are those of a broker (Kafka 4.2: ReplicaManager.fetchOffset,
 UnifiedLog.fetchOffsetByTimestamp), with these differences:
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldlog.errors import AnsweredTooLateError, ArchiveError, NotAuthorizedError, RetriableError
-from coldlog.lookups.archive_search import BatchQuestion, search_archive
+from coldlog.lookups.archive_search import ArchiveQuestion, search_archive
 from coldlog.lookups.exactness import ask_local_tier, forget_refused, mark_exactness, refuse_inexact
 from coldlog.lookups.local.local_answers import LocalTail
 from coldlog.lookups.local.local_tier import FoundOffset, LocalTier
@@ -149,7 +149,7 @@ class ListOffsets:
             if local is None:
                 return unknown, None
             facts, found = None, Answers.nothing(questions.count)
-            batches: list[BatchQuestion] = []
+            batches: list[ArchiveQuestion] = []
         else:
             facts, segments = known
             found, batches = search_archive(self._index, topic, partition, facts, segments, questions)
@@ -168,7 +168,7 @@ class ListOffsets:
         return found, PartitionWork(all_places, _as_answer(run, questions.count))
 
     def _read_batches(
-        self, facts: PartitionFacts, questions: PartitionQuestions, found: Answers, batches: list[BatchQuestion]
+        self, facts: PartitionFacts, questions: PartitionQuestions, found: Answers, batches: list[ArchiveQuestion]
     ) -> tuple[Answers, PartitionWork | None]:
         """Answer without a local tier. Only requests that need a batch wait for the archive."""
         waiting = np.concatenate([batch.where for batch in batches] or [np.empty(0, dtype=np.intp)])

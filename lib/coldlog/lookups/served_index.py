@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +21,14 @@ from coldlog.index.partition_plan import LogStartSource
 from coldlog.index.unserved_ranges import UnservedRange
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.locations import plain_location
 from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
-from coldlog.tables.delta.table_files import TableFiles, is_newest, list_table_files
+from coldlog.tables.delta.table_files import NoTableError, TableFiles, is_newest, list_table_files, no_files
 from coldlog.tables.delta.table_reader import PartRange, TableReader
 
 Int64s = npt.NDArray[np.int64]
@@ -45,6 +47,7 @@ class WarehouseFiles:
     segments: TableFiles
     batches: TableFiles
     stairs: TableFiles
+    intervals: TableFiles
 
     @property
     def publish_number(self) -> int:
@@ -72,18 +75,28 @@ def list_warehouse_files(
         ]
         return list_table_files(place(table), table, columns, as_of_ms=as_of_ms)
 
+    def listed_intervals() -> TableFiles:
+        try:
+            return listed(INTERVAL_INDEX)
+        except NoTableError:  # a release before this table wrote the warehouse; a manifest names a table that is lost
+            return no_files(place(INTERVAL_INDEX), INTERVAL_INDEX)
+
     while True:
         # A bucket takes some requests for each table.
-        with ThreadPoolExecutor(2) as at_once:
+        with ThreadPoolExecutor(3) as at_once:
             segments, partitions = at_once.map(listed, (SEGMENTS, PARTITION_METADATA))
+            listing = at_once.submit(listed_intervals)
             batches, stairs = at_once.map(listed, (OFFSET_INDEX, TIME_INDEX))
+            intervals = listing.result()
         first = ((segments, SEGMENTS), (partitions, PARTITION_METADATA))
         if all(is_newest(files, table, as_of_ms=as_of_ms) for files, table in first):
-            listed_files = (segments, partitions, batches, stairs)
-            segments, partitions, batches, stairs = hold_to_manifest(
+            listed_files = (segments, partitions, batches, stairs, intervals)
+            segments, partitions, batches, stairs, intervals = hold_to_manifest(
                 manifests or Manifests(warehouse), listed_files, is_past=as_of_ms is not None
             )
-            return WarehouseFiles(partitions=partitions, segments=segments, batches=batches, stairs=stairs)
+            return WarehouseFiles(
+                partitions=partitions, segments=segments, batches=batches, stairs=stairs, intervals=intervals
+            )
         # A run published meanwhile: the rows that the older `segments` names may be deleted.
 
 
@@ -136,9 +149,15 @@ class ServedSegments:
     build_numbers: Int64s
     from_offsets: Int64s
     end_offsets: Int64s
+    to_offsets: Int64s
     running_max_ms: Int64s
     exact_running_max_ms: Int64s
     is_at_batch_depth: npt.NDArray[np.bool_]
+    is_at_sidecar_depth: npt.NDArray[np.bool_]
+
+    def is_read(self, number: int) -> bool:
+        """Whether a lookup reads the archive of the segment with this number."""
+        return bool(self.is_at_batch_depth[number] or self.is_at_sidecar_depth[number])
 
     def place(self, topic: str, partition: int, number: int) -> SegmentPlace:
         """Return one of the segments."""
@@ -149,6 +168,7 @@ class ServedSegments:
             build_number=int(self.build_numbers[number]),
             from_offset=int(self.from_offsets[number]),
             end_offset=int(self.end_offsets[number]),
+            to_offset=int(self.to_offsets[number]),
         )
 
 
@@ -162,6 +182,7 @@ class SegmentPlace:
     build_number: int
     from_offset: int
     end_offset: int
+    to_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,24 +205,40 @@ class FoundBatch:
     counted_from_offset: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundInterval:
+    """A part of a log that has an answer, by its headers: the batches that end after `after_offset` and at or before
+    `last_offset`, in `size_bytes` of the log from `position` on. The segment answers for `from_offset` to `to_offset`,
+    inclusive, and ends with `end_offset`."""
+
+    after_offset: int
+    last_offset: int
+    position: int
+    size_bytes: int
+    from_offset: int
+    to_offset: int
+    end_offset: int
+
+
 class ServedIndex:
     """Reads partitions, their served segments, and the stairs or batches of these segments."""
 
     def __init__(self, files: WarehouseFiles, *, broker_compatible: bool = False) -> None:
         self.broker_compatible = broker_compatible
+        self.files = files
         self._partitions = TableReader(files.partitions, PARTITION_METADATA, _PARTITION_COLUMNS, _decode_partitions)
         self._segments = TableReader(files.segments, SEGMENTS, _SEGMENT_COLUMNS, _decode_segments)
         self._segment_rows = TableReader(files.segments, SEGMENTS, _OBJECT_COLUMNS, lambda rows: (rows, rows.nbytes))
         self._stairs = TableReader(files.stairs, TIME_INDEX, _STAIR_COLUMNS, _decode_stairs)
         self._batches = TableReader(files.batches, OFFSET_INDEX, _BATCH_COLUMNS, _decode_batches)
+        self._intervals = TableReader(files.intervals, INTERVAL_INDEX, _INTERVAL_COLUMNS, _decode_intervals)
         self._kept: dict[tuple[str, int], tuple[PartitionFacts, ServedSegments] | None] = {}
         self._kept_segments = 0
 
     @property
     def rows_read(self) -> int:
         """Return how many rows were read from files so far; rows kept in memory do not count."""
-        readers = (self._partitions, self._segments, self._segment_rows, self._stairs, self._batches)
-        return sum(reader.counts.rows for reader in readers)
+        return sum(reader.counts.rows for reader in self._readers())
 
     def partition(self, topic: str, partition: int) -> tuple[PartitionFacts, ServedSegments] | None:
         """Return what is known of the current incarnation of a topic's partition; None if it is unknown."""
@@ -252,25 +289,24 @@ class ServedIndex:
 
     def find_batch(self, segment: SegmentPlace, timestamp_ms: int) -> FoundBatch | None:
         """Find the first batch of the segment whose running maximum is at or after the timestamp."""
-        best: tuple[int, FoundBatch] | None = None
-        near = _partition_range(segment.topic, segment.partition)
-        offsets = segment.from_offset, segment.end_offset
-        further = {"last_offset": offsets, "running_max_timestamp_ms": (timestamp_ms, _END)}
-        key = (segment.topic, segment.partition, segment.segment_id, segment.build_number)
-        for known, part in self._batches.iter_parts(near, "base_offset", further):
-            if best is not None and known.least("base_offset") > best[0]:
-                break
-            for start, stop in part.runs.get(key, ()):
-                at = start + int(np.searchsorted(part.keys[start:stop], timestamp_ms))
-                if at < stop and (best is None or part.offsets[at] < best[0]):
-                    batch = FoundBatch(
-                        base_offset=int(part.offsets[at]),
-                        position=int(part.columns["position"][at]),
-                        size_bytes=int(part.columns["size_bytes"][at]),
-                        counted_from_offset=segment.from_offset,
-                    )
-                    best = int(part.offsets[at]), batch
-        return None if best is None else best[1]
+        found = _find_row(self._batches, "base_offset", segment, timestamp_ms)
+        if found is None:
+            return None
+        return FoundBatch(
+            base_offset=found["base_offset"],
+            position=found["position"],
+            size_bytes=found["size_bytes"],
+            counted_from_offset=segment.from_offset,
+        )
+
+    def find_interval(self, segment: SegmentPlace, timestamp_ms: int) -> FoundInterval | None:
+        """Find the first interval of the segment whose running maximum is at or after the timestamp."""
+        found = _find_row(self._intervals, "after_offset", segment, timestamp_ms)
+        if found is None:
+            return None
+        return FoundInterval(
+            **found, from_offset=segment.from_offset, to_offset=segment.to_offset, end_offset=segment.end_offset
+        )
 
     def find_segment_row(self, segment: SegmentPlace) -> dict[str, object]:
         """Return the segment's row of `segments`, with the columns needed to read its log."""
@@ -285,8 +321,12 @@ class ServedIndex:
 
     def close(self) -> None:
         """Close the files."""
-        for reader in (self._partitions, self._segments, self._segment_rows, self._stairs, self._batches):
+        for reader in self._readers():
             reader.close()
+
+    def _readers(self) -> tuple[TableReader[Any], ...]:
+        tables = (self._partitions, self._segments, self._segment_rows)
+        return (*tables, self._stairs, self._batches, self._intervals)
 
     def _find_segments(self, place: tuple[str, int], topic_id: str) -> ServedSegments:
         parts = [part for _, part in self._segments.iter_parts(_partition_range(*place), "start_offset")]
@@ -309,14 +349,36 @@ class ServedIndex:
             build_numbers=columns["served_build_number"],
             from_offsets=columns["served_from_offset"],
             end_offsets=columns["end_offset"],
+            to_offsets=columns["served_to_offset"],
             running_max_ms=columns[reached],
             exact_running_max_ms=columns["running_max_timestamp_ms"],
             is_at_batch_depth=columns["is_at_batch_depth"].astype(np.bool_),
+            is_at_sidecar_depth=columns["is_at_sidecar_depth"].astype(np.bool_),
         )
 
 
 def _partition_range(topic: str, partition: int) -> dict[str, tuple[object, object]]:
     return {"topic": (topic, topic), "partition": (partition, partition)}
+
+
+def _find_row(
+    reader: TableReader[_IndexRows], offset: str, segment: SegmentPlace, timestamp_ms: int
+) -> dict[str, int] | None:
+    """Find the segment's first row, by `offset`, whose running maximum is at or after the timestamp."""
+    best: dict[str, int] | None = None
+    near = _partition_range(segment.topic, segment.partition)
+    offsets = segment.from_offset, segment.end_offset
+    further = {"last_offset": offsets, "running_max_timestamp_ms": (timestamp_ms, _END)}
+    key = (segment.topic, segment.partition, segment.segment_id, segment.build_number)
+    for known, part in reader.iter_parts(near, offset, further):
+        if best is not None and known.least(offset) > best[offset]:
+            break
+        for start, stop in part.runs.get(key, ()):
+            at = start + int(np.searchsorted(part.keys[start:stop], timestamp_ms))
+            if at < stop and (best is None or part.offsets[at] < best[offset]):
+                columns = {name: int(column[at]) for name, column in part.columns.items()}
+                best = {offset: int(part.offsets[at]), **columns}
+    return best
 
 
 class _SoughtStairs:
@@ -456,13 +518,13 @@ def _decode_unserved(rows: pa.Table) -> list[tuple[UnservedRange, ...] | None]:
 
 _SEGMENT_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "served_build_number", "served_index_depth", "end_offset",
-    "served_from_offset", "running_max_timestamp_ms", "broker_running_max_timestamp_ms",
+    "served_from_offset", "served_to_offset", "running_max_timestamp_ms", "broker_running_max_timestamp_ms",
 )  # fmt: skip
 _SEGMENT_NUMBERS = (
-    "served_build_number", "end_offset", "served_from_offset", "running_max_timestamp_ms",
-    "broker_running_max_timestamp_ms", "is_at_batch_depth",
+    "served_build_number", "end_offset", "served_from_offset", "served_to_offset", "running_max_timestamp_ms",
+    "broker_running_max_timestamp_ms", "is_at_batch_depth", "is_at_sidecar_depth",
 )  # fmt: skip
-_OBJECT_COLUMNS = ("topic", "partition", "topic_id", "segment_id", "start_offset", "objects")
+_OBJECT_COLUMNS = ("topic", "partition", "topic_id", "segment_id", "start_offset", "objects", "size_bytes")
 _NO_SEGMENTS = np.empty(0, dtype=np.int64)
 
 
@@ -478,8 +540,9 @@ def _decode_segments(rows: pa.Table) -> tuple[_SegmentRows, int]:
     served = rows.filter(rows["served_from_offset"].is_valid())
     order = ("topic", "partition", "topic_id", "served_from_offset")
     served = served.sort_by([(name, "ascending") for name in order])
-    is_batch = pc.equal(served["served_index_depth"], IndexDepth.BATCH.value).cast(pa.int64())
-    served = served.append_column("is_at_batch_depth", is_batch)
+    for depth in (IndexDepth.BATCH, IndexDepth.SIDECAR):
+        is_at_depth = pc.equal(served["served_index_depth"], depth.value).cast(pa.int64())
+        served = served.append_column(f"is_at_{depth.value}_depth", is_at_depth)
     keys = [served[name].to_pylist() for name in ("topic", "partition", "topic_id")]
     codes = [served[name].dictionary_encode().combine_chunks() for name in ("topic", "topic_id")]
     places = _numbers(served["partition"]), *(code.indices.to_numpy(zero_copy_only=False) for code in codes)
@@ -495,6 +558,9 @@ def _decode_segments(rows: pa.Table) -> tuple[_SegmentRows, int]:
 _RUN_COLUMNS = ("topic", "partition", "segment_id", "build_number")
 _STAIR_COLUMNS = (*_RUN_COLUMNS, "offset", "timestamp_ms", "leader_epoch")
 _BATCH_COLUMNS = (*_RUN_COLUMNS, "base_offset", "running_max_timestamp_ms", "position", "size_bytes")
+_INTERVAL_COLUMNS = (
+    *_RUN_COLUMNS, "after_offset", "last_offset", "running_max_timestamp_ms", "position", "size_bytes"
+)  # fmt: skip
 _Run = tuple[str, int, str, int]
 
 
@@ -514,6 +580,11 @@ def _decode_stairs(rows: pa.Table) -> tuple[_IndexRows, int]:
 
 def _decode_batches(rows: pa.Table) -> tuple[_IndexRows, int]:
     return _decode_index(rows, "running_max_timestamp_ms", "base_offset", ("position", "size_bytes"))
+
+
+def _decode_intervals(rows: pa.Table) -> tuple[_IndexRows, int]:
+    columns = ("last_offset", "position", "size_bytes")
+    return _decode_index(rows, "running_max_timestamp_ms", "after_offset", columns)
 
 
 def _decode_index(rows: pa.Table, key: str, offset: str, others: tuple[str, ...]) -> tuple[_IndexRows, int]:

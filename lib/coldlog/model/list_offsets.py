@@ -100,8 +100,9 @@ _MEANING = {
     "the end of the archive",
     ErrorCode.STALE_INDEX: "segments were archived after the last run and the broker no longer has them; run the "
     "pipeline, then ask again",
-    ErrorCode.NOT_DECODED: "in SQL: the answer is in a segment that was indexed at batch depth; the jobs and "
-    "`OffsetReader` with an archive read that batch",
+    ErrorCode.NOT_DECODED: "in SQL: the answer is in a segment that was indexed at batch or sidecar depth; the jobs "
+    "and `OffsetReader` with an archive read that part of its log. MAX_TIMESTAMP at sidecar depth: no record has the "
+    "largest timestamp of Kafka's time index",
     ErrorCode.ARCHIVE_INCOMPLETE: "offsets from `passed_over_from_offset` on may hold an earlier record, and no "
     "segment serves them; see `coldlog.archive_problems`, or set `lookup.on_gap=answer`",
 }

@@ -89,8 +89,10 @@ class LookupEngine(StrEnum):
 
 
 class IndexDepth(StrEnum):
-    """`batch`: only headers and checksums; `record`: also the records' timestamps, so that lookups need no archive."""
+    """`sidecar`: the files beside a log, and no byte of it; `batch`: only headers and checksums; `record`: also the
+    records' timestamps, so that lookups need no archive."""
 
+    SIDECAR = "sidecar"
     BATCH = "batch"
     RECORD = "record"
 

@@ -389,8 +389,8 @@ class IndexSettings:
 
     depth: IndexDepth = setting(
         IndexDepth.RECORD,
-        "batch: read batch headers and checksums; record: read record timestamps too, then lookups do not read the "
-        "archive",
+        "sidecar: read the small files beside a log, and no byte of the log; batch: read batch headers and checksums; "
+        "record: read record timestamps too, then lookups do not read the archive",
     )
     window_bytes: ByteCount = setting(
         ByteCount(8 * MIB), "bytes of a segment that one read fetches", at_least=MIB, at_most=64 * MIB
@@ -409,6 +409,18 @@ class IndexSettings:
     )
     salvage: bool = setting(
         True, "index the sound batches of a segment with damaged files; false: leave the whole segment out"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarSettings:
+    """How segments are indexed from the small files beside their logs (`index.depth` = sidecar)."""
+
+    stride_bytes: ByteCount = setting(
+        ByteCount(64 * KIB),
+        "one row of interval_index for so many bytes of a log, which a lookup reads",
+        at_least=KIB,
+        at_most=GIB,
     )
 
 
@@ -549,6 +561,7 @@ class Settings:
     pipeline: PipelineSettings = PipelineSettings()
     scan: ScanSettings = ScanSettings()
     index: IndexSettings = IndexSettings()
+    sidecar: SidecarSettings = SidecarSettings()
     build: BuildSettings = BuildSettings()
     lookup: LookupSettings = LookupSettings()
     list_offsets: ListOffsetsSettings = ListOffsetsSettings()
@@ -599,6 +612,7 @@ SETTING_GROUPS: dict[str, type] = {
     "pipeline": PipelineSettings,
     "scan": ScanSettings,
     "index": IndexSettings,
+    "sidecar": SidecarSettings,
     "build": BuildSettings,
     "lookup": LookupSettings,
     "list_offsets": ListOffsetsSettings,

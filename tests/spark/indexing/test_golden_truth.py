@@ -11,11 +11,12 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.functions import register_functions
 from coldlog.lookups.list_offsets import LookupOptions
-from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps, list_offsets
 from coldlog.lookups.rows import requests_from_rows
+from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import build_settings, golden_queries, is_true_answer
+from golden_warehouse import build_settings, golden_partitions, golden_queries, is_true_answer
 from kafka_sample import KAFKA_SAMPLE
 
 
@@ -60,6 +61,25 @@ def test_batch_depth_gives_the_same_answers(golden: Warehouse, golden_shallow: W
         decoded = find_offsets_for_timestamps(golden, asked, LookupOptions(broker_compatible=is_broker))
         assert answers.to_pylist() == decoded.to_pylist()
     assert golden_shallow.read(TIME_INDEX).count() == 0
+
+
+def test_sidecar_depth_gives_the_same_answers(
+    golden_with_events: Warehouse, golden_sidecar: Warehouse, asked: pa.Table
+) -> None:
+    """Only segments in which the log starts are indexed at batch depth."""
+    open_layout = partial(open_archive, str(KAFKA_SAMPLE / "archive"), "local_tiered_storage")
+    batches = BatchReader(open_layout=open_layout, limits=build_settings().options.limits)
+    latest = [(row["topic"], row["partition"], -3) for row in golden_partitions()]
+    for is_broker in (False, True):
+        options = LookupOptions(broker_compatible=is_broker, batches=batches)
+        answers = find_offsets_for_timestamps(golden_sidecar, asked, options)
+        decoded = find_offsets_for_timestamps(golden_with_events, asked, LookupOptions(broker_compatible=is_broker))
+        assert answers.to_pylist() == decoded.to_pylist()
+        special = requests_from_rows(latest)
+        assert list_offsets(golden_sidecar, special, options).equals(list_offsets(golden_with_events, special, options))
+    depths = golden_sidecar.read(SEGMENTS).where("served_from_offset IS NOT NULL").groupBy("served_index_depth").count()
+    assert {row[0]: row[1] for row in depths.collect()} == {"sidecar": 273, "batch": 8}
+    assert golden_sidecar.read(TIME_INDEX).count() == 0
 
 
 def _facts(answer: dict[str, object]) -> tuple[object, object, object]:

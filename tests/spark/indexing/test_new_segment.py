@@ -20,8 +20,11 @@ from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, WrittenSegme
 from builders.segment_builder import Batch, Record, Segment, abort_marker
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
 from coldlog.reader import OffsetReader
-from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
+from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 from cut_runs import copies_behind_each_write, copies_in_order
 from golden_warehouse import run_pipeline
@@ -158,7 +161,7 @@ def test_only_the_new_segment_and_the_snapshot_before_it_are_read(growth: Growth
 
 
 def test_files_are_added_to_index_tables_and_none_is_removed(growth: Growth) -> None:
-    for table in INDEX_TABLES:
+    for table in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX):
         actions = growth.actions[table.name]
         added = [action["add"]["path"] for action in actions if "add" in action]
         assert added, table.name

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from coldlog.errors import UsageError
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES
+from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -100,6 +101,22 @@ def test_a_lost_table_that_cannot_be_rebuilt_is_not_created_empty(empty: Warehou
             Warehouse(spark=spark, uri=empty.uri).create_missing()
         assert not empty.has(table)
         kept.rename(Path(empty.uri) / table.name)
+
+
+def test_a_lost_table_of_intervals_is_created_unless_a_segment_is_at_sidecar_depth(empty: Warehouse) -> None:
+    """A warehouse of an older release has none."""
+    row = {"topic": "t", "partition": 0, "topic_id": "A" * 22, "start_offset": 0, "objects": [], "missing_kinds": []}
+    state = {"is_listed": True, "state": "COPY_SEGMENT_FINISHED", "state_source": "listing", "index_status": "indexed"}
+    for number, depth in enumerate(("record", "sidecar")):
+        built = {"segment_id": depth, "build_number": number + 1, "index_depth": depth}
+        empty.append(SEGMENTS, empty.local(SEGMENTS, [row | state | built]))
+        shutil.rmtree(Path(empty.uri) / INTERVAL_INDEX.name)
+        again = Warehouse(spark=empty.spark, uri=empty.uri)
+        if depth == "record":
+            assert again.create_missing() == 1
+            continue
+        with pytest.raises(UsageError, match="has indexed segments, but no table interval_index; restore"):
+            again.create_missing()
 
 
 def test_missing_columns_are_added_to_a_table_of_an_older_release(spark: SparkSession, warehouse: Path) -> None:

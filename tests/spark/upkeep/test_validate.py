@@ -38,6 +38,7 @@ pytestmark = pytest.mark.timeout(1800)  # the sample is built three times
 
 SUITES = {suite.table: suite for suite in load_suites()}
 GOLDEN, SHALLOW, WITH_EVENTS = "<golden>", "<golden at batch depth>", "<golden with events>"
+SIDECAR = "<golden at sidecar depth>"
 SAMPLE_ROWS = 2_000
 EVERY_ID = [f"{suite.table}.{each.id}" for suite in SUITES.values() for each in suite.expectations]
 
@@ -59,12 +60,13 @@ def verdicts(
     golden: Warehouse,
     golden_shallow: Warehouse,
     golden_with_events: Warehouse,
+    golden_sidecar: Warehouse,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Verdict]:
-    """The verdicts, from one check, on all broken worlds, the good one, and three whole warehouses."""
+    """The verdicts, from one check, on all broken worlds, the good one, and four whole warehouses."""
     folder = tmp_path_factory.mktemp("broken")
     worlds: World = place_worlds(world_of(golden_with_events), BREAKAGES)
-    good = {GOLDEN: golden, SHALLOW: golden_shallow, WITH_EVENTS: golden_with_events}
+    good = {GOLDEN: golden, SHALLOW: golden_shallow, WITH_EVENTS: golden_with_events, SIDECAR: golden_sidecar}
     views = {}
     for table in ALL_TABLES:
         schema = pa.schema([field.with_nullable(True) for field in table.arrow_schema])
@@ -83,7 +85,7 @@ def _as_world(world: str, rows: DataFrame) -> DataFrame:
         rows = rows.withColumn(name, F.concat(F.lit(world), name))
     if "metadata_partition" in rows.columns:
         # Those of broken worlds are their numbers.
-        rows = rows.withColumn("metadata_partition", F.col("metadata_partition") + 1_000_000)
+        rows = rows.withColumn("metadata_partition", F.col("metadata_partition") + 1_000_000 * len(world))
     return rows
 
 
@@ -100,6 +102,7 @@ def _worlds_named(verdict: Verdict) -> set[str]:
         (SHALLOW, set()),
         # A deletion that was finished was started once more; brokers dropped that event, and so does coldlog.
         (WITH_EVENTS, {"segments.no_event_was_dropped", "segment_events.transition_is_valid"}),
+        (SIDECAR, {"segments.no_event_was_dropped", "segment_events.transition_is_valid"}),
     ],
 )
 def test_good_tables_meet_every_expectation_except_those_that_the_broker_itself_breaks(
@@ -168,7 +171,7 @@ def test_validation_checks_only_changes_and_checks_failures_again(
     spark: SparkSession, small: Warehouse, tmp_path: Path
 ) -> None:
     archive, warehouse = tmp_path / "archive", small
-    whole = {"offset_index": (8, -1), "time_index": (16, -1), "txn_index": (0, -1)}
+    whole = {"offset_index": (8, -1), "time_index": (16, -1), "txn_index": (0, -1), "interval_index": (0, -1)}
     first = validate_tables(warehouse, _FEW)
     assert (_looked_at(first), _failed(first)) == (whole, set())
     nothing = dict.fromkeys(whole)
@@ -180,7 +183,7 @@ def test_validation_checks_only_changes_and_checks_failures_again(
     write_archive(archive, {ORDERS: [_segment(0), _segment(8), _segment(16)]})
     run_pipeline(spark, archive, tmp_path / "warehouse")
     grown = validate_tables(warehouse, _FEW)
-    new = {"offset_index": (4, 1), "time_index": (8, 1), "txn_index": (0, 1)}
+    new = {"offset_index": (4, 1), "time_index": (8, 1), "txn_index": (0, 1), "interval_index": (0, 1)}
     assert (_looked_at(grown), _failed(grown)) == (new, set()), "rows of the new build alone"
 
     _update(warehouse, "position = position + 1")

@@ -77,6 +77,8 @@ class Log:
         return windows + rows + buffer * 5 // 4
 
 
+DEPTHS = (IndexDepth.BATCH, IndexDepth.RECORD)
+"""Those that read the log."""
 SMALL_BATCHES = {"record_count": 64, "value_bytes": 900, "size_bytes": GIB, "max_bytes": 128 * MIB}
 TINY_RECORDS = {"record_count": 8_000, "value_bytes": 0, "size_bytes": 128 * MIB, "max_bytes": 128 * MIB}
 LARGE_BATCHES = {"record_count": 40, "value_bytes": MIB, "size_bytes": 120 * MIB, "max_bytes": 64 * MIB}
@@ -110,8 +112,8 @@ def test_a_task_needs_the_memory_of_a_window_for_a_segment_of_any_size(
     answers = spark.range(0, 1, 1, 1).mapInArrow(task, schema=ANSWER_DDL).toArrow()
     written.log.unlink()
     outcomes = outcomes_of(answers)
-    assert [row["outcome"] for row in outcomes] == ["indexed"] * 2, outcomes
-    assert [row["record_count"] for row in outcomes] == [log.record_count * count] * 2
+    assert [row["outcome"] for row in outcomes] == ["indexed"] * len(DEPTHS), outcomes
+    assert [row["record_count"] for row in outcomes] == [log.record_count * count] * len(DEPTHS)
     stairs = [pq.read_metadata(tmp_path / file.path) for file in files_of(TIME_INDEX.name, answers)]
     assert [file.num_rows for file in stairs] == [log.record_count * count], "each record is a stair"
 
@@ -135,14 +137,14 @@ def _bounded_task(folder: Path, log: Log, allowance_bytes: int) -> Callable[[Bat
 
     def run(batches: Batches) -> Batches:
         assert sum(batch.num_rows for batch in batches) == 1
-        for depth in IndexDepth:
+        for depth in DEPTHS:
             for _ in index(small, depth):
                 pass
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         before = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (used + allowance_bytes, before[1]))
         try:
-            for depth in IndexDepth:
+            for depth in DEPTHS:
                 yield from index(large, depth)
         finally:
             # Spark uses the worker again.

@@ -8,7 +8,7 @@ import numpy as np
 import psutil
 import pytest
 
-from coldlog.lookups.archive_search import search_archive
+from coldlog.lookups.archive_search import BatchQuestion, search_archive
 from coldlog.lookups.questions import PartitionQuestions
 from coldlog.lookups.served_index import NOTHING, ServedIndex, list_warehouse_files
 from coldlog.model.list_offsets import SpecialTimestamp
@@ -70,7 +70,7 @@ def test_times_are_found_in_stairs_or_batches_as_by_a_scan_of_the_rows(index: Se
     asked = PartitionQuestions(asked_ms, np.full(count, -1), np.zeros(count, dtype=np.bool_), np.full(count, 11))
     answers, batches = search_archive(index, "orders", 3, *known, asked)
     offsets, epochs = answers.offsets.tolist(), answers.leader_epochs.tolist()
-    read = {int(at): batch for batch in batches for at in batch.where}
+    read = {int(at): batch for batch in batches if isinstance(batch, BatchQuestion) for at in batch.where}
     assert len(batches) == sum(depth is IndexDepth.BATCH for depth in DEPTHS) * LENGTH // STEP
     for at, timestamp_ms in enumerate(asked_ms.tolist()):
         first = LATEST if timestamp_ms < 0 else -(-timestamp_ms // STEP) * STEP

@@ -126,7 +126,7 @@ def test_bytes_are_written_with_or_without_a_unit(repository: Path) -> None:
     [
         ("index.dept=record", ["unknown setting index.dept", "--set", "did you mean index.depth?"]),
         ("warehouse=x", ["unknown setting warehouse", "did you mean warehouse.uri?"]),
-        ("index.depth=deep", ["index.depth", "'deep'", "--set", "batch or record"]),
+        ("index.depth=deep", ["index.depth", "'deep'", "--set", "sidecar or batch or record"]),
         ("archive.layout=x", ["archive.layout", "local_tiered_storage"]),
         ("archive.uri=", ["archive.uri", "a path or a URI"]),
         ("index.window_bytes=32 MB", ["index.window_bytes", "32 MiB"]),
@@ -208,7 +208,7 @@ def test_a_provider_of_credentials_may_be_named(repository: Path) -> None:
 
 def test_an_error_in_a_file_names_the_file(repository: Path) -> None:
     (repository / "conf" / "near.toml").write_text("[index]\ndepth = 3\n")
-    with pytest.raises(UsageError, match="index.depth = 3 \\(conf/near.toml\\): expected batch or record"):
+    with pytest.raises(UsageError, match="index.depth = 3 \\(conf/near.toml\\): expected sidecar or batch or record"):
         load_settings("near", repository=repository)
     (repository / "conf" / "near.toml").write_text("[index\n")
     with pytest.raises(UsageError, match="conf/near.toml is not TOML"):

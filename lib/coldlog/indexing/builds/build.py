@@ -264,7 +264,8 @@ def _add_to(summary: BuildSummary, outcomes: list[dict[str, object]]) -> _Writte
         if kind is OutcomeKind.INDEXED:
             summary.damaged_log_count += row["holes"] is not None
             summary.log_bytes += row["log_bytes"]  # type: ignore[operator]  # a row of `OUTCOME_SCHEMA`
-            counts = (row["batch_count"], row["record_count"], row["stair_count"])
+            # None at sidecar depth, which counts nothing.
+            counts = tuple(row[name] or 0 for name in ("batch_count", "record_count", "stair_count"))
             written[tuple(row[name] for name in SEGMENTS.key)] = counts  # type: ignore[assignment]
         elif kind is OutcomeKind.QUARANTINED:
             summary.quarantined_count += 1

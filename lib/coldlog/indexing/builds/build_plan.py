@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coldlog.archive.layouts.layout import ListedSegment, SegmentFileKind
+from coldlog.index.leader_epoch_lineage import EpochStart
 from coldlog.tables.definitions.segments import listed_segment, required_integer
 
 
@@ -28,6 +29,7 @@ class SegmentWork:
     announced_size_bytes: int | None = None
     announced_end_offset: int | None = None
     announced_max_timestamp_ms: int | None = None
+    announced_leader_epochs: tuple[EpochStart, ...] = ()
     is_last: bool = False
 
     @property
@@ -46,6 +48,7 @@ class SegmentWork:
             announced_size_bytes=_known_integer(row.get("announced_size_bytes")),
             announced_end_offset=_known_integer(row.get("announced_end_offset")),
             announced_max_timestamp_ms=_known_integer(row.get("announced_max_timestamp_ms")),
+            announced_leader_epochs=_epoch_starts(row.get("announced_leader_epochs")),
             is_last=row.get("is_last") is True,
         )
 
@@ -89,6 +92,10 @@ def _build_numbers(row: dict[str, object]) -> tuple[int, ...]:
     earlier = row.get("superseded_build_numbers") or []
     newest = _known_integer(row["build_number"])
     return (*earlier, *([] if newest is None else [newest]))  # type: ignore[misc]  # an Arrow list column
+
+
+def _epoch_starts(entries: object) -> tuple[EpochStart, ...]:
+    return tuple((entry["leader_epoch"], entry["start_offset"]) for entry in entries or ())  # type: ignore[attr-defined]
 
 
 def _known_integer(value: object) -> int | None:

@@ -128,7 +128,7 @@ def _work_of(segments: DataFrame) -> list[SegmentWork]:
     columns = (
         *SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "superseded_build_numbers",
         "count_from_offset", "announced_size_bytes", "announced_end_offset",
-        "announced_max_timestamp_ms", "is_last",
+        "announced_max_timestamp_ms", "announced_leader_epochs", "is_last",
     )  # fmt: skip
     ordered = segments.select(*columns).toArrow().sort_by([(name, "ascending") for name in SEGMENTS.key])
     return [SegmentWork.from_row(row) for row in ordered.to_pylist()]

@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from coldlog.formats.kafka.compression import CODEC_NAMES
 from coldlog.formats.kafka.txn_index import TxnIndex
+from coldlog.index.log_intervals import NO_TIMESTAMP_MS, LogIntervals
 from coldlog.index.segment_index import IndexChunk
 from coldlog.indexing.builds.encoded_rows import payload_schema
+from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.definitions.txn_index import TXN_INDEX
@@ -20,6 +22,7 @@ from coldlog.tables.definitions.txn_index import TXN_INDEX
 _OFFSET_INDEX_SCHEMA = payload_schema(OFFSET_INDEX)
 _TIME_INDEX_SCHEMA = payload_schema(TIME_INDEX)
 _TXN_INDEX_SCHEMA = payload_schema(TXN_INDEX)
+_INTERVAL_INDEX_SCHEMA = payload_schema(INTERVAL_INDEX)
 _CODECS = pa.array(CODEC_NAMES)
 _TIMESTAMP_TYPES = pa.array(["CreateTime", "LogAppendTime"])
 
@@ -71,6 +74,20 @@ def txn_index_rows(index: TxnIndex) -> pa.RecordBatch:
         "last_stable_offset": index.last_stable_offsets,
     }
     return _record_batch(_TXN_INDEX_SCHEMA, columns)
+
+
+def interval_index_rows(intervals: LogIntervals) -> pa.RecordBatch:
+    """Make one row per interval."""
+    previous_ms = np.concatenate(([NO_TIMESTAMP_MS], intervals.running_max_ms[:-1]))
+    columns: dict[str, object] = {
+        "after_offset": intervals.after_offset,
+        "last_offset": intervals.last_offset,
+        "position": intervals.position,
+        "size_bytes": intervals.size_bytes,
+        "previous_running_max_timestamp_ms": _nullable(previous_ms, previous_ms != NO_TIMESTAMP_MS),
+        "running_max_timestamp_ms": _nullable(intervals.running_max_ms, intervals.running_max_ms != NO_TIMESTAMP_MS),
+    }
+    return _record_batch(_INTERVAL_INDEX_SCHEMA, columns)
 
 
 def _record_batch(schema: pa.Schema, columns: dict[str, object]) -> pa.RecordBatch:

@@ -4,6 +4,9 @@ This runs in a task. It reads the segment's small files and its log in windows, 
 ends with one outcome piece: indexed, quarantined (the bytes are wrong, with the facts) or unreadable (the store did not
 answer; to be tried again). A failure of one segment becomes its outcome, and the next segment is read.
 
+At sidecar depth no byte of the log is read (`sidecar_index`), unless the small files are not fit for it: then the
+segment is indexed at batch depth.
+
 A segment must agree with its side files: the offset index must not point after the end of the log or between batches,
 the time index must not name offsets that the log does not hold, and the transaction index must list the aborts that the
 log shows. If a file is damaged, the segment is read again without it, or, if it is the log, without the bad batches
@@ -16,7 +19,7 @@ whole batch follows (archive.log_windows has the rule). So its log is read twice
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 import pyarrow as pa
@@ -32,7 +35,12 @@ from coldlog.index.segment_summary import SegmentSummary
 from coldlog.index.sound_batches import SoundBatches
 from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.builds.encoded_rows import OUTCOME, drop_pieces, encode_rows
-from coldlog.indexing.builds.index_rows import offset_index_rows, time_index_rows, txn_index_rows
+from coldlog.indexing.builds.index_rows import (
+    interval_index_rows,
+    offset_index_rows,
+    time_index_rows,
+    txn_index_rows,
+)
 from coldlog.indexing.builds.preceding_segments import EarlierSegments, SegmentLog
 from coldlog.indexing.builds.salvage import Losses, find_sound_of_damaged, require_listed_aborts, rows_of_holes
 from coldlog.indexing.builds.settled_transactions import (
@@ -41,7 +49,9 @@ from coldlog.indexing.builds.settled_transactions import (
     settle_transactions,
 )
 from coldlog.indexing.builds.side_files import SideFiles, read_checkpoint_of_damaged, read_side_files
+from coldlog.indexing.builds.sidecar_index import find_sidecar_index
 from coldlog.model.states import IndexDepth
+from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
@@ -51,12 +61,13 @@ from coldlog.tables.definitions.txn_index import TXN_INDEX
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
     """The index depth, the bytes of a log to hold at once, and the limits of a batch. `is_salvaging`: what is sound of
-    a damaged segment is indexed."""
+    a damaged segment is indexed. `stride_bytes`: the least bytes of an interval at sidecar depth."""
 
     depth: IndexDepth
     limits: DecodeLimits
     window_bytes: int
     is_salvaging: bool = True
+    stride_bytes: int = 64 << 10
 
 
 class OutcomeKind(StrEnum):
@@ -128,7 +139,7 @@ def _index_what_is_sound(
     first: ArchiveError | None = None
     while losses is not None:
         try:
-            facts = yield from _index_one(earlier, work, options, losses)
+            facts = yield from _index_at_depth(earlier, work, options, losses)
         except ArchiveError as unnamed:
             log_name = work.segment.object_name_of(SegmentFileKind.LOG)
             wrong = unnamed if unnamed.object_name else unnamed.with_object_name(log_name)
@@ -141,6 +152,21 @@ def _index_what_is_sound(
             return {"outcome": OutcomeKind.INDEXED.value, **facts}
     assert first is not None
     return _quarantined(layout, work, first)
+
+
+def _index_at_depth(
+    earlier: EarlierSegments, work: SegmentWork, options: BuildOptions, losses: Losses
+) -> Generator[pa.RecordBatch, None, dict[str, object]]:
+    """As `_index_one`; at sidecar depth without the log, unless something is damaged or not fit for it."""
+    if options.depth is not IndexDepth.SIDECAR:
+        return (yield from _index_one(earlier, work, options, losses))
+    found = None if losses.log or losses.files else find_sidecar_index(earlier, work, options.stride_bytes)
+    if found is None:
+        return (yield from _index_one(earlier, work, replace(options, depth=IndexDepth.BATCH), losses))
+    yield encode_rows(INTERVAL_INDEX.name, work.segment, interval_index_rows(found.intervals))
+    if found.txn_index.entry_count:
+        yield encode_rows(TXN_INDEX.name, work.segment, txn_index_rows(found.txn_index))
+    return found.facts
 
 
 def _index_one(

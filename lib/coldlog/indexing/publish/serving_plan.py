@@ -18,6 +18,7 @@ from coldlog.index.leader_epoch_lineage import EpochStart
 from coldlog.index.partition_plan import CutMaxima, IncarnationPlan, SegmentFacts, ServedSegment, plan_partition
 from coldlog.index.unserved_ranges import UnservedRange
 from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState
+from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
@@ -341,7 +342,11 @@ def _count(value: object) -> int:
 
 
 def _cut_maxima(warehouse: Warehouse, cut: DataFrame) -> CutMaxima:
-    """Find the largest timestamp up to the cut, from the stairs, or from the batches if records were not decoded."""
+    """Find the largest timestamp up to the cut, from the stairs, or from the batches if records were not decoded.
+
+    At sidecar depth it is that of the interval with the cut, which may be too large: a lookup without a match in the
+    segment goes on with the next one.
+    """
     built = warehouse.read(SEGMENTS).select("segment_id", "build_number", "index_depth")
     served = F.broadcast(cut.select("topic", "partition", "segment_id", "served_to_offset").join(built, ["segment_id"]))
     on = ["topic", "partition", "segment_id", "build_number"]
@@ -361,5 +366,16 @@ def _cut_maxima(warehouse: Warehouse, cut: DataFrame) -> CutMaxima:
             F.lit(None).cast("bigint").alias("offset"),
         )
     )
-    rows = by_record.unionByName(by_batch).groupBy("segment_id").agg(F.max("timestamp_ms"), F.max("offset")).collect()
+    by_interval = (
+        served.where(F.col("index_depth") == IndexDepth.SIDECAR.value)
+        .join(warehouse.read(INTERVAL_INDEX), on)
+        .where((F.col("after_offset") < F.col("served_to_offset")) & F.col("running_max_timestamp_ms").isNotNull())
+        .select(
+            "segment_id",
+            F.col("running_max_timestamp_ms").alias("timestamp_ms"),
+            F.lit(None).cast("bigint").alias("offset"),
+        )
+    )
+    found = by_record.unionByName(by_batch).unionByName(by_interval)
+    rows = found.groupBy("segment_id").agg(F.max("timestamp_ms"), F.max("offset")).collect()
     return {row[0]: (row[1], row[2]) for row in rows}

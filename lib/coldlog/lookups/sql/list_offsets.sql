@@ -3,8 +3,8 @@
 -- list_offsets(topic, partition, timestamp_ms, current_leader_epoch, isolation_level, version): always one row. The
 -- checks are in a broker's order; names and codes are those of coldlog.model.list_offsets. Special timestamps: -1
 -- latest, -2 earliest, -3 max timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending upload. Only the
--- archive is used: an answer that needs a local tier is LOCAL_REQUIRED. An answer from a segment indexed at batch depth
--- is NOT_DECODED: use the jobs, which read the batch. is_exact and the range that was passed over are those of
+-- archive is used: an answer that needs a local tier is LOCAL_REQUIRED. An answer from a segment indexed at batch or
+-- sidecar depth is NOT_DECODED: use the jobs, which read a part of its log. is_exact and the range that was passed over are those of
 -- offset_for_timestamp, max_timestamp, earliest_offset and latest_tiered_offset; -1 and -4 need a local tier.
 --
 -- The facts are one row, the maximum over two branches of at most one row each: the partition, and the record that

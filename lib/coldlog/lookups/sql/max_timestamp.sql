@@ -2,7 +2,7 @@
 --
 -- max_timestamp(topic, partition): always one row; all columns are NULL if nothing is tiered or the partition is
 -- unknown. max_timestamp_offset, the lowest offset with the timestamp, is also NULL if segments are indexed at batch
--- depth. is_exact is false if offsets that no segment serves may hold a larger timestamp, or the same one at a lower
+-- or sidecar depth. At sidecar depth the timestamp is that of Kafka's time index, which no record may have. is_exact is false if offsets that no segment serves may hold a larger timestamp, or the same one at a lower
 -- offset. The row is an aggregate of one row of partition_metadata: an aggregate also returns a row if there is none.
 CREATE OR REPLACE TEMPORARY FUNCTION max_timestamp(
   topic STRING COMMENT 'Topic name',

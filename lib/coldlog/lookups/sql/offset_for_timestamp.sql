@@ -2,8 +2,8 @@
 --
 -- offset_for_timestamp(topic, partition, timestamp_ms): always one row. outcome is FOUND, LATER_THAN_ARCHIVE (no
 -- archived record is at or after the time), UNKNOWN_TOPIC_OR_PARTITION, INVALID_TIMESTAMP (NULL or negative) or
--- NOT_DECODED (the answer is in a segment indexed at batch depth: use lookup_offsets, which reads the batch). The other
--- columns are NULL unless the outcome is FOUND.
+-- NOT_DECODED (the answer is in a segment indexed at batch or sidecar depth: use lookup_offsets, which reads a part of
+-- its log). The other columns are NULL unless the outcome is FOUND.
 --
 -- is_exact is false if offsets that no segment serves may hold an earlier match: passed_over_from_offset to
 -- passed_over_to_offset. Of the ranges in partition_metadata.unserved_ranges, the first one whose bound is at or after
@@ -84,7 +84,7 @@ FROM (
 ) k
 JOIN coldlog.segments s
   ON s.topic = k.asked_topic AND s.partition = k.asked_partition AND s.topic_id = k.topic_id
- AND s.served_from_offset IS NOT NULL AND s.served_index_depth = 'batch'
+ AND s.served_from_offset IS NOT NULL AND s.served_index_depth IN ('batch', 'sidecar')
  AND k.asked_ms <= s.running_max_timestamp_ms
  AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < k.asked_ms)
 UNION ALL

@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.archive.layouts.layout import ListedSegment
+from coldlog.errors import UsageError
 from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
+from coldlog.model.states import IndexDepth
 from coldlog.model.transactions import AbortedTransaction
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
@@ -33,7 +35,7 @@ _KEEP_BYTES = 64 << 20
 _SEGMENT_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "start_offset", "end_offset", "min_timestamp_ms",
     "max_timestamp_ms", "size_bytes", "objects", "served_build_number", "served_from_offset", "served_to_offset",
-    "open_from_offset", "served_holes",
+    "open_from_offset", "served_holes", "served_index_depth",
 )  # fmt: skip
 _BATCH_COLUMNS = (
     "segment_id", "build_number", "base_offset", "last_offset", "position", "size_bytes", "max_timestamp_ms",
@@ -65,6 +67,17 @@ class ServedSegment:
     open_from_offset: int | None = None
     position: int = 0
     end_position: int | None = None
+    has_batches: bool = True
+
+    def require_batches(self) -> None:
+        """Raise `UsageError` at sidecar depth: then the tables do not have the positions of the segment's batches."""
+        if not self.has_batches:
+            segment = self.segment
+            raise UsageError(
+                f"segment {segment.segment_id} of {segment.topic}-{segment.partition} is indexed at sidecar depth, "
+                "which answers lookups only; to read records, index the archive into a new warehouse with "
+                "index.depth=batch or record"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +219,9 @@ class ArchivedLogs:
         return sorted(found, key=lambda segment: segment.from_offset)
 
     def batches(self, served: ServedSegment, from_offset: int, to_offset: int) -> BatchPlaces:
-        """Return the batches of a segment that may have records between the offsets, both inclusive."""
+        """Return the batches of a segment that may have records between the offsets, both inclusive; `UsageError` at
+        sidecar depth."""
+        served.require_batches()
         segment = served.segment
         near = {"topic": (segment.topic,) * 2, "partition": (segment.partition,) * 2}
         further = {"last_offset": (from_offset, _GREATEST), "base_offset": (0, to_offset)}
@@ -287,6 +302,7 @@ def _served_segment(row: Mapping[str, object]) -> ServedSegment:
         build_number=row["served_build_number"],  # type: ignore[arg-type]  # the columns' types are those of the table
         from_offset=row["served_from_offset"],  # type: ignore[arg-type]  # the columns' types are those of the table
         to_offset=row["served_to_offset"],  # type: ignore[arg-type]
+        has_batches=row["served_index_depth"] != IndexDepth.SIDECAR.value,
         **numbers,  # type: ignore[arg-type]
     )
 

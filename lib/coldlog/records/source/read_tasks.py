@@ -132,6 +132,7 @@ def _extents(
     first, last = max(offsets.start, served.from_offset), min(offsets.until - 1, served.to_offset)
     if first > last or not _may_hold_time(served, bounds):
         return None
+    served.require_batches()  # also for a whole log, because its size would decide whether a query is refused
     piece_bounds = replace(bounds, from_offset=first, to_offset=last)
     is_whole = first <= served.segment.start_offset and last >= served.end_offset and _is_within_time(served, bounds)
     if is_whole and served.size_bytes is not None and served.size_bytes <= most_bytes and not may_grow:

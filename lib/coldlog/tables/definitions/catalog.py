@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES
+from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
@@ -18,7 +19,7 @@ from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.definitions.validation_results import VALIDATION_RESULTS
 
-INDEX_TABLES: tuple[TableDefinition, ...] = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+INDEX_TABLES: tuple[TableDefinition, ...] = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX, INTERVAL_INDEX)
 """The tables that a build fills by segment; their rows count only when `segments` names their build number."""
 
 ALL_TABLES: tuple[TableDefinition, ...] = (

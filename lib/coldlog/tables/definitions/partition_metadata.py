@@ -43,7 +43,12 @@ PARTITION_METADATA = TableDefinition(
         Column(name="txn_index_segment_count", type="BIGINT", required=True, comment="Served segments with aborts"),
         Column(name="txn_index_empty", type="BOOLEAN", comment="True: no served segment holds an abort marker"),
         Column(name="size_bytes", type="BIGINT", required=True, comment="Bytes of the logs served"),
-        Column(name="record_count", type="BIGINT", required=True, comment="Records of the segments served"),
+        Column(
+            name="record_count",
+            type="BIGINT",
+            required=True,
+            comment="Records of the segments served, without those at sidecar depth, which are not counted",
+        ),
         Column(
             name="leader_epoch_lineage",
             type="ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>",

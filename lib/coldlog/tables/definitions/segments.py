@@ -41,9 +41,13 @@ SEGMENTS = TableDefinition(
         Column(name="start_offset", type="BIGINT", required=True, comment="Base offset of the segment"),
         Column(name="segment_id", type="STRING", required=True, comment="Id of the upload, 22 characters as in Kafka"),
         Column(name="end_offset", type="BIGINT", comment="Last offset, inclusive; NULL until known"),
-        Column(name="max_timestamp_ms", type="BIGINT", comment="Largest record timestamp, control records included"),
+        Column(
+            name="max_timestamp_ms",
+            type="BIGINT",
+            comment="Largest record timestamp, control records included; at sidecar depth that of the time index",
+        ),
         Column(name="max_timestamp_offset", type="BIGINT", comment="Lowest offset with max_timestamp_ms"),
-        Column(name="min_timestamp_ms", type="BIGINT", comment="Smallest record timestamp; NULL at batch depth"),
+        Column(name="min_timestamp_ms", type="BIGINT", comment="Smallest record timestamp; only at record depth"),
         Column(
             name="metadata_max_timestamp_ms",
             type="BIGINT",
@@ -99,7 +103,7 @@ SEGMENTS = TableDefinition(
             required=True,
             comment="pending, indexed, quarantined, incomplete, gone, orphan (no event announced it)",
         ),
-        Column(name="index_depth", type="STRING", comment="Depth of its index: record or batch"),
+        Column(name="index_depth", type="STRING", comment="Depth of its index: record, batch or sidecar"),
         Column(
             name="build_number",
             type="BIGINT",
@@ -122,7 +126,11 @@ SEGMENTS = TableDefinition(
             type="BIGINT",
             comment="Lowest offset with counted_max_timestamp_ms, from counted_from_offset on",
         ),
-        Column(name="batch_count", type="BIGINT", comment="Record batches"),
+        Column(
+            name="batch_count",
+            type="BIGINT",
+            comment="Record batches; at sidecar depth this, the next counts and the codecs are NULL",
+        ),
         Column(name="record_count", type="BIGINT", comment="Records, control records included"),
         Column(name="control_batch_count", type="BIGINT", comment="Control batches"),
         Column(name="commit_marker_count", type="BIGINT", comment="Commit markers"),
@@ -156,7 +164,7 @@ SEGMENTS = TableDefinition(
         Column(name="served_from_offset", type="BIGINT", comment="First offset it answers for; NULL: not served"),
         Column(name="served_to_offset", type="BIGINT", comment="Last offset it answers for, inclusive"),
         Column(name="served_build_number", type="BIGINT", comment="Build whose rows lookups read; NULL: not served"),
-        Column(name="served_index_depth", type="STRING", comment="Index depth of that build: record or batch"),
+        Column(name="served_index_depth", type="STRING", comment="Index depth of that build: record, batch or sidecar"),
         Column(name="served_holes", type=HOLES_TYPE, comment="Holes of that build: offsets it does not answer for"),
         Column(name="not_served_reason", type="STRING", comment="Why lookups do not use it"),
         Column(

@@ -43,6 +43,10 @@ PUBLISH_APPLICATION = "coldlog-publish"
 """The application whose version in a table's log is the number of the newest publish (`manifest`)."""
 
 
+class NoTableError(UsageError):
+    """There is no such table at the place, or there was none yet at that time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnRanges:
     """Smallest and largest value of some columns in each of `count` parts of a table."""
@@ -124,6 +128,13 @@ def list_table_files(
     )
 
 
+def no_files(location: str, table: TableDefinition) -> TableFiles:
+    """The list of a table without files, for one that an earlier release did not have."""
+    bounds: dict[str, list[object]] = {name: [] for name in table.skipping_columns}
+    ranges = column_ranges(table, bounds, bounds, 0)
+    return TableFiles(location=location.rstrip("/"), version=-1, paths=(), ranges=ranges)
+
+
 def read_file_rows(
     files: TableFiles, columns: Sequence[str], numbers: Iterable[int] | None = None
 ) -> Iterator[dict[str, object]]:
@@ -183,7 +194,7 @@ def open_table(
         except (DeltaError, OSError) as missing:
             raise _no_table(location, table, missing) from None
         if delta.version() == 0 and (commit_ms(location, 0) or 0) > as_of_ms:
-            raise UsageError(f"{location} did not exist yet at {as_of_ms} ms since the epoch; give a later time")
+            raise NoTableError(f"{location} did not exist yet at {as_of_ms} ms since the epoch; give a later time")
     return delta
 
 
@@ -192,8 +203,8 @@ def commit_ms(location: str, version: int) -> int | None:
     return open_log(location).find_modified_ms(f"{version:020d}.json")
 
 
-def _no_table(location: str, table: TableDefinition, missing: Exception) -> UsageError:
-    return UsageError(
+def _no_table(location: str, table: TableDefinition, missing: Exception) -> NoTableError:
+    return NoTableError(
         f"{location} is not a {table.name} table of coldlog ({type(missing).__name__}); "
         "run the pipeline into this warehouse first, or correct warehouse.uri"
     )

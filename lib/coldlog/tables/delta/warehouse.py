@@ -25,9 +25,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.errors import ColdlogError, UsageError
+from coldlog.model.states import IndexDepth
 from coldlog.runtime.setting_uris import require_same_place
 from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -51,7 +53,7 @@ from coldlog.tables.delta.warehouse_lease import APPLICATION, LeaseLostError, Wa
 
 DATABASE = "coldlog"
 _IDEMPOTENT_WRITE = "spark.databricks.delta.write"
-_CANNOT_BE_REBUILT = (*INDEX_TABLES, SEGMENT_EVENTS)
+_CANNOT_BE_REBUILT = (*(table for table in INDEX_TABLES if table is not INTERVAL_INDEX), SEGMENT_EVENTS)
 _TABLES_AT_ONCE = 8
 """Each table takes some requests to the store, one after another."""
 
@@ -194,6 +196,8 @@ class Warehouse:
             are_there = list(checks.map(self.has, ALL_TABLES))
         missing = [table for table, is_there in zip(ALL_TABLES, are_there, strict=True) if not is_there]
         lost = [table.name for table in missing if table in _CANNOT_BE_REBUILT]
+        if INTERVAL_INDEX in missing and SEGMENTS not in missing and self._has_index(IndexDepth.SIDECAR):
+            lost.append(INTERVAL_INDEX.name)  # a warehouse of an older release has none, and no such segment
         if lost and SEGMENTS not in missing and self._has_index():
             raise UsageError(
                 f"the warehouse {self.uri} has indexed segments, but no table {', '.join(lost)}; restore it from a "
@@ -218,10 +222,11 @@ class Warehouse:
                 with self.commits():
                     self.spark.sql(statement)
 
-    def _has_index(self) -> bool:
+    def _has_index(self, depth: IndexDepth | None = None) -> bool:
         # Not `read`: the table may be of an earlier release, with fewer columns.
         segments = self.spark.read.format("delta").load(self.location(SEGMENTS))
-        return bool(segments.where("build_number IS NOT NULL").head(1))
+        built = segments.where("build_number IS NOT NULL")
+        return bool((built if depth is None else built.where(F.col("index_depth") == depth.value)).head(1))
 
     def require_tables(self) -> None:
         """Raise `UsageError` with the names of missing tables, `ColdlogError` if the log of a table is damaged."""

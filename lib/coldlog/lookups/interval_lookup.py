@@ -1,0 +1,121 @@
+"""Find the first record at or after a timestamp in an interval of a log.
+
+For segments that are indexed at sidecar depth: the tables name the interval that has the answer. It is read with one
+ranged read and decoded. The bytes must be those that the index describes: every batch has its checksum, and batches end
+at the two offsets between which the interval lies. If no record matches, because no record has the maximum of a header,
+the rest of the log is searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment
+from coldlog.formats.limits import DecodeLimits
+from coldlog.index.changed_logs import replaced_batch, shorter_log
+from coldlog.lookups.local.local_tier import FoundOffset
+from coldlog.lookups.served_index import FoundInterval
+
+if TYPE_CHECKING:
+    from coldlog.formats.kafka.record_batch import BatchHeaders
+
+_WINDOW_BYTES = 4 << 20
+"""An interval is as large as what a follower appended at once: a larger one is read by several requests."""
+
+
+@dataclass(slots=True, kw_only=True)
+class IntervalSearch:
+    """A search in one log of `log_bytes`, for timestamps in ascending order."""
+
+    layout: ArchiveLayout
+    segment: ListedSegment
+    log_bytes: int
+    limits: DecodeLimits
+    interval: FoundInterval
+    timestamps_ms: Sequence[int]
+    _found: list[FoundOffset] = field(default_factory=list, init=False)
+    _ends: set[int] = field(default_factory=set, init=False)
+
+    def run(self) -> list[FoundOffset]:
+        """Return the first record of each timestamp, without those that the segment serves no record for.
+
+        A later timestamp has no record if an earlier one has none. Raise `ArchiveError` for damage and for another log
+        than the indexed one.
+        """
+        interval, position, needed = self.interval, self.interval.position, 0
+        next_offset, interval_end = self.segment.start_offset, interval.position + interval.size_bytes
+        while self._is_open and position < self.log_bytes and next_offset <= interval.to_offset:
+            border = interval_end if position < interval_end else self.log_bytes
+            until = min(position + max(_WINDOW_BYTES, needed), border)
+            window, headers, needed = self._read(position, until, next_offset=next_offset, is_last=until == border)
+            if not len(headers):
+                continue
+            next_offset = int(headers.last_offset[-1]) + 1
+            if position < interval_end:
+                self._require_indexed(headers, is_whole=until == interval_end)
+            self._search(window, headers, position)
+            position = int(headers.position[-1]) + int(headers.size_bytes[-1])
+        return self._found
+
+    @property
+    def _is_open(self) -> bool:
+        return len(self._found) < len(self.timestamps_ms)
+
+    def _read(
+        self, position: int, until: int, *, next_offset: int, is_last: bool
+    ) -> tuple[memoryview, BatchHeaders, int]:
+        # Imported here, because compiled functions take longer to import than most answers.
+        from coldlog.formats.kafka.record_batch import read_batch_headers
+
+        window = self.layout.read_log_range(self.segment, position, until - position)
+        if len(window) < until - position:
+            raise shorter_log(position + len(window), f"{until} bytes", f"{position + len(window)} bytes")
+        read = read_batch_headers(
+            window,
+            position=position,
+            next_offset=next_offset,
+            is_last=is_last,
+            max_batch_bytes=self.limits.max_batch_bytes,
+        )
+        return window, read.headers, read.needed_bytes
+
+    def _require_indexed(self, headers: BatchHeaders, *, is_whole: bool) -> None:
+        """Raise if these are not the batches of the interval: then they say nothing about the answer."""
+        interval = self.interval
+        self._ends.update(headers.last_offset.tolist())
+        wanted = set()
+        if interval.position and (is_whole or int(headers.last_offset[-1]) > interval.after_offset):
+            wanted.add(interval.after_offset)
+        if is_whole and interval.last_offset < interval.end_offset:
+            wanted.add(interval.last_offset)
+        if missing := wanted - self._ends:
+            raise replaced_batch(
+                interval.position,
+                f"batches that end with offset {' and '.join(map(str, sorted(missing)))}",
+                f"offsets {min(self._ends)} to {max(self._ends)} at the ends of batches",
+            )
+
+    def _search(self, window: memoryview, headers: BatchHeaders, position: int) -> None:
+        """Search the batches in order; only those are decoded whose header has a timestamp that is still sought."""
+        from coldlog.formats.kafka.sections import SectionReader
+        from coldlog.index.stairs import RunningMaximum
+        from coldlog.lookups.window_search import iter_stairs
+
+        first, last = self.interval.from_offset, self.interval.to_offset
+        sections, running = SectionReader(limits=self.limits), RunningMaximum(counted_from_offset=first)
+        is_served = (headers.last_offset >= first) & (headers.base_offset <= last) & (headers.record_count > 0)
+        maxima = headers.max_timestamp_ms.tolist()
+        for batch in is_served.nonzero()[0].tolist():
+            if not self._is_open:
+                return
+            if maxima[batch] >= self.timestamps_ms[len(self._found)]:
+                for stair in iter_stairs(window, headers.slice(batch, batch + 1), position, sections, running):
+                    if stair.offset <= last:
+                        self._take(stair)
+
+    def _take(self, stair: FoundOffset) -> None:
+        sought = self.timestamps_ms
+        while self._is_open and sought[len(self._found)] <= stair.timestamp_ms:
+            self._found.append(stair)
