@@ -52,10 +52,21 @@ class Context:
     """Whether the newest tables could be opened when they were looked for last."""
     _reported: set[str] = field(default_factory=set)
 
-    async def look_up(self, call: Callable[[], _Found], seconds: float | None = None) -> _Found:
-        """Run a call that asks the tables in a thread. Raise `TimeoutError` if it does not return in time."""
+    async def look_up(self, call: Callable[[], _Found]) -> _Found:
+        """Run a call that asks the tables in a thread. Raise `TimeoutError` if it does not return in time.
+
+        It waits for a thread however many others do: a connection has one request at a time, and clients that are
+        refused metadata cannot start.
+        """
+        return await self._look_up(call, self.request_seconds, always_waits=True)
+
+    async def look_up_offsets(self, call: Callable[[], _Found], seconds: float) -> _Found:
+        """Do the same for a ListOffsets. Raise `QueueFullError` if too many wait."""
+        return await self._look_up(call, seconds, always_waits=False)
+
+    async def _look_up(self, call: Callable[[], _Found], seconds: float, *, always_waits: bool) -> _Found:
         try:
-            return await self.lookup_threads.run(call, self.request_seconds if seconds is None else seconds)
+            return await self.lookup_threads.run(call, seconds, always_waits=always_waits)
         except QueueFullError:
             self.report_once(
                 "full", "more questions wait than remote.log.offset.read.max.pending.tasks; some are refused"

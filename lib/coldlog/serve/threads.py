@@ -26,8 +26,9 @@ _here = threading.local()
 class _Call:
     """One call, and the future of its answer, which belongs to the event loop."""
 
-    def __init__(self, call: Callable[[], Any]) -> None:
+    def __init__(self, call: Callable[[], Any], *, always_waits: bool) -> None:
         self.call = call
+        self.always_waits = always_waits
         self.loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[Any] = self.loop.create_future()
         self.has_returned = self.is_given_up = False
@@ -54,7 +55,8 @@ class QueueFullError(TimeoutError):
 
 
 class Threads:
-    """At most `count` threads that work on calls in the order in which they are made. At most `max_pending` wait."""
+    """At most `count` threads that work on calls in the order in which they are made. At most `max_pending` wait,
+    besides those that always wait."""
 
     def __init__(self, name: str, count: int, max_pending: int = 1 << 31) -> None:
         self._name = name
@@ -84,13 +86,13 @@ class Threads:
         """How many threads hang."""
         return self._given_up
 
-    async def run(self, call: Callable[[], _Found], seconds: float) -> _Found:
+    async def run(self, call: Callable[[], _Found], seconds: float, *, always_waits: bool = False) -> _Found:
         """Return what the call returns. Raise `TimeoutError` if that takes longer than `seconds`, `QueueFullError` if
         too many wait."""
-        if len(self._waiting) >= max(self._max_pending, self._idle):
+        if not always_waits and self._is_full():
             self.refused += 1
             raise QueueFullError("too many calls wait for a thread")
-        asked = _Call(call)
+        asked = _Call(call, always_waits=always_waits)
         self._put(asked)
         try:
             async with asyncio.timeout(seconds):
@@ -115,6 +117,11 @@ class Threads:
             self._is_closed = True
             self._waiting.clear()
             self._changed.notify_all()
+
+    def _is_full(self) -> bool:
+        with self._changed:
+            waiting = sum(not each.always_waits for each in self._waiting)
+            return waiting >= max(self._max_pending, self._idle)
 
     def _put(self, asked: _Call) -> None:
         with self._changed:

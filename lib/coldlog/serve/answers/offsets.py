@@ -53,7 +53,7 @@ async def answer_list_offsets(context: Context, request: Request) -> Values:
     timeout = getattr(body, "timeout", None)
     timeout_ms = round(timeout.total_seconds() * 1000) if timeout is not None else 0
     try:
-        answers = await context.look_up(look_up, (timeout_ms if timeout_ms > 0 else context.timeout_ms) / 1000)
+        answers = await context.look_up_offsets(look_up, (timeout_ms if timeout_ms > 0 else context.timeout_ms) / 1000)
     except TimeoutError:
         answers = [_refused(number, ErrorCode.request_timed_out) for _, number in places]
     rest = iter(answers)
