@@ -132,7 +132,7 @@ def run_pipeline(job: Job) -> None:
         if discrepancies.count_of(Severity.ERROR):
             show_errors(job, warehouse)
         elif discrepancies.count_of(Severity.WARNING):
-            job.console.note("to see the warnings and what to do, run: ./spark-submit.sh reconcile_archive")
+            job.console.warn("to see the warnings and what to do, run: ./spark-submit.sh reconcile_archive")
         show_lookups(job, warehouse)
         if failure is not None:
             raise failure
@@ -199,7 +199,7 @@ def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:
                 stage.add(f"{count} {label}")
     if summary.lost_partitions:
         lost = ", ".join(map(str, summary.lost_partitions))
-        job.console.note(f"metadata partitions that are missing or shorter than at the last read: {lost}")
+        job.console.warn(f"metadata partitions that are missing or shorter than at the last read: {lost}")
     source_digest = source.digest() if isinstance(source, LogSegmentsSource) else None
     return dataclasses.asdict(summary) | {"source_digest": source_digest}
 
@@ -210,7 +210,7 @@ def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, ob
         # Read before anything is written: a wrong file stops the run.
         log_starts = {} if supplied is None else read_log_start_offsets(supplied)
         accept_replaced = job.settings.scan.accept_replaced_archive
-        summary = scan_segments(warehouse, layout, accept_replaced=accept_replaced, report=job.console.note)
+        summary = scan_segments(warehouse, layout, accept_replaced=accept_replaced, report=job.console.warn)
         _merge_log_starts(job, warehouse, log_starts, stage)
         stage.add(counted(summary.partition_count, "partition"), counted(summary.segment_count, "segment") + " listed")
         stage.add(human_bytes(summary.log_bytes), f"{summary.new_count} new", f"{summary.changed_count} changed")
@@ -224,7 +224,7 @@ def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, ob
                 stage.add(f"{count} {label}")
     for prefix, count in find_other_key_prefixes(warehouse, layout).items():
         lost = counted(count, "finished segment")
-        job.console.note(f"not listed: {lost} below the key prefix {prefix!r}; add it to archive.key_prefix")
+        job.console.warn(f"not listed: {lost} below the key prefix {prefix!r}; add it to archive.key_prefix")
     return dataclasses.asdict(summary) | {"log_starts_digest": log_starts_digest(log_starts)}
 
 

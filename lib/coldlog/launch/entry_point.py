@@ -40,7 +40,8 @@ def job_argument_parser(script: str, documentation: str | None) -> argparse.Argu
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """`--env`, `--config`, `--set` and `--list-settings`."""
+    """`--quiet`, `--env`, `--config`, `--set` and `--list-settings`."""
+    parser.add_argument("--quiet", action="store_true", help="print no progress; warnings, errors and results stay")
     common = parser.add_argument_group("settings")
     common.add_argument("--env", default="local", metavar="NAME", help="read conf/NAME.toml (default: local)")
     common.add_argument("--config", metavar="FILE", help="read settings from FILE too (default: COLDLOG_CONFIG)")
@@ -69,7 +70,7 @@ def run_job(
     """
 
     def call_first(settings: Settings, arguments: argparse.Namespace, stop: StopSignals) -> int:
-        exit_code = first(PlainJob(settings=settings, arguments=arguments, console=Console()))
+        exit_code = first(PlainJob(settings=settings, arguments=arguments, console=_console(arguments)))
         if exit_code is not None:
             return exit_code
         from coldlog.launch.spark_job import call_with_spark  # a job that ends without Spark does not load it
@@ -91,7 +92,7 @@ def run_plain_job(
     """Parse the arguments and make the call without Spark; return the exit code."""
 
     def call_plainly(settings: Settings, arguments: argparse.Namespace, _: StopSignals) -> int:
-        return call(PlainJob(settings=settings, arguments=arguments, console=Console())) or 0
+        return call(PlainJob(settings=settings, arguments=arguments, console=_console(arguments))) or 0
 
     return _run(call_plainly, parser, argv, lambda _: None)
 
@@ -120,6 +121,10 @@ def _run(
         if isinstance(explanation, UsageError):
             return EXIT_USAGE
         return EXIT_FAILED
+
+
+def _console(arguments: argparse.Namespace) -> Console:
+    return Console(is_quiet=arguments.quiet)
 
 
 def _end_stopped(job: str, stopped: StoppedBySignal, failure: Exception | None = None) -> int:

@@ -33,7 +33,7 @@ def call_with_spark(
     """Start Spark, make the call, stop Spark; return the exit code."""
     quiet_gateway()
     require_reachable(settings.warehouse_uri)
-    console = Console()
+    console = Console(is_quiet=arguments.quiet)
     # An argument may name a table or folder in a bucket although the warehouse is in a folder.
     places = [each for each in vars(arguments).values() if isinstance(each, str)]
     with _ending_when_stopped(stop):

@@ -154,7 +154,7 @@ class LookupJob:
         if self._of_list_offsets:
             self._late = _expiration_rows(answers, settings.list_offsets.timeout_ms, requests)
         if late := sum(int(str(row["request_count"])) for row in self._late):
-            console.note(f"{counted(late, 'request')} timed out; see the view coldlog.list_offsets_expiration_rates")
+            console.warn(f"{counted(late, 'request')} timed out; see the view coldlog.list_offsets_expiration_rates")
 
 
 def _expiration_rows(answers: pa.Table, default_timeout_ms: int, requests: pa.Table) -> list[dict[str, object]]:

@@ -2,7 +2,7 @@
 
 Progress is written to stderr, one line per stage when the stage has ended: its name, its facts, its duration. Results
 are written to stdout as plain tables. A terminal also shows the stage that is running. Elsewhere the text is the same
-without control characters.
+without control characters. A quiet console writes warnings and results only.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Console:
     progress: TextIO = field(default_factory=lambda: sys.stderr)
     results: TextIO = field(default_factory=lambda: sys.stdout)
     clock: Callable[[], float] = time.monotonic
+    is_quiet: bool = False
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Stage]:
@@ -45,7 +46,7 @@ class Console:
         start = self.clock()
         is_terminal = self.progress.isatty()
         if is_terminal:
-            self._write(f"{name:<{_STAGE_WIDTH}}...")
+            self._write_progress(f"{name:<{_STAGE_WIDTH}}...")
         finished = False
         try:
             yield stage
@@ -53,10 +54,14 @@ class Console:
         finally:
             facts = ", ".join(stage.facts if finished else [*stage.facts, "FAILED"])
             line = f"{name:<{_STAGE_WIDTH}}{facts}   {human_duration(self.clock() - start)}"
-            self._write(f"\r\x1b[K{line}\n" if is_terminal else f"{line}\n")
+            self._write_progress(f"\r\x1b[K{line}\n" if is_terminal else f"{line}\n")
 
     def note(self, text: str) -> None:
         """Write a line of progress that is not a stage."""
+        self._write_progress(f"{text}\n")
+
+    def warn(self, text: str) -> None:
+        """Write a line about something that is wrong, also if the console is quiet."""
         self._write(f"{text}\n")
 
     def result(self, text: str = "") -> None:
@@ -66,6 +71,10 @@ class Console:
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Write rows as a plain table: numbers right-aligned, None as an empty cell."""
         self.result(plain_table(headers, rows))
+
+    def _write_progress(self, text: str) -> None:
+        if not self.is_quiet:
+            self._write(text)
 
     def _write(self, text: str) -> None:
         self.progress.write(text)

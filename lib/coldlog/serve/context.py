@@ -102,4 +102,4 @@ class Context:
         """Report what is wrong at a place the first time only."""
         if place not in self._reported and len(self._reported) < 10_000:
             self._reported.add(place)
-            self.console.note(text)
+            self.console.warn(text)

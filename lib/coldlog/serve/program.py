@@ -219,7 +219,7 @@ def _follow_settings(job: PlainJob, context: Context) -> None:
         if (users is None) != (context.users is None):
             raise UsageError("serve.users is given or left out only at the start")
     except ColdlogError as unfit:
-        job.console.note(f"the settings stay as they are: {unfit}")
+        job.console.warn(f"the settings stay as they are: {unfit}")
         return
     context.users = users
     context.quota.set(pool_options(settings).quota)
@@ -266,7 +266,7 @@ async def _refresh(context: Context, settings: ServeSettings) -> None:
                 context.announce()
             is_current = True
         except TimeoutError:
-            context.console.note(f"the newest tables cannot be read within {context.request_seconds:g} s")
+            context.console.warn(f"the newest tables cannot be read within {context.request_seconds:g} s")
         except ColdlogError as failed:
-            context.console.note(f"the newest tables cannot be read: {failed}")
+            context.console.warn(f"the newest tables cannot be read: {failed}")
         context.is_current = is_current

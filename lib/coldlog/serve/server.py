@@ -91,9 +91,9 @@ class Server:
             pass  # The client has gone, was silent, or the endpoint stops.
         except MalformedRequestError as malformed:
             self._context.metrics.malformed.inc()
-            self._context.console.note(f"{_peer(writer)}: {malformed}; connection closed")
+            self._context.console.warn(f"{_peer(writer)}: {malformed}; connection closed")
         except Exception:  # noqa: BLE001 - the edge of a connection: whatever is wrong ends it alone
-            self._context.console.note(
+            self._context.console.warn(
                 f"{_peer(writer)}: connection closed because of an error of coldlog\n{traceback.format_exc()}"
             )
         finally:

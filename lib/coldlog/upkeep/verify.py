@@ -53,7 +53,7 @@ def verify_if_asked(job: PlainJob) -> int | None:
         stage.add(counted(found.file_count, "file"), human_bytes(found.size_bytes) + " read")
         stage.add(counted(len(found.damages), "damage"))
     for damage in found.damages:
-        job.console.note(damage)
+        job.console.warn(damage)
     return int(bool(found.damages))
 
 

@@ -81,3 +81,12 @@ def test_timestamps_are_utc_and_those_outside_the_calendar_stay_numbers() -> Non
     assert human_timestamp(-1) == "1969-12-31T23:59:59.999Z"
     assert human_timestamp(2**63 - 1) == str(2**63 - 1)
     assert human_timestamp(None) == ""
+
+
+def test_a_quiet_console_shows_warnings_only() -> None:
+    progress = _Terminal()
+    console = Console(progress=progress, results=io.StringIO(), is_quiet=True)
+    with console.stage("build"):
+        console.note("commit 1 of 2")
+        console.warn("a directory cannot be listed")
+    assert progress.getvalue() == "a directory cannot be listed\n"

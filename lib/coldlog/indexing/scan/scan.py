@@ -92,7 +92,7 @@ def scan_segments(
             unlisted = listed.where(_IS_UNLISTED)
             # From the cached rows: pushing this join into the expressions above takes the optimizer very long.
             differences = _without_unknown(found, unlisted)
-            _report_unlisted(unlisted, totals["unlisted"], report or Console().note)
+            _report_unlisted(unlisted, totals["unlisted"], report or Console().warn)
         counts = {row["change"]: row["count"] for row in differences.groupBy("change").count().collect()}
         if not totals["segments"]:
             _refuse_emptied(warehouse, layout, differences)

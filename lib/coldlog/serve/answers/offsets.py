@@ -130,7 +130,7 @@ def _answers(context: Context, lookups: Sequence[LookupRequest]) -> list[Values]
     try:
         rows = context.view.list_offsets(lookups)
     except ColdlogError as failed:
-        context.console.note(f"ListOffsets: {failed}")
+        context.console.warn(f"ListOffsets: {failed}")
         return [_refused(int(str(lookup[1])), ErrorCode.kafka_storage_error) for lookup in lookups]
     return [_answer(context, row) for row in rows]
 

@@ -136,7 +136,7 @@ def _show(job: PlainJob, summary: CopySummary) -> None:
     else:
         job.console.result(_why_nothing(job.settings, summary))
     for directory in summary.unlisted:
-        job.console.note(f"log directory {directory} cannot be listed, nothing of it was copied: check the mount")
+        job.console.warn(f"log directory {directory} cannot be listed, nothing of it was copied: check the mount")
 
 
 def _why_nothing(settings: Settings, summary: CopySummary) -> str:

@@ -196,11 +196,11 @@ def _show(job: PlainJob, summary: ExpirySummary, rules: ExpiryRules) -> None:
     unknown = rules.retentions.keys() - {each.partition.topic for each in summary.partitions}
     if unknown:
         names = ", ".join(sorted(unknown))
-        job.console.note(f"expire.retentions names topics that have no segment in the tier: {names}")
+        job.console.warn(f"expire.retentions names topics that have no segment in the tier: {names}")
     unexplained = [*(summary.unexplained or ()), *(name for each in summary.partitions for name in each.unexplained)]
     if unexplained:
         names = ", ".join(unexplained[:_SHOWN]) + (", ..." if len(unexplained) > _SHOWN else "")
-        job.console.note(f"not touched, because no event names it ({len(unexplained)}): {names}")
+        job.console.warn(f"not touched, because no event names it ({len(unexplained)}): {names}")
 
 
 def _rows(work: PartitionExpiry) -> list[tuple[object, ...]]:
