@@ -171,9 +171,9 @@ def _ask_admin(cluster: Cluster, about: str, question: Callable[[object], _Answe
 
 
 def new_client(kind: Callable[..., Any], options: Mapping[str, object]) -> Any:
-    """A client of the library, made by its class `kind`. If it cannot be made, its thread and connections end too.
+    """Make a client of kafka-python of the class `kind`. If that fails, end its thread and close its connections.
 
-    kafka-python 3.0.12 leaves the thread running, which connects again and again until the process ends.
+    kafka-python 3.0.12 itself does not end the thread, which then connects again and again until the process ends.
     """
     connections: list[Any] = []
 

@@ -35,7 +35,7 @@ REQUIRED_OPTIONS: dict[str, str] = {
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
     "spark.databricks.delta.properties.defaults.columnMapping.mode": "none",
     "spark.databricks.delta.properties.defaults.checkpointPolicy": "classic",
-    # With these, a table could be committed to by Spark only, and a run with nothing new would start it.
+    # With these properties only Spark could commit to a table, and a run with nothing new would have to start Spark.
     "spark.databricks.delta.properties.defaults.enableRowTracking": "false",
     "spark.databricks.delta.properties.defaults.enableChangeDataFeed": "false",
     "spark.databricks.delta.properties.defaults.enableInCommitTimestamps": "false",

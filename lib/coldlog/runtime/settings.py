@@ -418,7 +418,7 @@ class SidecarSettings:
 
     stride_bytes: ByteCount = setting(
         ByteCount(64 * KIB),
-        "one row of interval_index for so many bytes of a log, which a lookup reads",
+        "bytes of a log for each row of interval_index; a lookup reads about so many",
         at_least=KIB,
         at_most=GIB,
     )

@@ -55,8 +55,8 @@ class Context:
     async def look_up(self, call: Callable[[], _Found]) -> _Found:
         """Run a call that asks the tables in a thread. Raise `TimeoutError` if it does not return in time.
 
-        It waits for a thread however many others do: a connection has one request at a time, and clients that are
-        refused metadata cannot start.
+        The call is never refused. It waits for a thread, however many calls wait: a connection has one request at a
+        time, and a client cannot start if its request for metadata is refused.
         """
         return await self._look_up(call, self.request_seconds, always_waits=True)
 

@@ -98,7 +98,7 @@ class Coordinator:
     def list_expired(self, before_ms: int) -> dict[str, dict[Place, Change]]:
         """Return, by group, what groups without members last committed before a time, as changes that remove it.
 
-        In the store an offset may seem to be older than it is. It is kept for so much longer.
+        The store may have an earlier time than that of the last commit (`stale_ms`). So it is kept longer by this.
         """
         expiry = Expiry(before_ms=before_ms - self._store.stale_ms)
         expired: dict[str, dict[Place, Change]] = {

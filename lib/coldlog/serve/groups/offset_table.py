@@ -44,7 +44,7 @@ class OffsetStore(Protocol):
     """Where committed offsets are kept."""
 
     stale_ms: int
-    """How much later than the store has it an offset may have been committed again unchanged."""
+    """An offset that is committed again unchanged may keep its earlier time in the store, for at most so long."""
 
     async def save(self, changes: Changes) -> Mapping[Key, CommittedOffset]:
         """Return what is kept of these offsets when the changes are made. Raise `TimeoutError` or `ColdlogError` if
