@@ -19,6 +19,11 @@ _ROOT = Path(__file__).parents[2]
 _STOP_S = 30
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let clients leave connections open: aiokafka closes its event loop before a connection with TLS has ended."""
+    config.addinivalue_line("filterwarnings", "ignore:unclosed (transport|<socket):ResourceWarning")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """A running program; `notes` is the file of what it says."""
