@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 
+from endpoint.clients import READERS
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import RawClient, connected, fetch, list_offsets
+from endpoint.raw_client import RawClient, connected, fetch, list_offsets, message
+from endpoint.truth import true_records
 from s3_proxy import Fault, S3Proxy
 from s3_server import Bucket
 
-_STORAGE_ERROR, _TIMED_OUT = 56, 7
+_STORAGE_ERROR, _TIMED_OUT, _NOT_LEADER, _NOT_COORDINATOR = 56, 7, 5, 15
 _THREADS = 2
 _PATIENCE_MS = 55_000
+_HANG_S = 5
 
 
 @pytest.fixture
@@ -97,3 +104,88 @@ def test_a_lookup_that_hangs_is_timed_out_and_the_next_one_is_answered(
         # The lookups that nobody waits for any more have stopped.
         opened = [each for each in s3_access.requests if each.method == "HEAD" and "/time_index/" in each.path]
         assert len(opened) == 1
+
+
+@pytest.fixture
+def with_hanging_tables(
+    golden_bucket: Bucket, golden_archive: Path, s3_access: S3Proxy, tmp_path: Path
+) -> Iterator[Endpoint]:
+    """The sample, whose tables are in a bucket that answers until the endpoint listens, and hangs then."""
+    warehouse = golden_bucket.uri("warehouse")
+    with serving(tmp_path / "notes", warehouse, golden_archive, "serve.request_seconds=1") as endpoint:
+        s3_access.strikes = lambda request: request.path.endswith(".parquet")
+        s3_access.faults = [Fault(hangs=True)] * 1000
+        yield endpoint
+
+
+def _asked_of_tables() -> dict[str, tuple[int, int, object]]:
+    """What is answered from the tables: key, version, request."""
+    named = message(3, 12, "MetadataRequestTopic", topic_id=None, name="orders")
+    described = message(75, 0, "TopicRequest", name="orders")
+    epoch = message(23, 4, "OffsetForLeaderPartition", partition=0, leader_epoch=0)
+    epochs = message(23, 4, "OffsetForLeaderTopic", topic="orders", partitions=(epoch,))
+    resource = {"resource_type": 2, "resource_name": "orders", "configuration_keys": None}
+    configs = message(32, 4, "DescribeConfigsResource", **resource)
+    commit = message(8, 9, "OffsetCommitRequestPartition", partition_index=0, committed_offset=5, committed_metadata="")
+    commits = message(8, 9, "OffsetCommitRequestTopic", name="orders", partitions=(commit,))
+    member = {"group_id": "group", "member_id": "", "generation_id_or_member_epoch": -1, "group_instance_id": None}
+    plain = {"include_topic_authorized_operations": False}
+    return {
+        "all topics": (3, 12, message(3, 12, "MetadataRequest", topics=None, **plain)),
+        "a topic": (3, 12, message(3, 12, "MetadataRequest", topics=(named,), **plain)),
+        "its partitions": (75, 0, message(75, 0, "DescribeTopicPartitionsRequest", topics=(described,))),
+        "its epochs": (23, 4, message(23, 4, "OffsetForLeaderEpochRequest", topics=(epochs,))),
+        "its settings": (32, 4, message(32, 4, "DescribeConfigsRequest", resources=(configs,))),
+        "a commit": (8, 9, message(8, 9, "OffsetCommitRequest", **member, topics=(commits,))),
+        "records by topic id": (1, 13, fetch(13, [(UUID(int=7), 0, 0)])),
+    }
+
+
+def _codes(answer: Any) -> list[int]:
+    """The error codes of topics, partitions or settings in an answer; none for one that names nothing."""
+    topics = getattr(answer, "topics", None) or getattr(answer, "responses", None) or getattr(answer, "results", ())
+    codes = [int(topic.error_code) for topic in topics if hasattr(topic, "error_code")]
+    return codes or [int(each.error_code) for topic in topics for each in topic.partitions]
+
+
+def test_what_the_tables_do_not_answer_is_a_retriable_error_in_time(
+    with_hanging_tables: Endpoint, s3_access: S3Proxy
+) -> None:
+    found: dict[str, list[int]] = {}
+    with connected(with_hanging_tables.port) as client:
+        for name, asked in _asked_of_tables().items():
+            began = time.monotonic()
+            answer = client.ask(*asked)
+            assert time.monotonic() - began < _HANG_S
+            found[name] = _codes(answer)
+            assert name != "all topics" or not answer.brokers, "clients ask again"
+    assert found == {
+        "all topics": [],
+        "a topic": [_NOT_LEADER],
+        "its partitions": [_NOT_LEADER],
+        "its epochs": [_STORAGE_ERROR],
+        "its settings": [_TIMED_OUT],
+        "a commit": [_NOT_COORDINATOR],
+        "records by topic id": [_STORAGE_ERROR],
+    }
+    s3_access.begin()
+    with connected(with_hanging_tables.port) as client:
+        name, asked = "a topic", _asked_of_tables()["a topic"]
+        deadline = time.monotonic() + _PATIENCE_MS / 1000
+        while _codes(client.ask(*asked)) != [0]:
+            assert time.monotonic() < deadline, f"{name} is not answered"
+    assert "the tables" in with_hanging_tables.said()
+
+
+def test_clients_that_start_while_the_tables_hang_read_when_they_answer(
+    with_hanging_tables: Endpoint, s3_access: S3Proxy
+) -> None:
+    place = "late.events", 0
+    threading.Timer(_HANG_S, s3_access.begin).start()
+    with ThreadPoolExecutor(len(READERS)) as pool:
+        reading = {
+            client: pool.submit(read, with_hanging_tables.address, [place], "read_uncommitted")
+            for client, read in READERS.items()
+        }
+        found = {client: records.result()[place] for client, records in reading.items()}
+    assert found == dict.fromkeys(READERS, true_records(place, "read_uncommitted"))

@@ -60,8 +60,18 @@ class Context:
         """
         return await self._look_up(call, self.request_seconds, always_waits=True)
 
+    async def find(self, call: Callable[[], _Found]) -> _Found | None:
+        """Do the same, and return None if the tables cannot be read in time."""
+        try:
+            return await self.look_up(call)
+        except TimeoutError:
+            return None
+        except ColdlogError as failed:
+            self.report_once("tables", f"the tables cannot be read: {failed}")
+            return None
+
     async def look_up_offsets(self, call: Callable[[], _Found], seconds: float) -> _Found:
-        """Do the same for a ListOffsets. Raise `QueueFullError` if too many wait."""
+        """Do the same as `look_up` for a ListOffsets. Raise `QueueFullError` if too many wait."""
         return await self._look_up(call, seconds, always_waits=False)
 
     async def _look_up(self, call: Callable[[], _Found], seconds: float, *, always_waits: bool) -> _Found:

@@ -27,7 +27,10 @@ async def answer_describe_configs(context: Context, request: Request) -> Values:
     def describe() -> list[Values]:
         return [_describe(context, request.rights, resource) for resource in request.body.resources]
 
-    return {"results": await context.look_up(describe)}
+    found = await context.find(describe)
+    if found is None:
+        found = [_described(resource, ErrorCode.request_timed_out, {}) for resource in request.body.resources]
+    return {"results": found}
 
 
 def _describe(context: Context, rights: Rights, resource: Any) -> Values:
@@ -43,12 +46,16 @@ def _describe(context: Context, rights: Rights, resource: Any) -> Values:
         configs = _BROKER_CONFIGS
     else:
         error = ErrorCode.invalid_request
+    return _described(resource, error, configs)
+
+
+def _described(resource: Any, error: ErrorCode, configs: Mapping[str, str]) -> Values:
     wanted = resource.configuration_keys
     return {
         "error_code": error,
         "error_message": None,
-        "resource_type": kind,
-        "resource_name": name,
+        "resource_type": int(resource.resource_type),
+        "resource_name": str(resource.resource_name),
         "configs": [_config(key, value) for key, value in configs.items() if wanted is None or key in wanted],
     }
 

@@ -57,7 +57,8 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     """Records of each partition that is named."""
     body = request.body
     is_committed = getattr(body, "isolation_level", 0) == 1
-    names = await _names(context, request.rights, body.topics)
+    known = await _names(context, request.rights, body.topics)
+    names = [""] * len(body.topics) if known is None else known
     asked = [
         _Asked(
             name=name,
@@ -74,6 +75,8 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     news = context.news
 
     async def fetch_all() -> tuple[list[Values], int]:
+        if known is None:
+            return [_answer(each, ErrorCode.kafka_storage_error, None) for each in asked], 0
         return await _fetch(context, request.rights, asked, first, most_bytes, is_committed=is_committed)
 
     answers, throttle_ms = await fetch_all()
@@ -83,9 +86,7 @@ async def answer_fetch(context: Context, request: Request) -> Values:
             async with asyncio.timeout(min(wait_s, throttle_ms / 1000) if throttle_ms else wait_s):
                 await news.wait()
         if throttle_ms or news.is_set():
-            answers, throttle_ms = await _fetch(
-                context, request.rights, asked, first, most_bytes, is_committed=is_committed
-            )
+            answers, throttle_ms = await fetch_all()
     if throttle_ms:
         context.metrics.throttled(throttle_ms)
     rest = iter(answers)
@@ -104,15 +105,17 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     }
 
 
-async def _names(context: Context, rights: Rights, topics: Sequence[Any]) -> list[str]:
+async def _names(context: Context, rights: Rights, topics: Sequence[Any]) -> list[str] | None:
     """Return the names of topics, which later versions ask for by id; an empty one where there is no such topic, or the
-    client may not see it."""
+    client may not see it. None if they cannot be read in time."""
     if not topics or hasattr(topics[0], "topic"):
         return [topic.topic for topic in topics]
     view = context.view
     known = [topic.topic_id and view.known_name_of(topic.topic_id) for topic in topics]
     if None in known:
-        known = await context.look_up(lambda: [topic.topic_id and view.name_of(topic.topic_id) for topic in topics])
+        known = await context.find(lambda: [topic.topic_id and view.name_of(topic.topic_id) for topic in topics])
+        if known is None:
+            return None
     return [name if name and name in rights.topics else "" for name in known]
 
 

@@ -29,9 +29,11 @@ _NONE = CommittedOffset(offset=-1)
 async def answer_offset_commit(context: Context, request: Request) -> Values:
     """Each offset that was kept."""
     body = request.body
-    counts = await context.look_up(context.view.topics)
+    counts = await context.find(context.view.topics)
     group: Group | ErrorCode = ErrorCode.group_authorization_failed
-    if body.group_id in request.rights.groups:
+    if counts is None:
+        counts, group = {}, ErrorCode.coordinator_not_available
+    elif body.group_id in request.rights.groups:
         group = context.groups.check_commit(body.group_id, identity(body))
     errors: dict[Place, ErrorCode] = {}
     offsets: dict[Place, CommittedOffset | None] = {}

@@ -1,6 +1,10 @@
 """Answer Metadata, DescribeCluster, DescribeTopicPartitions: one node, which leads every partition.
 
 Topics are never created. Leader epochs are those of the archive's lineage.
+
+If the tables cannot be read in time, a topic that is named is LEADER_NOT_AVAILABLE, after which clients ask again. For
+a request for all topics, the layout has no error: the answer has neither brokers nor topics, which clients take for
+one that they have to ask for again.
 """
 
 from __future__ import annotations
@@ -20,15 +24,13 @@ async def answer_metadata(context: Context, request: Request) -> Values:
     """All topics, or those that are asked for by name."""
     asked: Sequence[Any] | None = request.body.topics
     is_all = asked is None or (request.version == 0 and not asked)
-    topics = await context.look_up(
-        lambda: _topics(
-            context,
-            request.rights,
-            None if is_all else [(each.name, getattr(each, "topic_id", None)) for each in asked or ()],
-        )
-    )
+    wanted = None if is_all else [(each.name, getattr(each, "topic_id", None)) for each in asked or ()]
+    topics = await context.find(lambda: _topics(context, request.rights, wanted))
+    is_empty = topics is None and wanted is None
+    if topics is None:
+        topics = [_not_available(request.rights, name, topic_id) for name, topic_id in wanted or ()]
     return {
-        "brokers": [node(context)],
+        "brokers": [] if is_empty else [node(context)],
         "cluster_id": context.view.cluster_id,
         "controller_id": NODE_ID,
         "topics": topics,
@@ -73,8 +75,10 @@ async def answer_topic_partitions(context: Context, request: Request) -> Values:
                 return described, {"topic_name": name, "partition_index": stopped_at}
         return described, None
 
-    topics, following = await context.look_up(describe)
-    return {"topics": topics, "next_cursor": following}
+    found = await context.find(describe)
+    if found is None:
+        return {"topics": [_not_available(request.rights, name) for name in names or [None]], "next_cursor": None}
+    return {"topics": found[0], "next_cursor": found[1]}
 
 
 def node(context: Context) -> Values:
@@ -108,7 +112,7 @@ def _topic(
     if name is None or not count:
         error = ErrorCode.unknown_topic_or_partition if is_visible else ErrorCode.topic_authorization_failed
         error = ErrorCode.unknown_topic_id if name is None else error
-        return {"error_code": error, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}, None
+        return _without_partitions(error, name, topic_id), None
     last = min(count, first + most)
     partitions = [_partition(context, name, number) for number in range(first, last)]
     topic = {
@@ -119,6 +123,16 @@ def _topic(
         "partitions": partitions,
     }
     return topic, last if last < count else None
+
+
+def _not_available(rights: Rights, name: str | None, topic_id: UUID | None = None) -> Values:
+    is_visible = name is None or name in rights.topics
+    error = ErrorCode.leader_not_available if is_visible else ErrorCode.topic_authorization_failed
+    return _without_partitions(error, name, topic_id)
+
+
+def _without_partitions(error: ErrorCode, name: str | None, topic_id: UUID | None) -> dict[str, object]:
+    return {"error_code": error, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}
 
 
 def _partition(context: Context, name: str, number: int) -> Values:

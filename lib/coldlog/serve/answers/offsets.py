@@ -7,8 +7,8 @@ records its last stable offset. An answer that would pass over a gap is CORRUPT_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -23,7 +23,6 @@ from coldlog.serve.messages import Request, Values
 from coldlog.serve.security.rights import Rights
 
 _NOT_YET = (LookupCode.LOCAL_REQUIRED, LookupCode.OPEN_TRANSACTION)
-_Found = TypeVar("_Found")
 _Place = tuple[str, int]
 
 
@@ -65,16 +64,16 @@ async def answer_list_offsets(context: Context, request: Request) -> Values:
 async def answer_epoch_ends(context: Context, request: Request) -> Values:
     """The end of a leader epoch, or of the largest one before it."""
 
-    def find() -> list[Values]:
+    def answer(end: Callable[[str, Any], Values]) -> list[Values]:
         return [
-            {
-                "topic": topic.topic,
-                "partitions": [_epoch_end(context, request.rights, topic.topic, each) for each in topic.partitions],
-            }
+            {"topic": topic.topic, "partitions": [end(topic.topic, each) for each in topic.partitions]}
             for topic in request.body.topics
         ]
 
-    return {"topics": await context.look_up(find)}
+    found = await context.find(lambda: answer(lambda name, each: _epoch_end(context, request.rights, name, each)))
+    if found is None:
+        found = answer(lambda _, each: _no_epoch_end(each.partition, ErrorCode.kafka_storage_error))
+    return {"topics": found}
 
 
 def find_partition(
@@ -179,6 +178,10 @@ def _epoch_end(context: Context, rights: Rights, name: str, asked: object) -> Va
     asked_epoch = int(getattr(asked, "current_leader_epoch", UNKNOWN_EPOCH))
     known = find_partition(context, rights, name, number, asked_epoch)
     if isinstance(known, ErrorCode):
-        return {"error_code": known, "partition": number, "leader_epoch": -1, "end_offset": -1}
+        return _no_epoch_end(number, known)
     found_epoch, end_offset = known.end_of_epoch(epoch)
     return {"error_code": ErrorCode.none, "partition": number, "leader_epoch": found_epoch, "end_offset": end_offset}
+
+
+def _no_epoch_end(partition: int, error: ErrorCode) -> Values:
+    return {"error_code": error, "partition": partition, "leader_epoch": -1, "end_offset": -1}
