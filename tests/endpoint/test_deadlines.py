@@ -143,7 +143,7 @@ def _asked_of_tables() -> dict[str, tuple[int, int, object]]:
 
 def _codes(answer: Any) -> list[int]:
     """The error codes of topics, partitions or settings in an answer; none for one that names nothing."""
-    topics = getattr(answer, "topics", None) or getattr(answer, "responses", None) or getattr(answer, "results", ())
+    topics: Any = next(getattr(answer, name) for name in ("topics", "responses", "results") if hasattr(answer, name))
     codes = [int(topic.error_code) for topic in topics if hasattr(topic, "error_code")]
     return codes or [int(each.error_code) for topic in topics for each in topic.partitions]
 

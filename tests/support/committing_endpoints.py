@@ -16,6 +16,7 @@ from coldlog.serve.threads import Threads
 from coldlog.tables.delta.small_table import Row, SmallTable
 
 GROUP = "readers"
+DAY_MS = 24 * 3_600_000
 Offsets = dict[tuple[str, int], CommittedOffset]
 """Of topics and partitions."""
 _PREFIX = "archive."
@@ -55,10 +56,15 @@ def run_endpoints(uri: str, steps: Callable[[Endpoints], Awaitable[None]]) -> No
         asyncio.run(run())
 
 
-async def expire(endpoint: Coordinator, before_ms: int) -> None:
-    """Remove what is older, as the program does again and again."""
-    for group, changes in endpoint.list_expired(before_ms).items():
+async def age(endpoint: Coordinator, now_ms: int, retention_ms: int = DAY_MS) -> None:
+    """Renew and remove offsets at a time, as the program does again and again."""
+    for group, changes in endpoint.list_aged(now_ms / 1000, now_ms, retention_ms).items():
         await endpoint.change_offsets(group, changes)
+
+
+async def expire(endpoint: Coordinator, before_ms: int) -> None:
+    """Remove what is older."""
+    await age(endpoint, before_ms + DAY_MS)
 
 
 def held(endpoint: Coordinator) -> Offsets:

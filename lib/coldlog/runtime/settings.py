@@ -358,7 +358,7 @@ class ServeSettings:
     )
     offsets_retention_minutes: int = setting(
         7 * 24 * 60,
-        "offsets of a group without members are removed when they were committed so long ago",
+        "offsets are removed when their group has had no members, and has committed nothing, for so long",
         at_least=1,
         key="offsets.retention.minutes",
     )

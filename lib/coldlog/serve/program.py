@@ -31,7 +31,7 @@ from coldlog.runtime.settings_sources import load_settings
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
 from coldlog.serve.gauges import observe
-from coldlog.serve.groups.coordinator import Coordinator
+from coldlog.serve.groups.coordinator import MOST_SESSION_S, Coordinator
 from coldlog.serve.groups.offset_table import OffsetTable
 from coldlog.serve.metrics import Metrics
 from coldlog.serve.metrics_server import start_metrics_server
@@ -241,7 +241,9 @@ async def _open_groups(job: PlainJob, threads: Threads) -> Coordinator:
     if settings.committed_offsets is CommittedOffsets.MEMORY:
         return Coordinator(first_delay_s=first_delay_s)
     table = OffsetTable(job.settings.warehouse_uri, threads, timeout_seconds=settings.request_seconds)
-    groups = Coordinator(first_delay_s=first_delay_s, store=table, topic_prefix=settings.topic_prefix or "")
+    groups = Coordinator(
+        first_delay_s=first_delay_s, store=table, topic_prefix=settings.topic_prefix or "", grace_s=MOST_SESSION_S
+    )
     try:
         groups.begin(await table.load())
     except TimeoutError as late:
@@ -254,12 +256,12 @@ async def _open_groups(job: PlainJob, threads: Threads) -> Coordinator:
 
 async def _refresh(context: Context, settings: ServeSettings) -> None:
     """Look for newer tables again and again; a failure is reported, and the tables that are open go on answering.
-    Remove committed offsets whose time is over."""
+    Renew the committed offsets of groups that have members, and remove those whose time is over."""
     while True:
         await asyncio.sleep(settings.refresh_seconds)
-        oldest_ms = time.time_ns() // 1_000_000 - settings.offsets_retention_minutes * 60_000
-        expired = context.groups.list_expired(oldest_ms)
-        await asyncio.gather(*(context.change_offsets(group, changes) for group, changes in expired.items()))
+        now, now_ms = asyncio.get_running_loop().time(), time.time_ns() // 1_000_000
+        aged = context.groups.list_aged(now, now_ms, settings.offsets_retention_minutes * 60_000)
+        await asyncio.gather(*(context.change_offsets(group, changes) for group, changes in aged.items()))
         is_current = False
         try:
             if await context.look_up(context.view.refresh):

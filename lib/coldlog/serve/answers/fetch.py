@@ -113,9 +113,10 @@ async def _names(context: Context, rights: Rights, topics: Sequence[Any]) -> lis
     view = context.view
     known = [topic.topic_id and view.known_name_of(topic.topic_id) for topic in topics]
     if None in known:
-        known = await context.find(lambda: [topic.topic_id and view.name_of(topic.topic_id) for topic in topics])
-        if known is None:
+        read = await context.find(lambda: [topic.topic_id and view.name_of(topic.topic_id) for topic in topics])
+        if read is None:
             return None
+        known = read
     return [name if name and name in rights.topics else "" for name in known]
 
 

@@ -2,22 +2,27 @@
 
 Everything here runs in the event loop's thread. A group without members and offsets is removed. A commit is
 answered after the store has it.
+
+As in KIP-211 an offset expires when its group has had no members for the retention, and nothing was committed. After
+the start of an endpoint, members of before may take a while to come back: nothing expires for `grace_s`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from kio.schema.errors import ErrorCode
 
 from coldlog.serve.groups.group import CommittedOffset, Group
 from coldlog.serve.groups.members import Identity, Joined, JoinRequest, Synced
-from coldlog.serve.groups.offset_table import Change, Expiry, Key, OffsetMemory, OffsetStore
+from coldlog.serve.groups.offset_table import Change, Expiry, Key, OffsetMemory, OffsetStore, Renewal
 
 _MOST_GROUPS = 10_000
-_LEAST_SESSION_S, _MOST_SESSION_S = 6.0, 1800.0
+LEAST_SESSION_S, MOST_SESSION_S = 6.0, 1800.0
 """As group.min.session.timeout.ms and group.max.session.timeout.ms are by default."""
 _Answer = TypeVar("_Answer")
 Place = tuple[str, int]
@@ -27,16 +32,20 @@ Place = tuple[str, int]
 class Coordinator:
     """All groups, by id. `topic_prefix` is before the names that the store has."""
 
-    def __init__(self, *, first_delay_s: float, store: OffsetStore | None = None, topic_prefix: str = "") -> None:
+    def __init__(
+        self, *, first_delay_s: float, store: OffsetStore | None = None, topic_prefix: str = "", grace_s: float = 0.0
+    ) -> None:
         self.groups: dict[str, Group] = {}
         self._first_delay_s = first_delay_s
         self._store = store or OffsetMemory()
         self._topic_prefix = topic_prefix
+        self._grace_s = grace_s
+        self._began: float | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     async def join(self, group_id: str, asked: JoinRequest) -> Joined:
         """Add a member; return when all have joined."""
-        if not _LEAST_SESSION_S <= asked.session_s <= _MOST_SESSION_S:
+        if not LEAST_SESSION_S <= asked.session_s <= MOST_SESSION_S:
             return Joined(error=ErrorCode.invalid_session_timeout, member_id=asked.member_id)
         group = self.find_or_make(group_id)
         if isinstance(group, ErrorCode):
@@ -88,6 +97,9 @@ class Coordinator:
         keys = {place: (group_id, place[0].removeprefix(self._topic_prefix), place[1]) for place in changes}
         kept = await self._store.save({keys[place]: change for place, change in changes.items()})
         group = self._make(group_id)  # It may have been removed meanwhile.
+        lost = self._expired_under_members(group, {place: changes[place] for place in keys if keys[place] not in kept})
+        if lost:
+            kept = {**kept, **await self._store.save({keys[place]: change for place, change in lost.items()})}
         for place, key in keys.items():
             if key in kept:
                 group.offsets[place] = kept[key]
@@ -95,18 +107,14 @@ class Coordinator:
                 group.offsets.pop(place, None)
         self.follow(group)
 
-    def list_expired(self, before_ms: int) -> dict[str, dict[Place, Change]]:
-        """Return, by group, what groups without members last committed before a time, as changes that remove it.
-
-        The store may have an earlier time than that of the last commit (`stale_ms`). So it is kept longer by this.
-        """
-        expiry = Expiry(before_ms=before_ms - self._store.stale_ms)
-        expired: dict[str, dict[Place, Change]] = {
-            group_id: {place: expiry for place, each in group.offsets.items() if each.committed_ms < expiry.before_ms}
-            for group_id, group in self.groups.items()
-            if not group.members
-        }
-        return {group_id: changes for group_id, changes in expired.items() if changes}
+    def list_aged(self, now: float, now_ms: int, retention_ms: int) -> dict[str, dict[Place, Change]]:
+        """Return changes of old offsets, by group: those of groups that have members, or had some since the offset was
+        committed, are renewed; the others are removed when the retention is over. To be called again and again."""
+        if self._began is None:
+            self._began = now
+        before_ms = now_ms - retention_ms if now >= self._began + self._grace_s else 0
+        aged = {group_id: self._aged(group, now, now_ms, before_ms) for group_id, group in self.groups.items()}
+        return {group_id: changes for group_id, changes in aged.items() if changes}
 
     def find_or_make(self, group_id: str) -> Group | ErrorCode:
         """Return a group, which is new if there is none."""
@@ -133,6 +141,30 @@ class Coordinator:
             timer.cancel()
         for group in self.groups.values():
             group.end()
+
+    def _aged(self, group: Group, now: float, now_ms: int, before_ms: int) -> dict[Place, Change]:
+        """The store may have an earlier time than that of the last commit (`stale_ms`). So an offset is kept longer by
+        this, and renewed before this is over."""
+        last = group.last_members(now)
+        seen_ms = 0 if last is None else now_ms - round((now - last) * 1000)
+        stale_ms, changes = self._store.stale_ms, dict[Place, Change]()
+        for place, each in group.offsets.items():
+            if max(each.committed_ms, seen_ms) < before_ms - stale_ms:
+                changes[place] = Expiry(before_ms=before_ms - stale_ms)
+            elif each.committed_ms < seen_ms - stale_ms // 2:
+                changes[place] = Renewal(offset=replace(each, committed_ms=seen_ms))
+        return changes
+
+    def _expired_under_members(self, group: Group, removed: Mapping[Place, Change]) -> dict[Place, Change]:
+        """Return what was removed as old while a member came, as changes that put it back."""
+        if not group.has_members:
+            return {}
+        now_ms = time.time_ns() // 1_000_000
+        return {
+            place: Renewal(offset=replace(group.offsets[place], committed_ms=now_ms))
+            for place, change in removed.items()
+            if isinstance(change, Expiry) and place in group.offsets
+        }
 
     def _make(self, group_id: str) -> Group:
         if group_id not in self.groups:

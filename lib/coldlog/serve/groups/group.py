@@ -64,6 +64,7 @@ class Group:
         self.members: dict[str, Member] = {}
         self.offsets: dict[tuple[str, int], CommittedOffset] = {}
         self._first_delay_s = first_delay_s
+        self._vacant_since: float | None = None
         self._promised: dict[str, float] = {}
         """Member ids that clients were given and have not used yet, with the times at which they expire."""
         self._not_before = 0.0
@@ -73,7 +74,16 @@ class Group:
     @property
     def is_forgotten(self) -> bool:
         """Whether the group has no members and no committed offsets, so that it can be removed."""
-        return not self.members and not self._promised and not self.offsets
+        return not self.has_members and not self.offsets
+
+    @property
+    def has_members(self) -> bool:
+        """Whether it has members, or clients that are about to join."""
+        return bool(self.members or self._promised)
+
+    def last_members(self, now: float) -> float | None:
+        """Return until when the group has had members, which is now if it has some; None if none ever joined."""
+        return now if self.has_members else self._vacant_since
 
     def join(self, asked: JoinRequest, now: float, answer: Callable[[Joined], None]) -> None:
         """Add the member to the next generation."""
@@ -287,6 +297,7 @@ class Group:
         self.generation += 1
         if not joined:
             self.state, self.protocol, self.leader, self._deadline = GroupState.EMPTY, None, "", _NEVER
+            self._vacant_since = now
             return
         if self.leader not in [each.member_id for each in joined]:
             self.leader = joined[0].member_id

@@ -3,7 +3,8 @@
 What is committed within a second is written together, by one commit of the table, and acknowledged after that. The
 commits follow one another. A commit that fails leaves the table as it was, or its outcome is unknown; those who wait
 for it get the error and may ask again. Other endpoints may write the same table: only the rows that were committed here
-are changed, and a row expires only if it is still old when it is removed.
+are changed, and a row expires only if it is still old when it is removed. The rows of a group with members are renewed,
+so that no other endpoint removes them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,15 @@ class Expiry:
     before_ms: int
 
 
-Change = CommittedOffset | Expiry | None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """An offset of a group with members, which is kept as if it were committed again at the time that it has here. If
+    another endpoint has committed another one, that one is kept."""
+
+    offset: CommittedOffset
+
+
+Change = CommittedOffset | Expiry | Renewal | None
 """None: the offset is removed."""
 Changes = Mapping[Key, Change]
 
@@ -59,7 +68,8 @@ class OffsetMemory:
 
     async def save(self, changes: Changes) -> Mapping[Key, CommittedOffset]:
         """Return what is committed."""
-        return {key: change for key, change in changes.items() if isinstance(change, CommittedOffset)}
+        kept = {key: _after(change, None) for key, change in changes.items()}
+        return {key: offset for key, offset in kept.items() if offset is not None}
 
 
 class OffsetTable:
@@ -84,7 +94,9 @@ class OffsetTable:
     async def save(self, changes: Changes) -> Mapping[Key, CommittedOffset]:
         """Write the changes with the next commit of the table."""
         for key, change in changes.items():
-            if not isinstance(change, Expiry) or key not in self._waiting:  # What waits to be committed is not old.
+            waiting = self._waiting.get(key)
+            is_old = isinstance(change, Expiry) or (isinstance(change, Renewal) and not isinstance(waiting, Expiry))
+            if not is_old or key not in self._waiting:  # What waits to be committed is newer.
                 self._waiting[key] = change
         if self._next is None:
             self._next = asyncio.create_task(self._write())
@@ -119,6 +131,9 @@ def _after(change: Change, before: CommittedOffset | None) -> CommittedOffset | 
     """Return what is kept of an offset, which another endpoint may have committed meanwhile."""
     if isinstance(change, Expiry):
         return before if before is None or before.committed_ms >= change.before_ms else None
+    if isinstance(change, Renewal):
+        renewed_ms = change.offset.committed_ms
+        return change.offset if before is None else replace(before, committed_ms=max(before.committed_ms, renewed_ms))
     if change is None or before is None or change.committed_ms >= before.committed_ms + _SAME_MS:
         return change
     # Clients commit the same offsets again every few seconds: then nothing is written.

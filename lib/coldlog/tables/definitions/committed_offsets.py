@@ -21,6 +21,6 @@ COMMITTED_OFFSETS = TableDefinition(
         Column(name="committed_offset", type="BIGINT", required=True, comment="The next offset to read"),
         Column(name="leader_epoch", type="INT", required=True, comment="Of the last record read; -1: unknown"),
         Column(name="metadata", type="STRING", required=True, comment="What the client has noted"),
-        Column(name="committed_ms", type="BIGINT", required=True, comment="When the offset was committed"),
+        Column(name="committed_ms", type="BIGINT", required=True, comment="Last commit, or last time with members"),
     ),
 )
