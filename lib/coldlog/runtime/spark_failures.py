@@ -5,6 +5,7 @@
 - The JVM's heap was full.
 - A Python worker died during a task.
 - S3 refused a table to Spark.
+- A disk was full.
 - Files of a table are damaged or missing. Spark and Delta report this only in the text of their errors.
 
 An error that a task raised on purpose is reported as on the driver. Any other error keeps its traceback.
@@ -35,6 +36,11 @@ _IS_ENDING = ("SparkContext was shut down", 'SparkContext.dagScheduler()" is nul
 _LOST_TASK = re.compile(r"Lost (task [^()]+?) \(TID \d+\) \(([^()]+)\)")
 _RAISED_ON_PURPOSE = re.compile(r"^coldlog\.errors\.([A-Za-z]+): (.+)$", re.MULTILINE)
 _REFUSED_BY_S3 = re.compile(r"AccessDeniedException: (s3a://[^\s:]+)")
+_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded|File too large")
+_WRITTEN_PLACE = re.compile(
+    r"\[TASK_WRITE_FAILED\] Task failed while writing rows to (\S+?)\.\s"
+    r"|(?:FileNotFound|FileSystem)Exception: (\S+?)(?: \(|: )(?:No space|Disk quota|File too)"
+)
 _UNREADABLE_FILE = re.compile(
     r"\[FAILED_READ_FILE\.(?P<hint>\w+)\] Encountered error while reading file (?P<file>.+?\.(?:json|parquet))\.\s"
 )
@@ -69,6 +75,9 @@ def explain_failure(error: BaseException) -> str | None:
     refused = _REFUSED_BY_S3.search(text)
     if refused is not None:
         return _s3_refuses(refused[1])
+    no_space = _NO_SPACE.search(text)
+    if no_space is not None:
+        return _disk_is_full(no_space[0], text)
     return _worker_has_ended(text) if "Python worker exited unexpectedly" in text else _table_is_damaged(text)
 
 
@@ -150,6 +159,16 @@ def _s3_refuses(uri: str) -> str:
         "allow s3:ListBucket and s3:GetObject on that bucket, and for jobs that write s3:PutObject and "
         "s3:DeleteObject; check which credentials the environment or profile of driver and executors names"
     )
+
+
+def _disk_is_full(why: str, text: str) -> str:
+    place = _WRITTEN_PLACE.search(text)
+    if place is None:
+        return (
+            f"spark could not write a file ({why}): free space for the warehouse and for spark's temporary files "
+            f"(spark.local.dir), then {_AGAIN}"
+        )
+    return f"{_user_uri(place[1] or place[2])} cannot be written ({why}): free space there, then {_AGAIN}"
 
 
 def _worker_has_ended(text: str) -> str:
