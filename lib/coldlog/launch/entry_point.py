@@ -9,7 +9,6 @@ lines (`coldlog.runtime.spark_failures`). Any other error keeps its traceback, b
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from coldlog.launch.stop_signals import StoppedBySignal, StopSignals
 from coldlog.runtime.console import Console
 from coldlog.runtime.extras import missing_extra
 from coldlog.runtime.installation import CHECKOUT
-from coldlog.runtime.job import Job, PlainJob
+from coldlog.runtime.job import Job, PlainJob, job_console
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import list_setting_keys, load_settings
 
@@ -40,8 +39,14 @@ def job_argument_parser(script: str, documentation: str | None) -> argparse.Argu
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """`--quiet`, `--env`, `--config`, `--set` and `--list-settings`."""
+    """`--quiet`, `--log-format`, `--env`, `--config`, `--set` and `--list-settings`."""
     parser.add_argument("--quiet", action="store_true", help="print no progress; warnings, errors and results stay")
+    parser.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="json: progress, warnings and errors are JSON lines on standard error",
+    )
     common = parser.add_argument_group("settings")
     common.add_argument("--env", default="local", metavar="NAME", help="read conf/NAME.toml (default: local)")
     common.add_argument("--config", metavar="FILE", help="read settings from FILE too (default: COLDLOG_CONFIG)")
@@ -70,7 +75,7 @@ def run_job(
     """
 
     def call_first(settings: Settings, arguments: argparse.Namespace, stop: StopSignals) -> int:
-        exit_code = first(PlainJob(settings=settings, arguments=arguments, console=_console(arguments)))
+        exit_code = first(PlainJob(settings=settings, arguments=arguments, console=job_console(arguments)))
         if exit_code is not None:
             return exit_code
         from coldlog.launch.spark_job import call_with_spark  # a job that ends without Spark does not load it
@@ -92,7 +97,7 @@ def run_plain_job(
     """Parse the arguments and make the call without Spark; return the exit code."""
 
     def call_plainly(settings: Settings, arguments: argparse.Namespace, _: StopSignals) -> int:
-        return call(PlainJob(settings=settings, arguments=arguments, console=_console(arguments))) or 0
+        return call(PlainJob(settings=settings, arguments=arguments, console=job_console(arguments))) or 0
 
     return _run(call_plainly, parser, argv, lambda _: None)
 
@@ -109,28 +114,24 @@ def _run(
         with stop.listening():
             return call(load_settings(arguments.env, arguments.set, config=arguments.config), arguments, stop)
     except StoppedBySignal as stopped:
-        return _end_stopped(parser.prog, stop.stopped or stopped)
+        return _end_stopped(job_console(arguments), parser.prog, stop.stopped or stopped)
     except Exception as error:  # noqa: BLE001 - the edge of a job: every error must become an exit code
         if stop.stopped is not None:
-            return _end_stopped(parser.prog, stop.stopped, error)
+            return _end_stopped(job_console(arguments), parser.prog, stop.stopped, error)
         explanation = error if isinstance(error, ColdlogError) else missing_extra(error) or explain(error)
         if explanation is None:
-            traceback.print_exc()
+            job_console(arguments).error(parser.prog, repr(error), traceback=traceback.format_exc())
         else:
-            print(f"{parser.prog}: {explanation}", file=sys.stderr)
+            job_console(arguments).error(parser.prog, str(explanation))
         if isinstance(explanation, UsageError):
             return EXIT_USAGE
         return EXIT_FAILED
 
 
-def _console(arguments: argparse.Namespace) -> Console:
-    return Console(is_quiet=arguments.quiet)
-
-
-def _end_stopped(job: str, stopped: StoppedBySignal, failure: Exception | None = None) -> int:
+def _end_stopped(console: Console, job: str, stopped: StoppedBySignal, failure: Exception | None = None) -> int:
     """Print one line, with what failed after the stop; return the exit code."""
     what = failure if isinstance(failure, ColdlogError) else type(failure).__name__
-    print(f"{job}: {stopped}" if failure is None else f"{job}: {stopped}; then: {what}", file=sys.stderr)
+    console.error(job, str(stopped) if failure is None else f"{stopped}; then: {what}")
     return stopped.exit_code
 
 

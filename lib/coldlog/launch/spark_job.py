@@ -13,8 +13,7 @@ from pyspark import SparkContext
 from coldlog.errors import ColdlogError
 from coldlog.launch.session import spark_session
 from coldlog.launch.stop_signals import StopSignals
-from coldlog.runtime.console import Console
-from coldlog.runtime.job import Job
+from coldlog.runtime.job import Job, job_console
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.spark_failures import error_of_a_worker, explain_failure, quiet_accumulators, quiet_gateway
 from coldlog.runtime.spark_gateway import end_jvm, jvm_exit_code
@@ -33,7 +32,7 @@ def call_with_spark(
     """Start Spark, make the call, stop Spark; return the exit code."""
     quiet_gateway()
     require_reachable(settings.warehouse_uri)
-    console = Console(is_quiet=arguments.quiet)
+    console = job_console(arguments)
     # An argument may name a table or folder in a bucket although the warehouse is in a folder.
     places = [each for each in vars(arguments).values() if isinstance(each, str)]
     with _ending_when_stopped(stop):

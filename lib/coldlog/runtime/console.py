@@ -2,11 +2,15 @@
 
 Progress is written to stderr, one line per stage when the stage has ended: its name, its facts, its duration. Results
 are written to stdout as plain tables. A terminal also shows the stage that is running. Elsewhere the text is the same
-without control characters. A quiet console writes warnings and results only.
+without control characters. A quiet console writes warnings, errors and results only.
+
+With `is_json` each line of stderr is a JSON object: `time` (ISO 8601, UTC), `level` (info, warning, error), `message`.
+That of a stage also has `stage`, `facts`, `seconds` and `failed`, that of an error `program` and perhaps `traceback`.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,32 +41,38 @@ class Console:
     progress: TextIO = field(default_factory=lambda: sys.stderr)
     results: TextIO = field(default_factory=lambda: sys.stdout)
     clock: Callable[[], float] = time.monotonic
+    now_s: Callable[[], float] = time.time
     is_quiet: bool = False
+    is_json: bool = False
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Stage]:
         """Run a stage: `with console.stage("scan") as stage: ...; stage.add(counted(251, "segment"))`."""
         stage = Stage()
         start = self.clock()
-        is_terminal = self.progress.isatty()
-        if is_terminal:
-            self._write_progress(f"{name:<{_STAGE_WIDTH}}...")
+        is_terminal = self.progress.isatty() and not self.is_json
+        if is_terminal and not self.is_quiet:
+            self._write(f"{name:<{_STAGE_WIDTH}}...")
         finished = False
         try:
             yield stage
             finished = True
         finally:
-            facts = ", ".join(stage.facts if finished else [*stage.facts, "FAILED"])
-            line = f"{name:<{_STAGE_WIDTH}}{facts}   {human_duration(self.clock() - start)}"
-            self._write_progress(f"\r\x1b[K{line}\n" if is_terminal else f"{line}\n")
+            self._write_stage(name, stage, self.clock() - start, is_terminal=is_terminal, failed=not finished)
 
     def note(self, text: str) -> None:
         """Write a line of progress that is not a stage."""
-        self._write_progress(f"{text}\n")
+        if not self.is_quiet:
+            self._write_line("info", text, text)
 
     def warn(self, text: str) -> None:
         """Write a line about something that is wrong, also if the console is quiet."""
-        self._write(f"{text}\n")
+        self._write_line("warning", text, text)
+
+    def error(self, program: str, text: str, *, traceback: str | None = None) -> None:
+        """Write why the program ends, also if the console is quiet: the traceback if there is one, else the text."""
+        more = {"program": program, **({"traceback": traceback} if traceback else {})}
+        self._write_line("error", text, traceback.rstrip("\n") if traceback else f"{program}: {text}", **more)
 
     def result(self, text: str = "") -> None:
         """Write a line of the result."""
@@ -72,9 +82,27 @@ class Console:
         """Write rows as a plain table: numbers right-aligned, None as an empty cell."""
         self.result(plain_table(headers, rows))
 
-    def _write_progress(self, text: str) -> None:
-        if not self.is_quiet:
-            self._write(text)
+    def _write_stage(self, name: str, stage: Stage, seconds: float, *, is_terminal: bool, failed: bool) -> None:
+        if self.is_quiet:
+            return
+        facts = ", ".join([*stage.facts, "FAILED"] if failed else stage.facts)
+        line = f"{name:<{_STAGE_WIDTH}}{facts}   {human_duration(seconds)}"
+        self._write_line(
+            "info",
+            f"{name}: {facts}",
+            f"\r\x1b[K{line}" if is_terminal else line,
+            stage=name,
+            facts=stage.facts,
+            seconds=round(seconds, 3),
+            failed=failed,
+        )
+
+    def _write_line(self, level: str, message: str, text: str, **more: str | float | list[str]) -> None:
+        if self.is_json:
+            time_ms = int(self.now_s() * 1000)
+            values = {"time": human_timestamp(time_ms), "level": level, "message": message, **more}
+            text = json.dumps(values, ensure_ascii=False)
+        self._write(f"{text}\n")
 
     def _write(self, text: str) -> None:
         self.progress.write(text)

@@ -30,3 +30,8 @@ class Job:
     settings: Settings
     arguments: argparse.Namespace
     console: Console
+
+
+def job_console(arguments: argparse.Namespace) -> Console:
+    """The console that the options of a job ask for."""
+    return Console(is_quiet=arguments.quiet, is_json=arguments.log_format == "json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -90,3 +91,43 @@ def test_a_quiet_console_shows_warnings_only() -> None:
         console.note("commit 1 of 2")
         console.warn("a directory cannot be listed")
     assert progress.getvalue() == "a directory cannot be listed\n"
+
+
+def test_json_lines_say_when_how_grave_and_what() -> None:
+    progress = _Terminal()
+    console = Console(
+        progress=progress, clock=iter([1.0, 2.25]).__next__, now_s=iter([1.0, 2.5, 3.0, 4.0]).__next__, is_json=True
+    )
+    with console.stage("scan") as stage:
+        stage.add("2 partitions", "7 segments")
+        console.note('reading "orders-0"\nand é')
+    console.warn("a directory cannot be listed")
+    console.error("coldlog run", "RuntimeError()", traceback="Traceback\nRuntimeError\n")
+    assert [json.loads(line) for line in progress.getvalue().splitlines()] == [
+        {"time": "1970-01-01T00:00:01.000Z", "level": "info", "message": 'reading "orders-0"\nand é'},
+        {
+            "time": "1970-01-01T00:00:02.500Z",
+            "level": "info",
+            "message": "scan: 2 partitions, 7 segments",
+            "stage": "scan",
+            "facts": ["2 partitions", "7 segments"],
+            "seconds": 1.25,
+            "failed": False,
+        },
+        {"time": "1970-01-01T00:00:03.000Z", "level": "warning", "message": "a directory cannot be listed"},
+        {
+            "time": "1970-01-01T00:00:04.000Z",
+            "level": "error",
+            "message": "RuntimeError()",
+            "program": "coldlog run",
+            "traceback": "Traceback\nRuntimeError\n",
+        },
+    ]
+
+
+def test_a_quiet_console_writes_no_progress_as_json() -> None:
+    progress = io.StringIO()
+    console = Console(progress=progress, is_quiet=True, is_json=True)
+    with console.stage("build"):
+        console.note("commit 1 of 2")
+    assert progress.getvalue() == ""
