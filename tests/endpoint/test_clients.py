@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import kafka
 import pytest
 
 from endpoint.clients import READERS
-from endpoint.conftest import Endpoint
+from endpoint.conftest import Endpoint, serving
 from endpoint.truth import LEVELS, PLACES, end_offset, log_start, true_records
 
 
@@ -17,6 +19,15 @@ def test_every_archived_record_is_the_one_that_the_broker_gave(endpoint: Endpoin
     wrong = [place for place in PLACES if found[place] != true_records(place, level)]
     assert not wrong
     assert sum(map(len, found.values())) > 60_000
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_record_arrives_though_no_log_was_indexed(
+    golden_sidecar_uri: str, golden_archive: Path, tmp_path: Path, level: str
+) -> None:
+    with serving(tmp_path / "notes", golden_sidecar_uri, golden_archive) as endpoint:
+        found = READERS["librdkafka"](endpoint.address, PLACES, level)
+    assert not [place for place in PLACES if found[place] != true_records(place, level)]
 
 
 def test_the_log_begins_and_ends_where_the_archive_does(endpoint: Endpoint) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
-from builders.segment_builder import Segment
+from builders.segment_builder import Batch, Record, Segment
 from builders.side_files import extend_lineage
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
 from coldlog.formats.limits import DecodeLimits
@@ -34,7 +34,23 @@ from noting_store import NotingStore
 from scattered_tables import Row, write
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
+EPOCH_MS = 1_767_607_200_000
 ORDERS = TopicPartition(topic="orders", partition=0)
+
+
+def batch(base_offset: int, *timestamps_ms: int, value: bytes = b"v" * 200) -> Batch:
+    return Batch(
+        base_offset=base_offset, records=tuple(Record(timestamp_ms=each, value=value) for each in timestamps_ms)
+    )
+
+
+def rising(count: int, base_offset: int = 0) -> Segment:
+    """Batches of two records, whose timestamps mostly rise: 100 ms forward, and one record 30 ms back."""
+    batches = tuple(
+        batch(base_offset + 2 * at, EPOCH_MS + 100 * at + base_offset, EPOCH_MS + 100 * at + base_offset - 30)
+        for at in range(count)
+    )
+    return Segment(batches=batches, index_interval_bytes=1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,18 @@
 """Report a log that was truncated or replaced after it was indexed.
 
-Every reader that takes positions of batches from the tables raises these errors.
+Every reader that takes positions of batches or intervals from the tables raises these errors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
 from coldlog.errors import ArchiveError, Reason
+
+if TYPE_CHECKING:
+    from coldlog.formats.kafka.record_batch import BatchHeaders
 
 
 def shorter_log(position: int, expected: str, found: str) -> ArchiveError:
@@ -18,3 +25,43 @@ def replaced_batch(position: int, expected: str, found: str) -> ArchiveError:
     """The error for a position at which the log has another batch than the tables."""
     message = "log was replaced after it was indexed: the batch differs; run the pipeline again"
     return ArchiveError(Reason.HEADER_INVALID, message, position=position, expected=expected, found=found)
+
+
+@dataclass(slots=True, kw_only=True)
+class ExpectedEnds:
+    """What is known of the batches in a part of a log at sidecar depth: batches that end with each of `offsets` are
+    there, and none ends after `end_offset`, the segment's last one.
+
+    A batch's offsets are outside its checksum. In a log without gaps between batches, every damaged base offset breaks
+    this or the order of the batches.
+    """
+
+    offsets: Iterable[int]
+    end_offset: int
+    _wanted: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._wanted = sorted(set(self.offsets), reverse=True)
+
+    def check(self, headers: BatchHeaders) -> None:
+        """Raise `ArchiveError` if these batches are not the expected ones. They follow those of the last call."""
+        if not len(headers):
+            return
+        last_offset, ends = int(headers.last_offset[-1]), set(headers.last_offset.tolist())
+        while self._wanted and self._wanted[-1] <= last_offset:
+            self._require(self._wanted.pop(), int(headers.position[0]), ends)
+        if last_offset > self.end_offset:
+            raise replaced_batch(
+                int(headers.position[-1]), f"no offset after {self.end_offset}", f"offsets up to {last_offset}"
+            )
+
+    def finish(self, position: int) -> None:
+        """Raise `ArchiveError` if a batch was missing up to this position."""
+        if self._wanted:
+            self._require(self._wanted[-1], position, set())
+
+    @staticmethod
+    def _require(offset: int, position: int, ends: set[int]) -> None:
+        if offset not in ends:
+            found = f"batches that end with offsets {min(ends)} to {max(ends)}" if ends else "none"
+            raise replaced_batch(position, f"a batch that ends with offset {offset}", found)

@@ -50,6 +50,10 @@ class IntervalSearch:
             border = interval_end if position < interval_end else self.log_bytes
             until = min(position + max(_WINDOW_BYTES, needed), border)
             window, headers, needed = self._read(position, until, next_offset=next_offset, is_last=until == border)
+            if until < border and len(headers):
+                # The offsets of a batch are certain only if the next one follows: the last one is read again with it.
+                needed = until - position + _WINDOW_BYTES if len(headers) == 1 else 0
+                headers = headers.slice(0, len(headers) - 1)
             if not len(headers):
                 continue
             next_offset = int(headers.last_offset[-1]) + 1

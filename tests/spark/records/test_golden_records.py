@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +42,15 @@ def stops(golden: Warehouse) -> dict[tuple[str, int], int]:
 
 
 @pytest.mark.parametrize("isolation_level", list(IsolationLevel))
+@pytest.mark.parametrize("depth", ["golden", "golden_sidecar"])
 def test_every_record_equals_the_one_that_a_consumer_got(
-    golden: Warehouse, golden_archive: Path, stops: dict[tuple[str, int], int], isolation_level: IsolationLevel
+    request: pytest.FixtureRequest,
+    golden_archive: Path,
+    stops: dict[tuple[str, int], int],
+    depth: str,
+    isolation_level: IsolationLevel,
 ) -> None:
+    golden: Warehouse = request.getfixturevalue(depth)
     compared, stopped = 0, set()
     for topic, partition in PARTITIONS:
         if (topic, partition) == BEYOND_SPARK:
@@ -71,6 +79,46 @@ def _smallest(truths: list[dict[str, Any]], batch: dict[str, Any]) -> int:
     """Return the smallest timestamp of a batch's records; for a marker, which no consumer sees, the batch's."""
     of_records = [int(each["ts"]) for each in truths if batch["base"] <= each["o"] <= batch["last"]]
     return min(of_records, default=int(batch["max_ts"]))
+
+
+def test_ranges_of_offsets_and_times_give_exactly_their_records_at_sidecar_depth(
+    golden_sidecar: Warehouse, golden_archive: Path
+) -> None:
+    """Tasks of one interval each, so that a batch in two intervals could be read twice."""
+    chance = random.Random(9)
+    for topic, partition in PARTITIONS:
+        if (topic, partition) == BEYOND_SPARK:
+            continue
+        truths = list(consumed(topic, partition))
+        low, high = sorted(each["o"] for each in chance.choices(truths, k=2))
+        time = chance.choice(truths)["ts"]
+        conditions = (
+            ds.GreaterThanOrEqual(("offset",), low),
+            ds.LessThanOrEqual(("offset",), high),
+            ds.GreaterThanOrEqual(("timestamp",), moment(time)),
+        )
+        found = read(
+            golden_sidecar, golden_archive, *conditions, assign=f'{{"{topic}":[{partition}]}}', minPartitions=1_000
+        )
+        expected = [each["o"] for each in truths if low <= each["o"] <= high and each["ts"] >= time]
+        assert found.offsets() == expected, (topic, partition, low, high, time)
+        assert found.left == []
+
+
+def test_a_damaged_base_offset_is_an_error_at_sidecar_depth(
+    golden_sidecar: Warehouse, golden_archive: Path, tmp_path: Path
+) -> None:
+    """The build read no log, and no checksum covers a base offset."""
+    archive = tmp_path / "archive"
+    shutil.copytree(golden_archive, archive, copy_function=os.link)
+    log = min(archive.rglob("orders-0-*/*.log"))
+    content = bytearray(log.read_bytes())
+    content[true_batches("orders", 0)[0]["size"] + 7] ^= 1
+    log.unlink()
+    log.write_bytes(content)
+    for options in ({}, {"minPartitions": 1_000}):
+        with pytest.raises(ArchiveError, match="batch"):
+            read(golden_sidecar, archive, assign='{"orders":[0]}', **options)
 
 
 def test_time_range_gives_exactly_its_records_and_reads_only_batches_that_may_have_one(

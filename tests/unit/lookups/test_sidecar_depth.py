@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.brute_force import find_first_offset, find_first_offset_as_broker
-from builders.segment_builder import Batch, Record, Segment, build_batch
+from builders.segment_builder import Batch, Segment, build_batch
 from builders.strategies import partitions, timestamps_to_ask
-from coldlog.errors import UsageError
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.model.states import IndexDepth
-from coldlog.records.source.archived_log import ArchivedLogs, list_source_files
 from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from noting_store import count_requests, take_notes
-from sidecar_world import SidecarWorld, sidecar_world
+from sidecar_world import EPOCH_MS, SidecarWorld, batch, rising, sidecar_world
 
-EPOCH_MS = 1_767_607_200_000
 NOT_FOUND = (int(ErrorCode.LOCAL_REQUIRED), -1)
-
-
-def batch(base_offset: int, *timestamps_ms: int, value: bytes = b"v" * 200) -> Batch:
-    return Batch(
-        base_offset=base_offset, records=tuple(Record(timestamp_ms=each, value=value) for each in timestamps_ms)
-    )
-
-
-def rising(count: int, base_offset: int = 0) -> Segment:
-    """Batches of two records, whose timestamps mostly rise: 100 ms forward, and one record 30 ms back."""
-    batches = tuple(
-        batch(base_offset + 2 * at, EPOCH_MS + 100 * at + base_offset, EPOCH_MS + 100 * at + base_offset - 30)
-        for at in range(count)
-    )
-    return Segment(batches=batches, index_interval_bytes=1000)
 
 
 def found(world: SidecarWorld, timestamp_ms: int, *, broker_compatible: bool = False) -> tuple[int, int]:
@@ -198,20 +179,11 @@ def test_a_large_interval_is_read_in_windows(tmp_path: Path) -> None:
     world = sidecar_world(tmp_path, [Segment(batches=batches, index_interval_bytes=1 << 30)])
     take_notes(world.notes)
     assert found(world, EPOCH_MS + 29) == (0, 29)
-    assert count_requests(world.notes) == (3, 0)
+    assert count_requests(world.notes) == (4, 0)
     ((_, read),) = log_bytes_read(world).items()
     assert len(read) == world.written[0].log.stat().st_size
     assert found(world, EPOCH_MS + 1) == (0, 1)
     assert count_requests(world.notes) == (1, 0)
-
-
-def test_records_are_not_read_at_this_depth_and_the_error_says_what_to_do(tmp_path: Path) -> None:
-    world = sidecar_world(tmp_path, [rising(20)])
-    files = list_source_files(str(world.warehouse), None)
-    with closing(ArchivedLogs(files)) as logs:
-        (served,) = logs.served_segments("orders", 0, str(world.outcomes[0]["topic_id"]))
-        with pytest.raises(UsageError, match=r"orders-0 is indexed at sidecar depth.* index.depth=batch or record"):
-            logs.batches(served, 0, 39)
 
 
 @pytest.mark.parametrize("place", ["before the match", "in the match", "after the interval"])

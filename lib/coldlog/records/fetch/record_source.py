@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from coldlog.archive.layouts.layout import ArchiveLayout
@@ -22,12 +23,13 @@ from coldlog.lookups.transactions import SegmentQuestions
 from coldlog.model.arguments import check_partition
 from coldlog.model.fetch import FetchAnswer, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.records.fetch.archive_tables import ArchiveTables, list_fetch_files
+from coldlog.records.fetch.interval_slices import PassedSlice
 from coldlog.records.fetch.slice_reader import FetchedBatches, damaged, read_batches, read_slice
 from coldlog.records.fetch.slices import LogSlice, plan_slice, range_text, starting_at
 from coldlog.runtime.opened_here import OpenedHere
 
 _Found = TypeVar("_Found")
-_Read = Callable[[ArchiveLayout, DecodeLimits, LogSlice], _Found]
+_Read = Callable[[ArchiveLayout, DecodeLimits, LogSlice], _Found | FetchFailure | PassedSlice]
 
 
 class RecordSource:
@@ -110,6 +112,17 @@ class RecordSource:
         return self._read_where_it_is(log_slice, read_batches)
 
     def _read_where_it_is(self, log_slice: LogSlice, read: _Read[_Found]) -> _Found | FetchAnswer:
+        while True:
+            found = self._read_here(log_slice, read)
+            if not isinstance(found, PassedSlice):
+                return found
+            passed = found.log_slice
+            planned = self.plan(replace(passed.request, offset=passed.next_offset))
+            if not isinstance(planned, LogSlice):
+                return planned
+            log_slice = planned
+
+    def _read_here(self, log_slice: LogSlice, read: _Read[_Found]) -> _Found | FetchAnswer | PassedSlice:
         self._opened.check()
         try:
             return self._read(log_slice, read)
@@ -130,7 +143,7 @@ class RecordSource:
             self._tables.close()
             self._segments.close()
 
-    def _read(self, log_slice: LogSlice, read: _Read[_Found]) -> _Found | FetchFailure:
+    def _read(self, log_slice: LogSlice, read: _Read[_Found]) -> _Found | FetchFailure | PassedSlice:
         """Read a slice. Raise `ArchiveError` only if its log is missing."""
         try:
             layout: ArchiveLayout | None = getattr(self._per_thread, "layout", None)

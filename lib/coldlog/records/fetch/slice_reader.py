@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from coldlog.archive.layouts.layout import ArchiveLayout
-from coldlog.errors import ArchiveError
+from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.kafka.batch_cutting import cut_record_batch
 from coldlog.formats.kafka.record_batch import BatchHeaders, read_batch_headers
 from coldlog.formats.kafka.record_columns import (
@@ -36,6 +36,7 @@ from coldlog.model.fetch import (
     FetchFailure,
     TimestampType,
 )
+from coldlog.records.fetch.interval_slices import PassedSlice, find_batches
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.records.segment_windows import of_segment
 
@@ -58,28 +59,30 @@ class FetchedBatches:
         return sum(len(piece) for piece in self.pieces)
 
 
-def read_slice(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice) -> FetchAnswer:
+def read_slice(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice) -> FetchAnswer | PassedSlice:
     """Return the records, or CORRUPT_MESSAGE. Raise `ArchiveError(OBJECT_MISSING)` for a missing log, and the store's
     errors."""
 
-    def read(window: memoryview, sound: LogSlice) -> FetchedRecords:
+    def read(window: memoryview, sound: LogSlice, read_bytes: int) -> FetchedRecords:
         records = tuple(_iter_records(window[: sound.size_bytes], limits, sound))
         return FetchedRecords(
             records=records,
             next_offset=sound.next_offset,
             ends=sound.ends,
-            read_bytes=len(window),
+            read_bytes=read_bytes,
             aborted_transactions=tuple(sound.overlapping_aborts()),
         )
 
-    return _read_sound(layout, log_slice, read)
+    return _read_sound(layout, limits, log_slice, read)
 
 
-def read_batches(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice) -> FetchedBatches | FetchFailure:
+def read_batches(
+    layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice
+) -> FetchedBatches | FetchFailure | PassedSlice:
     """Return the batches as the log has them, or CORRUPT_MESSAGE. No record is decoded, but for those of a last batch
     that ends after the slice's bounds. Raise as `read_slice` does."""
 
-    def read(window: memoryview, sound: LogSlice) -> FetchedBatches:
+    def read(window: memoryview, sound: LogSlice, _: int) -> FetchedBatches:
         window, last_offset = window[: sound.size_bytes], sound.bounds.to_offset
         headers = _read_headers(window, limits, sound)
         if int(headers.last_offset[-1]) <= last_offset:
@@ -89,17 +92,32 @@ def read_batches(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlic
         cut = cut_record_batch(window, last, sound.position, last_offset, limits)
         return FetchedBatches(pieces=(window[:start], memoryview(cut)), log_slice=sound)
 
-    return _read_sound(layout, log_slice, read)
+    return _read_sound(layout, limits, log_slice, read)
 
 
 def _read_sound(
-    layout: ArchiveLayout, log_slice: LogSlice, read: Callable[[memoryview, LogSlice], _Found]
-) -> _Found | FetchFailure:
-    """Read the slice up to its first damaged batch."""
-    window = layout.read_log_range(log_slice.served.segment, log_slice.position, log_slice.size_bytes)
+    layout: ArchiveLayout,
+    limits: DecodeLimits,
+    log_slice: LogSlice,
+    read: Callable[[memoryview, LogSlice, int], _Found],
+) -> _Found | FetchFailure | PassedSlice:
+    """Read the slice up to its first damaged batch. `read` gets its bytes and how many were read of the log."""
+    if log_slice.served.has_batches:
+        window = layout.read_log_range(log_slice.served.segment, log_slice.position, log_slice.size_bytes)
+        read_bytes = len(window)
+    else:
+        try:
+            found = find_batches(layout, limits, log_slice)
+        except ArchiveError as wrong:
+            if wrong.reason is Reason.OBJECT_MISSING:
+                raise
+            return damaged(log_slice, wrong)
+        if isinstance(found, PassedSlice):
+            return found
+        window, log_slice, read_bytes = found.window, found.log_slice, found.read_bytes
     while True:
         try:
-            return read(window, log_slice)
+            return read(window, log_slice, read_bytes)
         except ArchiveError as wrong:
             before = int(np.searchsorted(log_slice.batches.position, wrong.position)) if wrong.position >= 0 else 0
             if not 0 < before < len(log_slice.batches):
@@ -112,9 +130,10 @@ def damaged(log_slice: LogSlice, wrong: ArchiveError) -> FetchFailure:
     served, batches = log_slice.served, log_slice.batches
     error = of_segment(wrong, served.segment)
     resume_offset = min(int(batches.last_offset[0]), served.to_offset) + 1
+    where = "the batch has" if served.has_batches else "at sidecar depth this costs"
     return FetchFailure(
         error=FetchErrorCode.CORRUPT_MESSAGE,
-        message=f"{log_slice.request}: {error}; the batch has offsets {int(batches.base_offset[0])} to "
+        message=f"{log_slice.request}: {error}; {where} offsets {int(batches.base_offset[0])} to "
         f"{int(batches.last_offset[0])}",
         ends=log_slice.ends,
         resume_offset=resume_offset,

@@ -2,7 +2,8 @@
 
 The rules are Kafka's for a read of the remote tier. A slice begins with the first batch that ends at or after the
 offset. It has whole batches of one segment up to `max_bytes`, but always the first one. The offset may be inside that
-batch, or in no batch (compaction). After a segment's last batch the next segment follows. Readers of committed records
+batch, or in no batch (compaction). At sidecar depth a slice has whole intervals, of which the reader takes the batches
+that are asked for. After a segment's last batch the next segment follows. Readers of committed records
 get nothing from the last stable offset on, and an error from the first offset of a transaction on that may have been
 aborted in a gap.
 
@@ -25,7 +26,9 @@ from coldlog.records.source.archived_log import NOTHING_ABORTED, AbortedTransact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSlice:
-    """Consecutive batches of one log to read at once, which records count, and at which offset a reader continues."""
+    """Consecutive batches of one log to read at once, which records count, and at which offset a reader continues.
+
+    For a segment at sidecar depth these are intervals until the log is read (`interval_slices`)."""
 
     request: FetchRequest
     served: ServedSegment
@@ -43,7 +46,7 @@ class LogSlice:
     @property
     def size_bytes(self) -> int:
         """Return its bytes of the log."""
-        return int(self.batches.size_bytes.sum())
+        return int(self.batches.end[-1]) - self.position
 
     def overlapping_aborts(self) -> list[AbortedTransaction]:
         """Return, to readers of committed records, the aborted transactions that overlap the batches."""
@@ -106,7 +109,7 @@ def _plan_in_segment(
     stop = int(np.searchsorted(batches.base_offset, last, side="right"))
     if first >= stop:
         return last + 1
-    sizes = np.cumsum(batches.size_bytes[first:stop])
+    sizes = batches.end[first:stop] - batches.position[first]
     count = max(1, int(np.searchsorted(sizes, request.max_bytes, side="right")))
     numbers = np.arange(len(batches))
     chosen = batches.where((numbers >= first) & (numbers < first + count))

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.archive.layouts.layout import ListedSegment
-from coldlog.errors import UsageError
+from coldlog.errors import ColdlogError
 from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
 from coldlog.model.states import IndexDepth
 from coldlog.model.transactions import AbortedTransaction
+from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS, listed_segment
@@ -31,6 +32,7 @@ from coldlog.tables.delta.table_reader import TableReader
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _GREATEST = (1 << 63) - 1
+_SMALLEST = -_GREATEST - 1
 _KEEP_BYTES = 64 << 20
 _SEGMENT_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "start_offset", "end_offset", "min_timestamp_ms",
@@ -40,6 +42,10 @@ _SEGMENT_COLUMNS = (
 _BATCH_COLUMNS = (
     "segment_id", "build_number", "base_offset", "last_offset", "position", "size_bytes", "max_timestamp_ms",
     "min_timestamp_ms",
+)  # fmt: skip
+_INTERVAL_COLUMNS = (
+    "segment_id", "build_number", "after_offset", "last_offset", "position", "size_bytes",
+    "running_max_timestamp_ms",
 )  # fmt: skip
 _ABORTED_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "build_number", "producer_id", "first_offset", "last_offset",
@@ -68,22 +74,17 @@ class ServedSegment:
     position: int = 0
     end_position: int | None = None
     has_batches: bool = True
-
-    def require_batches(self) -> None:
-        """Raise `UsageError` at sidecar depth: then the tables do not have the positions of the segment's batches."""
-        if not self.has_batches:
-            segment = self.segment
-            raise UsageError(
-                f"segment {segment.segment_id} of {segment.topic}-{segment.partition} is indexed at sidecar depth, "
-                "which answers lookups only; to read records, index the archive into a new warehouse with "
-                "index.depth=batch or record"
-            )
+    """False at sidecar depth: the tables have the positions of intervals of its log only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlaces:
     """Positions of the batches of one segment in the order of its log. An unknown `min_timestamp_ms` is the smallest
-    int64."""
+    int64.
+
+    At sidecar depth an entry is an interval (`index.log_intervals`): the batches that end between its two offsets. Its
+    bytes may begin and end with batches of its neighbours; `max_timestamp_ms` counts all batches up to its end.
+    """
 
     base_offset: Int64s
     last_offset: Int64s
@@ -94,6 +95,11 @@ class BatchPlaces:
 
     def __len__(self) -> int:
         return len(self.position)
+
+    @property
+    def end(self) -> Int64s:
+        """Return the position after each."""
+        return self.position + self.size_bytes
 
     def where(self, is_taken: Flags) -> BatchPlaces:
         """Return the batches that are flagged."""
@@ -194,13 +200,15 @@ class ArchivedLogs:
         )
         self._segments = TableReader(lookups.segments, SEGMENTS, _SEGMENT_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
         self._batches = TableReader(lookups.batches, OFFSET_INDEX, _BATCH_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
+        self._intervals = TableReader(
+            lookups.intervals, INTERVAL_INDEX, _INTERVAL_COLUMNS, whole, keep_bytes=_KEEP_BYTES
+        )
         self._aborted = TableReader(files.aborted, TXN_INDEX, _ABORTED_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
 
     @property
     def rows_read(self) -> int:
         """Return how many rows were read from files so far; rows kept in memory do not count."""
-        readers = (self._partitions, self._segments, self._batches, self._aborted)
-        return sum(reader.counts.rows for reader in readers)
+        return sum(reader.counts.rows for reader in self._readers())
 
     def partitions(self) -> list[tuple[str, int]]:
         """Return every topic-partition that the archive knows, in order."""
@@ -219,27 +227,38 @@ class ArchivedLogs:
         return sorted(found, key=lambda segment: segment.from_offset)
 
     def batches(self, served: ServedSegment, from_offset: int, to_offset: int) -> BatchPlaces:
-        """Return the batches of a segment that may have records between the offsets, both inclusive; `UsageError` at
-        sidecar depth."""
-        served.require_batches()
+        """Return the batches of a segment that may have records between the offsets, both inclusive; at sidecar depth
+        the intervals. Raise `ColdlogError` if an interval is missing."""
+        if served.has_batches:
+            return _in_order(self._places(self._batches, served, "base_offset", from_offset, to_offset))
+        found = self._places(self._intervals, served, "after_offset", from_offset, to_offset - 1)
+        found["base_offset"] = found.pop("after_offset") + 1
+        found["max_timestamp_ms"] = np.maximum(found.pop("running_max_timestamp_ms"), -1)
+        found["min_timestamp_ms"] = np.full(len(found["position"]), _SMALLEST)
+        intervals = _in_order(found)
+        _require_all(intervals, served, from_offset, to_offset)
+        return intervals
+
+    def _places(
+        self, reader: TableReader[pa.Table], served: ServedSegment, first: str, from_offset: int, to_first: int
+    ) -> dict[str, Int64s]:
+        """Return the columns of a segment's rows that end at or after `from_offset` and have at most `to_first` in the
+        column `first`."""
         segment = served.segment
         near = {"topic": (segment.topic,) * 2, "partition": (segment.partition,) * 2}
-        further = {"last_offset": (from_offset, _GREATEST), "base_offset": (0, to_offset)}
+        further = {"last_offset": (from_offset, _GREATEST), first: (_SMALLEST, to_first)}
         parts = []
-        for _, rows in self._batches.iter_parts(near, "base_offset", further):
+        for _, rows in reader.iter_parts(near, first, further):
             is_same = pc.and_(
                 pc.equal(rows["segment_id"], segment.segment_id), pc.equal(rows["build_number"], served.build_number)
             )
-            is_near = pc.and_(
-                pc.greater_equal(rows["last_offset"], from_offset), pc.less_equal(rows["base_offset"], to_offset)
-            )
+            is_near = pc.and_(pc.greater_equal(rows["last_offset"], from_offset), pc.less_equal(rows[first], to_first))
             parts.append(rows.filter(pc.and_(is_same, is_near)))
-        columns = {
+        columns = _BATCH_COLUMNS if reader is self._batches else _INTERVAL_COLUMNS
+        return {
             name: np.concatenate([_numbers(part[name]) for part in parts] or [np.empty(0, dtype=np.int64)])
-            for name in _BATCH_COLUMNS[2:]
+            for name in columns[2:]
         }
-        order = np.argsort(columns["position"], kind="stable")
-        return BatchPlaces(**{name: column[order] for name, column in columns.items()})
 
     def aborted(
         self, topic: str, partition: int, topic_id: str, served: Sequence[ServedSegment]
@@ -267,8 +286,31 @@ class ArchivedLogs:
 
     def close(self) -> None:
         """Close the files."""
-        for reader in (self._partitions, self._segments, self._batches, self._aborted):
+        for reader in self._readers():
             reader.close()
+
+    def _readers(self) -> tuple[TableReader[pa.Table], ...]:
+        return self._partitions, self._segments, self._batches, self._intervals, self._aborted
+
+
+def _in_order(columns: dict[str, Int64s]) -> BatchPlaces:
+    order = np.argsort(columns["position"], kind="stable")
+    return BatchPlaces(**{name: column[order] for name, column in columns.items()})
+
+
+def _require_all(intervals: BatchPlaces, served: ServedSegment, from_offset: int, to_offset: int) -> None:
+    """Raise `ColdlogError` if the intervals do not cover the offsets that are sought: records would be passed over."""
+    wanted = max(from_offset, served.segment.start_offset), min(to_offset, served.end_offset)
+    if wanted[0] > wanted[1]:
+        return
+    base, last = intervals.base_offset.tolist(), intervals.last_offset.tolist()
+    is_whole = bool(base) and base[0] <= wanted[0] and last[-1] >= wanted[1]
+    if not is_whole or any(end + 1 != begin for end, begin in zip(last[:-1], base[1:], strict=True)):
+        segment = served.segment
+        raise ColdlogError(
+            f"table {INTERVAL_INDEX.name} lacks intervals of segment {segment.segment_id} of {segment.topic}-"
+            f"{segment.partition} between offsets {wanted[0]} and {wanted[1]}; run rebuild_tables"
+        )
 
 
 def undecided_offsets(segments: Sequence[ServedSegment]) -> list[tuple[int, int]]:
@@ -328,5 +370,5 @@ def _parts(served: ServedSegment, holes: Sequence[Mapping[str, int | None]] | No
 
 
 def _numbers(column: pa.ChunkedArray) -> Int64s:
-    numbers: Int64s = pc.fill_null(column.cast(pa.int64()), -_GREATEST - 1).to_numpy()
+    numbers: Int64s = pc.fill_null(column.cast(pa.int64()), _SMALLEST).to_numpy()
     return numbers

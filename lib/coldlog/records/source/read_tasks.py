@@ -29,12 +29,16 @@ from coldlog.records.source.offset_ranges import OffsetRange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentPiece:
-    """Whole batches of one log, `lengths[i]` bytes from `positions[i]` on, and which of their records count."""
+    """Whole batches of one log, `lengths[i]` bytes from `positions[i]` on, and which of their records count.
+
+    At sidecar depth, batches must end with these `ends`, and none after `end_offset` (`ExpectedEnds`)."""
 
     segment: ListedSegment
     positions: tuple[int, ...]
     lengths: tuple[int, ...]
     bounds: RecordBounds
+    ends: tuple[int, ...] = ()
+    end_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +70,15 @@ class TaskSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Extents:
-    """The extents to read of one segment; `bounds` are those of its records."""
+    """The extents to read of one segment; `bounds` are those of its records. `first_ends[i]`: at sidecar depth, a batch
+    of the extent ends with this offset; -1: unknown."""
 
     segment: ListedSegment
     bounds: RecordBounds
     positions: Int64s
     lengths: Int64s
+    first_ends: Int64s
+    end_offset: int | None = None
 
 
 def plan_tasks(
@@ -132,17 +139,34 @@ def _extents(
     first, last = max(offsets.start, served.from_offset), min(offsets.until - 1, served.to_offset)
     if first > last or not _may_hold_time(served, bounds):
         return None
-    served.require_batches()  # also for a whole log, because its size would decide whether a query is refused
     piece_bounds = replace(bounds, from_offset=first, to_offset=last)
     is_whole = first <= served.segment.start_offset and last >= served.end_offset and _is_within_time(served, bounds)
+    end_offset = None if served.has_batches else served.end_offset
     if is_whole and served.size_bytes is not None and served.size_bytes <= most_bytes and not may_grow:
         positions, lengths = np.zeros(1, dtype=np.int64), np.array([served.size_bytes], dtype=np.int64)
-        return _Extents(segment=served.segment, bounds=piece_bounds, positions=positions, lengths=lengths)
+        return _Extents(
+            segment=served.segment,
+            bounds=piece_bounds,
+            positions=positions,
+            lengths=lengths,
+            first_ends=np.full(1, -1),
+            end_offset=end_offset,
+        )
     batches = logs.batches(served, first, last)
     batches = batches.where(_may_hold(batches, bounds))
     if not len(batches):
         return None
-    return _Extents(segment=served.segment, bounds=piece_bounds, positions=batches.position, lengths=batches.size_bytes)
+    lengths = batches.size_bytes.copy()
+    # Intervals overlap: the batches that two of them have are read once.
+    lengths[:-1] = np.minimum(lengths[:-1], np.diff(batches.position))
+    return _Extents(
+        segment=served.segment,
+        bounds=piece_bounds,
+        positions=batches.position,
+        lengths=lengths,
+        first_ends=np.where(batches.position > 0, batches.base_offset - 1, -1),
+        end_offset=end_offset,
+    )
 
 
 def _may_hold_time(served: ServedSegment, bounds: RecordBounds) -> bool:
@@ -180,18 +204,22 @@ def _cut(extents: Sequence[_Extents], task_bytes: int) -> Iterator[tuple[Segment
                 yield tuple(pieces)
                 pieces = []
             is_in_task = numbers == number
-            pieces.append(_piece(extent, extent.positions[is_in_task], extent.lengths[is_in_task]))
+            pieces.append(_piece(extent, is_in_task))
         used = int((before[-1] + extent.lengths[-1]) - numbers[-1] * task_bytes)
     if pieces:
         yield tuple(pieces)
 
 
-def _piece(extents: _Extents, positions: Int64s, lengths: Int64s) -> SegmentPiece:
+def _piece(extents: _Extents, is_in_piece: Flags) -> SegmentPiece:
     """Make a piece; batches that follow each other without a gap become one range of bytes."""
+    positions, lengths = extents.positions[is_in_piece], extents.lengths[is_in_piece]
     is_first = np.concatenate(([True], positions[1:] != positions[:-1] + lengths[:-1]))
+    ends = extents.first_ends[is_in_piece] if extents.end_offset is not None else positions[:0]
     return SegmentPiece(
         segment=extents.segment,
         positions=tuple(positions[is_first].tolist()),
         lengths=tuple(np.add.reduceat(lengths, np.flatnonzero(is_first)).tolist()),
         bounds=extents.bounds,
+        ends=tuple(ends[ends >= 0].tolist()),
+        end_offset=extents.end_offset,
     )

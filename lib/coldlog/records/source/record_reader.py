@@ -22,6 +22,7 @@ from coldlog.formats.kafka.record_batch import BatchHeaders
 from coldlog.formats.kafka.record_columns import RecordBounds, read_record_columns
 from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
+from coldlog.index.changed_logs import ExpectedEnds
 from coldlog.records.segment_windows import iter_segment_windows, of_segment
 from coldlog.records.source.arrow_rows import RowBuilder, wanted_fields
 from coldlog.records.source.read_tasks import ReadTask, SegmentPiece
@@ -79,6 +80,16 @@ class RecordReader:
                 raise of_segment(wrong, piece.segment) from wrong
 
     def _iter_windows(self, piece: SegmentPiece) -> Iterator[LogWindow]:
+        if piece.end_offset is None:
+            yield from self._iter_parts(piece)
+            return
+        expected = ExpectedEnds(offsets=piece.ends, end_offset=piece.end_offset)
+        for window in self._iter_parts(piece):
+            expected.check(window.headers)
+            yield window
+        expected.finish(piece.positions[-1] + piece.lengths[-1])
+
+    def _iter_parts(self, piece: SegmentPiece) -> Iterator[LogWindow]:
         for start, length in zip(piece.positions, piece.lengths, strict=True):
             yield from iter_segment_windows(
                 self.layout,
