@@ -46,6 +46,7 @@ JOBS = {
     "run": ("run_pipeline", "index the archive, end to end"),
     "scan": ("scan_segments", "list the archive into table segments"),
     "build": ("build_indexes", "read pending segments and fill the index tables"),
+    "deepen": ("deepen_indexes", "index segments again at a greater depth"),
     "publish": ("materialize_metadata", "publish what lookups answer from"),
     "reconcile": ("reconcile_archive", "compare events, listing and bytes"),
     "validate": ("validate_tables", "check the tables against their expectations"),

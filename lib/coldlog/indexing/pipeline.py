@@ -15,7 +15,8 @@ from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.open_archive import open_store
 from coldlog.brokers.kafka_client import Cluster, open_cluster
 from coldlog.errors import ColdlogError, UsageError
-from coldlog.indexing.builds.build import BuildSettings, BuildSummary, build_indexes
+from coldlog.indexing.builds.build import BuildSettings, BuildSummary, build_indexes, deepen_indexes
+from coldlog.indexing.builds.build_work import DeepenedPart
 from coldlog.indexing.builds.segment_build import BuildOptions
 from coldlog.indexing.events.event_sources import EventSource, LogSegmentsSource, TableSource
 from coldlog.indexing.events.live_topic import TopicSource
@@ -42,10 +43,12 @@ from coldlog.indexing.show import (
 from coldlog.indexing.witness import KEY as WITNESS
 from coldlog.indexing.witness import log_starts_digest, read_surroundings, witness_of_run
 from coldlog.lookups.functions import register_functions
+from coldlog.model.states import IndexDepth
 from coldlog.runtime.console import Stage, counted, human_bytes
 from coldlog.runtime.job import Job
 from coldlog.runtime.open_layout import decode_limits, layout_opener, s3_options
 from coldlog.runtime.settings import MetadataSource, Settings
+from coldlog.runtime.timestamps import timestamp_from_text
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.discrepancies import Severity
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
@@ -72,6 +75,43 @@ def build(job: Job) -> None:
     """build_indexes: index the pending segments."""
     with _writing(job, "build_indexes") as (warehouse, run), ServingPlan(warehouse) as plan:
         run.update(_build(job, warehouse, layout_opener(job.settings)(), plan))
+
+
+def deepen(job: Job) -> None:
+    """deepen_indexes: index segments again at a greater depth, and publish them."""
+    part = _deepened_part(job)
+    layout = layout_opener(job.settings)()
+    with _writing(job, "deepen_indexes") as (warehouse, run):
+        failure = None
+        with job.console.stage("deepen") as stage:
+            try:
+                summary = deepen_indexes(warehouse, layout, build_settings(job), part, job.console.note)
+            except ColdlogError as failed:  # publish what was indexed before the failure
+                failure = failed
+            else:
+                run["deepen"] = dataclasses.asdict(summary)
+                for fact in _build_facts(summary):
+                    stage.add(fact)
+        with ServingPlan(warehouse) as plan:
+            run["materialize"] = _materialize(job, warehouse, plan)
+        if failure is not None:
+            raise failure
+
+
+def _deepened_part(job: Job) -> DeepenedPart:
+    """Read the options of deepen_indexes."""
+    arguments, configured = job.arguments, job.settings.build.deepen
+    named = arguments.topics or configured
+    topics = tuple(each.strip() for each in (named or "").split(",") if each.strip())
+    if not topics:
+        raise UsageError("which topics? give --topics with names or patterns, or set build.deepen")
+    times = (arguments.since, arguments.until)
+    since, until = (None if text is None else timestamp_from_text(text) for text in times)
+    if since is not None and until is not None and since > until:
+        raise UsageError(f"--from {arguments.since} is after --to {arguments.until}")
+    return DeepenedPart(
+        depth=IndexDepth(arguments.depth), topics=topics, from_timestamp_ms=since, to_timestamp_ms=until
+    )
 
 
 def materialize(job: Job) -> None:

@@ -441,6 +441,9 @@ class BuildSettings:
         at_least=0,
         at_most=1,
     )
+    deepen: str | None = setting(
+        None, "topics of deepen_indexes without --topics: names or patterns with * and ?, separated by commas"
+    )
     retry_quarantined: bool = setting(
         False, "try segments again that an earlier run quarantined, or whose index files were damaged"
     )

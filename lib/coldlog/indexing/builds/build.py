@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -26,7 +26,14 @@ from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.errors import ColdlogError, RetriableError
 from coldlog.indexing.builds.build_plan import SegmentWork, plan_commits, plan_tasks
-from coldlog.indexing.builds.build_work import BuildSurvey, find_pending_work, find_recount_work, survey_builds
+from coldlog.indexing.builds.build_work import (
+    BuildSurvey,
+    DeepenedPart,
+    find_pending_work,
+    find_recount_work,
+    find_shallow_work,
+    survey_builds,
+)
 from coldlog.indexing.builds.index_files import (
     ANSWER_DDL,
     IndexPlace,
@@ -119,12 +126,37 @@ def build_indexes(
     summary.indexed_count, summary.recounted_count = len(indexed), len(recounted)
     summary.damaged_log_count = damaged_log_count
     # If a segment was counted again, the rows of its first count are removed.
-    written = (indexed | recounted).values()
-    summary.batch_count, summary.record_count, summary.stair_count = (
-        sum(counts[at] for counts in written) for at in range(3)
-    )
+    summary.batch_count, summary.record_count, summary.stair_count = _totals(indexed | recounted)
     _fail_if_too_bad(summary, bad_count, len(pending), settings.max_quarantined_share)
     return summary
+
+
+def deepen_indexes(
+    warehouse: Warehouse,
+    layout: ArchiveLayout,
+    settings: BuildSettings,
+    part: DeepenedPart,
+    report: Callable[[str], None] = lambda _: None,
+) -> BuildSummary:
+    """Index the segments of the part again, at its depth. Until `materialize_metadata`, lookups answer from the rows of
+    the lesser depth. Raise as `build_indexes` does."""
+    found = survey_builds(warehouse)
+    _remove_leftovers(warehouse, found)
+    summary = BuildSummary(last_build_number=found.last_build_number)
+    work = find_shallow_work(warehouse, part, is_mirror=layout.is_mirror)
+    deeper = replace(settings, options=replace(settings.options, depth=part.depth))
+    written = _run_commits(warehouse, layout, deeper, work, summary, report)
+    summary.indexed_count = len(written)
+    summary.batch_count, summary.record_count, summary.stair_count = _totals(written)
+    bad_count = summary.quarantined_count + summary.damaged_log_count
+    _fail_if_too_bad(summary, bad_count, len(work), settings.max_quarantined_share)
+    return summary
+
+
+def _totals(written: _Written) -> tuple[int, int, int]:
+    """Return how many batches, records and stairs were written."""
+    batches, records, stairs = (sum(counts[at] for counts in written.values()) for at in range(3))
+    return batches, records, stairs
 
 
 def _remove_leftovers(warehouse: Warehouse, found: BuildSurvey) -> None:

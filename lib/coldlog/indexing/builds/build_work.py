@@ -8,6 +8,7 @@ that the build needs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -15,11 +16,13 @@ from pyspark.sql import functions as F
 from coldlog.errors import Reason
 from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.publish.serving_plan import ServingPlan
-from coldlog.model.states import IndexStatus
+from coldlog.model.states import IndexDepth, IndexStatus
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
+
+_EARLIEST_MS, _LATEST_MS = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,33 @@ def find_recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: boo
     work = _work_of(segments.join(from_offsets, list(SEGMENTS.key), "inner"))
     plan.forget()
     return work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepenedPart:
+    """Which segments to index again: those that are indexed at a lesser depth than `depth`, of topics that match one of
+    the `topics` (with * and ?), and that may have a record between the times, both inclusive."""
+
+    depth: IndexDepth
+    topics: tuple[str, ...]
+    from_timestamp_ms: int | None = None
+    to_timestamp_ms: int | None = None
+
+
+def find_shallow_work(warehouse: Warehouse, part: DeepenedPart, *, is_mirror: bool) -> list[SegmentWork]:
+    """Find the segments of the part. Each is counted from the same offset as before."""
+    depths = list(IndexDepth)
+    lesser = [each.value for each in depths[: depths.index(part.depth)]]
+    segments = warehouse.read(SEGMENTS).withColumn("is_last", _is_last() if is_mirror else F.lit(False))
+    is_wanted = (F.col("index_status") == IndexStatus.INDEXED.value) & F.col("index_depth").isin(lesser)
+    is_wanted = is_wanted & F.col("is_listed")
+    if part.from_timestamp_ms is not None:
+        is_wanted = is_wanted & (F.coalesce("max_timestamp_ms", F.lit(_LATEST_MS)) >= part.from_timestamp_ms)
+    if part.to_timestamp_ms is not None:
+        is_wanted = is_wanted & (F.coalesce("min_timestamp_ms", F.lit(_EARLIEST_MS)) <= part.to_timestamp_ms)
+    count_from = F.coalesce("counted_from_offset", "start_offset")
+    work = _work_of(segments.where(is_wanted).withColumn("count_from_offset", count_from))
+    return [each for each in work if any(fnmatchcase(each.segment.topic, pattern) for pattern in part.topics)]
 
 
 def _is_last() -> Column:

@@ -1,0 +1,25 @@
+"""Index segments again at a greater depth.
+
+For an archive that was indexed with index.depth=sidecar or batch. Reads the logs of the segments that are indexed at a
+lesser depth than --depth, and publishes what it finds. Answers do not change while it runs. It also finds damage in
+logs that no build has read so far. If the job is killed, start it again: finished segments are not read again.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from coldlog.indexing.pipeline import deepen
+from coldlog.launch.entry_point import job_argument_parser, run_job
+
+if __name__ == "__main__":
+    parser = job_argument_parser(__file__, __doc__)
+    parser.add_argument(
+        "--topics", metavar="A,B", help="names or patterns with * and ?, separated by commas (default: build.deepen)"
+    )
+    parser.add_argument("--from", dest="since", metavar="TIME", help="only segments that may have a later record")
+    parser.add_argument("--to", dest="until", metavar="TIME", help="only segments that may have an earlier record")
+    parser.add_argument(
+        "--depth", choices=("batch", "record"), default="record", help="index.depth to reach (default: record)"
+    )
+    sys.exit(run_job(deepen, parser))

@@ -1,0 +1,90 @@
+"""Test that parts of an archive that was indexed without its logs can be indexed deeper later."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from coldlog.archive.open_archive import open_archive
+from coldlog.indexing.builds.build import deepen_indexes
+from coldlog.indexing.builds.build_work import DeepenedPart
+from coldlog.indexing.publish.materialize import materialize_metadata
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
+from coldlog.lookups.rows import requests_from_rows
+from coldlog.model.states import IndexDepth
+from coldlog.tables.definitions.catalog import INDEX_TABLES
+from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
+from golden_warehouse import build_settings, golden_queries
+from planning import planned_for_small_tables
+from table_contents import BUILD_NUMBERS, table_rows
+
+
+@pytest.fixture
+def warehouse(golden_sidecar: Warehouse, tmp_path: Path) -> Warehouse:
+    """A copy of the sample's tables at sidecar depth."""
+    return Warehouse(spark=golden_sidecar.spark, uri=str(shutil.copytree(golden_sidecar.uri, tmp_path / "warehouse")))
+
+
+def _depths(warehouse: Warehouse, column: str) -> dict[tuple[str, str], int]:
+    """How many segments of each topic are indexed at each depth."""
+    rows = warehouse.read(SEGMENTS).where(f"{column} IS NOT NULL").groupBy("topic", column).count().collect()
+    return {(row[0], row[1]): row[2] for row in rows}
+
+
+def test_parts_are_deepened_until_the_tables_are_those_of_a_deep_build(
+    warehouse: Warehouse, golden_with_events: Warehouse, golden_archive: Path
+) -> None:
+    opener = partial(open_archive, str(golden_archive), "local_tiered_storage")
+    options = LookupOptions(batches=BatchReader(open_layout=opener, limits=build_settings().options.limits))
+    asked = requests_from_rows([(q["topic"], q["partition"], q["ts"]) for q in golden_queries()])
+
+    def answers() -> pa.Table:
+        return find_offsets_for_timestamps(warehouse, asked, options)
+
+    def deepen(depth: IndexDepth, *topics: str) -> int:
+        part = DeepenedPart(depth=depth, topics=topics)
+        return deepen_indexes(warehouse, opener(), build_settings(), part).indexed_count
+
+    true = find_offsets_for_timestamps(golden_with_events, asked)
+    with planned_for_small_tables(warehouse.spark):
+        before = _depths(warehouse, "served_index_depth")
+        assert deepen(IndexDepth.BATCH, "no-such-topic") == 0
+        assert deepen(IndexDepth.BATCH, "orders*", "pay*") > 20
+        assert _depths(warehouse, "served_index_depth") == before, "nothing is published yet"
+        assert answers().equals(true)
+        materialize_metadata(warehouse)
+        now = _depths(warehouse, "served_index_depth")
+        assert {depth for (topic, depth) in now if topic.startswith(("orders", "pay"))} == {"batch"}
+        others = [{k: n for k, n in each.items() if not k[0].startswith(("orders", "pay"))} for each in (now, before)]
+        assert others[0] == others[1]
+        assert answers().equals(true)
+        assert deepen(IndexDepth.RECORD, "*") > 250
+        assert deepen(IndexDepth.RECORD, "*") == 0, "what is deep enough is not read again"
+        materialize_metadata(warehouse)
+    assert answers().equals(true)
+    assert warehouse.read(INTERVAL_INDEX).count() == 0
+    for table in (*INDEX_TABLES, PARTITION_METADATA, SEGMENTS):
+        rows, expected = (table_rows(each, table, without=BUILD_NUMBERS) for each in (warehouse, golden_with_events))
+        assert rows == expected, table.name
+
+
+def test_only_segments_that_may_have_a_record_of_the_times_are_read(warehouse: Warehouse, golden_archive: Path) -> None:
+    segments = warehouse.read(SEGMENTS).where("topic = 'orders' AND index_depth = 'sidecar'").toArrow().to_pylist()
+    border = sorted(row["max_timestamp_ms"] for row in segments)[len(segments) // 2]
+    part = DeepenedPart(depth=IndexDepth.BATCH, topics=("orders",), from_timestamp_ms=border)
+    layout = open_archive(str(golden_archive), "local_tiered_storage")
+    with planned_for_small_tables(warehouse.spark):
+        deepen_indexes(warehouse, layout, build_settings(), part)
+    deep = warehouse.read(SEGMENTS).where("topic = 'orders' AND index_depth = 'batch'").toArrow().to_pylist()
+    expected = {row["segment_id"] for row in segments if row["max_timestamp_ms"] >= border}
+    assert {row["segment_id"] for row in deep} >= expected
+    assert len(deep) < len(segments)
