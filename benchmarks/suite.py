@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.bulk_lookups import measure_bulk_lookups
+from benchmarks.depths import measure_depths
 from benchmarks.job_figures import measure_dump_log, measure_job
 from benchmarks.kernel import measure_kernel
 from benchmarks.lookups import measure_lookups
@@ -34,6 +35,7 @@ Benchmark = Callable[[Sizes], Iterator[Figure]]
 
 BENCHMARKS: dict[str, Benchmark] = {
     "kernel": measure_kernel,
+    "depths": measure_depths,
     "dumplog": measure_dump_log,
     "job": measure_job,
     "lookups": measure_lookups,
