@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
 import shutil
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
@@ -10,16 +13,22 @@ import pyarrow as pa
 import pytest
 
 from coldlog.archive.open_archive import open_archive
+from coldlog.errors import UsageError
 from coldlog.indexing.builds.build import deepen_indexes
 from coldlog.indexing.builds.build_work import DeepenedPart
+from coldlog.indexing.pipeline import deepen
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.states import IndexDepth
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import Job
+from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
+from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
@@ -50,15 +59,15 @@ def test_parts_are_deepened_until_the_tables_are_those_of_a_deep_build(
     def answers() -> pa.Table:
         return find_offsets_for_timestamps(warehouse, asked, options)
 
-    def deepen(depth: IndexDepth, *topics: str) -> int:
+    def deepened(depth: IndexDepth, *topics: str) -> int:
         part = DeepenedPart(depth=depth, topics=topics)
         return deepen_indexes(warehouse, opener(), build_settings(), part).indexed_count
 
     true = find_offsets_for_timestamps(golden_with_events, asked)
     with planned_for_small_tables(warehouse.spark):
         before = _depths(warehouse, "served_index_depth")
-        assert deepen(IndexDepth.BATCH, "no-such-topic") == 0
-        assert deepen(IndexDepth.BATCH, "orders*", "pay*") > 20
+        assert deepened(IndexDepth.BATCH, "no-such-topic") == 0
+        assert deepened(IndexDepth.BATCH, "orders*", "pay*") > 20
         assert _depths(warehouse, "served_index_depth") == before, "nothing is published yet"
         assert answers().equals(true)
         materialize_metadata(warehouse)
@@ -67,8 +76,8 @@ def test_parts_are_deepened_until_the_tables_are_those_of_a_deep_build(
         others = [{k: n for k, n in each.items() if not k[0].startswith(("orders", "pay"))} for each in (now, before)]
         assert others[0] == others[1]
         assert answers().equals(true)
-        assert deepen(IndexDepth.RECORD, "*") > 250
-        assert deepen(IndexDepth.RECORD, "*") == 0, "what is deep enough is not read again"
+        assert deepened(IndexDepth.RECORD, "*") > 250
+        assert deepened(IndexDepth.RECORD, "*") == 0, "what is deep enough is not read again"
         materialize_metadata(warehouse)
     assert answers().equals(true)
     assert warehouse.read(INTERVAL_INDEX).count() == 0
@@ -77,14 +86,38 @@ def test_parts_are_deepened_until_the_tables_are_those_of_a_deep_build(
         assert rows == expected, table.name
 
 
-def test_only_segments_that_may_have_a_record_of_the_times_are_read(warehouse: Warehouse, golden_archive: Path) -> None:
+def _job(warehouse: Warehouse, archive: Path, **arguments: str | None) -> Job:
+    settings = load_settings("local", [f"warehouse.uri={warehouse.uri}", f"archive.uri={archive}"])
+    given = {"topics": None, "since": None, "until": None, "depth": "record"} | arguments
+    console = Console(progress=io.StringIO(), results=io.StringIO())
+    return Job(spark=warehouse.spark, settings=settings, arguments=Namespace(**given), console=console)
+
+
+def test_the_job_reads_only_segments_that_may_have_a_record_of_the_times(
+    warehouse: Warehouse, golden_archive: Path
+) -> None:
     segments = warehouse.read(SEGMENTS).where("topic = 'orders' AND index_depth = 'sidecar'").toArrow().to_pylist()
     border = sorted(row["max_timestamp_ms"] for row in segments)[len(segments) // 2]
-    part = DeepenedPart(depth=IndexDepth.BATCH, topics=("orders",), from_timestamp_ms=border)
-    layout = open_archive(str(golden_archive), "local_tiered_storage")
     with planned_for_small_tables(warehouse.spark):
-        deepen_indexes(warehouse, layout, build_settings(), part)
-    deep = warehouse.read(SEGMENTS).where("topic = 'orders' AND index_depth = 'batch'").toArrow().to_pylist()
-    expected = {row["segment_id"] for row in segments if row["max_timestamp_ms"] >= border}
-    assert {row["segment_id"] for row in deep} >= expected
-    assert len(deep) < len(segments)
+        deepen(_job(warehouse, golden_archive, topics="orders", since=str(border), depth="batch"))
+    served = warehouse.read(SEGMENTS).where("topic = 'orders' AND served_index_depth = 'batch'").toArrow().to_pylist()
+    deep = {row["segment_id"] for row in served} & {row["segment_id"] for row in segments}
+    assert deep == {row["segment_id"] for row in segments if row["max_timestamp_ms"] >= border}
+    run = warehouse.read(JOB_RUNS).where("job = 'deepen_indexes'").toArrow().to_pylist()
+    assert [json.loads(row["summary"])["deepen"]["indexed_count"] for row in run] == [len(deep)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, "which topics"),
+        ({"topics": " , "}, "which topics"),
+        ({"topics": "orders", "since": "200", "until": "100"}, "--from 200 is after --to 100"),
+        ({"topics": "orders", "since": "soon"}, "soon"),
+    ],
+)
+def test_unusable_options_are_refused(
+    golden_sidecar: Warehouse, golden_archive: Path, arguments: dict[str, str], expected: str
+) -> None:
+    with pytest.raises(UsageError, match=expected):
+        deepen(_job(golden_sidecar, golden_archive, **arguments))
