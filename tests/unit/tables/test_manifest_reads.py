@@ -1,4 +1,5 @@
-"""Test that the manifest is read once for all tables of a listing: on S3 each read is a request."""
+"""Test that the manifest is read once for all tables of a listing, because on S3 each read is a request, and that one
+of a newer release is refused."""
 
 from __future__ import annotations
 
@@ -7,11 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from coldlog.errors import UsageError
 from coldlog.lookups.served_index import list_warehouse_files
 from coldlog.lookups.transactions import SegmentQuestions
 from coldlog.records.fetch.archive_tables import list_fetch_files
+from coldlog.tables.delta import manifest
 from coldlog.tables.delta.manifest import (
     HELD_TABLES,
     MANIFEST_FOLDER,
@@ -19,6 +23,7 @@ from coldlog.tables.delta.manifest import (
     Manifest,
     PublishedTable,
     open_manifests,
+    read_manifest,
     write_manifest,
 )
 from scattered_tables import write
@@ -57,3 +62,25 @@ def test_manifest_is_read_once(list_files: Callable[[str], object], published: s
     _READ.clear()
     list_files(published)
     assert len(_READ) == 1
+
+
+@pytest.mark.parametrize("list_files", [list_warehouse_files, list_fetch_files, _ask_transactions])
+def test_warehouse_of_a_newer_release_is_refused_by_its_format(
+    list_files: Callable[[str], object], published: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests = open_manifests(published)
+    written = read_manifest(manifests, published, 1)
+    assert written is not None
+    manifests.remove("00000000000000000001.json")
+    with monkeypatch.context() as newer:
+        newer.setattr(manifest, "FORMAT", 2)
+        assert write_manifest(manifests, written)
+    with pytest.raises(UsageError, match=r"has format 2, but this release of coldlog reads formats up to 1; install"):
+        list_files(published)
+
+
+def test_manifest_of_an_earlier_release_does_not_name_its_format(published: str) -> None:
+    path = Path(published, MANIFEST_FOLDER, "00000000000000000001.json")
+    body = path.read_bytes().splitlines()[0].replace(b'"format":1,', b"")
+    path.write_bytes(body + b"\n%08x\n" % crc32c(body))
+    list_warehouse_files(published)

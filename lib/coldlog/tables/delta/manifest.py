@@ -2,7 +2,8 @@
 
 Each publish has a number. Its manifest is a small file, `_manifest/<number>.json` in the warehouse:
 
-    line 1    JSON: the number and, by table, its version and its live files (see `PublishedFile`)
+    line 1    JSON: the number, the format of the warehouse and, by table, its version and its live files (see
+              `PublishedFile`)
     line 2    CRC-32C of line 1, in hexadecimal
 
 The manifest is written first. Then `segments` and `partition_metadata` get the number, as the version of the
@@ -12,7 +13,8 @@ are held to it, others are not. Only at the version of the manifest the lists mu
 
 Refused with `ColdlogError`: a manifest that is missing or damaged, a table that is older than the manifest says (an
 older copy, or a log whose newest commits are lost), and a file whose entry in the log, or whose footer, has changed.
-A warehouse without a number, of an earlier release, is not held to anything.
+A warehouse without a number, of an earlier release, is not held to anything. A manifest with a higher format than
+`FORMAT` is refused with `UsageError`: a release raises it when earlier ones would misread its tables.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import TypeVar
 
 from crc32c import crc32c
 
-from coldlog.errors import ColdlogError
+from coldlog.errors import ColdlogError, UsageError
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
@@ -43,6 +45,8 @@ NUMBERED_TABLES: tuple[TableDefinition, ...] = (SEGMENTS, PARTITION_METADATA)
 """The tables that carry the number of the publish."""
 HELD_TABLES: tuple[TableDefinition, ...] = (*NUMBERED_TABLES, *INDEX_TABLES, TXN_SEGMENTS, QUARANTINE)
 """The tables that a manifest names."""
+FORMAT = 1
+"""The format of warehouses that this release writes. Manifests of earlier releases do not name theirs, which is 1."""
 _KEPT = 50
 """Reads of the past (`warehouse.as_of`) are held to the manifests that are kept."""
 _AT_ONCE = 8
@@ -72,7 +76,8 @@ def open_manifests(uri: str) -> LogFiles:
 
 
 def read_manifest(manifests: LogFiles, uri: str, number: int) -> Manifest | None:
-    """Read a manifest; None if it is missing. `ColdlogError` if it is damaged."""
+    """Read a manifest; None if it is missing. `ColdlogError` if it is damaged, `UsageError` if it is of a newer
+    release."""
     content = manifests.read(_name(number))
     if content is None:
         return None
@@ -80,6 +85,11 @@ def read_manifest(manifests: LogFiles, uri: str, number: int) -> Manifest | None
     if checksum.strip() != b"%08x" % crc32c(body):
         raise damaged(f"{uri}/{MANIFEST_FOLDER}/{_name(number)}", "it differs from its checksum")
     stored = json.loads(body)
+    if (found := stored.get("format", 1)) > FORMAT:
+        raise UsageError(
+            f"the warehouse {uri} has format {found}, but this release of coldlog reads formats up to {FORMAT}; "
+            "install the release that wrote it, or a newer one"
+        )
     tables = {
         name: PublishedTable(
             version=table["version"],
@@ -96,7 +106,7 @@ def write_manifest(manifests: LogFiles, manifest: Manifest) -> bool:
         name: {"version": table.version, "files": {path: [*file] for path, file in table.files.items()}}
         for name, table in manifest.tables.items()
     }
-    stored = {"number": manifest.number, "tables": tables}
+    stored = {"number": manifest.number, "format": FORMAT, "tables": tables}
     body = json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode()
     name, content = _name(manifest.number), body + b"\n%08x\n" % crc32c(body)
     try:
