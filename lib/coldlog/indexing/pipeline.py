@@ -317,6 +317,7 @@ def build_settings(job: Job) -> BuildSettings:
             limits=decode_limits(job.settings),
             window_bytes=index.window_bytes,
             is_salvaging=index.salvage,
+            max_hole_share=build_group.max_hole_share,
             stride_bytes=job.settings.sidecar.stride_bytes,
         ),
         max_bytes_per_commit=build_group.max_bytes_per_commit,

@@ -444,6 +444,12 @@ class BuildSettings:
     deepen: str | None = setting(
         None, "topics of deepen_indexes without --topics: names or patterns with * and ?, separated by commas"
     )
+    max_hole_share: float = setting(
+        1.0,
+        "leave out a whole segment if more than this share of its log's bytes is damaged; 1: index whatever is sound",
+        at_least=0,
+        at_most=1,
+    )
     retry_quarantined: bool = setting(
         False, "try segments again that an earlier run quarantined, or whose index files were damaged"
     )

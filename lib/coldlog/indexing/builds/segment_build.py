@@ -60,13 +60,17 @@ from coldlog.tables.definitions.txn_index import TXN_INDEX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
-    """The index depth, the bytes of a log to hold at once, and the limits of a batch. `is_salvaging`: what is sound of
-    a damaged segment is indexed. `stride_bytes`: the least bytes of an interval at sidecar depth."""
+    """The index depth, the bytes of a log to hold at once, and the limits of a batch.
+
+    `is_salvaging`: what is sound of a damaged segment is indexed, if at most `max_hole_share` of the log's bytes is
+    lost. `stride_bytes`: the least bytes of an interval at sidecar depth.
+    """
 
     depth: IndexDepth
     limits: DecodeLimits
     window_bytes: int
     is_salvaging: bool = True
+    max_hole_share: float = 1.0
     stride_bytes: int = 64 << 10
 
 
@@ -240,8 +244,14 @@ def _pieces_of(chunk: IndexChunk, segment: ListedSegment) -> Iterator[pa.RecordB
 def _find_sound(
     layout: ArchiveLayout, work: SegmentWork, side_files: SideFiles, wrong: ArchiveError, options: BuildOptions
 ) -> SoundBatches:
+    """Find the sound batches; raise `wrong` again if more of the log than `max_hole_share` is lost."""
     limits, window_bytes = options.limits, options.window_bytes
-    return find_sound_of_damaged(layout, work, side_files, wrong, limits=limits, window_bytes=window_bytes)
+    found = find_sound_of_damaged(layout, work, side_files, wrong, limits=limits, window_bytes=window_bytes)
+    size_bytes = max(layout.log_size_bytes(work.segment), work.announced_size_bytes or 0)
+    sound_bytes = sum(end - position for position, end in found.runs())
+    if size_bytes - sound_bytes > options.max_hole_share * size_bytes:
+        raise wrong
+    return found
 
 
 def _find_end(layout: ArchiveLayout, segment: ListedSegment, options: BuildOptions) -> int:
