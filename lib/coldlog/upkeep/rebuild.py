@@ -4,24 +4,22 @@ Three kinds of tables:
 
 - those that the archive cannot give (`ONLY_HERE`) stay where they are, after every byte of them was read;
 - the history of runs and of late answers (`HISTORY`) stays if it is sound;
-- all others, and the manifests, are moved into the new folder `<warehouse>.replaced-<time>`.
+- all others, and the manifests, are moved to the new place `<warehouse>.replaced-<time>` (`table_places`).
 
-Nothing is deleted. A move of a folder is one step, and `segments` is moved last: a run that is killed before that
-leaves a warehouse that jobs refuse, and the next start of the job moves the rest.
+No content is lost, and `segments` is moved last: a run that is killed before that leaves a warehouse that jobs refuse,
+and the next start of the job moves the rest.
 
 Refused with `UsageError`, before anything is moved: an archive without segments, a damaged table of `ONLY_HERE` unless
-it is given up by name, and a warehouse that is not in a folder of the system.
+it is given up by name, and a warehouse that is neither in a folder nor in a bucket.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from coldlog.archive.stores.local_writer import sync_directory
-from coldlog.errors import ColdlogError, UsageError
+from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.runtime.console import counted
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import layout_opener
@@ -37,10 +35,10 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.tier_partitions import TIER_PARTITIONS
 from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
 from coldlog.tables.definitions.tier_schedule import TIER_SCHEDULE
-from coldlog.tables.delta.locations import local_folder
 from coldlog.tables.delta.manifest import MANIFEST_FOLDER
 from coldlog.tables.delta.table_files import list_table_files
 from coldlog.tables.delta.warehouse_lock import writing
+from coldlog.upkeep.table_places import TablePlace, open_table_place
 from coldlog.upkeep.verify import verify_tables
 
 ONLY_HERE = (
@@ -70,45 +68,36 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def set_tables_aside(job: PlainJob) -> None:
     """Move all tables aside that the archive gives; say which ones stay."""
-    uri = job.settings.warehouse_uri
-    folder = _folder_of(job)
-    with writing(uri), job.console.stage("set aside") as stage:
+    uri, place = job.settings.warehouse_uri, _open_place(job)
+    with writing(uri) as lease, job.console.stage("set aside") as stage:
         if not layout_opener(job.settings)().list_partition_directories().directories:
             raise UsageError("the archive has no segments to make tables from; correct archive.uri")
-        kept = [each.name for each in ONLY_HERE if _is_kept(uri, each, job.arguments.give_up)]
-        kept += [each.name for each in HISTORY if _find_damage(uri, each) is None and _is_there(folder, each.name)]
+        kept = [each.name for each in ONLY_HERE if _is_kept(place, uri, each, job.arguments.give_up)]
+        kept += [each.name for each in HISTORY if place.has(each.name) and _find_damage(place, uri, each) is None]
         # Jobs refuse a warehouse with `segments` but without the others, so it goes last.
         others = [each.name for each in (*ALL_TABLES, *ONLY_HERE) if each is not SEGMENTS]
         names = [*dict.fromkeys([*others, MANIFEST_FOLDER, SEGMENTS.name])]
-        moved = [name for name in names if name not in kept and _is_there(folder, name)]
-        aside = f"{folder.rstrip('/')}.replaced-{datetime.now(tz=UTC):%Y%m%dT%H%M%S.%fZ}"
-        _move(folder, aside, moved)
+        moved = [name for name in names if name not in kept and place.has(name)]
+        moment = f"{datetime.now(tz=UTC):%Y%m%dT%H%M%S.%fZ}"
+        aside = place.move(moved, moment, lambda: None if lease is None else lease.confirm())
         stage.add(f"{counted(len(moved), 'folder')} moved to {aside}")
         stage.add(f"{counted(len(kept), 'table')} kept" + (f" ({', '.join(kept)})" if kept else ""))
     job.console.note("if this run stops from here on, run_pipeline continues it")
 
 
-def _folder_of(job: PlainJob) -> str:
-    uri = job.settings.warehouse_uri
+def _open_place(job: PlainJob) -> TablePlace:
     if job.settings.warehouse.as_of is not None:
         raise UsageError("the past cannot be made anew; unset warehouse.as_of")
-    folder = local_folder(uri)
-    if folder is None:
-        names = ", ".join(each.name for each in ONLY_HERE)
-        raise UsageError(
-            f"{uri} is not a folder, so its tables cannot be moved in one step; set warehouse.uri to a new place, copy "
-            f"what lies below {uri} of the tables {names} there, and run the pipeline"
-        )
-    if not os.path.isdir(folder):
-        raise UsageError(f"there is no warehouse {uri}; correct warehouse.uri")
-    return folder
+    place = open_table_place(job.settings.warehouse_uri)
+    if not place.is_there:
+        raise UsageError(f"there is no warehouse {job.settings.warehouse_uri}; correct warehouse.uri")
+    return place
 
 
-def _is_kept(uri: str, table: TableDefinition, given_up: Sequence[str]) -> bool:
-    folder = local_folder(uri) or ""
-    if table.name in given_up or not _is_there(folder, table.name):
+def _is_kept(place: TablePlace, uri: str, table: TableDefinition, given_up: Sequence[str]) -> bool:
+    if table.name in given_up or not place.has(table.name):
         return False
-    damage = _find_damage(uri, table)
+    damage = _find_damage(place, uri, table)
     if damage is not None:
         raise UsageError(
             f"{damage.partition(';')[0]}; the archive cannot give the rows of {table.name}: {table.comment}; restore "
@@ -117,24 +106,11 @@ def _is_kept(uri: str, table: TableDefinition, given_up: Sequence[str]) -> bool:
     return True
 
 
-def _find_damage(uri: str, table: TableDefinition) -> str | None:
+def _find_damage(place: TablePlace, uri: str, table: TableDefinition) -> str | None:
     try:
-        list_table_files(f"{local_folder(uri)}/{table.name}", table, ())
+        list_table_files(place.location(table.name), table, ())
+    except RetriableError:
+        raise
     except ColdlogError as damage:
         return str(damage)
     return next(iter(verify_tables(uri, [table]).damages), None)
-
-
-def _is_there(folder: str, name: str) -> bool:
-    return os.path.lexists(os.path.join(folder, name))
-
-
-def _move(folder: str, aside: str, names: Sequence[str]) -> None:
-    try:
-        os.mkdir(aside)
-        for name in names:
-            os.rename(os.path.join(folder, name), os.path.join(aside, name))
-        for changed in (aside, folder, os.path.dirname(os.path.abspath(folder))):
-            sync_directory(changed)
-    except OSError as refused:
-        raise UsageError(f"the tables of {folder} cannot be moved to {aside}: {refused.strerror}") from refused
