@@ -30,7 +30,14 @@ from coldlog.tables.delta.locations import local_folder, plain_location
 from coldlog.tables.delta.log_check import LOG_FOLDER
 from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
 from coldlog.tables.delta.table_files import TableFiles, list_table_files
-from coldlog.tables.delta.table_storage import Opener, PublishedFile, check_footer, file_opener, opening
+from coldlog.tables.delta.table_storage import (
+    Opener,
+    PublishedFile,
+    check_footer,
+    file_opener,
+    footer_metadata,
+    opening,
+)
 
 _WITHOUT_SPARK = (TIER_PARTITIONS, TIER_QUOTAS, TIER_SCHEDULE, REPLAY_POSITIONS, COMMITTED_OFFSETS)
 
@@ -118,7 +125,8 @@ def _read_file(opened: Opener, location: str, path: str, published: PublishedFil
     """Read all pages of a file; return its size."""
     with opening(location, path), opened(path) as file:
         size: int = file.size()
-        metadata = None if published is None else check_footer(file, f"{location}/{path}", published)
+        footer = None if published is None else check_footer(file, f"{location}/{path}", published)
+        metadata = None if footer is None else footer_metadata(footer)
         with pq.ParquetFile(file, metadata=metadata, page_checksum_verification=True) as parquet:
             for group in range(parquet.num_row_groups):
                 parquet.read_row_group(group, use_threads=False)

@@ -19,7 +19,7 @@ from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.file_checksums import damaged
 from coldlog.tables.delta.locations import bucket_and_prefix
 from coldlog.tables.delta.table_files import ColumnRanges, TableFiles, column_ranges
-from coldlog.tables.delta.table_storage import check_footer, file_opener, storage_error
+from coldlog.tables.delta.table_storage import check_footer, file_opener, footer_metadata, storage_error
 
 _Decoded = TypeVar("_Decoded")
 _OPEN_FILES = 256
@@ -209,9 +209,10 @@ class TableReader(Generic[_Decoded]):
             file = self._open_file(self._files.paths[number])
             published = self._files.published[number] if self._files.published else None
             place = f"{self._files.location}/{self._files.paths[number]}"
+            footer = None if published is None else check_footer(file, place, published)
             parquet = pq.ParquetFile(
                 file,
-                metadata=None if published is None else check_footer(file, place, published),
+                metadata=footer_metadata(footer) if footer is not None and self._is_remote else None,
                 pre_buffer=self._is_remote,
                 page_checksum_verification=True,
             )
