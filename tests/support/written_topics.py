@@ -121,10 +121,16 @@ _UNDECIDED = [
     Segment(batches=(_abort(13, 7), *_batches(14, 19))),
     Segment(batches=(_transactional(19, 1, 7), _commit(20, 7))),
 ]
+_TWICE_DAMAGED = [
+    Segment(batches=_batches(0, 50)),
+    Segment(batches=(*_batches(50, 90), _transactional(90, 3, 7), _abort(93, 7), *_batches(94, 99))),
+    Segment(batches=_batches(99, 149)),
+]
 _TOPICS = {
     "overlap": _OVERLAP, "gap": _THREE, "bad": _THREE, "bad-end": _THREE, "hurt": _THREE, "short": _THREE,
     "gone": _THREE, "torn": _THREE, "holes": _HOLES, "names": _NAMES, "transactions": _TRANSACTIONS,
-    "undecided": _UNDECIDED,
+    "undecided": _UNDECIDED, "log-and-snapshot": _TWICE_DAMAGED, "log-and-txn-index": _TWICE_DAMAGED,
+    "start-unknown": _THREE,
 }  # fmt: skip
 _SHALLOW = [
     Segment(batches=(Batch(base_offset=offset, records=(Record(timestamp_ms=timestamp_ms),)),))
@@ -136,7 +142,9 @@ _SHALLOW_COUNT = 2
 
 def write_topics(archive: Path) -> Written:
     """Write all but `large` and `shallow`; segments of `gap` and `undecided` are missing, those of `bad` damaged,
-    and `torn` has lost the offsets 0 to 4, 60 to 69, 80 to 84 and 145 to 149."""
+    and `torn` has lost the offsets 0 to 4, 60 to 69, 80 to 84 and 145 to 149. `log-and-snapshot` and
+    `log-and-txn-index` have one segment in which two files are damaged, `start-unknown` has lost its newest leader
+    epoch checkpoint."""
     places = {TopicPartition(topic=name, partition=0): segments for name, segments in _TOPICS.items()}
     found: Written = {}
     for each in write_archive(archive, places):
@@ -151,7 +159,16 @@ def write_topics(archive: Path) -> Written:
     damage_segment(found["torn"][0], batches=[0])
     damage_segment(found["torn"][1], batches=[2, 3, 6])
     damage_segment(found["torn"][2])
+    for topic, side_file in (("log-and-snapshot", ".snapshot"), ("log-and-txn-index", ".txnindex")):
+        damage_segment(found[topic][1], batches=[0])
+        _cut(found[topic][1], side_file)
+    _cut(found["start-unknown"][2], ".leader_epoch_checkpoint")
     return found
+
+
+def _cut(segment: WrittenSegment, suffix: str) -> None:
+    path = segment.stem.with_name(segment.stem.name + suffix)
+    path.write_bytes(path.read_bytes()[:-2])
 
 
 def remove_segment(segment: WrittenSegment) -> None:

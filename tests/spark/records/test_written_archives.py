@@ -9,6 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.errors import ArchiveError, Reason, UsageError
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.model.states import IsolationLevel
+from coldlog.reader import OffsetReader
 from coldlog.records.source.datasource import register_source
 from coldlog.tables.delta.warehouse import Warehouse
 from record_rows import moment, read
@@ -75,6 +78,33 @@ def test_offsets_that_a_damaged_log_has_lost_are_data_loss(indexed: Warehouse, a
         assert tolerant.offsets() == sound
     around = {"startingOffsets": '{"torn":{"0":5}}', "endingOffsets": '{"torn":{"0":60}}'}
     assert read(indexed, archive, subscribe="torn", **around).offsets() == [*range(5, 60)]
+
+
+def test_records_are_not_read_in_silence_if_deleted_ones_may_be_among_them(indexed: Warehouse, archive: Path) -> None:
+    message = "start-unknown-0 may have been deleted: .* the log starts at offset 0 or later"
+    for where in ({}, {"startingOffsets": '{"start-unknown":{"0":60}}'}):
+        with pytest.raises(UsageError, match=message):
+            read(indexed, archive, subscribe="start-unknown", **where)
+    assert read(indexed, archive, subscribe="start-unknown", failOnDataLoss=False).offsets() == [*range(150)]
+
+
+@pytest.mark.parametrize("topic", ["log-and-snapshot", "log-and-txn-index"])
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_segment_that_lost_its_log_and_what_shows_its_transactions_is_lost_as_a_whole(
+    indexed: Warehouse, archive: Path, topic: str, level: str
+) -> None:
+    """No record of it is read, and lookups say that it was passed over."""
+    options = {"subscribe": topic, "kafka_isolation_level": level}
+    with pytest.raises(UsageError, match=f"{topic}-0 are missing: 50 to 98 are in no served segment"):
+        read(indexed, archive, **options)
+    assert read(indexed, archive, **options, failOnDataLoss=False).offsets() == [*range(50), *range(99, 149)]
+    with OffsetReader(indexed.uri, LookupOptions(isolation_level=IsolationLevel(level))) as reader:
+        asked = [(topic, 0, START_MS + offset) for offset in (49, 60, 120)]
+        found = reader.list_offsets(asked)
+    columns = ("offset", "is_exact", "passed_over_from_offset", "passed_over_to_offset")
+    assert [tuple(row[name] for name in columns) for row in found] == [
+        (49, True, None, None), (99, False, 50, 98), (120, False, 50, 98),
+    ]  # fmt: skip
 
 
 def test_offsets_removed_by_compaction_are_not_data_loss(indexed: Warehouse, archive: Path) -> None:

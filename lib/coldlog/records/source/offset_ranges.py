@@ -6,7 +6,7 @@ whose end is not archived. A timestamp means the first offset whose record is at
 
 Data is lost if offsets that are asked for are not served: below the log start, between served segments, or after the
 end. Then a `UsageError` is raised, or they are skipped if the options say so. Offsets that a query's filters exclude
-are not asked for.
+are not asked for. The same option decides if the log start is not known, so that records may have been deleted.
 """
 
 from __future__ import annotations
@@ -170,6 +170,7 @@ class OffsetResolver:
             one for one in without_offsets(served, undecided) if one.to_offset >= start and one.from_offset < until
         ]
         if self._options.fails_on_data_loss:
+            _require_known_start(place, facts)
             _require_all(place, start, until, segments, ends, undecided)
         elif not segments:
             return None
@@ -215,6 +216,16 @@ class OffsetResolver:
                 "startingOffsetsByTimestampStrategy=latest reads nothing of such a partition"
             )
         return ends.end
+
+
+def _require_known_start(place: TopicPartition, facts: PartitionFacts) -> None:
+    """Raise if records that were deleted cannot be told from the others."""
+    if not facts.is_log_start_known:
+        raise UsageError(
+            f"records of {place[0]}-{place[1]} may have been deleted: the newest leader epoch checkpoint is damaged, "
+            f"so the log starts at offset {facts.first_offset} or later; run the pipeline when there is a newer "
+            "segment, or supply the log start by log_start_offsets.uri; failOnDataLoss=false reads all records"
+        )
 
 
 def _require_all(
