@@ -37,7 +37,7 @@ _FLOORS = {
 
 def measure_start(sizes: Sizes) -> Iterator[Figure]:
     """Time every command and every floor in turns."""
-    warehouse = _indexed_sample()
+    warehouse = indexed_sample()
     calls = {name: _call(arguments) for name, arguments in _FLOORS.items()}
     for name, (arguments, _) in _COMMANDS.items():
         options = [] if arguments == ["--help"] else ["--warehouse", str(warehouse)]
@@ -64,7 +64,8 @@ def _call(arguments: list[str]) -> Callable[[], object]:
     return lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=_ROOT)
 
 
-def _indexed_sample() -> Path:
+def indexed_sample() -> Path:
+    """The warehouse of the sample archive; a run brings it up to date."""
     warehouse = CACHE / "warehouses" / "sample"
     command = [str(_ROOT / "spark-submit.sh"), "run_pipeline", "--set", f"warehouse.uri={warehouse}"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

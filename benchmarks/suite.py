@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.bulk_lookups import measure_bulk_lookups
+from benchmarks.checks import measure_checks
 from benchmarks.depths import measure_depths
 from benchmarks.job_figures import measure_dump_log, measure_job
 from benchmarks.kernel import measure_kernel
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "records": measure_records,
     "replay": measure_replay,
     "start": measure_start,
+    "checks": measure_checks,
 }
 
 
