@@ -13,7 +13,8 @@ from builders.payload_codecs import Codec
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
     """How much data: `mix`, `clicks` and `large` hold every codec, `large` for batch depth, `stairs` and `tables` for
-    lookups, `record_count` records of each codec for the data source, `replayed_count` about so many in one order."""
+    lookups, `record_count` records of each codec for the data source, `replayed_count` about so many in one order,
+    `small_segment_count` segments of a few hundred bytes."""
 
     mix: LogShape
     clicks: LogShape
@@ -22,6 +23,7 @@ class Sizes:
     tables: TablesShape
     record_count: int
     replayed_count: int
+    small_segment_count: int
     turns: int
 
 
@@ -36,6 +38,7 @@ def full_sizes(large_gb: float) -> Sizes:
         tables=TablesShape(partition_count=10_000, segments=10, batches=10, stairs=10),
         record_count=10_000_000,
         replayed_count=50_000_000,
+        small_segment_count=100_000,
         turns=5,
     )
 
@@ -50,6 +53,7 @@ def quick_sizes() -> Sizes:
         tables=TablesShape(partition_count=500, segments=10, batches=10, stairs=10),
         record_count=1_500_000,
         replayed_count=2_000_000,
+        small_segment_count=1_000,
         turns=3,
     )
 

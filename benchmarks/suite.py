@@ -26,10 +26,11 @@ from benchmarks.measuring import Figure
 from benchmarks.records import measure_records
 from benchmarks.replay import measure_replay
 from benchmarks.sizes import Sizes, full_sizes, quick_sizes
+from benchmarks.small_runs import measure_small_runs
 from benchmarks.start import measure_start
 
 RESULTS = Path(__file__).resolve().parent / "results"
-_COLUMNS = "{:<8} {:<44} {:<12} {:>10} {:<8} {:<42} {:>8} {:<10}"
+_COLUMNS = "{:<10} {:<44} {:<12} {:>10} {:<8} {:<42} {:>8} {:<10}"
 
 
 Benchmark = Callable[[Sizes], Iterator[Figure]]
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "replay": measure_replay,
     "start": measure_start,
     "checks": measure_checks,
+    "small-runs": measure_small_runs,
 }
 
 

@@ -1,0 +1,207 @@
+"""small_runs: what does a run of run_pipeline cost that finds little or nothing new, beside what it cannot go below?
+
+Two archives: the sample, and one of many segments of a few hundred bytes. Each is indexed once without some segments.
+Then four things take turns, each in a new process: a run that finds nothing new, a run that finds the segments that
+were left out, a Spark session that counts one table, and Python that counts it with deltalake. Before each of them the
+warehouse and the archive are put back.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.generated_logs import CACHE, FIRST_TIMESTAMP_MS
+from benchmarks.measuring import Figure
+from benchmarks.sizes import Sizes
+
+from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, write_archive
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.tables.definitions.segments import SEGMENTS
+
+_ROOT = Path(__file__).resolve().parent.parent
+_SAMPLE = _ROOT / "tests" / "golden" / "kafka-sample" / "archive"
+_PARTITIONS = 100
+_RECORDS_A_SEGMENT = 4
+_SPARK = """
+import sys
+from coldlog.launch.session import spark_session
+from coldlog.runtime.settings_sources import load_settings
+spark = spark_session(load_settings("local", [f"warehouse.uri={sys.argv[1]}"]), has_rows_in_spark=False)
+spark.read.format("delta").load(f"{sys.argv[1]}/{sys.argv[2]}").count()
+spark.stop()
+"""
+_DELTALAKE = """
+import sys
+from deltalake import DeltaTable
+DeltaTable(f"{sys.argv[1]}/{sys.argv[2]}").to_pyarrow_dataset().count_rows()
+"""
+_UNCHANGED, _CHANGED, _SPARK_FLOOR, _PYTHON_FLOOR = "unchanged", "new segments", "Spark counts", "deltalake counts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """An archive, the segments that are left out at first (stems of their files), and a warehouse with its copy."""
+
+    name: str
+    archive: Path
+    held_back: tuple[Path, ...]
+    segment_count: int
+
+    @property
+    def warehouse(self) -> Path:
+        return CACHE / "warehouses" / f"small-runs-{self.name}"
+
+    @property
+    def pristine(self) -> Path:
+        return self.warehouse.with_name(self.warehouse.name + "-before")
+
+    @property
+    def aside(self) -> Path:
+        return self.archive.with_name(self.archive.name + "-aside")
+
+    def index_without_held_back(self) -> None:
+        """Keep the warehouse of a run without the held back segments."""
+        self.hold_back()
+        subprocess.run(self.run_command(), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        shutil.rmtree(self.pristine, ignore_errors=True)
+        shutil.copytree(self.warehouse, self.pristine)
+
+    def restore(self, *, is_complete: bool) -> None:
+        """Put the warehouse back, and the archive with or without the held back segments."""
+        shutil.rmtree(self.warehouse)
+        shutil.copytree(self.pristine, self.warehouse)
+        self.bring_back()
+        if not is_complete:
+            self.hold_back()
+
+    def hold_back(self) -> None:
+        for stem in self.held_back:
+            _move(stem, self.aside / stem.parent.name)
+
+    def bring_back(self) -> None:
+        for stem in self.held_back:
+            _move(self.aside / stem.parent.name / stem.name, stem.parent)
+
+    def run_command(self) -> list[str]:
+        settings = (f"archive.uri={self.archive}", f"warehouse.uri={self.warehouse}", "index.depth=batch")
+        return [
+            str(_ROOT / "spark-submit.sh"),
+            "run_pipeline",
+            *(part for each in settings for part in ("--set", each)),
+        ]
+
+
+def _move(stem: Path, folder: Path) -> None:
+    """Move the files of a segment; nothing if they are not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in stem.parent.glob(f"{stem.name}.*"):
+        file.rename(folder / file.name)
+
+
+def measure_small_runs(sizes: Sizes) -> Iterator[Figure]:
+    """The sample with one new segment, then many segments with ten new ones."""
+    for place in (_sample_place(), _many_place(sizes.small_segment_count)):
+        place.index_without_held_back()
+        try:
+            yield from _figures(place, sizes.turns)
+        finally:
+            place.bring_back()
+
+
+def _figures(place: _Place, turns: int) -> Iterator[Figure]:
+    walls, processors = _seconds_in_turns(place, turns)
+    held_back = len(place.held_back)
+    for name, what in ((_UNCHANGED, "nothing new"), (_CHANGED, f"{held_back} new")):
+        for seconds, unit in ((walls, "s"), (processors, "cpu s")):
+            floor = _PYTHON_FLOOR if name == _UNCHANGED else _SPARK_FLOOR
+            yield Figure(
+                benchmark="small-runs",
+                what=what,
+                on=f"{place.segment_count:,}",
+                value=seconds[name],
+                unit=unit,
+                against=", ".join(f"{each} {seconds[each]:.1f}" for each in (_SPARK_FLOOR, _PYTHON_FLOOR)),
+                ratio=seconds[name] / seconds[floor],
+            )
+
+
+def _seconds_in_turns(place: _Place, turns: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the medians of each process: seconds of the clock, and of the processors.
+
+    No turn is left out: each process is a new one, and the run that indexed has filled the caches of the machine.
+    """
+    counted = [str(place.warehouse), SEGMENTS.name]
+    commands = {
+        _UNCHANGED: place.run_command(),
+        _CHANGED: place.run_command(),
+        _SPARK_FLOOR: [sys.executable, "-c", _SPARK, *counted],
+        _PYTHON_FLOOR: [sys.executable, "-c", _DELTALAKE, *counted],
+    }
+    measured: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
+    for _ in range(turns):
+        for name, command in commands.items():
+            place.restore(is_complete=name == _CHANGED)
+            measured[name].append(_timed(command))
+    return _medians(measured, "wall_s"), _medians(measured, "processor_s")
+
+
+def _medians(measured: dict[str, list[dict[str, float]]], key: str) -> dict[str, float]:
+    return {name: statistics.median(each[key] for each in turns) for name, turns in measured.items()}
+
+
+def _timed(command: Sequence[str]) -> dict[str, float]:
+    program = [sys.executable, str(Path(__file__).with_name("timed_process.py")), *command]
+    ended = subprocess.run(program, check=True, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    seconds: dict[str, float] = json.loads(ended.stdout)
+    return seconds
+
+
+def _sample_place() -> _Place:
+    """A copy of the sample; the last segment of payments-1 is new."""
+    archive = CACHE / "small-runs-sample"
+    if not archive.exists():
+        shutil.copytree(_SAMPLE, archive)
+    return _place("sample", archive, ("payments-1-*",))
+
+
+def _many_place(count: int) -> _Place:
+    """So many segments in a hundred partitions; the last segments of ten partitions are new."""
+    archive = CACHE / f"small-runs-{count}"
+    if not archive.exists():
+        partial = archive.with_name(archive.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        for partition in range(_PARTITIONS):
+            segments = [_small_segment(number) for number in range(count // _PARTITIONS)]
+            write_archive(partial, {TopicPartition(topic="small", partition=partition): segments})
+        partial.rename(archive)
+    return _place(str(count), archive, tuple(f"small-{partition}-*" for partition in range(10)))
+
+
+def _place(name: str, archive: Path, patterns: tuple[str, ...]) -> _Place:
+    root = archive / ARCHIVE_FOLDER
+    folders = [folder for pattern in patterns for folder in root.glob(pattern)]
+    place = _Place(name=name, archive=archive, held_back=(), segment_count=0)
+    for kept in place.aside.glob("*/*.log"):  # by a run that was killed
+        _move(kept.with_suffix(""), root / kept.parent.name)
+    return _Place(
+        name=name,
+        archive=archive,
+        held_back=tuple(max(folder.glob("*.log")).with_suffix("") for folder in folders),
+        segment_count=sum(1 for _ in root.glob("*/*.log")),
+    )
+
+
+def _small_segment(number: int) -> Segment:
+    first = number * _RECORDS_A_SEGMENT
+    offsets = range(first, first + _RECORDS_A_SEGMENT)
+    records = tuple(
+        Record(timestamp_ms=FIRST_TIMESTAMP_MS + offset * 1_000, value=b"%d" % offset) for offset in offsets
+    )
+    return Segment(batches=(Batch(base_offset=first, records=records),))
