@@ -80,7 +80,7 @@ def record_unchanged_run(
     if lease is not None:
         lease.require()
         transaction = APPLICATION, lease.next_version()
-    count = commit_rows(table_location(uri, JOB_RUNS.name), JOB_RUNS, change, transaction)
+    count = _commit(table_location(uri, JOB_RUNS.name), change, lease, transaction)
     if lease is not None:
         lease.confirm()
     return count is not None
@@ -124,12 +124,7 @@ def _new_row(name: str, started_ms: int) -> Row:
 def _change(warehouse: Warehouse, change: RowChange) -> int:
     """Change `job_runs` without a Spark job, or by MERGE if it needs Spark; return the number of changed rows."""
     with warehouse.commits() as transaction:
-        try:
-            count = commit_rows(warehouse.data_location(JOB_RUNS), JOB_RUNS, change, transaction)
-        except LaterWriterError:
-            if warehouse.lease is not None:
-                warehouse.lease.confirm()
-            raise
+        count = _commit(warehouse.data_location(JOB_RUNS), change, warehouse.lease, transaction)
     if count is not None:
         return count
     stored = warehouse.read(JOB_RUNS)
@@ -139,6 +134,18 @@ def _change(warehouse: Warehouse, change: RowChange) -> int:
     if changed or change.added:
         warehouse.merge(JOB_RUNS, warehouse.local(JOB_RUNS, [*changed, *change.added]))
     return len(changed)
+
+
+def _commit(
+    location: str, change: RowChange, lease: WarehouseLease | None, transaction: tuple[str, int] | None
+) -> int | None:
+    """`commit_rows`, but `LeaseLostError` if a later holder of the lease has written the table."""
+    try:
+        return commit_rows(location, JOB_RUNS, change, transaction)
+    except LaterWriterError:
+        if lease is not None:
+            lease.confirm()
+        raise
 
 
 def now_ms() -> int:

@@ -9,19 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.indexing import preflight
 from coldlog.indexing.preflight import end_unchanged_run
 from coldlog.indexing.run_log import now_ms, read_newest_run, record_unchanged_run
-from coldlog.indexing.scan.listing import digest_archive
-from coldlog.indexing.witness import KEY, log_starts_digest, read_surroundings, witness_of_run
+from coldlog.indexing.scan.listing import ArchiveDigest, digest_archive
+from coldlog.indexing.witness import KEY, log_starts_digest, read_surroundings, read_table_states, witness_of_run
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import layout_opener
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.delta.lease_objects import COMMITS_PER_LEASE
+from coldlog.tables.delta.plain_commit import RowChange, commit_rows
 from coldlog.tables.delta.table_files import open_table
-from coldlog.tables.delta.warehouse_lease import APPLICATION
+from coldlog.tables.delta.warehouse_lease import APPLICATION, LeaseLostError, take_lease
 from coldlog.tables.delta.warehouse_lock import writing
+from job_runs_table import run_row
 from kafka_sample import KAFKA_SAMPLE
 from s3_server import Bucket
 
@@ -92,3 +96,32 @@ def test_lease_that_was_not_released_is_left_to_spark(place: Place) -> None:
 def test_replaced_object_is_noticed(place: Place) -> None:
     place.bucket.put({place.name: b"other"})
     assert end_unchanged_run(place.job()) is None
+
+
+@pytest.mark.parametrize("has_written", [False, True], ids=["taken-over", "written"])
+def test_unchanged_run_that_wakes_after_another_job_took_over_is_an_error(
+    place: Place, monkeypatch: pytest.MonkeyPatch, has_written: bool
+) -> None:
+    """The preflight sleeps past its lease while it lists the archive. If the other job has written `job_runs`, the late
+    commit is refused; if not, its row says the truth. Neither job changes another table."""
+    before, newest = read_table_states(place.warehouse), place.newest_run_id()
+
+    def list_slowly(layout: ArchiveLayout) -> ArchiveDigest:
+        digest = digest_archive(layout)
+        bucket, prefix = place.bucket.name, "warehouse"
+        other = take_lease(place.warehouse, bucket, prefix, ttl_s=-1)
+        if has_written:
+            change = RowChange(added=[run_row("other", started_ms=2**62)])
+            commit_rows(f"{place.warehouse}/{JOB_RUNS.name}", JOB_RUNS, change, (APPLICATION, other.first_version))
+        return digest
+
+    monkeypatch.setattr(preflight, "digest_archive", list_slowly)
+    with pytest.raises(LeaseLostError, match="was taken over"):
+        end_unchanged_run(place.job())
+    assert read_table_states(place.warehouse) == before
+    if has_written:
+        assert place.newest_run_id() == "other"
+    else:
+        assert place.newest_run_id() != newest
+    monkeypatch.undo()
+    assert end_unchanged_run(place.job()) is None, "the lease was not released"

@@ -9,15 +9,16 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from both_ways import BothWays
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment, abort_marker
 from coldlog.errors import UsageError
-from coldlog.indexing.pipeline import run_pipeline as run_pipeline_job
 from coldlog.indexing.show import show_partitions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
@@ -27,6 +28,7 @@ from coldlog.runtime.settings_sources import load_settings
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES
+from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
@@ -34,7 +36,6 @@ from coldlog.tables.delta.as_of import Commit, find_moment, find_version
 from coldlog.tables.delta.table_history import list_commits
 from coldlog.tables.delta.warehouse import Warehouse
 from damaged_tables import forget_published
-from golden_warehouse import run_pipeline
 
 OLD, GONE, NEW = (TopicPartition(topic=topic, partition=0) for topic in ("old", "gone", "new"))
 REQUESTS = [(topic, 0, time) for topic in ("old", "gone", "new") for time in (0, 100, 101, 150, 200, 250, 300, 10**15)]
@@ -91,6 +92,7 @@ class Past:
     """A warehouse after a second run, and its answers before that run."""
 
     warehouse: Warehouse
+    pipeline: BothWays
     before: AllAnswers
     at: dict[str, str]
     """The moment of those answers, in each allowed notation."""
@@ -146,11 +148,14 @@ def all_answers(warehouse: Warehouse, functions: Sequence[str] = tuple(QUESTIONS
 
 @pytest.fixture(scope="module")
 def past(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Past:
-    """A run, its answers, more segments, a second run."""
+    """A run, its answers, more segments, a second run; after each of the two, runs that find nothing new."""
     folder = tmp_path_factory.mktemp("as-of")
     write_archive(folder / "archive", BEFORE)
-    warehouse = run_pipeline(spark, folder / "archive", folder / "warehouse")
+    pipeline = BothWays(spark=spark, assignments=[f"archive.uri={folder / 'archive'}"])
+    assert not pipeline.run(folder / "warehouse")
+    warehouse = Warehouse(spark=spark, uri=str(folder / "warehouse"))
     before = all_answers(warehouse)
+    assert pipeline.run(folder / "warehouse"), "it ends before Spark"
     # Beside the milliseconds of the last commit, at which the moment lies.
     time.sleep(0.05)
     moment_ms = time.time_ns() // 1_000_000
@@ -159,10 +164,12 @@ def past(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Past:
     write_archive(folder / "archive", AFTER)
     lost = next((folder / "archive").rglob("gone-0-*/00000000000000000000-*.log"))
     lost.unlink()
-    run_pipeline(spark, folder / "archive", folder / "warehouse")
+    assert not pipeline.run(folder / "warehouse")
+    pipeline.repeat(folder / "warehouse")
     moment = datetime.fromtimestamp(moment_ms / 1000, tz=UTC).isoformat()
     return Past(
         warehouse=warehouse,
+        pipeline=pipeline,
         before=before,
         at={"time": moment, "milliseconds": str(moment_ms), "version": f"v{version}"},
     )
@@ -182,13 +189,13 @@ def test_every_answer_is_as_it_was_at_that_moment(past: Past) -> None:
 
 
 def test_each_notation_of_the_moment_reads_the_same_versions(past: Past) -> None:
-    """Every read takes its version from `as_of_ms`. A run writes discrepancies after it publishes."""
+    """Every read takes its version from `as_of_ms`. A run writes discrepancies and its end after it publishes."""
     moments = {way: past.then(way).as_of_ms or 0 for way in past.at}
     assert moments["time"] == moments["milliseconds"] == int(past.at["milliseconds"])
     for table in ALL_TABLES:
         commits = list_commits(past.warehouse.spark, past.warehouse.location(table))
         by_version, by_time = (find_version(commits, moments[way], table.name) for way in ("version", "time"))
-        assert by_version == by_time or table is DISCREPANCIES, table.name
+        assert by_version == by_time or table in (DISCREPANCIES, JOB_RUNS), table.name
 
 
 def test_every_version_is_a_moment_and_the_last_one_is_the_present(past: Past) -> None:
@@ -217,7 +224,10 @@ def test_a_warehouse_as_of_the_past_cannot_be_written(past: Past) -> None:
         lambda: then.delete_keys(SEGMENTS, rows),
         lambda: then.delete_matching(SEGMENTS, rows.select(*SEGMENTS.key)),
         lambda: then.delete_build_after(SEGMENTS, 0),
-        lambda: run_pipeline_job(job_of(past.warehouse, io.StringIO(), f"warehouse.as_of={past.at['version']}")),
+        *(
+            partial(past.pipeline.run, Path(past.warehouse.uri), f"warehouse.as_of={past.at['version']}", preflight)
+            for preflight in ("pipeline.skip_unchanged=true", "pipeline.skip_unchanged=false")
+        ),
     ]
     for write in writes:
         with pytest.raises(UsageError, match="read-only"):
