@@ -86,10 +86,11 @@ class OffsetTable:
         self._next: asyncio.Task[dict[Key, CommittedOffset]] | None = None
         self._one_at_a_time = asyncio.Lock()
         self._not_before = 0.0
+        self._table: SmallTable | None = None
 
     async def load(self) -> dict[Key, CommittedOffset]:
         """Return all offsets; none if there is no table."""
-        return _offsets(await self._threads.run(self._table().read, self._timeout_seconds))
+        return _offsets(await self._run(SmallTable.read))
 
     async def save(self, changes: Changes) -> Mapping[Key, CommittedOffset]:
         """Write the changes with the next commit of the table."""
@@ -109,12 +110,14 @@ class OffsetTable:
             await asyncio.sleep(self._not_before - loop.time())
             self._not_before = loop.time() + self._seconds
             changes, self._waiting, self._next = self._waiting, {}, None
-            rows = await self._threads.run(lambda: self._table().change(_applying(changes)), self._timeout_seconds)
-            return _offsets(rows)
+            return _offsets(await self._run(lambda table: table.change(_applying(changes))))
 
-    def _table(self) -> SmallTable:
-        """Open the table anew, since a call that hangs keeps the turn of the one that it has."""
-        return SmallTable(uri=self._uri, table=COMMITTED_OFFSETS)
+    async def _run(self, call: Callable[[SmallTable], list[Row]]) -> list[Row]:
+        """Call with the table that is open. A call that hangs keeps it; the next one opens another."""
+        table, self._table = self._table or SmallTable(uri=self._uri, table=COMMITTED_OFFSETS), None
+        rows = await self._threads.run(lambda: call(table), self._timeout_seconds)
+        self._table = table
+        return rows
 
 
 def _applying(changes: Changes) -> Callable[[list[Row]], list[Row]]:

@@ -9,7 +9,9 @@ In a folder, the version is a file that is linked only if its name does not exis
 under the same condition. A store that ignores the condition is refused with `UsageError`; to find out, an object is put
 twice when the table is created.
 
-Each change adds a version to the log. The module writes checkpoints and removes old files.
+Each change adds a version to the log. The module writes checkpoints and removes old files. Of a table in a bucket, the
+log after the last checkpoint would be two requests a version. So a table that was read stays open, and the next change
+reads only the versions after it. After an error it is opened again.
 
 Errors: `RetriableError` if the store does not answer, or if other processes are faster every time.
 """
@@ -22,13 +24,15 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from coldlog.archive.stores.s3_environment import create_s3_client
 from coldlog.errors import RetriableError, UsageError
+from coldlog.runtime.opened_here import check_delta_rs
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.locations import bucket_and_prefix, spark_uri
 from coldlog.tables.delta.log_check import check_log
@@ -43,6 +47,13 @@ _KEPT_HOURS = 1
 _PROPERTIES = {"delta.checkpointInterval": str(_TIDY_EVERY), "delta.logRetentionDuration": "interval 1 days"}
 
 
+class _Opened(NamedTuple):
+    """An open table, and the options that it was opened with: None in a folder, where it is not kept."""
+
+    table: DeltaTable
+    options: dict[str, str] | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallTable:
     """A table below the warehouse at `uri`; any number of threads and processes can change it."""
@@ -51,6 +62,8 @@ class SmallTable:
     table: TableDefinition
     _turn: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False, compare=False)
     """Threads of one process wait for each other instead of competing."""
+    _kept: list[_Opened] = field(default_factory=list, init=False, repr=False, compare=False)
+    """At most one table that is open. Who uses it takes it out."""
 
     @property
     def location(self) -> str:
@@ -64,7 +77,7 @@ class SmallTable:
     def version(self) -> int | None:
         """The table's newest version; None if there is no table."""
         opened = self._open()
-        return None if opened is None else int(opened.version())
+        return None if opened is None else int(opened.table.version())
 
     def read(self) -> list[Row]:
         """Read all rows; none if there is no table."""
@@ -72,6 +85,7 @@ class SmallTable:
             opened = self._open()
             rows = [] if opened is None else self._rows(opened)
             if rows is not None:
+                self._keep(opened)
                 return rows
         raise self._busy()
 
@@ -88,23 +102,37 @@ class SmallTable:
                 continue
             changed = self._arrow(change(rows))
             if changed.equals(self._arrow(rows)):
+                self._keep(opened)
                 return _rows_of(changed)
             if self._replace(opened, changed):
-                self._tidy(opened)
+                self._tidy(opened.table)
+                self._keep(opened)
                 return _rows_of(changed)
+            self._keep(opened)
             time.sleep(random.uniform(0, min(_LONGEST_PAUSE_S, 0.002 * 2 ** min(attempt, 10))))
         raise self._busy()
 
-    def _open(self) -> DeltaTable | None:
+    def _open(self) -> _Opened | None:
         check_log(self.location)
+        options = delta_storage_options(self.location)
+        kept = self._kept.pop() if self._kept else None
+        if kept is not None and kept.options == options:
+            check_delta_rs()
+            with suppress(DeltaError, OSError):
+                kept.table.update_incremental()
+                return kept
         try:
-            return open_delta(self.location)
+            return _Opened(open_delta(self.location, options), options)
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as failed:
             raise storage_error(failed, self.location) from None
 
-    def _create(self) -> DeltaTable:
+    def _keep(self, opened: _Opened | None) -> None:
+        if opened is not None and opened.options is not None:
+            self._kept[:] = [opened]
+
+    def _create(self) -> _Opened:
         _require_conditional_puts(self.location)
         with suppress(CommitFailedError, DeltaError):
             # Another process may have created it first.
@@ -123,22 +151,29 @@ class SmallTable:
             )
         return created
 
-    def _rows(self, opened: DeltaTable) -> list[Row] | None:
+    def _rows(self, opened: _Opened) -> list[Row] | None:
         """Read all rows; None if files were removed meanwhile."""
         try:
-            rows = [
-                row for path in _paths_of(opened) for row in read_rows(self.location, path, self.table.column_names)
-            ]
+            columns, paths = self.table.column_names, _paths_of(opened.table)
+            rows = [row for path in paths for row in read_rows(self.location, path, columns)]
         except FileNotFoundError:
             return None
         except (DeltaError, OSError, pa.ArrowException) as failed:
             raise storage_error(failed, self.location) from None
         return sorted(rows, key=lambda row: [str(row[name]) for name in self.table.key])
 
-    def _replace(self, opened: DeltaTable, rows: pa.Table) -> bool:
+    def _replace(self, opened: _Opened, rows: pa.Table) -> bool:
         """Write the rows as the version after `opened`; False if that version exists."""
+        # For the cleanup, delta-rs lists the whole log, which has a hundred pages after a busy day.
+        is_tidy = (opened.table.version() + 1) % _TIDY_EVERY == 0
         try:
-            write_deltalake(opened, rows, mode="overwrite", commit_properties=CommitProperties(max_commit_retries=0))
+            write_deltalake(
+                opened.table,
+                rows,
+                mode="overwrite",
+                commit_properties=CommitProperties(max_commit_retries=0),
+                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=is_tidy),
+            )
         except CommitFailedError:
             return False
         except (DeltaError, OSError) as failed:
