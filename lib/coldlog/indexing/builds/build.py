@@ -44,6 +44,8 @@ from coldlog.indexing.builds.index_files import (
 from coldlog.indexing.builds.segment_build import READ_COLUMNS, BuildOptions, OutcomeKind, build_segments
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.model.states import IndexStatus
+from coldlog.runtime.console import counted
+from coldlog.runtime.progress import Progress
 from coldlog.runtime.spark_failures import error_of_a_worker
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.definitions.quarantine import QUARANTINE
@@ -181,10 +183,13 @@ def _run_commits(
     """Run the commits; return what was indexed, by segment."""
     written: _Written = {}
     commits = plan_commits(work, settings.max_bytes_per_commit)
+    progress, done_bytes = Progress(sum(each.log_bytes for each in work)), 0
     for number, commit in enumerate(commits, start=1):
         if len(commits) > 1:
-            report(f"commit {number} of {len(commits)}: {len(commit)} segments")
+            size = counted(len(commit), "segment")
+            report(f"commit {number} of {len(commits)}: {size}; {progress.text(done_bytes)}")
         written |= _run_commit(warehouse, layout, settings, commit, summary)
+        done_bytes += sum(each.log_bytes for each in commit)
     return written
 
 
