@@ -9,7 +9,7 @@ ARGUMENTS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test test-system test-broker golden-clusters test-damage test-cluster test-airflow mutants lint types format \
+.PHONY: help setup check test test-spark test-system test-broker golden-clusters test-damage test-cluster test-airflow mutants lint types format \
 	reference docs notebook bench wheel test-install constraints clean distclean
 
 help: ## list the targets
@@ -34,6 +34,13 @@ endif
 
 test-system: setup ## run the tests that start programs: jobs as commands, runs that are killed, the notebook
 	$(PYTEST) tests/system $(ARGUMENTS)
+
+# The version of Spark that test-spark takes: 4.0 or 4.1. `make test` has the newest.
+SPARK ?= 4.1
+test-spark: setup ## run the tests of Spark with an older one (SPARK=4.0 chooses; ARGUMENTS narrows)
+	@$(SETUP_PYTHON) environment.py spark-$(SPARK)
+	build/spark-$(SPARK)/venv/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		$(if $(strip $(ARGUMENTS)),$(ARGUMENTS),tests/spark)
 
 # The version of Kafka that test-broker starts; without it the newest (tests/broker/tiered_broker.py).
 KAFKA ?=

@@ -5,6 +5,7 @@
     python3.11 environment.py documents      also what builds the site of docs/
     python3.11 environment.py airflow        also an Airflow, for the tests of the DAGs
     python3.11 environment.py cluster        also an S3 server that checks signatures, for the cluster tests (needs Go)
+    python3.11 environment.py spark-4.1      also packages and jars with another Spark, in build/spark-4.1
 
 `.venv` holds the packages of setup.cfg at the versions of constraints.txt. `.jars` holds the jars of conf/jars/pom.xml
 and one jar with the classes of lib/java, which the compiler inside Spark makes (no JDK needed). Each has a stamp with
@@ -26,6 +27,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent
@@ -57,6 +59,9 @@ PACKAGES = {
     "cluster": "development",
 }
 """Which of `EXTRAS` a kind of environment needs."""
+OTHER_SPARKS = {"4.0": "4.0.5", "4.1": "4.1.4"}
+"""The versions that are tested beside that of constraints.txt, by series (`coldlog.runtime.spark_versions`)."""
+PACKAGES |= {f"spark-{series}": "development" for series in OTHER_SPARKS}
 MINIMUM_PYTHON = (3, 11)
 MINIMUM_JAVA = 17
 
@@ -163,6 +168,16 @@ def has_airflow() -> bool:
     return read_stamp(AIRFLOW / "coldlog-stamp") == airflow_hash()
 
 
+def other_spark(series: str) -> Path:
+    """Where the packages and jars with another Spark are; coldlog finds the jars there."""
+    return REPOSITORY / "build" / f"spark-{series}"
+
+
+def has_other_spark(series: str) -> bool:
+    """Whether packages and jars with this Spark are installed, and were made for this path."""
+    return read_stamp(other_spark(series) / "stamp") == other_spark_hash(series)
+
+
 def has_versitygw() -> bool:
     """Whether `.tools` holds this version of the program."""
     return VERSITYGW.exists() and read_stamp(TOOLS / "versitygw-stamp") == VERSITYGW_MODULE
@@ -191,6 +206,13 @@ def airflow_hash() -> str:
     """Hash the inputs of Airflow's installation, with its path, because its scripts contain the path."""
     content = AIRFLOW_REQUIREMENTS.read_bytes() + b"\0" + AIRFLOW_CONSTRAINTS.read_bytes()
     return hashlib.sha256(str(REPOSITORY).encode() + b"\0" + content).hexdigest()
+
+
+def other_spark_hash(series: str) -> str:
+    """Hash the inputs of an environment with another Spark; the jars' own versions are in the library."""
+    versions = (REPOSITORY / "lib" / "coldlog" / "runtime" / "spark_versions.py").read_bytes()
+    content = b"\0".join([OTHER_SPARKS[series].encode(), versions, packages_hash().encode(), jars_hash().encode()])
+    return hashlib.sha256(content).hexdigest()
 
 
 def read_stamp(path: Path) -> str:
@@ -246,6 +268,28 @@ def install_airflow(lock: int) -> None:
         report("uv failed; trying pip, which takes a few minutes")
         run([python, "-m", "pip", "--quiet", "install", *wanted], lock)
     (AIRFLOW / "coldlog-stamp").write_text(airflow_hash(), encoding="utf-8")
+    report(f"installed in {time.monotonic() - start:.0f} s")
+
+
+def install_other_spark(series: str, lock: int) -> None:
+    """Make build/spark-SERIES again: packages as in `.venv` but for pyspark, its jars, and the classes of lib/java as
+    they were compiled for the newest Spark, as in a wheel."""
+    start = time.monotonic()
+    folder = other_spark(series)
+    report(f"installing packages with Spark {OTHER_SPARKS[series]} into {folder} (1.7 GB)")
+    shutil.rmtree(folder, ignore_errors=True)
+    run([str(getattr(sys, "_base_executable", sys.executable)), "-m", "venv", str(folder / "venv")], lock)
+    python, constraints = str(folder / "venv" / "bin" / "python"), folder / "constraints.txt"
+    lines = CONSTRAINTS.read_text(encoding="utf-8").splitlines()
+    pinned = [line for line in lines if not line.startswith(("pyspark==", "py4j=="))]
+    constraints.write_text("\n".join([*pinned, f"pyspark=={OTHER_SPARKS[series]}"]), encoding="utf-8")
+    options = ["--quiet", "--python", python, "--compile-bytecode", "--constraints", str(constraints)]
+    packages = ["--build-constraints", str(CONSTRAINTS), "--editable", f"{REPOSITORY}{EXTRAS['development']}"]
+    run([str(PYTHON), "-m", "uv", "pip", "install", *options, *packages], lock, uv_environment())
+    (folder / "jars").mkdir()
+    run([python, "-P", "-m", "coldlog.launch.jars", str(folder / "jars")], lock)
+    shutil.copyfile(JARS / OWN_JAR, folder / "jars" / OWN_JAR)
+    (folder / "stamp").write_text(other_spark_hash(series), encoding="utf-8")
     report(f"installed in {time.monotonic() - start:.0f} s")
 
 
@@ -339,6 +383,10 @@ def report(text: str) -> None:
 _EXTRA_PROGRAMS: dict[str, tuple[Callable[[], bool], Callable[[int], None]]] = {
     "airflow": (has_airflow, install_airflow),
     "cluster": (has_versitygw, install_versitygw),
+    **{
+        f"spark-{series}": (partial(has_other_spark, series), partial(install_other_spark, series))
+        for series in OTHER_SPARKS
+    },
 }
 """By kind: a check whether the program is installed, and a function that installs it."""
 

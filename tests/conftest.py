@@ -17,6 +17,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from coldlog.runtime.spark_versions import installed_series
+
 pytest_plugins = ["pure_tests", "counted_work", "spark_fixtures", "golden_fixtures", "s3_fixtures"]
 
 GOLDEN = Path(__file__).parent / "golden" / "kafka-sample"
@@ -41,10 +43,14 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatabl
 TESTS = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by its folder: `-m "not system"`."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test by its folder: `-m "not system"`. Leave out what the installed Spark does not have."""
     for each in items:
         each.add_marker(each.path.relative_to(TESTS).parts[0])
+    if not installed_series().pushes_filters:
+        left_out = [each for each in items if each.get_closest_marker("pushdown")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [each for each in items if each not in left_out]
 
 
 @pytest.hookimpl(wrapper=True)

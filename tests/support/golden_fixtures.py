@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.metadata
 import shutil
 import sys
 from collections.abc import Callable
@@ -157,7 +158,7 @@ def find_world(name: str, build: Callable[[Path], None]) -> Path:
 @cache
 def _folder_of_this_code() -> Path:
     """The folder for the files as they are now; of other states the newest stays, which a run may still read."""
-    digest = hashlib.sha256(sys.version.encode())
+    digest = hashlib.sha256(f"{sys.version} {importlib.metadata.version('pyspark')}".encode())
     for file in _files_that_count():
         digest.update(f"{file.relative_to(_ROOT)} {file.stat().st_size}\n".encode())
         digest.update(file.read_bytes())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from coldlog.runtime.spark_versions import SERIES, SparkSeries, installed_series
 from counted_work import counting
 
 if TYPE_CHECKING:
@@ -43,6 +44,16 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
             *(f"{key}={value}" for key, value in FOR_SMALL_TABLES.items()),
         ],
     )
+
+
+@pytest.fixture(params=[each.name for each in SERIES.values() if each.name <= installed_series().name])
+def series(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SparkSeries:
+    """This Spark, and this one as if its data source could do no more than that of an older one."""
+    from coldlog.records.source import datasource
+
+    chosen = SERIES[request.param]
+    monkeypatch.setattr(datasource, "installed_series", lambda: chosen)
+    return chosen
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,8 @@
     coldlog doctor
     coldlog doctor --set archive.uri=/mnt/tiered -w /data/coldlog
 
-Checks Java and jars (only jobs need them), the archive, the tables, and the metadata topic if one is configured. Writes
-nothing. Exit codes: 0, 1 if something is wrong, 2 for wrong settings.
+Checks Spark, Java and jars (only jobs need them), the archive, the tables, and the metadata topic if one is configured.
+Writes nothing. Exit codes: 0, 1 if something is wrong, 2 for wrong settings.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _iter_checks(settings: Settings) -> Iterator[dict[str, object]]:
     checks: dict[str, Callable[[Settings], str]] = {
+        "spark": _check_spark,
         "java": _check_java,
         "jars": _check_jars,
         "archive": _check_archive,
@@ -76,6 +77,16 @@ def _iter_checks(settings: Settings) -> Iterator[dict[str, object]]:
             yield {"check": name, "state": "wrong", "finding": str(wrong), "mend": wrong.mend}
         except ColdlogError as wrong:
             yield {"check": name, "state": "wrong", "finding": str(wrong), "mend": None}
+
+
+def _check_spark(_: Settings) -> str:
+    from coldlog.runtime.extras import install_command
+    from coldlog.runtime.spark_versions import find_series, installed_version
+
+    version = installed_version()
+    if version is None:
+        raise _WrongError("not found; the jobs need it", install_command("spark"))
+    return "; ".join([version, *find_series(version).limits])
 
 
 def _check_java(_: Settings) -> str:

@@ -30,7 +30,7 @@ COMMANDS = {
     "segments": "list the segments of the archive",
     "problems": "list what is wrong with the archive, and what to do about it",
     "runs": "list the runs of jobs",
-    "doctor": "check Java, jars, archive and tables, and say what mends them",
+    "doctor": "check Spark, Java, jars, archive and tables, and say what mends them",
     "setup": "download the jars that jobs need, into the user's cache",
     "demo": "index the sample archive and ask it",
     "completion": "print what completes commands and topics in bash, zsh or fish",

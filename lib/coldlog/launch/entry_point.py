@@ -22,6 +22,7 @@ from coldlog.runtime.installation import CHECKOUT
 from coldlog.runtime.job import Job, PlainJob, job_console
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import list_setting_keys, load_settings
+from coldlog.runtime.spark_versions import installed_series
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 
@@ -78,6 +79,7 @@ def run_job(
         exit_code = first(PlainJob(settings=settings, arguments=arguments, console=job_console(arguments)))
         if exit_code is not None:
             return exit_code
+        installed_series()  # refuses a Spark that is not supported
         from coldlog.launch.spark_job import call_with_spark  # a job that ends without Spark does not load it
 
         name = parser.prog.split()[-1]

@@ -1,4 +1,4 @@
-"""Resolve the jars that Spark needs, those of conf/jars/pom.xml, into a folder.
+"""Resolve the jars that the installed Spark needs, those of conf/jars/pom.xml, into a folder.
 
     python -m coldlog.launch.jars FOLDER
 
@@ -11,6 +11,7 @@ Refused with `UsageError`: a folder to copy from that does not have the versions
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,8 +22,10 @@ from pathlib import Path
 
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.runtime.installation import POM
+from coldlog.runtime.spark_versions import SparkSeries, installed_series
 
 MAVEN_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_PROPERTY = re.compile(r"\$\{([^}]+)\}")
 _MAVEN_NAMESPACE = {"m": "http://maven.apache.org/POM/4.0.0"}
 _IVY_EXCLUDES = (
     "org.scala-lang:scala-library",
@@ -40,7 +43,8 @@ IVY_GROUPS = ("io.delta_", "org.apache.hadoop_hadoop-aws", "software.amazon.", "
 def resolve_jars(directory: Path) -> None:
     """Fill an empty folder with Maven, or with the Ivy inside Spark if Maven is missing."""
     if maven := shutil.which("mvn"):
-        options = ["--quiet", "--batch-mode", "-Dstyle.color=never", "--file", str(POM)]
+        versions = [f"-D{name}={version}" for name, version in installed_series().jar_properties.items()]
+        options = ["--quiet", "--batch-mode", "-Dstyle.color=never", "--file", str(POM), *versions]
         _run([maven, *options, MAVEN_COPY, f"-DoutputDirectory={directory}"])
     else:
         print("coldlog: no Maven (mvn) found: using the Ivy inside Spark", file=sys.stderr, flush=True)
@@ -50,7 +54,7 @@ def resolve_jars(directory: Path) -> None:
 def copy_jars(source: Path, directory: Path) -> None:
     """Copy the jars of a folder, without the classes of coldlog, which the package has."""
     jars = sorted(each for each in source.glob("*.jar") if not each.name.startswith("coldlog"))
-    for package in list_packages():
+    for package in list_packages(installed_series()):
         _, artifact, version = package.split(":")
         if not any(each.name.endswith(f"{artifact}-{version}.jar") for each in jars):
             raise UsageError(f"{source} has no {artifact}-{version}.jar: give a folder with the jars of {POM}")
@@ -58,17 +62,27 @@ def copy_jars(source: Path, directory: Path) -> None:
         shutil.copyfile(each, directory / each.name)
 
 
-def list_packages() -> list[str]:
-    """List the pom's dependencies as group:artifact:version."""
-    pom = ElementTree.parse(POM).getroot()
-    text = {
-        f"${{{each.tag.split('}')[1]}}}": each.text or "" for each in pom.iterfind("m:properties/*", _MAVEN_NAMESPACE)
-    }
-    parts = [
-        [each.findtext(f"m:{part}", "", _MAVEN_NAMESPACE) for part in ("groupId", "artifactId", "version")]
-        for each in pom.iterfind("m:dependencies/m:dependency", _MAVEN_NAMESPACE)
+def list_packages(series: SparkSeries) -> list[str]:
+    """List the pom's dependencies for this Spark as group:artifact:version."""
+    named = {**read_properties(), **series.jar_properties}
+    return [
+        _PROPERTY.sub(lambda found: named[found[1]], ":".join(part or "" for part in parts))
+        for each in _read_pom().iterfind("m:dependencies/m:dependency", _MAVEN_NAMESPACE)
+        for parts in [
+            [each.findtext(f"m:{part}", "", _MAVEN_NAMESPACE) for part in ("groupId", "artifactId", "version")]
+        ]
     ]
-    return [f"{group}:{artifact}:{text.get(version, version)}" for group, artifact, version in parts]
+
+
+def read_properties() -> dict[str, str]:
+    """The versions that the pom names."""
+    return {
+        each.tag.split("}")[1]: each.text or "" for each in _read_pom().iterfind("m:properties/*", _MAVEN_NAMESPACE)
+    }
+
+
+def _read_pom() -> ElementTree.Element:
+    return ElementTree.parse(POM).getroot()
 
 
 def _resolve_with_ivy(directory: Path) -> None:
@@ -80,7 +94,7 @@ def _resolve_with_ivy(directory: Path) -> None:
     program.touch()
     conf = {
         "spark.jars.ivy": str(ivy),
-        "spark.jars.packages": ",".join(list_packages()),
+        "spark.jars.packages": ",".join(list_packages(installed_series())),
         "spark.jars.excludes": ",".join(_IVY_EXCLUDES),
     }
     options = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]

@@ -2,7 +2,7 @@
 
 They have three origins, and the later one wins: options that correct answers need (`REQUIRED_OPTIONS`), `spark.*` of
 the settings, and the environment (`MASTER`, `SPARK_DRIVER_MEMORY`). Refused with `UsageError`: a start without Delta's
-jars.
+jars, and tables in a bucket with a Spark that cannot keep two drivers apart there.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from coldlog.launch.executor_packages import UNPACKED_NAME, package_zip, package
 from coldlog.launch.s3a_options import LOG_STORE, executor_s3_place, refuse_secrets, s3a_options
 from coldlog.runtime.installation import SETUP, default_jar_directory, kernel_directory, own_jar
 from coldlog.runtime.settings import Settings
+from coldlog.runtime.spark_versions import installed_series
 from coldlog.tables.delta.locations import bucket_and_prefix, spark_uri
 
 PAGE_CHECKSUMS = {"parquet.page.write-checksum.enabled": "true", "parquet.page.verify-checksum.enabled": "true"}
@@ -78,6 +79,7 @@ def spark_options(
     """
     options = {"spark.master": "local[*]", **REQUIRED_OPTIONS}
     if settings.warehouse.uri is not None:
+        _require_conditional_puts(settings.warehouse.uri)
         options["spark.sql.warehouse.dir"] = spark_uri(settings.warehouse.uri)
     is_on_s3 = any(bucket_and_prefix(each) for each in (settings.warehouse.uri, *places) if each is not None)
     if is_on_s3:
@@ -104,6 +106,15 @@ def spark_options(
         if found := [*([str(own)] if (own := own_jar()) else []), *resolved]:
             options["spark.jars"] = ",".join(found)
     return options
+
+
+def _require_conditional_puts(warehouse_uri: str) -> None:
+    series = installed_series()
+    if bucket_and_prefix(warehouse_uri) and not series.puts_conditionally:
+        raise UsageError(
+            f"the Hadoop of Spark {series.name} has no conditional puts, without which two drivers overwrite each "
+            f"other's commits in {warehouse_uri}: install pyspark 4.1 or 4.2, or set warehouse.uri to a directory"
+        )
 
 
 def _executor_options(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:

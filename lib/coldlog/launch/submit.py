@@ -20,6 +20,7 @@ from typing import NoReturn
 from coldlog.errors import UsageError
 from coldlog.runtime.extras import require_extras
 from coldlog.runtime.installation import JOBS
+from coldlog.runtime.spark_versions import installed_series
 
 _WITHOUT_SPARK = {
     "show_settings": (),
@@ -46,6 +47,8 @@ def become(job: str, arguments: Sequence[str], directory: Path = JOBS) -> NoRetu
     """Replace this process by the job; `UsageError` if there is no such job, or a package that it needs is missing."""
     script = get_job(job, directory)
     require_extras(_WITHOUT_SPARK.get(job, ("spark",)))
+    if job not in _WITHOUT_SPARK:
+        installed_series()  # refuses a Spark that is not supported, before the job imports its modules
     _execute([sys.executable, str(script), *arguments])
 
 

@@ -38,6 +38,10 @@ def missing_extra(error: BaseException) -> UsageError | None:
     return next((UsageError(_advice(module, extra)) for extra, modules in MODULES.items() if module in modules), None)
 
 
+def install_command(extra: str) -> str:
+    """The command that installs the packages of an extra."""
+    return f"pip install 'coldlog[{extra}]'" if CHECKOUT is None else "make setup"
+
+
 def _advice(module: str, extra: str) -> str:
-    command = f"pip install 'coldlog[{extra}]'" if CHECKOUT is None else "make setup"
-    return f"the Python package {module} is missing: {command}"
+    return f"the Python package {module} is missing: {install_command(extra)}"

@@ -64,14 +64,17 @@ SETUP = "coldlog setup" if CHECKOUT is None else "make setup"
 
 
 def default_jar_directory() -> Path:
-    """The folder of the jars: `COLDLOG_JARS`, else where `SETUP` puts the jars of this version's pom."""
+    """The folder of the jars: `COLDLOG_JARS`, else where `SETUP` puts those of this version's pom for this Spark."""
     if chosen := os.environ.get("COLDLOG_JARS"):
         return Path(chosen)
+    from coldlog.runtime.spark_versions import NEWEST, installed_series
+
+    series = installed_series()
     if CHECKOUT is not None:
-        return CHECKOUT / ".jars"
+        return CHECKOUT / ".jars" if series is NEWEST else CHECKOUT / "build" / f"spark-{series.name}" / "jars"
     import hashlib
 
-    return _find_cache() / "jars" / hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
+    return _find_cache() / "jars" / f"spark-{series.name}-{hashlib.sha256(POM.read_bytes()).hexdigest()[:16]}"
 
 
 def own_jar() -> Path | None:

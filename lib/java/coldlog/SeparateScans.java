@@ -20,7 +20,7 @@ import scala.runtime.AbstractPartialFunction;
 /**
  * Which records does each scan of a Python data source read?
  *
- * Spark 4.2 keeps the tasks that a source planned for pushed filters in one place for all that was made of one load():
+ * Spark keeps the tasks that a source planned for pushed filters in one place for all that was made of one load():
  * of two filters of a DataFrame in one query both scans read the records of the last, and a query without a filter
  * reads those of the filter before it. This rule gives every scan of coldlog a place of its own, before filters are
  * pushed down; so each query is planned anew as well.

@@ -6,13 +6,17 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from coldlog.command.main import main
+from coldlog.runtime import spark_versions
+from coldlog.runtime.installation import default_jar_directory
+from coldlog.runtime.spark_versions import installed_series
 from kafka_sample import KAFKA_SAMPLE
 
 ARCHIVE = f"archive.uri={KAFKA_SAMPLE / 'archive'}"
-CHECKS = ["java", "jars", "archive", "tables", "last run", "metadata topic"]
+CHECKS = ["spark", "java", "jars", "archive", "tables", "last run", "metadata topic"]
 
 
 def _check(capsys: pytest.CaptureFixture[str], warehouse: str, *settings: str) -> tuple[int, dict[str, dict[str, str]]]:
@@ -32,6 +36,17 @@ def test_nothing_is_wrong_with_an_indexed_archive(golden_uri: str, capsys: pytes
     code, found = _check(capsys, golden_uri, ARCHIVE)
     assert (code, _is_wrong(found)) == (0, [])
     assert "30 partitions" in found["tables"]["finding"]
+    assert found["spark"]["finding"] == "; ".join([pyspark.__version__, *installed_series().limits])
+
+
+def test_a_spark_that_is_not_supported_is_named(
+    golden_uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLDLOG_JARS", str(default_jar_directory()))
+    monkeypatch.setattr(spark_versions, "installed_version", lambda: "4.3.0")
+    code, found = _check(capsys, golden_uri, ARCHIVE)
+    assert (code, _is_wrong(found)) == (1, ["spark"])
+    assert found["spark"]["finding"] == "Spark 4.3.0 is not supported: install pyspark 4.0, 4.1 or 4.2"
 
 
 @pytest.mark.parametrize(

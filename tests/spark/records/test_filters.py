@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pyspark.sql.datasource as ds
+import pytest
 
 from coldlog.formats.kafka.record_columns import RecordBounds
 from coldlog.records.source.filters import RecordFilter
 
+pytestmark = pytest.mark.pushdown
 NOON = datetime(2023, 11, 15, 12, tzinfo=UTC)
 NOON_MS = 1_700_049_600_000
 

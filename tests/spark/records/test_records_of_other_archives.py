@@ -34,6 +34,7 @@ def large(written_uri: str, s3_server: S3Server) -> Bucket:
     return bucket
 
 
+@pytest.mark.pushdown
 @pytest.mark.parametrize(
     ("first", "last", "options"),
     [

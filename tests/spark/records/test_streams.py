@@ -10,9 +10,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from coldlog.errors import UsageError
-from coldlog.records.source.datasource import register_source
+from coldlog.records.source import datasource
+from coldlog.records.source.datasource import UnlimitedStreamReader, register_source
 from coldlog.records.source.options import SourceOptions, read_options
 from coldlog.records.source.streaming import Position, initial_position, latest_position, plan_micro_batch
+from coldlog.runtime.spark_versions import SERIES, SparkSeries
 from staged_archive import EXPIRED_BELOW, STREAMED, STREAMED_LATER, show_stage
 
 
@@ -69,14 +71,24 @@ def _offsets(*ends: int) -> list[tuple[int, int]]:
     return [(partition, offset) for partition, end in enumerate(ends) for offset in range(end)]
 
 
-def test_uploaded_records_and_new_partitions_are_read_once(followed: Followed) -> None:
-    assert followed.follow(startingOffsets="earliest", maxOffsetsPerTrigger=15) == _offsets(*STREAMED)
-    assert len(followed.batch_sizes) > 1
-    assert max(followed.batch_sizes) <= 17, "shared out and rounded up"
+def test_uploaded_records_and_new_partitions_are_read_once(followed: Followed, series: SparkSeries) -> None:
+    limit = {"maxOffsetsPerTrigger": 15} if series.limits_streams else {}
+    assert followed.follow(startingOffsets="earliest", **limit) == _offsets(*STREAMED)
+    if series.limits_streams:
+        assert len(followed.batch_sizes) > 1
+        assert max(followed.batch_sizes) <= 17, "shared out and rounded up"
+    else:
+        assert followed.batch_sizes == [sum(STREAMED)]
     assert followed.follow(startingOffsets="earliest") == _offsets(*STREAMED), "nothing twice"
     followed.come_to(1)
     assert followed.follow(startingOffsets="earliest") == _offsets(*STREAMED_LATER)
     assert followed.batch_sizes == [40], "what is new, at once"
+
+
+def test_a_limit_is_refused_where_spark_has_none(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasource, "installed_series", lambda: SERIES["4.1"])
+    with pytest.raises(Exception, match="maxOffsetsPerTrigger needs Spark 4.2: leave it out"):
+        followed.follow(startingOffsets="earliest", maxOffsetsPerTrigger=15)
 
 
 def test_running_stream_reads_segments_that_are_uploaded_meanwhile(followed: Followed) -> None:
@@ -140,6 +152,24 @@ def test_archive_that_ends_before_the_streams_position_is_reported(followed: Fol
     patient = followed.options(failOnDataLoss="false")
     assert latest_position(patient, further) == further
     assert plan_micro_batch(patient, further, further) == []
+
+
+def test_stream_without_limits_never_goes_back(followed: Followed) -> None:
+    """Before Spark 4.2 a reader has to remember its position itself."""
+    patient = UnlimitedStreamReader(followed.options(failOnDataLoss="false"), None)
+    strict = UnlimitedStreamReader(followed.options(), None)
+    begun = patient.initialOffset()
+    followed.come_to(1)
+    reached = patient.latestOffset()
+    assert reached == strict.latestOffset() == {"stream": {"0": 40, "1": 10, "2": 20}}
+    assert len(patient.partitions(begun, reached)) == len(strict.partitions(begun, reached)) > 0
+    followed.come_to(0)
+    assert patient.latestOffset() == reached
+    with pytest.raises(UsageError, match="no longer have: stream-2"):
+        strict.latestOffset()
+    started_again = UnlimitedStreamReader(followed.options(failOnDataLoss="false"), None)
+    with pytest.raises(UsageError, match="the archive ends before the stream's position in stream-0, stream-2, maybe"):
+        started_again.partitions(reached, started_again.latestOffset())
 
 
 def test_partitions_that_the_options_no_longer_name_are_reported_as_such(followed: Followed) -> None:

@@ -43,6 +43,7 @@ def indexed(spark: SparkSession, copied: tuple[Path, Path, Written]) -> Warehous
     return Warehouse(spark=spark, uri=str(copied[1]))
 
 
+@pytest.mark.pushdown
 def test_every_offset_of_overlapping_uploads_is_read_once_from_the_served_log(
     indexed: Warehouse, archive: Path
 ) -> None:
@@ -56,6 +57,7 @@ def test_every_offset_of_overlapping_uploads_is_read_once_from_the_served_log(
     assert middle.offsets() == list(range(42, 53))
 
 
+@pytest.mark.pushdown
 def test_gap_is_data_loss_only_if_its_offsets_are_asked_for(indexed: Warehouse, archive: Path) -> None:
     with pytest.raises(UsageError, match="gap-0 are missing: 50 to 99 are in no served segment"):
         read(indexed, archive, subscribe="gap")
@@ -107,6 +109,7 @@ def test_segment_that_lost_its_log_and_what_shows_its_transactions_is_lost_as_a_
     ]  # fmt: skip
 
 
+@pytest.mark.pushdown
 def test_offsets_removed_by_compaction_are_not_data_loss(indexed: Warehouse, archive: Path) -> None:
     found = read(indexed, archive, subscribe="holes")
     assert found.offsets() == [4, 7, 12, 40]
@@ -154,6 +157,7 @@ def test_records_of_a_transaction_whose_end_is_lost_do_not_count_as_committed(
     assert everything.offsets() == [*range(13)]
 
 
+@pytest.mark.pushdown
 def test_damage_is_reported_with_segment_and_position_only_if_it_is_read(
     indexed: Warehouse, archive: Path, written: Written
 ) -> None:

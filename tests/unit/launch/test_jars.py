@@ -8,24 +8,32 @@ import pytest
 
 from coldlog.errors import UsageError
 from coldlog.launch import jars
+from coldlog.runtime.spark_versions import NEWEST, SERIES
 
 
-def test_the_fallback_for_maven_names_what_the_pom_names() -> None:
-    packages = jars.list_packages()
+@pytest.mark.parametrize(("series", "hadoop"), [("4.0", "3.4.1"), ("4.1", "3.4.2"), ("4.2", "3.5.0")])
+def test_the_fallback_for_maven_names_what_the_pom_names_for_this_spark(series: str, hadoop: str) -> None:
+    packages = jars.list_packages(SERIES[series])
     assert packages[:3] == [
-        "io.delta:delta-spark_4.2_2.13:4.4.0",
+        f"io.delta:delta-spark_{series}_2.13:4.4.0",
         "io.delta:delta-storage:4.4.0",
-        "org.apache.hadoop:hadoop-aws:3.5.0",
+        f"org.apache.hadoop:hadoop-aws:{hadoop}",
     ]
     assert all(package.replace(":", "_", 1).startswith(jars.IVY_GROUPS) for package in packages)
     assert not any("$" in package for package in packages)
+
+
+def test_the_pom_names_the_jars_of_the_newest_spark() -> None:
+    """Maven is given the versions of the others."""
+    assert NEWEST.jar_properties.items() <= jars.read_properties().items()
+    assert all(series.jar_properties.keys() == NEWEST.jar_properties.keys() for series in SERIES.values())
 
 
 def test_jars_are_copied_without_those_of_coldlog(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()
     target.mkdir()
-    named = [package.split(":") for package in jars.list_packages()]
+    named = [package.split(":") for package in jars.list_packages(NEWEST)]
     wanted = {f"{group}_{artifact}-{version}.jar" for group, artifact, version in named}
     for name in {*wanted, "coldlog-log-store.jar", "stamp"}:
         (source / name).touch()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.runtime import installation
+from coldlog.runtime import installation, spark_versions
 
 
 def _write(root: Path, *names: str) -> Path:
@@ -41,7 +41,10 @@ def test_an_installed_package_keeps_jars_in_the_users_cache_by_their_versions(
     first = installation.default_jar_directory()
     assert first.parent == tmp_path / "cache" / "jars"
     pom.write_text("4.3")
-    assert installation.default_jar_directory() != first
+    other_pom = installation.default_jar_directory()
+    assert other_pom != first
+    monkeypatch.setattr(spark_versions, "installed_version", lambda: "4.1.4")
+    assert (other_pom.name[:10], installation.default_jar_directory().name[:10]) == ("spark-4.2-", "spark-4.1-")
     monkeypatch.setenv("COLDLOG_JARS", "/mnt/jars")
     assert installation.default_jar_directory() == Path("/mnt/jars")
 

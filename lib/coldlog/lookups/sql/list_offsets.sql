@@ -13,13 +13,13 @@
 CREATE OR REPLACE TEMPORARY FUNCTION list_offsets(
   topic STRING COMMENT 'Topic name',
   partition INT COMMENT 'Partition number',
-  timestamp_ms BIGINT COMMENT 'Epoch milliseconds, or one of Kafka''s special timestamps, -1 to -6',
+  timestamp_ms BIGINT COMMENT 'Epoch milliseconds, or a special timestamp of Kafka, -1 to -6',
   current_leader_epoch INT DEFAULT -1 COMMENT 'Leader epoch that the client knows; -1: none',
   isolation_level STRING DEFAULT 'read_uncommitted' COMMENT 'read_uncommitted or read_committed',
   version INT DEFAULT 11 COMMENT 'Version of ListOffsetsRequest, 0 to 11'
 )
 RETURNS TABLE (
-  error_code INT COMMENT 'Kafka''s error code; from 10000 on coldlog''s own',
+  error_code INT COMMENT 'Error code of Kafka; from 10000 on of coldlog',
   error STRING COMMENT 'Name of the error; NONE: no error',
   offset BIGINT COMMENT 'The answer; NULL: there is none',
   offset_timestamp_ms BIGINT COMMENT 'Timestamp of the record at the offset, if a record was asked for',

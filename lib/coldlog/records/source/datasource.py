@@ -9,8 +9,9 @@ tables, and each task yields Arrow batches. Sessions made by coldlog have it reg
 `spark.sql.python.filterPushdown.enabled`, without which Spark pushes no filters down.
 docs/how-to/read-records.md is for users.
 
-Spark 4.2 keeps the plan for pushed filters with the DataFrame that `load` returned, and uses it for every other scan of
+Spark keeps the plan for pushed filters with the DataFrame that `load` returned, and uses it for every other scan of
 that DataFrame too. The rule in lib/java gives each scan its own filters. Without the rule, no filter is pushed down.
+What an older Spark cannot do is in `coldlog.runtime.spark_versions`. There `maxOffsetsPerTrigger` is refused.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ from typing import TYPE_CHECKING
 from py4j.java_gateway import JavaClass
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from coldlog.errors import UsageError
 from coldlog.records.source.columns import columns_ddl
 from coldlog.records.source.options import SourceOptions, read_columns, read_options
 from coldlog.runtime.settings import Settings
+from coldlog.runtime.spark_versions import SparkSeries, installed_series
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter  # since Spark 4.1
 
     from coldlog.records.source.streaming import Position
 
@@ -49,9 +51,10 @@ def register_source(
     `defaults` are the options that a reading does not set itself. `bytes_read` sums up the bytes of logs that tasks
     read; as with every accumulator of Spark, a task that ran twice counts twice.
     """
+    series = installed_series()
     spark.conf.set(_PUSHDOWN, "true")
-    reader = ColdlogReader if _separates_scans(spark) else UnfilteredReader
-    spark.dataSource.register(_source_class(dict(defaults or {}), bytes_read, reader))
+    reader = ColdlogReader if series.pushes_filters and _separates_scans(spark) else UnfilteredReader
+    spark.dataSource.register(_source_class(dict(defaults or {}), bytes_read, reader, series))
 
 
 def _separates_scans(spark: SparkSession) -> bool:
@@ -77,8 +80,13 @@ def source_defaults(settings: Settings) -> dict[str, str]:
 
 
 def _source_class(
-    defaults: Mapping[str, str], bytes_read: Accumulator[int] | None, reader_class: type[UnfilteredReader]
+    defaults: Mapping[str, str],
+    bytes_read: Accumulator[int] | None,
+    reader_class: type[UnfilteredReader],
+    series: SparkSeries,
 ) -> type[DataSource]:
+    stream_reader_class = _stream_reader_class(series)
+
     class ColdlogDataSource(DataSource):
         """A class made for one session, so that it is pickled with that session's defaults."""
 
@@ -94,15 +102,27 @@ def _source_class(
             _require_schema(schema, options)
             return reader_class(options, bytes_read)
 
-        def streamReader(self, schema: StructType) -> ColdlogStreamReader:  # noqa: N802  # Spark's name
+        def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name
             options = read_options(self._options(), is_stream=True)
             _require_schema(schema, options)
-            return ColdlogStreamReader(options, bytes_read)
+            if options.most_offsets is not None and not series.limits_streams:
+                raise UsageError(
+                    "maxOffsetsPerTrigger needs Spark 4.2: leave it out, then a batch reads all that is new"
+                )
+            return stream_reader_class(options, bytes_read)
 
         def _options(self) -> dict[str, str]:
             return {**defaults, **{name.lower(): value for name, value in self.options.items()}}
 
     return ColdlogDataSource
+
+
+def _stream_reader_class(series: SparkSeries) -> type[StreamReader]:
+    if not series.limits_streams:
+        return UnlimitedStreamReader
+    from coldlog.records.source.limited_streams import LimitedStreamReader
+
+    return LimitedStreamReader
 
 
 def _require_schema(schema: StructType, options: SourceOptions) -> None:
@@ -141,37 +161,18 @@ class ColdlogReader(UnfilteredReader):
         return self._filter.push(filters)
 
 
-class ColdlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(DataSourceStreamReader):
     """A stream: `read` runs in tasks, everything else next to the driver."""
 
     def __init__(self, options: SourceOptions, bytes_read: Accumulator[int] | None) -> None:
         self._options = options
         self._bytes_read = bytes_read
-        self._target: Position | None = None
 
-    def initialOffset(self) -> Position:  # noqa: N802  # Spark's names, here and below
+    def initialOffset(self) -> Position:  # noqa: N802  # Spark's name
         """Return where a stream without a checkpoint begins."""
         from coldlog.records.source.streaming import initial_position
 
         return initial_position(self._options)
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return `maxOffsetsPerTrigger`, or everything."""
-        most = self._options.most_offsets
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
-
-    def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # noqa: N802
-        """Return how far the next micro-batch may read."""
-        from coldlog.records.source.streaming import latest_position
-
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return latest_position(self._options, start, most_offsets=most, target=self._target)
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end of this run: what is uploaded from now on belongs to the next run."""
-        from coldlog.records.source.streaming import latest_position
-
-        self._target = latest_position(self._options, {})
 
     def partitions(self, start: Position, end: Position) -> list[InputPartition]:
         """Return one Spark partition per task, in order of topics, partitions and offsets."""
@@ -183,6 +184,32 @@ class ColdlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
         yield from _rows(self._options, partition, self._bytes_read)
+
+
+class UnlimitedStreamReader(StreamReader):
+    """A stream whose micro-batches read all that is new.
+
+    Spark does not say where the stream is, so the reader remembers the end of the last micro-batch. After a restart it
+    knows no end: a position behind the checkpoint's is refused when Spark names both.
+    """
+
+    def __init__(self, options: SourceOptions, bytes_read: Accumulator[int] | None) -> None:
+        super().__init__(options, bytes_read)
+        self._reached: Position = {}
+
+    def latestOffset(self) -> Position:  # type: ignore[override]  # noqa: N802  # Spark's name, and parameters since 4.2
+        """Return how far the next micro-batch may read."""
+        from coldlog.records.source.streaming import latest_position
+
+        return latest_position(self._options, self._reached)
+
+    def partitions(self, start: Position, end: Position) -> list[InputPartition]:
+        """Return one Spark partition per task, in order of topics, partitions and offsets."""
+        from coldlog.records.source.streaming import require_progress
+
+        require_progress(start, end)
+        self._reached = end
+        return super().partitions(start, end)
 
 
 def _rows(

@@ -63,6 +63,17 @@ def latest_position(
     return _position(reached if most_offsets is None else _share(begun, reached, most_offsets))
 
 
+def require_progress(start: Position, end: Position) -> None:
+    """Raise `UsageError` if a partition goes back from `start` to `end`, or is missing there."""
+    until = _offsets(end)
+    if back := sorted(place for place, offset in _offsets(start).items() if until.get(place, -1) < offset):
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in back[:_SHOWN])
+        raise UsageError(
+            f"the archive ends before the stream's position in {names}, maybe because a topic was created again or "
+            "deleted. Use another checkpoint; before Spark 4.2 a stream that was started again cannot wait"
+        )
+
+
 def plan_micro_batch(options: SourceOptions, start: Position, end: Position) -> list[ReadTask]:
     """Return the tasks between two positions."""
     until, begun = _offsets(end), _offsets(start)
