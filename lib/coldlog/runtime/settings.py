@@ -164,7 +164,7 @@ class CopySettings:
     )
     broker_id: int = setting(
         -1,
-        "broker id in the events of copies; only unfinished copies of this id are cleaned up",
+        "broker id in the events of copies; without a schedule, only unfinished copies of this id are cleaned up",
         key="broker.id",
     )
     topics: str = setting("*", "topics to copy: names or patterns with * and ?, separated by commas")

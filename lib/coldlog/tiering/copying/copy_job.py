@@ -16,7 +16,7 @@ from coldlog.model.layout_names import LayoutName
 from coldlog.runtime.console import Stage, counted, human_bytes, human_duration
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import decode_limits
-from coldlog.runtime.settings import Settings
+from coldlog.runtime.settings import MetadataSource, Settings
 from coldlog.tiering.copying.copy_partition import CopyOutcome
 from coldlog.tiering.copying.copy_segments import CopyOptions, CopySummary, copy_segments
 from coldlog.tiering.rules.clock import Clock
@@ -83,6 +83,7 @@ def copy_options(settings: Settings) -> CopyOptions:
         is_fair=copying.fairness,
         assumes_committed=copying.assume_committed,
         allows_gaps=copying.allow_gaps,
+        shares_events_with_brokers=settings.metadata.source is MetadataSource.TOPIC,
         bytes_per_second_in_segment=copying.upload_bytes_per_second or None,
         window_bytes=index.window_bytes,
     )

@@ -1,6 +1,7 @@
 """Copy one partition of a log directory into the archive.
 
-First the unfinished copies of earlier runs of this broker are deleted. Then the eligible segments are copied, the
+First the unfinished copies of earlier runs of this broker are deleted; under a lease, those of other brokers too, so
+that a deposed leader that wakes up cannot finish a copy that its successor makes again. Then the eligible segments are copied, the
 earliest first and one by one: each is read and verified, then copied when the broker's quota allows it. A segment that
 cannot be copied ends the work on its partition, so that the copied part has no gap.
 
@@ -90,7 +91,7 @@ class PartitionCopy:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCopier:
     """Copies partitions; threads of a process share it. `absent` are partitions that should be in this archive and are
-    not, with the reason."""
+    not, with the reason. `cleans_up_others`: a lease keeps all other copiers from the partition."""
 
     copier: SegmentCopier
     events: KnownEventLog
@@ -103,6 +104,7 @@ class PartitionCopier:
     stopping: threading.Event
     keep_leases: Callable[[], None]
     absent: Mapping[TopicIdPartition, str]
+    cleans_up_others: bool
 
     def run(self, work: PartitionCopy) -> None:
         """Copy until nothing is eligible or the work has to end. Note the result in `work`."""
@@ -186,11 +188,11 @@ class PartitionCopier:
         return self.stopping.is_set()
 
     def _clean_up(self, partition: TopicIdPartition) -> int:
-        """Delete the unfinished copies of this broker, and finish deletions of such copies. Return their number."""
+        """Delete the unfinished copies, and finish deletions of such copies. Return their number."""
         unfinished = [
             each
             for each in self.events.segments_of(partition)
-            if each.broker_id == self.copier.broker_id
+            if (self.cleans_up_others or each.broker_id == self.copier.broker_id)
             and (each.state is _STARTED or (each.state is _DELETING and not each.was_copied))
         ]
         for segment in unfinished:

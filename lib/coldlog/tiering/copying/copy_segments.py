@@ -65,6 +65,8 @@ class CopyOptions:
     is_fair: bool = False
     assumes_committed: bool = False
     allows_gaps: bool = False
+    shares_events_with_brokers: bool = False
+    """True: another broker id in the events may be a broker that copies now, and knows no lease."""
     bytes_per_second_in_segment: int | None = None
     window_bytes: int = 4 << 20
 
@@ -128,6 +130,7 @@ def copy_segments(
             allows_gaps=options.allows_gaps,
             stopping=stopping,
             keep_leases=_no_leases if leases is None else leases.keep,
+            cleans_up_others=leases is not None and not options.shares_events_with_brokers,
         )
         due = [partition for partition in work if partition.outcome is not CopyOutcome.NOT_DUE]
         if leases is not None:
