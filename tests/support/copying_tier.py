@@ -12,7 +12,7 @@ from coldlog.archive.layouts.layout import SegmentFileKind
 from coldlog.archive.layouts.local_tiered_storage import ROOT_DIRECTORY, SUFFIXES
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.metadata_log_writer import has_marker
-from coldlog.archive.stores.object_writer import Content, WritableStore
+from coldlog.archive.stores.object_writer import Content, UploadingStore, WritableStore
 from coldlog.formats.kafka.remote_log_events import Event
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.ids import TopicIdPartition
@@ -194,6 +194,8 @@ class BreakableStore:
             store.size_bytes,
             store.read_range,
         )
+        if isinstance(store, UploadingStore):
+            self.iter_uploads, self.abort_upload = store.iter_uploads, store.abort_upload
 
     @property
     def uri(self) -> str:

@@ -1,6 +1,7 @@
 """End a run of run_pipeline before Spark starts, if it would change nothing.
 
-The last run in `job_runs` must be one of run_pipeline that succeeded and left a witness (`witness`). Under the lock of
+The last run in `job_runs` that held the warehouse must be one of run_pipeline that succeeded and left a witness
+(`witness`). Jobs that run beside writers (`JOBS_BESIDE_WRITERS`) do not count. Under the lock of
 the warehouse, every state of the witness is compared with the present one, cheap states first; the archive is listed in
 this process. If all are the same, the run ends with one commit, its row in `job_runs` with the same witness, and the
 exit code 0. Otherwise, and in any doubt, the run does every step and reports what it finds.
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from coldlog.errors import ColdlogError
 from coldlog.indexing.events.event_sources import LogSegmentsSource
 from coldlog.indexing.pipeline import RUN_PIPELINE, open_event_source
-from coldlog.indexing.run_log import now_ms, read_newest_run, record_unchanged_run
+from coldlog.indexing.run_log import record_unchanged_run
 from coldlog.indexing.scan.listing import digest_archive
 from coldlog.indexing.witness import (
     ARCHIVE,
@@ -38,6 +39,7 @@ from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import layout_opener
 from coldlog.runtime.settings import Settings
 from coldlog.tables.definitions.job_runs import RunOutcome
+from coldlog.tables.delta.run_rows import now_ms, read_newest_run
 from coldlog.tables.delta.warehouse_lease import WarehouseLease
 from coldlog.tables.delta.warehouse_lock import writing
 from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets

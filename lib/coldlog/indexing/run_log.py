@@ -3,7 +3,7 @@
 The row is written as `running` when the run starts, and replaced when the run ends. The row of a killed run stays. The
 next run that holds the warehouse for writing changes it to `killed`, because no other run can be writing then. If the
 warehouse is not locked (see `coldlog.tables.delta.warehouse_lock`), this can hit a run that is still alive. That run
-corrects the row when it ends.
+corrects the row when it ends. Jobs that do not hold the warehouse are recorded by `coldlog.tables.delta.run_rows`.
 
 Each change of the table is one commit without a Spark job (`coldlog.tables.delta.plain_commit`).
 """
@@ -11,18 +11,15 @@ Each change of the table is one commit without a Spark job (`coldlog.tables.delt
 from __future__ import annotations
 
 import json
-import time
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import functions as F
 
-from coldlog.errors import UsageError
 from coldlog.tables.definitions.job_runs import JOB_RUNS, RunOutcome
 from coldlog.tables.delta.locations import table_location
 from coldlog.tables.delta.plain_commit import LaterWriterError, Row, RowChange, commit_rows
-from coldlog.tables.delta.table_files import list_table_files, read_file_rows
+from coldlog.tables.delta.run_rows import new_run_row, now_ms, reason_of
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tables.delta.warehouse_lease import APPLICATION, WarehouseLease
 
@@ -33,9 +30,6 @@ _KILLED: Row = {
 }
 
 
-_LATEST_MS = 2**63 - 1
-
-
 @contextmanager
 def recorded_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]:
     """Record the run of the job `name`; yield the summary, which the job fills.
@@ -43,7 +37,7 @@ def recorded_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]
     The caller must hold the warehouse for writing.
     """
     summary: dict[str, object] = {}
-    row = _new_row(name, now_ms())
+    row = new_run_row(name, now_ms())
     # Nobody knows when a killed run ended: its `finished_ms` stays NULL.
     _change(
         warehouse,
@@ -54,7 +48,7 @@ def recorded_run(warehouse: Warehouse, name: str) -> Iterator[dict[str, object]]
         yield summary
         outcome, error = RunOutcome.SUCCEEDED, ""
     except BaseException as failed:
-        error = _reason(failed)
+        error = reason_of(failed)
         raise
     finally:
         complete: Row = {
@@ -73,7 +67,7 @@ def record_unchanged_run(
     uri: str, lease: WarehouseLease | None, name: str, started_ms: int, summary: Mapping[str, object]
 ) -> bool:
     """Record a run that ended without Spark, in one commit; False if that needs Spark, and nothing was written."""
-    row = _new_row(name, started_ms)
+    row = new_run_row(name, started_ms)
     row |= {"outcome": RunOutcome.SUCCEEDED.value, "summary": json.dumps(summary, sort_keys=True)}
     change = RowChange(added=[row | {"finished_ms": now_ms()}], where=_IS_RUNNING, values=_KILLED)
     transaction = None
@@ -84,41 +78,6 @@ def record_unchanged_run(
     if lease is not None:
         lease.confirm()
     return count is not None
-
-
-def read_newest_run(uri: str) -> Row | None:
-    """Read the row of the run that started last; None if there is none, or no warehouse."""
-    location = table_location(uri, JOB_RUNS.name)
-    try:
-        files = list_table_files(location, JOB_RUNS, ["started_ms"])
-    except UsageError:
-        return None
-    latest_least = max(files.ranges.minima["started_ms"].tolist(), default=0)
-    numbers = files.ranges.may_hold({"started_ms": (latest_least, _LATEST_MS)})
-    rows = read_file_rows(files, JOB_RUNS.column_names, numbers.tolist())
-    return max(rows, key=lambda row: int(str(row["started_ms"])), default=None)
-
-
-def _reason(failed: BaseException) -> str:
-    """What ended a run, on one line: the interrupt, if the failure followed from one."""
-    cause: BaseException | None = failed
-    while cause is not None and not isinstance(cause, KeyboardInterrupt):
-        cause = cause.__context__
-    if cause is not None:
-        return str(cause) or "interrupted"
-    return str(failed).partition("\n")[0] or type(failed).__name__
-
-
-def _new_row(name: str, started_ms: int) -> Row:
-    return {
-        "run_id": uuid.uuid4().hex,
-        "job": name,
-        "started_ms": started_ms,
-        "finished_ms": None,
-        "outcome": RunOutcome.RUNNING.value,
-        "error": None,
-        "summary": "{}",
-    }
 
 
 def _change(warehouse: Warehouse, change: RowChange) -> int:
@@ -146,8 +105,3 @@ def _commit(
         if lease is not None:
             lease.confirm()
         raise
-
-
-def now_ms() -> int:
-    """The time of this machine."""
-    return time.time_ns() // 1_000_000

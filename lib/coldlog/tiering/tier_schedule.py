@@ -151,6 +151,8 @@ class RunLeases:
         self._ended: dict[TopicIdPartition, str | None] = {}
         self._passed = set[TopicIdPartition]()
         self._has_taken_all = False
+        self.retried_count = 0
+        """How many of the partitions had failed in their last run."""
 
     @property
     def partitions(self) -> tuple[TopicIdPartition, ...]:
@@ -179,6 +181,7 @@ class RunLeases:
             self._until_ms |= {each.partition: each.lease.expires_ms for each in taken if each.lease is not None}
             found = tuple(each.partition for each in taken)
             self._passed.update(found)
+            self.retried_count += sum(each.failed_ms is not None for each in taken)
             self._has_taken_all = wanted is None or len(found) < wanted
             return found
 

@@ -12,7 +12,7 @@ import pytest
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.indexing import preflight
 from coldlog.indexing.preflight import end_unchanged_run
-from coldlog.indexing.run_log import now_ms, read_newest_run, record_unchanged_run
+from coldlog.indexing.run_log import record_unchanged_run
 from coldlog.indexing.scan.listing import ArchiveDigest, digest_archive
 from coldlog.indexing.witness import KEY, log_starts_digest, read_surroundings, read_table_states, witness_of_run
 from coldlog.runtime.console import Console
@@ -22,6 +22,7 @@ from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.delta.lease_objects import COMMITS_PER_LEASE
 from coldlog.tables.delta.plain_commit import RowChange, commit_rows
+from coldlog.tables.delta.run_rows import now_ms, read_newest_run
 from coldlog.tables.delta.table_files import open_table
 from coldlog.tables.delta.warehouse_lease import APPLICATION, LeaseLostError, take_lease
 from coldlog.tables.delta.warehouse_lock import writing

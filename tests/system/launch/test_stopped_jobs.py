@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.indexing.run_log import read_newest_run
+from coldlog.tables.delta.run_rows import read_newest_run
 from coldlog.tables.delta.warehouse_lock import writing
 from killed_jobs import find_processes, kill_session, wait_until
 

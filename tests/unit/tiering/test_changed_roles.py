@@ -46,7 +46,13 @@ class Host(Tier):
 def replicas(root: Path) -> tuple[Host, Host]:
     clock = VirtualClock()
     first, second = (
-        Host(root=root, clock=clock, options=replace(OPTIONS, broker_id=broker_id, threads=1), breaks_tables=True, may_drop_events=True)
+        Host(
+            root=root,
+            clock=clock,
+            options=replace(OPTIONS, broker_id=broker_id, threads=1),
+            breaks_tables=True,
+            may_drop_events=True,
+        )
         for broker_id in (1, 2)
     )
     return first, second

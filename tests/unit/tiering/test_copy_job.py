@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from coldlog.tiering.copying.copy_segments import CopyOptions
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.tier_assignments import Assignments, Role
+from job_runs_table import rows_of, unpack_job_runs
 from tier_jobs import orders_arguments
 from virtual_clock import VirtualClock
 
@@ -50,6 +52,58 @@ def test_run_reports_what_it_copied_and_the_next_one_finds_nothing(
     assert len(list((tmp_path / "metadata").glob("__remote_log_metadata-*"))) == 2
     assert run(arguments) == 0
     assert capsys.readouterr().out == "nothing to copy\n"
+
+
+def read_runs(tmp_path: Path) -> list[dict[str, object]]:
+    """The rows of `job_runs` that the jobs of this test wrote."""
+    rows = rows_of(str(tmp_path / "warehouse" / "job_runs")).values()
+    return [row for row in rows if row["job"] == "copy_segments"]
+
+
+def test_each_run_has_its_row_with_bytes_waits_and_retries(arguments: list[str], tmp_path: Path) -> None:
+    unpack_job_runs(tmp_path / "warehouse")
+    clock, scheduled = VirtualClock(), ["--set", "tier.scheduled=true"]
+    quota = ["--set", "remote.log.manager.copy.max.bytes.per.second=100"]
+    log = tmp_path / "logs" / "orders-0" / f"{0:020d}.log"
+    content = log.read_bytes()
+    log.write_bytes(content[:-1] + b"?")
+    assert run([*arguments, *scheduled], clock) == 1
+    log.write_bytes(content)
+    clock.time_ms += 30_000
+    assert run([*arguments, *scheduled, *quota], clock) == 0
+    failed, done = sorted(read_runs(tmp_path), key=lambda row: str(row["outcome"]))
+    assert (failed["outcome"], done["outcome"], done["error"]) == ("failed", "succeeded", None)
+    assert "1 partitions failed, the first one: " in str(failed["error"])
+    assert int(str(done["started_ms"])) <= int(str(done["finished_ms"]))
+    figures = json.loads(str(done["summary"]))
+    logs = (tmp_path / "archive" / "kafka-tiered-storage").glob("orders-0-*/*.log")
+    assert figures.pop("bytes") == sum(log.stat().st_size for log in logs)
+    assert figures.pop("seconds") > 0
+    assert figures.pop("waited_ms") == sum(clock.waits) > 1_000
+    assert figures.pop("longest_throttle_ms") > 1_000
+    assert figures == {
+        "segments": 2, "waiting_segments": 0, "waits": 1, "gave_up_place": 0,
+        "partitions": 1, "failed_partitions": 0, "retries": 1,
+    }  # fmt: skip
+
+
+def test_warehouse_without_the_table_of_runs_gets_none(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 0
+    assert not (tmp_path / "warehouse" / "job_runs").exists()
+    assert "job_runs" not in capsys.readouterr().err
+
+
+def test_run_whose_row_cannot_be_written_says_so_and_succeeds(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = Path(unpack_job_runs(tmp_path / "warehouse")) / "_delta_log"
+    max(log.glob("*.json")).write_text("damaged")
+    assert run(arguments) == 0
+    printed = capsys.readouterr()
+    assert "this run has no row in job_runs: " in printed.err
+    assert "2 segments copied" in printed.err
 
 
 def test_partition_that_failed_fails_the_run_and_one_that_is_held_back_does_not(

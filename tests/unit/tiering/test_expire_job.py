@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from coldlog.runtime.settings_sources import settings_of
 from coldlog.tiering.copying.copy_job import add_copy_options, copy
 from coldlog.tiering.expiry.expire_job import add_expire_options, expire, expire_options, read_retentions
 from coldlog.tiering.rules.expiry import Retention
+from job_runs_table import rows_of, unpack_job_runs
 from tier_jobs import DAY, aged_segment, orders_arguments
 
 
@@ -56,6 +58,27 @@ def test_plan_is_printed_and_executed_and_the_next_run_finds_nothing(
     nothing_due = "no partition is due, or other runs hold those that are; use --all to ignore the schedule's times\n"
     assert capsys.readouterr().out == nothing_due
     assert logs_of(tmp_path) == [20]
+
+
+def test_each_expiry_has_its_row_and_a_dry_run_has_none(arguments: list[str], tmp_path: Path) -> None:
+    location = unpack_job_runs(tmp_path / "warehouse")
+    arguments += ["--set", f"retention.ms={3 * DAY}", "--all"]
+    logs = sorted((tmp_path / "archive").glob("*/orders-0-*/*.log"))
+    size_bytes = sum(path.stat().st_size for path in logs[:2])
+    assert run([*arguments, "--dry-run"]) == 0
+    (tmp_path / "archive").rename(tmp_path / "away")
+    assert run(arguments) == 1
+    (tmp_path / "away").rename(tmp_path / "archive")
+    assert run(arguments) == 0
+    rows = [row for row in rows_of(location).values() if row["job"] == "expire_segments"]
+    failed, done = sorted(rows, key=lambda row: str(row["outcome"]))
+    assert "mount its disk" in str(failed["error"])
+    assert (done["outcome"], done["error"]) == ("succeeded", None)
+    figures = json.loads(str(done["summary"]))
+    assert figures.pop("seconds") > 0
+    assert figures == {
+        "segments": 2, "bytes": size_bytes, "objects": 0, "partitions": 1, "failed_partitions": 0, "retries": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("option", [[], ["--dry-run"]])

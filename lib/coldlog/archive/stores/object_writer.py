@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.errors import ArchiveError, Reason
@@ -43,6 +43,26 @@ class ObjectWriter(Protocol):
 
     def delete(self, name: str) -> None:
         """Remove the object durably; a missing object is not an error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfinishedUpload:
+    """An upload of the object `name` that has begun and has not ended; its parts take space, and nobody sees them."""
+
+    name: str
+    upload_id: str
+    begun_ms: int
+
+
+@runtime_checkable
+class UploadingStore(Protocol):
+    """A store in which a killed writer may leave unfinished uploads. They are in no listing of objects."""
+
+    def iter_uploads(self) -> Iterator[UnfinishedUpload]:
+        """The unfinished uploads of the whole archive, also those in progress. Errors are those of a listing."""
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """Remove what was uploaded; an upload that has ended meanwhile is not an error, and its object stays."""
 
 
 class WritableStore(ObjectStore, ObjectWriter, Protocol):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from coldlog.archive.stores.object_writer import UnfinishedUpload
 from coldlog.archive.stores.s3_failures import BodyCutError, DamagedAnswerError, S3Target
 from coldlog.errors import UsageError
 
@@ -39,6 +40,14 @@ class ListedPage:
     keys: tuple[ListedKey, ...]
     prefixes: tuple[str, ...]
     next_token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadsPage:
+    """One page of a listing of unfinished uploads, whose names are keys, and the arguments of the next page."""
+
+    uploads: tuple[UnfinishedUpload, ...] = ()
+    next_markers: Mapping[str, str] | None = None
 
 
 async def read_object_bytes(
@@ -112,6 +121,27 @@ def read_page(answer: Mapping[str, Any], prefix: str, token: str) -> ListedPage:
     if answer["IsTruncated"] and next_token in ("", token):
         raise DamagedAnswerError("a truncated listing without a new continuation token")
     return ListedPage(keys=keys, prefixes=prefixes, next_token=next_token)
+
+
+def read_uploads(answer: Mapping[str, Any], prefix: str, before: UploadsPage) -> UploadsPage:
+    """The page after `before` in a listing of the unfinished uploads of `prefix`."""
+    if not answer.keys() & {"Bucket", "IsTruncated", "Uploads"}:
+        raise DamagedAnswerError("no listing of uploads")
+    try:
+        uploads = tuple(
+            UnfinishedUpload(name=entry["Key"], upload_id=entry["UploadId"], begun_ms=_epoch_ms(entry["Initiated"]))
+            for entry in answer.get("Uploads", ())
+        )
+    except KeyError:
+        raise DamagedAnswerError("a listing with an incomplete upload") from None
+    if not all(upload.name.startswith(prefix) for upload in uploads):
+        raise DamagedAnswerError("a listing with an upload outside the prefix")
+    if not answer.get("IsTruncated"):
+        return UploadsPage(uploads=uploads)
+    markers = {"KeyMarker": answer.get("NextKeyMarker", ""), "UploadIdMarker": answer.get("NextUploadIdMarker", "")}
+    if not markers["KeyMarker"] or markers == before.next_markers:
+        raise DamagedAnswerError("a truncated listing of uploads without a new marker")
+    return UploadsPage(uploads=uploads, next_markers=markers)
 
 
 def _epoch_ms(moment: datetime) -> int:

@@ -2,8 +2,9 @@
 
 An object of up to `PART_BYTES` is written by one request. A larger one is a multipart upload, with one part in memory
 at a time; its parts are invisible until the upload is completed. `s3_client` repeats each request. A failed upload is
-aborted. If the process is killed, the parts stay, invisible but billed, until a lifecycle rule of the bucket removes
-them (AbortIncompleteMultipartUpload, see docs/how-to/archive-on-s3.md).
+aborted. If the process is killed, the parts stay, invisible but billed, until expire_segments aborts the upload
+(`iter_uploads`) or a lifecycle rule of the bucket removes it (AbortIncompleteMultipartUpload, see
+docs/how-to/archive-on-s3.md).
 
 If the answer to a completion is lost, the completion is repeated, and S3 may answer that the upload does not exist. The
 completion has succeeded then if the object exists with the right size.
@@ -16,8 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from coldlog.archive.stores.object_names import require_object_name
-from coldlog.archive.stores.object_writer import Content
+from coldlog.archive.stores.object_names import is_object_name, require_object_name
+from coldlog.archive.stores.object_writer import Content, UnfinishedUpload
+from coldlog.archive.stores.s3_answers import UploadsPage, read_uploads
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_failures import DamagedAnswerError, S3Target, status_of
 from coldlog.archive.stores.s3_location import parse_s3_uri
@@ -65,6 +67,33 @@ class S3Writer(S3Store):
         """Delete the object; one request."""
         require_object_name(name)
         self._request(name, "delete_object")
+
+    def iter_uploads(self) -> Iterator[UnfinishedUpload]:
+        """The unfinished uploads below the root, page by page; usually one request."""
+        start, page = self._start_of(""), UploadsPage()
+        while True:
+            page = self._uploads_page(start, page)
+            for upload in page.uploads:
+                name = upload.name[len(start) :]
+                if is_object_name(name):
+                    yield UnfinishedUpload(name=name, upload_id=upload.upload_id, begun_ms=upload.begun_ms)
+            if page.next_markers is None:
+                return
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """Abort the upload; one request."""
+        require_object_name(upload.name)
+        self._request(upload.name, "abort_multipart_upload", UploadId=upload.upload_id)
+
+    def _uploads_page(self, start: str, before: UploadsPage) -> UploadsPage:
+        client = self._client()
+
+        async def attempt(s3: Any) -> UploadsPage:
+            markers = before.next_markers or {}
+            answer = await s3.list_multipart_uploads(Bucket=self.bucket, Prefix=start, **markers)
+            return read_uploads(answer, start, before)
+
+        return client.start(client.ask(S3Target(uri=self.uri, bucket=self.bucket), attempt)).result()
 
     def _put_part(self, name: str, upload_id: str, number: int, part: bytes) -> dict[str, object]:
         answer = self._request(name, "upload_part", UploadId=upload_id, PartNumber=number, Body=part)

@@ -1,7 +1,7 @@
 """Define the table of runs: what each run of a job did, and how long it took.
 
-One row per run that writes the warehouse; the row exists from the start of the run. `summary` holds the job's counts as
-JSON.
+One row per run that writes the warehouse; the row exists from the start of the run. Jobs of `JOBS_BESIDE_WRITERS` hold
+no lock of the warehouse: their row is written when they end. `summary` holds the job's counts as JSON.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ class RunOutcome(StrEnum):
     FAILED = "failed"
     KILLED = "killed"
 
+
+JOBS_BESIDE_WRITERS = frozenset({"copy_segments", "expire_segments", "replay_topics", "lookup_offsets", "list_offsets"})
+"""These run at any time, and what they change is in tables that no step of a pipeline writes."""
 
 JOB_RUNS = TableDefinition(
     name="job_runs",

@@ -14,9 +14,11 @@ from coldlog.archive.stores.s3_location import is_s3_uri
 from coldlog.errors import UsageError
 from coldlog.model.layout_names import LayoutName
 from coldlog.runtime.console import Stage, counted, human_bytes, human_duration
+from coldlog.runtime.followed_settings import following_settings
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import decode_limits
 from coldlog.runtime.settings import MetadataSource, Settings
+from coldlog.tables.delta.run_rows import run_beside_writers
 from coldlog.tiering.copying.copy_partition import CopyOutcome
 from coldlog.tiering.copying.copy_segments import CopyOptions, CopySummary, copy_segments
 from coldlog.tiering.rules.clock import Clock
@@ -40,13 +42,18 @@ def copy(job: PlainJob, clock: Clock | None = None) -> int:
     archive = open_tier_archive(settings)
     alone = schedule is None
     with (
+        following_settings(job) as followed,
+        run_beside_writers(settings, job.console, "copy_segments") as run,
         opened_events(settings, archive, runs_alone=alone, job="copy_segments", schedule=schedule) as events,
         job.console.stage("copy") as stage,
     ):
-        summary = copy_segments(directories, archive, events, options, clock, schedule)
+        summary = copy_segments(
+            directories, archive, events, options, clock, schedule, lambda: followed.current.copy.threads
+        )
+        run.figures, run.error = summary.figures, summary.error
         _report(summary, stage)
     _show(job, summary)
-    return int(bool(summary.unlisted) or any(each.outcome.is_failure for each in summary.partitions))
+    return int(bool(summary.error))
 
 
 def add_copy_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -1,9 +1,9 @@
 """Copy one partition of a log directory into the archive.
 
 First the unfinished copies of earlier runs of this broker are deleted; under a lease, those of other brokers too, so
-that a deposed leader that wakes up cannot finish a copy that its successor makes again. Then the eligible segments are copied, the
-earliest first and one by one: each is read and verified, then copied when the broker's quota allows it. A segment that
-cannot be copied ends the work on its partition, so that the copied part has no gap.
+that a deposed leader that wakes up cannot finish a copy that its successor makes again. Then the eligible segments are
+copied, the earliest first and one by one: each is read and verified, then copied when the broker's quota allows it. A
+segment that cannot be copied ends the work on its partition, so that the copied part has no gap.
 
 The log directory gives the last stable offset (`lookups.log_directory_tier`): nothing after the high watermark of
 `replication-offset-checkpoint`, and no open transaction, is copied. If this file does not name the partition, it is

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -36,6 +35,7 @@ from coldlog.tiering.rules.segment_copy import SegmentCopier
 from coldlog.tiering.shared_quota import SharedQuota
 from coldlog.tiering.tier_assignments import LEADER_OF_ALL, Assignments
 from coldlog.tiering.tier_schedule import TAKEN_PER_THREAD, RunLeases, TierSchedule, TierTask
+from coldlog.tiering.work_pool import WorkPool
 
 INTERNAL_TOPICS = frozenset(
     {
@@ -46,10 +46,6 @@ INTERNAL_TOPICS = frozenset(
         "__cluster_metadata",
     }
 )
-
-
-_TICK_S = 1.0
-"""How often leases are checked while nothing else happens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +70,38 @@ class CopyOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySummary:
     """The result of a run: one entry for each partition, by topic and number, and how long the quota made copies wait.
-    `unlisted` are log directories that could not be listed, for example on a failed disk; the others were copied."""
+    `unlisted` are log directories that could not be listed, for example on a failed disk; the others were copied.
+    `retried_count` partitions had failed in their last run."""
 
     partitions: tuple[PartitionCopy, ...]
     throttle: ThrottleReport
     unlisted: tuple[str, ...] = ()
+    retried_count: int = 0
+
+    @property
+    def error(self) -> str:
+        """Return why the run failed; empty: it did not."""
+        failed = [each for each in self.partitions if each.outcome.is_failure]
+        facts = [f"{len(failed)} partitions failed, the first one: {failed[0].why}"] if failed else []
+        facts += [f"{len(self.unlisted)} log directories cannot be listed"] if self.unlisted else []
+        return "; ".join(facts)
+
+    @property
+    def figures(self) -> dict[str, object]:
+        """Return what the run's row of `job_runs` says."""
+        throttle = self.throttle
+        return {
+            "segments": self.copied_count,
+            "bytes": self.copied_bytes,
+            "waiting_segments": sum(each.waiting_count for each in self.partitions),
+            "waits": throttle.waited_count,
+            "waited_ms": throttle.waited_ms,
+            "longest_throttle_ms": throttle.longest_throttle_ms,
+            "gave_up_place": throttle.gave_up_count,
+            "partitions": sum(each.outcome is not CopyOutcome.NOT_DUE for each in self.partitions),
+            "failed_partitions": sum(each.outcome.is_failure for each in self.partitions),
+            "retries": self.retried_count,
+        }
 
     @property
     def copied_count(self) -> int:
@@ -98,9 +121,10 @@ def copy_segments(
     options: CopyOptions,
     clock: Clock,
     schedule: TierSchedule | None = None,
+    threads: Callable[[], int] | None = None,
 ) -> CopySummary:
     """Copy what is eligible in these log directories of one broker: of all partitions or, with a schedule, of those
-    that are due."""
+    that are due. `threads` is asked while it runs how many partitions are copied at once; None: `options.threads`."""
     listed, unlisted = _list_work(directories, options.topics)
     work = [p for p in listed if options.assignments.is_leader(p.topic, p.partition)]
     leases = None if schedule is None else _take_leases(schedule, work, options.threads)
@@ -137,11 +161,14 @@ def copy_segments(
             order: dict[TopicIdPartition | None, int] = {p: position for position, p in enumerate(leases.partitions)}
             # A partition without a topic id is in no schedule; it runs first, and is held back at once.
             due.sort(key=lambda partition: order.get(partition.topic_id_partition, -1))
-        _run_all(copier, due, options.threads, leases, {each.topic_id_partition: each for each in work})
+        _run_all(
+            copier, due, threads or (lambda: options.threads), leases, {each.topic_id_partition: each for each in work}
+        )
     finally:
         if leases is not None:
             leases.close()
-    return CopySummary(partitions=tuple(work), throttle=quota.report(), unlisted=unlisted)
+    retried_count = 0 if leases is None else leases.retried_count
+    return CopySummary(partitions=tuple(work), throttle=quota.report(), unlisted=unlisted, retried_count=retried_count)
 
 
 def _shared_quota(options: CopyOptions, clock: Clock, schedule: TierSchedule | None) -> SharedQuota | None:
@@ -221,33 +248,29 @@ def _list_work(directories: Sequence[str], topics: Sequence[str]) -> tuple[list[
 def _run_all(
     copier: PartitionCopier,
     work: Sequence[PartitionCopy],
-    threads: int,
+    threads: Callable[[], int],
     leases: RunLeases | None,
     by_partition: Mapping[TopicIdPartition | None, PartitionCopy],
 ) -> None:
     """Run the work; a partition that gave up its place continues after the waiting ones. Then take more that is due."""
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="coldlog-copy") as pool:
-        under_way: dict[Future[None], PartitionCopy] = {pool.submit(copier.run, copy): copy for copy in work}
+    with WorkPool[PartitionCopy](threads, "coldlog-copy") as pool:
         try:
-            while under_way:
-                ended, _ = wait(under_way, timeout=_TICK_S, return_when=FIRST_COMPLETED)
+            pool.add(copier.run, work)
+            while pool.unfinished_count:
+                ended = pool.wait()
                 copier.keep_leases()
-                for future in ended:
-                    copy = under_way.pop(future)
-                    future.result()
+                for copy in ended:
                     if copy.outcome is CopyOutcome.GAVE_UP_PLACE:
-                        under_way[pool.submit(copier.run, copy)] = copy
+                        pool.add(copier.run, [copy])
                     elif leases is not None and copy.topic_id_partition is not None:
                         is_over = copy.outcome in (CopyOutcome.DONE, CopyOutcome.HELD_BACK)
                         leases.end(copy.topic_id_partition, None if is_over else copy.why or copy.outcome.value)
-                more = () if leases is None else leases.refill(len(under_way))
+                more = () if leases is None else leases.refill(pool.unfinished_count)
                 if more:
                     # Read the events after taking the leases, as for the first ones.
                     copier.events.refresh()
-                under_way |= {pool.submit(copier.run, by_partition[p]): by_partition[p] for p in more}
+                pool.add(copier.run, [by_partition[p] for p in more])
         except BaseException:
             # Threads that copy finish their segment; no other segment is begun.
             copier.stopping.set()
-            for future in under_way:
-                future.cancel()
             raise

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from coldlog.archive.metadata_log_writer import has_marker
 from coldlog.archive.open_archive import directory_of
@@ -19,9 +20,11 @@ from coldlog.brokers.kafka_client import open_cluster
 from coldlog.errors import UsageError
 from coldlog.model.layout_names import LayoutName
 from coldlog.runtime.console import Stage, counted, human_bytes
+from coldlog.runtime.followed_settings import following_settings
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import decode_limits
 from coldlog.runtime.settings import MetadataSource, Settings
+from coldlog.tables.delta.run_rows import RunBesideWriters, run_beside_writers
 from coldlog.tiering.event_logs import KnownEventLog, ReadableEventLog
 from coldlog.tiering.expiry.expire_partition import ExpiryOutcome, ExpiryRules, PartitionExpiry, iter_reasons
 from coldlog.tiering.expiry.expire_segments import ExpireOptions, ExpirySummary, Tier, expire_segments
@@ -53,6 +56,8 @@ def expire(job: PlainJob) -> int:
     archive = open_tier_archive(settings, may_begin=False)
     leased = None if options.rules.is_dry_run else schedule
     with (
+        following_settings(job) as followed,
+        _recorded(job) as run,
         opened_events(settings, archive, runs_alone=None, job="expire_segments", schedule=leased) as events,
         job.console.stage("expire") as stage,
     ):
@@ -71,10 +76,18 @@ def expire(job: PlainJob) -> int:
             partitions=TierPartitions.below(schedule.table.uri, clock),
             clock=clock,
         )
-        summary = expire_segments(tier, options)
+        summary = expire_segments(tier, options, lambda: followed.current.expire.threads)
+        run.figures, run.error = summary.figures, summary.error
         _report(summary, stage, options.rules)
     _show(job, summary, options.rules)
-    return int(any(each.outcome.is_failure for each in summary.partitions))
+    return int(bool(summary.error))
+
+
+def _recorded(job: PlainJob) -> AbstractContextManager[RunBesideWriters]:
+    """Record the run in `job_runs`, but not a dry one: that is a question."""
+    if job.arguments.dry_run:
+        return nullcontext(RunBesideWriters())
+    return run_beside_writers(job.settings, job.console, "expire_segments")
 
 
 def add_expire_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -197,6 +210,11 @@ def _show(job: PlainJob, summary: ExpirySummary, rules: ExpiryRules) -> None:
     if unknown:
         names = ", ".join(sorted(unknown))
         job.console.warn(f"expire.retentions names topics that have no segment in the tier: {names}")
+    if summary.why_unlisted:
+        job.console.warn(
+            "unfinished uploads are left, because they cannot be listed (this needs s3:ListBucketMultipartUploads): "
+            f"{summary.why_unlisted}"
+        )
     unexplained = [*(summary.unexplained or ()), *(name for each in summary.partitions for name in each.unexplained)]
     if unexplained:
         names = ", ".join(unexplained[:_SHOWN]) + (", ..." if len(unexplained) > _SHOWN else "")

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from coldlog.archive.layouts.local_tiered_storage import name_directory
 from coldlog.archive.stores.object_writer import WritableStore
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError
 from coldlog.model.ids import TopicIdPartition
@@ -31,6 +32,7 @@ from coldlog.tiering.event_logs import KnownEventLog
 from coldlog.tiering.expiry.expiry_state import LogSources
 from coldlog.tiering.expiry.orphans import Orphan, OrphanKind, find_orphans
 from coldlog.tiering.expiry.tier_partitions import TierPartitions
+from coldlog.tiering.expiry.unfinished_uploads import UnfinishedUploads
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.expiry import ExpiredSegment, ExpiryPlan, ExpiryReason, HeldBack, Retention, plan_expiry
 from coldlog.tiering.rules.remote_segments import RemoteSegment
@@ -123,6 +125,7 @@ class PartitionExpirer:
     log_starts: Mapping[TopicIdPartition, int]
     find_copy: Callable[[TopicIdPartition], ScheduledPartition | None]
     absent: Mapping[TopicIdPartition, str]
+    uploads: UnfinishedUploads
 
     def run(self, work: PartitionExpiry) -> None:
         """Delete what has expired, and note the result in `work`."""
@@ -172,9 +175,15 @@ class PartitionExpirer:
             work.deleted_bytes += segment.size_bytes
         for orphan in work.orphans:
             self.copier.require(partition)
-            self.archive.delete(orphan.name)
+            self._remove(orphan)
             work.removed_object_count += 1
         return ExpiryOutcome.DONE
+
+    def _remove(self, orphan: Orphan) -> None:
+        if orphan.upload is None:
+            self.archive.delete(orphan.name)
+        else:
+            self.uploads.abort(orphan.upload)
 
     def _is_of_another(self, segment: RemoteSegment) -> bool:
         is_other = segment.broker_id != self.copier.broker_id and segment.state is not _DELETED
@@ -248,7 +257,8 @@ class PartitionExpirer:
 
     def _find_foreign(self, work: PartitionExpiry, being_copied: frozenset[str]) -> None:
         partition, rules = work.partition, self.rules
-        foreign = find_orphans(self.archive, partition, self.events.segments_of(partition))
+        uploads = self.uploads.below(name_directory(partition))
+        foreign = find_orphans(self.archive, partition, self.events.segments_of(partition), uploads)
         if foreign.orphans:
             # Objects of a copy that began meanwhile belong to its segment: read its events before judging.
             self.events.refresh()
@@ -289,8 +299,8 @@ def _deleted(segment: RemoteSegment, reason: str) -> DeletedSegment:
 
 
 def _belongs(orphan: Orphan, known: Set[str]) -> bool:
-    """True if the object belongs to an existing segment. A temporary file never does, whatever its name says."""
-    return orphan.kind is not OrphanKind.TEMPORARY and orphan.segment_id in known
+    """True if the object belongs to an existing segment. An unfinished file never does, whatever its name says."""
+    return orphan.kind not in (OrphanKind.TEMPORARY, OrphanKind.UPLOAD) and orphan.segment_id in known
 
 
 def iter_reasons(work: PartitionExpiry) -> Iterator[tuple[str, int, int]]:

@@ -10,7 +10,6 @@ materialize_metadata; maintain_tables removes their index rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -22,13 +21,13 @@ from coldlog.tiering.event_logs import KnownEventLog, ReadableEventLog
 from coldlog.tiering.expiry.expire_partition import ExpiryOutcome, ExpiryRules, PartitionExpirer, PartitionExpiry
 from coldlog.tiering.expiry.expiry_state import LogSources
 from coldlog.tiering.expiry.tier_partitions import RemoteOffsets, TierPartitions
+from coldlog.tiering.expiry.unfinished_uploads import UnfinishedUploads, list_unfinished_uploads
 from coldlog.tiering.present_archive import find_absent, present_archive
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.segment_copy import SegmentCopier
 from coldlog.tiering.tier_assignments import LEADER_OF_ALL, Assignments
 from coldlog.tiering.tier_schedule import TAKEN_PER_THREAD, RunLeases, TierSchedule, TierTask
-
-_TICK_S = 1.0
+from coldlog.tiering.work_pool import WorkPool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +43,33 @@ class ExpireOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpirySummary:
     """The result of a run: one entry for each partition that the events name. `unexplained` are names in the archive's
-    root that no event explains; they are not touched. It is None if the archive did not answer."""
+    root that no event explains; they are not touched. It is None if the archive did not answer. `why_unlisted`: why
+    unfinished uploads could not be listed. `retried_count` partitions had failed in their last run."""
 
     partitions: tuple[PartitionExpiry, ...]
     unexplained: tuple[str, ...] | None
+    why_unlisted: str = ""
+    retried_count: int = 0
+
+    @property
+    def error(self) -> str:
+        """Return why the run failed; empty: it did not."""
+        failed = [each for each in self.partitions if each.outcome.is_failure]
+        return f"{len(failed)} partitions failed, the first one: {failed[0].why}" if failed else ""
+
+    @property
+    def figures(self) -> dict[str, object]:
+        """Return what the run's row of `job_runs` says."""
+        return {
+            "segments": self.deleted_count,
+            "bytes": self.deleted_bytes,
+            "objects": sum(each.removed_object_count for each in self.partitions),
+            "partitions": sum(
+                each.outcome not in (ExpiryOutcome.NOT_DUE, ExpiryOutcome.FOLLOWED) for each in self.partitions
+            ),
+            "failed_partitions": sum(each.outcome.is_failure for each in self.partitions),
+            "retries": self.retried_count,
+        }
 
     @property
     def deleted_count(self) -> int:
@@ -72,8 +94,10 @@ class Tier:
     clock: Clock
 
 
-def expire_segments(tier: Tier, options: ExpireOptions) -> ExpirySummary:
-    """Delete what has expired of the partitions that are due. A dry run takes no lease and writes nothing."""
+def expire_segments(tier: Tier, options: ExpireOptions, threads: Callable[[], int] | None = None) -> ExpirySummary:
+    """Delete what has expired of the partitions that are due. A dry run takes no lease and writes nothing. `threads` is
+    asked while it runs how many partitions are expired at once; None: `options.threads`."""
+    size = threads or (lambda: options.threads)
     known = KnownEventLog(tier.events)
     archive = present_archive(tier.archive, known, options.broker_id)
     tier = replace(tier, archive=archive, sources=replace(tier.sources, archive=archive))
@@ -82,9 +106,10 @@ def expire_segments(tier: Tier, options: ExpireOptions) -> ExpirySummary:
     for expiry in work:
         if not options.assignments.is_leader(expiry.partition.topic, expiry.partition.partition):
             expiry.outcome = ExpiryOutcome.FOLLOWED
+    uploads, retried_count = list_unfinished_uploads(archive), 0
     led = [expiry for expiry in work if expiry.outcome is not ExpiryOutcome.FOLLOWED]
     if options.rules.is_dry_run:
-        _run_all(lambda: _expirer(tier, known, options, None), led, options.threads, None)
+        _run_all(lambda: _expirer(tier, known, options, None, uploads), led, size, None)
     else:
         by_partition = {expiry.partition: expiry for expiry in led}
         at_most = options.threads * TAKEN_PER_THREAD
@@ -93,19 +118,28 @@ def expire_segments(tier: Tier, options: ExpireOptions) -> ExpirySummary:
             for expiry in led:
                 expiry.outcome = ExpiryOutcome.NOT_DUE
             due = [by_partition[partition] for partition in leases.partitions]
-            _run_all(lambda: _expirer(tier, known, options, leases), due, options.threads, leases, by_partition)
+            _run_all(lambda: _expirer(tier, known, options, leases, uploads), due, size, leases, by_partition)
         finally:
             leases.close()
+        retried_count = leases.retried_count
         _retrieve(tier, known, work)
-    return ExpirySummary(partitions=tuple(work), unexplained=_list_unexplained(tier.archive, known.partitions()))
+    return ExpirySummary(
+        partitions=tuple(work),
+        unexplained=_list_unexplained(tier.archive, known.partitions()),
+        why_unlisted=uploads.why_unlisted,
+        retried_count=retried_count,
+    )
 
 
-def _expirer(tier: Tier, known: KnownEventLog, options: ExpireOptions, leases: RunLeases | None) -> PartitionExpirer:
+def _expirer(
+    tier: Tier, known: KnownEventLog, options: ExpireOptions, leases: RunLeases | None, uploads: UnfinishedUploads
+) -> PartitionExpirer:
     """Make the expirer after the leases are taken, so that it knows the events and log starts of earlier runs."""
     known.refresh()
     return PartitionExpirer(
         archive=tier.archive,
         absent=find_absent(tier.archive, known, options.broker_id),
+        uploads=uploads,
         events=known,
         copier=SegmentCopier(
             archive=tier.archive,
@@ -127,31 +161,22 @@ def _expirer(tier: Tier, known: KnownEventLog, options: ExpireOptions, leases: R
 def _run_all(
     make_expirer: Callable[[], PartitionExpirer],
     work: Sequence[PartitionExpiry],
-    threads: int,
+    threads: Callable[[], int],
     leases: RunLeases | None,
     by_partition: Mapping[TopicIdPartition, PartitionExpiry] = MappingProxyType({}),
 ) -> None:
     """Run the work, then take and run more partitions that are due."""
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="coldlog-expire") as pool:
-        expirer = make_expirer()
-        under_way: dict[Future[None], PartitionExpiry] = {pool.submit(expirer.run, expiry): expiry for expiry in work}
-        try:
-            while under_way:
-                ended, _ = wait(under_way, timeout=_TICK_S, return_when=FIRST_COMPLETED)
-                if leases is not None:
-                    leases.keep()
-                for future in ended:
-                    expiry = under_way.pop(future)
-                    future.result()
-                    if leases is not None:
-                        leases.end(expiry.partition, expiry.why if expiry.outcome.is_failure else None)
-                if leases is not None and (more := leases.refill(len(under_way))):
-                    expirer = make_expirer()
-                    under_way |= {pool.submit(expirer.run, by_partition[p]): by_partition[p] for p in more}
-        except BaseException:
-            for future in under_way:
-                future.cancel()
-            raise
+    with WorkPool[PartitionExpiry](threads, "coldlog-expire") as pool:
+        pool.add(make_expirer().run, work)
+        while pool.unfinished_count:
+            ended = pool.wait()
+            if leases is None:
+                continue
+            leases.keep()
+            for expiry in ended:
+                leases.end(expiry.partition, expiry.why if expiry.outcome.is_failure else None)
+            if more := leases.refill(pool.unfinished_count):
+                pool.add(make_expirer().run, [by_partition[p] for p in more])
 
 
 def _retrieve(tier: Tier, known: KnownEventLog, work: Iterable[PartitionExpiry]) -> None:

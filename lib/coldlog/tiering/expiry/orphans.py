@@ -1,6 +1,7 @@
 """Find the objects of a partition that belong to no segment, and decide which may be deleted.
 
 `temporary`   `<an object's name>.<8 hexadecimal digits>.tmp`: a file that a killed writer left unfinished
+`upload`      an upload of such a file to a bucket that a killed writer left unfinished
 `leftover`    an object of a segment whose deletion was finished: a copy wrote it too late
 `orphan`      an object of a segment that no event names
 
@@ -24,6 +25,7 @@ from enum import StrEnum
 from coldlog.archive.layouts.layout import PartitionDirectory, SegmentFileKind
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout, name_directory, name_object
 from coldlog.archive.stores.object_store import ObjectStore
+from coldlog.archive.stores.object_writer import UnfinishedUpload
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tiering.rules.expiry import Retention
@@ -38,19 +40,21 @@ class OrphanKind(StrEnum):
     """Why an object belongs to no segment."""
 
     TEMPORARY = "temporary"
+    UPLOAD = "upload"
     LEFTOVER = "leftover"
     ORPHAN = "orphan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """An object that belongs to no segment."""
+    """An object that belongs to no segment. `upload`: it is an upload, in no listing."""
 
     name: str
     size_bytes: int
     modified_ms: int
     kind: OrphanKind
     segment_id: str
+    upload: UnfinishedUpload | None = None
 
     def is_due(self, retention: Retention, *, now_ms: int, min_age_ms: int) -> bool:
         """True if the object is old enough to be deleted."""
@@ -69,9 +73,14 @@ class ForeignObjects:
     is_finished_log_missing: bool
 
 
-def find_orphans(store: ObjectStore, partition: TopicIdPartition, known: Iterable[RemoteSegment]) -> ForeignObjects:
+def find_orphans(
+    store: ObjectStore,
+    partition: TopicIdPartition,
+    known: Iterable[RemoteSegment],
+    uploads: Iterable[UnfinishedUpload] = (),
+) -> ForeignObjects:
     """List the partition's directory once, and compare it with the segments that are `known` from the events. Read the
-    events again before you delete: a copy may have begun since."""
+    events again before you delete: a copy may have begun since. `uploads` are unfinished ones of its directory."""
     states = {segment.segment_id.segment_id: segment.state for segment in known}
     finished_without_log = {segment_id for segment_id, state in states.items() if state is _FINISHED}
     directory = PartitionDirectory(
@@ -101,8 +110,11 @@ def find_orphans(store: ObjectStore, partition: TopicIdPartition, known: Iterabl
     temporary = [] if not listing.unrecognized else _list_temporary(store, partition)
     names = {each.name for each in temporary}
     unexplained = tuple(each.name for each in listing.unrecognized if each.name not in names)
+    begun = _uploads_of(partition, uploads)
     return ForeignObjects(
-        orphans=(*orphans, *temporary), unexplained=unexplained, is_finished_log_missing=bool(finished_without_log)
+        orphans=(*orphans, *temporary, *begun),
+        unexplained=unexplained,
+        is_finished_log_missing=bool(finished_without_log),
     )
 
 
@@ -122,6 +134,23 @@ def _list_temporary(store: ObjectStore, partition: TopicIdPartition) -> list[Orp
                 )
             )
     return found
+
+
+def _uploads_of(partition: TopicIdPartition, uploads: Iterable[UnfinishedUpload]) -> list[Orphan]:
+    """Return the uploads of segments' objects; other names are somebody else's."""
+    named = ((upload, _segment_id_of(partition, upload.name)) for upload in uploads)
+    return [
+        Orphan(
+            name=upload.name,
+            size_bytes=0,
+            modified_ms=upload.begun_ms,
+            kind=OrphanKind.UPLOAD,
+            segment_id=segment_id,
+            upload=upload,
+        )
+        for upload, segment_id in named
+        if segment_id is not None
+    ]
 
 
 def _segment_id_of(partition: TopicIdPartition, name: str) -> str | None:
