@@ -307,6 +307,20 @@ class FetchSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """How replays wait."""
+
+    max_task_idle_ms: int = setting(
+        0,
+        "wait so long for partitions that have no new records while others of their task have; 0: read all that is "
+        "archived and do not wait, -1: never wait",
+        at_least=-1,
+        at_most=2**63 - 1,
+        key="max.task.idle.ms",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
     """What `coldlog serve` offers to Kafka clients, and how much they may use."""
 
@@ -566,6 +580,7 @@ class Settings:
     expire: ExpireSettings = ExpireSettings()
     tier: TierSettings = TierSettings()
     fetch: FetchSettings = FetchSettings()
+    replay: ReplaySettings = ReplaySettings()
     serve: ServeSettings = ServeSettings()
     pipeline: PipelineSettings = PipelineSettings()
     scan: ScanSettings = ScanSettings()
@@ -617,6 +632,7 @@ SETTING_GROUPS: dict[str, type] = {
     "expire": ExpireSettings,
     "tier": TierSettings,
     "fetch": FetchSettings,
+    "replay": ReplaySettings,
     "serve": ServeSettings,
     "pipeline": PipelineSettings,
     "scan": ScanSettings,

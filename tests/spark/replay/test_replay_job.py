@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -10,21 +12,24 @@ from coldlog.errors import UsageError
 from coldlog.launch.entry_point import job_argument_parser
 from coldlog.records.source.datasource import source_defaults
 from coldlog.records.source.options import read_options
+from coldlog.replay.runs import replay_job
 from coldlog.replay.runs.replay import NegativeTimestamps, ReplayOptions, ReplayOrder, ReplaySummary
-from coldlog.replay.runs.replay_job import _facts, _sink, _source, add_replay_options
+from coldlog.replay.runs.replay_job import _facts, _sink, _source, add_replay_options, replay_options
+from coldlog.replay.runs.replay_order import TaskCounts
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job
 from coldlog.runtime.settings_sources import load_settings
+from job_runs_table import rows_of, unpack_job_runs
 
 OUTPUT = ("--output", "out")
 
 
-def job(*arguments: str) -> Job:
+def job(*arguments: str, assignments: Sequence[str] = ()) -> Job:
     """The job as it is before it needs Spark."""
     parser = job_argument_parser("replay_topics", "")
     add_replay_options(parser)
     parsed = parser.parse_args(arguments)
-    return Job(spark=None, settings=load_settings("local", []), arguments=parsed, console=Console())  # type: ignore[arg-type]
+    return Job(spark=None, settings=load_settings("local", assignments), arguments=parsed, console=Console())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +55,26 @@ def test_partitions_and_records_are_those_of_the_data_source(
 ) -> None:
     given = job(*arguments, *OUTPUT)
     assert _source(given) == read_options({**source_defaults(given.settings), **options})
+
+
+def test_idle_time_is_that_of_the_option_and_else_of_the_settings() -> None:
+    settings, option = ["max.task.idle.ms=7000"], ("--max-task-idle-ms", "0")
+    jobs = (job("--topics", "a", *OUTPUT, *given, assignments=s) for given in ((), option) for s in ([], settings))
+    assert [replay_options(each).max_task_idle_ms for each in jobs] == [0, 7000, 0, 0]
+
+
+def test_run_has_its_row_in_job_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    location = unpack_job_runs(tmp_path)
+    counts = {0: TaskCounts(record_count=7, late_count=2, greatest_lateness_ms=5)}
+    summary = ReplaySummary(run=3, is_repeated=True, partition_count=2, counts=counts, enforced=(("a", 1),))
+    monkeypatch.setattr(replay_job, "replay", lambda *_: summary)
+    replay_job.replay_topics(job("--topics", "a", *OUTPUT, assignments=[f"warehouse.uri={tmp_path}"]))
+    (row,) = (row for row in rows_of(location).values() if row["job"] == "replay_topics")
+    assert (row["outcome"], row["error"]) == ("succeeded", None)
+    figures = json.loads(str(row["summary"]))
+    assert figures.pop("seconds") >= 0
+    expected = {"run": 3, "retries": 1, "partitions": 2, "records": 7, "late_records": 2, "waited_in_vain": 1}
+    assert figures == expected
 
 
 def test_order_has_defaults_and_can_be_set() -> None:

@@ -121,6 +121,18 @@ class ReplaySummary:
     enforced: tuple[TopicPartition, ...] = ()
 
     @property
+    def figures(self) -> dict[str, object]:
+        """Return what the run's row of `job_runs` says."""
+        return {
+            "run": self.run,
+            "retries": int(self.is_repeated),
+            "partitions": self.partition_count,
+            "records": self.record_count,
+            "late_records": self.late_count,
+            "waited_in_vain": len(self.enforced),
+        }
+
+    @property
     def record_count(self) -> int:
         """Return how many records were replayed."""
         return sum(task.record_count for task in self.counts.values())

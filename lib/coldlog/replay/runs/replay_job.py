@@ -22,6 +22,7 @@ from coldlog.replay.runs.replay_sinks import DeltaSink, JsonLinesSink, TopicSink
 from coldlog.replay.runs.replay_state import ReplayStates
 from coldlog.runtime.console import counted
 from coldlog.runtime.job import Job
+from coldlog.tables.delta.run_rows import run_beside_writers
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.system_clock import SystemClock
 
@@ -64,9 +65,9 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
     order.add_argument(
         "--max-task-idle-ms",
         type=int,
-        default=0,
         metavar="MS",
-        help="wait so long for partitions that have no new records while others have; 0, -1: do not wait (default: 0)",
+        help="wait so long for partitions that have no new records while others have; 0, -1: do not wait (default: "
+        "max.task.idle.ms of the settings)",
     )
     order.add_argument(
         "--negative-timestamps",
@@ -86,19 +87,28 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
 
 def replay_topics(job: Job, clock: Clock | None = None) -> None:
     """Do one run and print its result."""
-    arguments = job.arguments
-    options = ReplayOptions(
+    options = replay_options(job)
+    sink, states = _sink(job), ReplayStates.of_warehouse(job.settings.warehouse_uri)
+    with (
+        run_beside_writers(job.settings, job.console, "replay_topics") as run,
+        job.console.stage("replay") as stage,
+    ):
+        summary = replay(job.spark, options, sink, states, clock or SystemClock())
+        run.figures = summary.figures
+        stage.add(*_facts(summary, options))
+    job.console.result(f"{counted(summary.record_count, 'record')} in {sink.name}")
+
+
+def replay_options(job: Job) -> ReplayOptions:
+    """Build the options of a replay from the arguments and the settings."""
+    arguments, idle_ms = job.arguments, job.arguments.max_task_idle_ms
+    return ReplayOptions(
         source=_source(job),
         name=arguments.name,
         order=ReplayOrder(arguments.order),
-        max_task_idle_ms=arguments.max_task_idle_ms,
+        max_task_idle_ms=job.settings.replay.max_task_idle_ms if idle_ms is None else idle_ms,
         negative_timestamps=NegativeTimestamps(arguments.negative_timestamps),
     )
-    sink, states = _sink(job), ReplayStates.of_warehouse(job.settings.warehouse_uri)
-    with job.console.stage("replay") as stage:
-        summary = replay(job.spark, options, sink, states, clock or SystemClock())
-        stage.add(*_facts(summary, options))
-    job.console.result(f"{counted(summary.record_count, 'record')} in {sink.name}")
 
 
 def _source(job: Job) -> SourceOptions:
