@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,14 @@ from tier_jobs import aged_segment, orders_arguments
 
 LONGEST_S = 20.0
 COPIERS, EXPIRERS = "remote.log.manager.copier.thread.pool.size", "remote.log.manager.expiration.thread.pool.size"
+
+
+@pytest.fixture(autouse=True)
+def _hangs_up() -> Iterator[None]:
+    """A process that was started by nohup ignores SIGHUP, and so does a job in it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 class Meeting:
