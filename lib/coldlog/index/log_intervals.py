@@ -42,6 +42,7 @@ that is not the announced maximum. Then the file is not that of a closed segment
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -125,10 +126,10 @@ def _is_fit(
 
 def _find_cuts(positions: Int64Column, stride_bytes: int) -> npt.NDArray[np.intp]:
     """Return the entries at which an interval begins: the first one a stride or more after each begin."""
-    cuts, begin = [], 0
-    at = int(np.searchsorted(positions, max(stride_bytes, 1)))
-    while at < len(positions):
+    # A list, because numpy's search for single values made a whole build three times as long.
+    begins, cuts = positions.tolist(), []
+    at = bisect_left(begins, max(stride_bytes, 1))
+    while at < len(begins):
         cuts.append(at)
-        begin = int(positions[at])
-        at = max(at + 1, int(np.searchsorted(positions, begin + stride_bytes)))
+        at = bisect_left(begins, begins[at] + stride_bytes, at + 1)
     return np.array(cuts, dtype=np.intp)
