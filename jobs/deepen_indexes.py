@@ -17,8 +17,12 @@ if __name__ == "__main__":
     parser.add_argument(
         "--topics", metavar="A,B", help="names or patterns with * and ?, separated by commas (default: build.deepen)"
     )
-    parser.add_argument("--from", dest="since", metavar="TIME", help="only segments that may have a later record")
-    parser.add_argument("--to", dest="until", metavar="TIME", help="only segments that may have an earlier record")
+    parser.add_argument(
+        "--from", dest="since", metavar="TIME", help="only segments that may have a record at or after TIME"
+    )
+    parser.add_argument(
+        "--to", dest="until", metavar="TIME", help="only segments that may have a record at or before TIME"
+    )
     parser.add_argument(
         "--depth", choices=("batch", "record"), default="record", help="index.depth to reach (default: record)"
     )

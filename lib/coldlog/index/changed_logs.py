@@ -29,11 +29,11 @@ def replaced_batch(position: int, expected: str, found: str) -> ArchiveError:
 
 @dataclass(slots=True, kw_only=True)
 class ExpectedEnds:
-    """What is known of the batches in a part of a log at sidecar depth: batches that end with each of `offsets` are
-    there, and none ends after `end_offset`, the segment's last one.
+    """What the tables tell of the batches in a part of a log at sidecar depth.
 
-    A batch's offsets are outside its checksum. In a log without gaps between batches, every damaged base offset breaks
-    this or the order of the batches.
+    For each of `offsets` there is a batch that ends with it. No batch ends after `end_offset`, the segment's last one.
+    No checksum covers the base offset of a batch. But if a log has no gaps between batches, a damaged base offset
+    breaks one of these rules, or the order of the batches.
     """
 
     offsets: Iterable[int]

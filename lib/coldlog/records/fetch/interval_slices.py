@@ -40,8 +40,10 @@ class FoundSlice:
 
 
 def find_batches(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice) -> FoundSlice | PassedSlice:
-    """Return the slice with its batches, up to the first damaged one. Raise `ArchiveError` if the
-    first wanted batch or one before it is damaged or another one than the indexed one."""
+    """Return the slice with its batches, up to the first damaged one.
+
+    Raise `ArchiveError` if there is no sound batch to return, or if these are not the batches of the intervals.
+    """
     segment, end = log_slice.served.segment, log_slice.position + log_slice.size_bytes
     intervals = log_slice.batches
     ends = {*intervals.last_offset.tolist()} - {log_slice.served.end_offset}
