@@ -10,9 +10,9 @@ the available offsets and the offset to continue at. Only wrong arguments are a 
 
 The fetcher answers from the table versions that it opened, as of `warehouse.as_of`, until `refresh`. If a segment was
 removed since then, it opens the newest versions once. All threads of a process can share one fetcher, but not a forked
-process. A fetch runs in its caller's thread, and may exceed its timeout by one read of the store. For many callers,
-`open_pool` gives a pool of workers: it ends every fetch in time and limits reads to the quota
-(`coldlog.records.fetch.fetch_pool`).
+process. A fetch runs in its caller's thread and waits there for the read quota. It may exceed its timeout by this wait
+and by one read of the store. For many callers, `open_pool` gives a pool of workers: it ends every fetch in time, and
+answers those over the quota at once (`coldlog.records.fetch.fetch_pool`).
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class RecordFetcher:
 
 def open_fetcher(assignments: Sequence[str] = (), env: str = "local") -> RecordFetcher:
     """A fetcher for the warehouse and the archive of the settings; `assignments` are `key=value` as after `--set`."""
-    return RecordFetcher(open_source(load_settings(env, list(assignments))))
+    return RecordFetcher(open_source(load_settings(env, list(assignments)), is_paced=True))
 
 
 @contextmanager

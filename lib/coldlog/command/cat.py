@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = standard_output().buffer
     with (
         open_reader(settings, lookup_options(settings)) as reader,
-        RecordFetcher(open_source(settings)) as fetcher,
+        RecordFetcher(open_source(settings, is_paced=True)) as fetcher,
     ):
         for partition in arguments.partition or _partitions(reader, arguments.topic):
             place = (arguments.topic, partition)

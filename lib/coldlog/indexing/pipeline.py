@@ -56,6 +56,7 @@ from coldlog.tables.delta.warehouse import Warehouse, has_lasting_catalog
 from coldlog.tables.delta.warehouse_lease import WarehouseLease
 from coldlog.tables.delta.warehouse_lock import writing
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts, read_log_start_offsets
+from coldlog.tiering.read_pace import paced_opener
 from coldlog.upkeep.maintain import maintain_tables
 from coldlog.upkeep.reconcile import ReconcileSummary, reconcile
 from coldlog.upkeep.validation_report import validate_and_show
@@ -74,13 +75,13 @@ def scan(job: Job) -> None:
 def build(job: Job) -> None:
     """build_indexes: index the pending segments."""
     with _writing(job, "build_indexes") as (warehouse, run), ServingPlan(warehouse) as plan:
-        run.update(_build(job, warehouse, layout_opener(job.settings)(), plan))
+        run.update(_build(job, warehouse, paced_opener(job.settings)(), plan))
 
 
 def deepen(job: Job) -> None:
     """deepen_indexes: index segments again at a greater depth, and publish them."""
     part = _deepened_part(job)
-    layout = layout_opener(job.settings)()
+    layout = paced_opener(job.settings)()
     with _writing(job, "deepen_indexes") as (warehouse, run):
         failure = None
         with job.console.stage("deepen") as stage:
@@ -161,7 +162,7 @@ def run_pipeline(job: Job) -> None:
         failure = None
         with ServingPlan(warehouse) as plan:
             try:
-                run["build"] = _build(job, warehouse, layout, plan)
+                run["build"] = _build(job, warehouse, paced_opener(job.settings)(), plan)
             except ColdlogError as failed:  # publish what was indexed before the failure
                 failure = failed
             run["materialize"] = _materialize(job, warehouse, plan)

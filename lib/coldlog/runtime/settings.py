@@ -282,12 +282,12 @@ class FetchSettings:
     )
     max_bytes_per_second: ByteCount = setting(
         ByteCount(2**63 - 1),
-        "read quota of a process that fetches; by default there is no quota",
+        "read quota of a process that reads the archive; by default there is no quota",
         at_least=1,
         key="remote.log.manager.fetch.max.bytes.per.second",
     )
     share_quota: bool = setting(
-        False, "all processes that fetch from the warehouse keep the quota together; each writes to tier_quotas"
+        False, "all processes that read the archive keep the quota together; each writes to tier_quotas"
     )
     quota_window_num: int = setting(
         11,

@@ -43,6 +43,15 @@ def test_milliseconds_of_timestamps_are_a_column_on_request() -> None:
     assert read_columns({"columns": "TIMESTAMPMS"}) == ("timestampMs",)
 
 
+def test_read_quota_is_an_option_and_other_settings_of_fetches_are_not() -> None:
+    asked = {**PLACES, "subscribe": "a"}
+    limited = {"remote.log.manager.fetch.max.bytes.per.second": "1 MiB", "fetch.share_quota": "true"}
+    fetch = read_options(asked | limited).settings.fetch
+    assert (fetch.max_bytes_per_second, fetch.share_quota) == (1 << 20, True)
+    with pytest.raises(UsageError, match="fetch.timeout_ms"):
+        read_options({**asked, "fetch.timeout_ms": "1"})
+
+
 def test_timestamps_that_spark_cannot_hold_are_null_on_request_only() -> None:
     asked = {**PLACES, "subscribe": "a"}
     assert not read_options(asked).nulls_timestamps

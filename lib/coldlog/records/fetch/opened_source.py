@@ -9,6 +9,7 @@ from coldlog.records.fetch.record_source import RecordSource
 from coldlog.runtime.open_layout import decode_limits, layout_opener
 from coldlog.runtime.settings import ByteCount, Settings
 from coldlog.tables.delta.as_of import find_moment_without_spark
+from coldlog.tiering.read_pace import paced_opener
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.quota_config import NO_QUOTA, QuotaConfig
 from coldlog.tiering.rules.read_allowances import ReadAllowances
@@ -34,9 +35,9 @@ def shared_allowances(settings: Settings, clock: Clock) -> ReadAllowances | None
     return ReadAllowances(rate, clock, SharedQuota.below(settings.warehouse_uri, READERS, rate, clock))
 
 
-def open_source(settings: Settings) -> RecordSource:
+def open_source(settings: Settings, *, is_paced: bool = False) -> RecordSource:
     """Open the source of these settings, as of `warehouse.as_of`. Raise `UsageError` if there is no warehouse or no
-    archive.
+    archive. `is_paced`: its reads wait for the read quota; a pool has a queue for that.
 
     The store makes one request per attempt, because the pool repeats failed attempts, and reads only what was asked
     for.
@@ -45,4 +46,5 @@ def open_source(settings: Settings) -> RecordSource:
     limits = decode_limits(settings)
     uri = settings.warehouse_uri
     as_of_ms = find_moment_without_spark(settings.warehouse.as_of, uri)
-    return RecordSource(uri, layout_opener(once), limits, as_of_ms=as_of_ms)
+    opener = paced_opener(once) if is_paced else layout_opener(once)
+    return RecordSource(uri, opener, limits, as_of_ms=as_of_ms)

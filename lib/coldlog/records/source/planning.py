@@ -15,6 +15,7 @@ from coldlog.records.source.options import SourceOptions, TopicPartition
 from coldlog.records.source.read_tasks import ReadTask, TaskSizes, plan_tasks
 from coldlog.records.source.record_reader import RecordReader
 from coldlog.runtime.open_layout import decode_limits, layout_opener
+from coldlog.tiering.read_pace import paced_opener
 
 
 def plan_reading(options: SourceOptions, wanted: RecordFilter) -> list[ReadTask]:
@@ -42,7 +43,7 @@ def _resolving(options: SourceOptions) -> Iterator[tuple[ArchivedLogs, OffsetRes
     """Open the tables as they are now."""
     files = list_source_files(options.warehouse_uri, options.as_of_ms)
     logs = ArchivedLogs(files)
-    batches = BatchReader(open_layout=layout_opener(options.settings), limits=decode_limits(options.settings))
+    batches = BatchReader(open_layout=paced_opener(options.settings), limits=decode_limits(options.settings))
     index, lookup = open_lookup(files.lookups, LookupOptions(batches=batches))
     try:
         yield logs, OffsetResolver(options, logs, index, lookup)
@@ -54,7 +55,7 @@ def _resolving(options: SourceOptions) -> Iterator[tuple[ArchivedLogs, OffsetRes
 def open_reader(options: SourceOptions, count_bytes: Callable[[int], None]) -> RecordReader:
     """Open the reader of this reading's tasks, in the process that calls it."""
     return RecordReader(
-        layout=layout_opener(options.settings)(),
+        layout=paced_opener(options.settings)(),
         limits=decode_limits(options.settings),
         columns=options.columns,
         nulls_timestamps=options.nulls_timestamps,

@@ -1,0 +1,78 @@
+"""Read the logs and small files of an archive at a given pace.
+
+A read of a log waits before it is made, for as many bytes as it may get: those up to the end of the log. The size of a
+small file is known when it is read; it waits after that. Listings do not wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from coldlog.archive.layouts.layout import (
+    ArchiveLayout,
+    DirectoryListing,
+    ListedSegment,
+    PartitionDirectory,
+    SegmentFileKind,
+    SegmentListing,
+)
+
+
+class Pace(Protocol):
+    """What decides when bytes may be read. It can be pickled, and threads share it."""
+
+    def wait_for(self, size_bytes: int) -> None:
+        """Return when so many bytes may be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacedLayout:
+    """An ArchiveLayout over another."""
+
+    layout: ArchiveLayout
+    pace: Pace
+
+    @property
+    def name(self) -> str:
+        """As `layout`."""
+        return self.layout.name
+
+    @property
+    def uri(self) -> str:
+        """As `layout`."""
+        return self.layout.uri
+
+    @property
+    def is_mirror(self) -> bool:
+        """As `layout`."""
+        return self.layout.is_mirror
+
+    def list_partition_directories(self) -> DirectoryListing:
+        """As `layout`."""
+        return self.layout.list_partition_directories()
+
+    def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
+        """As `layout`."""
+        return self.layout.list_segments(directory)
+
+    def has_file(self, segment: ListedSegment, kind: SegmentFileKind) -> bool:
+        """As `layout`."""
+        return self.layout.has_file(segment, kind)
+
+    def log_size_bytes(self, segment: ListedSegment) -> int:
+        """As `layout`."""
+        return self.layout.log_size_bytes(segment)
+
+    def read_log_range(
+        self, segment: ListedSegment, position: int, length: int, until: int | None = None
+    ) -> memoryview:
+        """As `layout`, when the bytes may be read."""
+        self.pace.wait_for(max(0, min(length, self.layout.log_size_bytes(segment) - position)))
+        return self.layout.read_log_range(segment, position, length, until)
+
+    def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
+        """As `layout`, and then wait until so many bytes may be read."""
+        content = self.layout.read_small_file(segment, kind)
+        self.pace.wait_for(len(content))
+        return content
