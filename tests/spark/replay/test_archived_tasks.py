@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from coldlog.fetcher import RecordFetcher
 from coldlog.model.fetch import FetchErrorCode
 from coldlog.model.states import IsolationLevel
 from coldlog.replay.order import Head, TopicPartition, iter_merged
+from coldlog.replay.pooled_replay import open_replayer
 from coldlog.replay.task_replayer import (
     ReplayedRecord,
     ReplayedTo,
@@ -86,6 +88,26 @@ def test_records_of_a_broker_are_replayed_in_the_order_of_timestamps(
     assert {replayer.current_lag(*place) for place in PARTITIONS} == {0}
     assert (replayer.counts.late_records, replayer.counts.records) == (0, len(found))
     assert replayer.counts.negative_timestamps == sum(timestamp_ms < 0 for _, (timestamp_ms, _) in found)
+
+
+def test_replay_through_a_pool_has_the_same_records_and_keeps_the_read_quota(
+    fetcher: RecordFetcher, golden_uri: str, golden_archive: Path
+) -> None:
+    places = [("orders", 0), ("payments", 0)]
+    logs = [log for topic, number in places for log in golden_archive.glob(f"*/{topic}-{number}-*/*.log")]
+    total_bytes = sum(log.stat().st_size for log in logs)
+    assignments = [
+        f"warehouse.uri={golden_uri}",
+        f"archive.uri={golden_archive}",
+        f"remote.log.manager.fetch.max.bytes.per.second={total_bytes // 3}",
+    ]
+    options, began_s = ReplayOptions(max_bytes=50_000), time.monotonic()
+    with open_replayer(dict.fromkeys(places), assignments, options=options) as replayer:
+        found = stamps(replayer)
+    took_s = time.monotonic() - began_s
+    assert found == list(iter_merged({place: truth(fetcher, place, UNCOMMITTED) for place in places}))
+    assert took_s > 2.5, "all bytes at the quota take 3 s, the last read waits for none"
+    assert replayer.counts.failed_fetches == 0
 
 
 def test_replay_continues_where_another_stopped(fetcher: RecordFetcher) -> None:
