@@ -8,6 +8,8 @@ This is Kafka's Fetch of one partition, from the archive. The tables say which s
 ranged read gets whole batches. The result of a fetch is a value: `FetchedRecords`, or `FetchFailure` with Kafka's code,
 the available offsets and the offset to continue at. Only wrong arguments are a `UsageError`.
 
+With `fetch.log_directory`, a broker's log directory answers from the end of the archive on.
+
 The fetcher answers from the table versions that it opened, as of `warehouse.as_of`, until `refresh`. If a segment was
 removed since then, it opens the newest versions once. All threads of a process can share one fetcher, but not a forked
 process. A fetch runs in its caller's thread and waits there for the read quota. It may exceed its timeout by this wait
@@ -130,7 +132,7 @@ class RecordFetcher:
 
 def open_fetcher(assignments: Sequence[str] = (), env: str = "local") -> RecordFetcher:
     """A fetcher for the warehouse and the archive of the settings; `assignments` are `key=value` as after `--set`."""
-    return RecordFetcher(open_source(load_settings(env, list(assignments)), is_paced=True))
+    return RecordFetcher(open_source(load_settings(env, list(assignments)), is_paced=True, is_whole_log=True))
 
 
 @contextmanager
@@ -138,7 +140,7 @@ def open_pool(assignments: Sequence[str] = (), env: str = "local") -> Iterator[F
     """A pool for many concurrent callers within the read quota of the settings; its threads run until the end of the
     block."""
     settings = load_settings(env, list(assignments))
-    source, clock = open_source(settings), SystemClock()
+    source, clock = open_source(settings, is_whole_log=True), SystemClock()
     allowances = shared_allowances(settings, clock)
     with closing(source), FetchPool(source, pool_options(settings), clock, allowances=allowances) as pool:
         yield pool

@@ -56,7 +56,7 @@ def fetch(job: PlainJob, clock: Clock | None = None) -> int:
     clock = clock or SystemClock()
     allowances = shared_allowances(job.settings, clock)
     with (
-        closing(open_source(job.settings)) as source,
+        closing(open_source(job.settings, is_whole_log=True)) as source,
         FetchPool(source, pool_options(job.settings), clock, allowances=allowances) as pool,
     ):
         request, remaining = _request(job, source), job.arguments.max_records

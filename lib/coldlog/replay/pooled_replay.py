@@ -96,7 +96,7 @@ def open_replayer(
     """A replay of the task's partitions within the read quota of the settings; `assignments` are `key=value` as after
     `--set`. Without `options`, it waits as `max.task.idle.ms` of the settings says."""
     settings, clock = load_settings(env, list(assignments)), SystemClock()
-    source, allowances = open_source(settings), shared_allowances(settings, clock)
+    source, allowances = open_source(settings, is_whole_log=True), shared_allowances(settings, clock)
     options = options or ReplayOptions(max_task_idle_ms=settings.replay.max_task_idle_ms)
     with closing(source), FetchPool(source, pool_options(settings), clock, allowances=allowances) as pool:
         yield TaskReplayer(PooledReader(pool=pool, ends=source, clock=clock), clock, start, options)

@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 from delta.tables import DeltaTable
 
+from builders.broker_directory import write_broker_directory
+from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint
+from builders.segment_builder import Batch, Record, build_segment
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import RetriableError
-from coldlog.fetcher import RecordFetcher
-from coldlog.model.fetch import FetchErrorCode
+from coldlog.fetcher import RecordFetcher, open_fetcher
+from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
+from coldlog.model.fetch import FetchedRecords, FetchErrorCode
 from coldlog.model.states import IsolationLevel
 from coldlog.replay.order import Head, TopicPartition, iter_merged
 from coldlog.replay.pooled_replay import open_replayer
@@ -108,6 +113,35 @@ def test_replay_through_a_pool_has_the_same_records_and_keeps_the_read_quota(
     assert found == list(iter_merged({place: truth(fetcher, place, UNCOMMITTED) for place in places}))
     assert took_s > 2.5, "all bytes at the quota take 3 s, the last read waits for none"
     assert replayer.counts.failed_fetches == 0
+
+
+def test_replay_goes_on_in_the_log_directory_where_the_archive_ends(
+    fetcher: RecordFetcher, golden_uri: str, golden_archive: Path, tmp_path: Path
+) -> None:
+    places = [("orders", 0), ("payments", 0)]
+    write_broker_directory(tmp_path, {"orders", "payments"})
+    tier = LogDirectoryTier(str(tmp_path), DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20))
+    expected, ends = {place: truth(fetcher, place, UNCOMMITTED) for place in places}, dict[tuple[str, int], int]()
+    for topic, number in places:
+        state = tier.read_state(topic, number)
+        assert state is not None
+        begin, ends[topic, number] = state.high_watermark, state.high_watermark + 2
+        added = Batch(base_offset=begin, records=tuple(Record(timestamp_ms=2**42, value=b"new") for _ in range(2)))
+        active = max((tmp_path / f"{topic}-{number}").glob("*.log"))
+        active.write_bytes(active.read_bytes() + build_segment([added]))
+        expected[topic, number] += [(2**42, begin), (2**42, begin + 1)]
+    write_offset_checkpoint(tmp_path / HIGH_WATERMARKS, ends)
+    settings = [f"warehouse.uri={golden_uri}", f"archive.uri={golden_archive}", f"fetch.log_directory={tmp_path}"]
+    with open_replayer(dict.fromkeys(places), settings, options=ReplayOptions(max_bytes=50_000)) as replayer:
+        assert stamps(replayer) == list(iter_merged(expected))
+    with open_fetcher(settings) as whole:
+        for place, end in ends.items():
+            found = whole.partition_ends(*place)
+            assert found is not None
+            assert found.end_offset == end
+            answer = whole.fetch_records(*place, end - 1)
+            assert isinstance(answer, FetchedRecords)
+            assert [record.value for record in answer.records] == [b"new"]
 
 
 def test_replay_continues_where_another_stopped(fetcher: RecordFetcher) -> None:

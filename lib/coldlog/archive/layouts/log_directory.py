@@ -32,6 +32,7 @@ from coldlog.formats.kafka.offset_checkpoint import OffsetCheckpoint, read_offse
 from coldlog.formats.kafka.offset_index import OffsetIndex, read_offset_index
 from coldlog.formats.kafka.producer_snapshot import ProducerSnapshot, read_producer_snapshot
 from coldlog.formats.kafka.time_index import TimeIndex, read_time_index
+from coldlog.formats.kafka.txn_index import TXN_INDEX_ENTRY, TxnIndex, read_txn_index
 
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
@@ -212,6 +213,20 @@ def find_time_index(store: ObjectStore, segment: LocalSegment) -> TimeIndex | No
         return None if listed is None else read_time_index(_read_used(store, listed), base_offset=segment.base_offset)
     except ArchiveError:
         return None
+
+
+def find_transaction_index(store: ObjectStore, segment: LocalSegment) -> TxnIndex | None:
+    """The transactions that markers in the segment aborted; None: there are none. The last entry of an active segment
+    may just be written; then it is of a marker after the high watermark."""
+    listed = segment.find_object(SegmentFileKind.TXN_INDEX)
+    if listed is None:
+        return None
+    content = _read_whole(store, listed.name, listed.size_bytes)
+    cut_bytes = len(content) % TXN_INDEX_ENTRY.itemsize if segment.is_active else 0
+    try:
+        return read_txn_index(content[: len(content) - cut_bytes], base_offset=segment.base_offset)
+    except ArchiveError as wrong:
+        raise wrong.with_object_name(listed.name) from wrong
 
 
 def _iter_segments(

@@ -45,6 +45,7 @@ from coldlog.archive.layouts.log_directory import (
     find_offset_index,
     find_partition,
     find_time_index,
+    find_transaction_index,
     read_checkpoint,
     read_lineage,
     read_snapshot,
@@ -54,8 +55,10 @@ from coldlog.archive.layouts.log_windows import LogWindow, iter_log_windows
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.errors import ArchiveError, Reason, RetriableError
 from coldlog.formats.kafka.leader_epoch_checkpoint import LeaderEpochEntry
+from coldlog.formats.kafka.record_batch import BatchHeaders
 from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.kafka.time_index import TimeIndex
+from coldlog.formats.kafka.txn_index import TxnIndex
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.open_transactions import OpenTransactions
 from coldlog.index.stairs import RunningMaximum
@@ -75,6 +78,15 @@ class _LogEnd:
 
     log_end_offset: int
     first_open_offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalBatches:
+    """Consecutive batches of one segment, and the transactions that are aborted there and in all later segments."""
+
+    content: memoryview
+    headers: BatchHeaders
+    txn_indexes: tuple[TxnIndex, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +146,26 @@ class LogDirectoryTier:
         """Look up the epoch in the lineage of the partition's leaders."""
         found = self._ask(topic, partition, lambda found: read_lineage(self._store, found))
         return max((entry.leader_epoch for entry in found or () if entry.start_offset <= offset), default=-1)
+
+    def read_batches(self, topic: str, partition: int, offset: int, max_bytes: int) -> LocalBatches | None:
+        """Return whole batches from the first that ends at or after `offset` on, at most `max_bytes` but at least one.
+
+        None if the directory begins after the offset, or has no such batch. Decided or not, they are returned.
+        """
+
+        def read(found: LocalPartition) -> LocalBatches | None:
+            if not found.segments or found.segments[0].base_offset > offset:
+                return None
+            segments = [one for one in found.segments if one.end_offset is None or one.end_offset > offset]
+            for number, segment in enumerate(segments):
+                for window in self._iter_windows(segment, offset):
+                    first = int(np.searchsorted(window.headers.last_offset, offset))
+                    if first < len(window.headers):
+                        indexes = (find_transaction_index(self._store, one) for one in segments[number:])
+                        return _cut(window, first, max_bytes, tuple(one for one in indexes if one is not None))
+            return None
+
+        return self._ask(topic, partition, read)
 
     def close(self) -> None:
         """Do nothing: a file is open only while it is read."""
@@ -308,6 +340,15 @@ class LogDirectoryTier:
         return iter_log_windows(
             self._store, segment.log, from_position=position, limits=self.limits, window_bytes=self.window_bytes
         )
+
+
+def _cut(window: LogWindow, first: int, max_bytes: int, txn_indexes: tuple[TxnIndex, ...]) -> LocalBatches:
+    sizes = np.cumsum(window.headers.size_bytes[first:], dtype=np.int64)
+    count = max(1, int(np.searchsorted(sizes, max_bytes, side="right")))
+    headers = window.headers.slice(first, first + count)
+    begin = int(headers.position[0]) - window.position
+    content = window.content[begin : begin + int(sizes[count - 1])]
+    return LocalBatches(content=content, headers=headers, txn_indexes=txn_indexes)
 
 
 def _log_start_offset(found: LocalPartition, lineage: tuple[LeaderEpochEntry, ...], checkpointed: int | None) -> int:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from coldlog.errors import UsageError
+from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
+from coldlog.records.fetch.local_tail import LocalTail
 from coldlog.records.fetch.pool_fetch import PoolOptions
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.runtime.open_layout import decode_limits, layout_opener
@@ -35,9 +39,10 @@ def shared_allowances(settings: Settings, clock: Clock) -> ReadAllowances | None
     return ReadAllowances(rate, clock, SharedQuota.below(settings.warehouse_uri, READERS, rate, clock))
 
 
-def open_source(settings: Settings, *, is_paced: bool = False) -> RecordSource:
+def open_source(settings: Settings, *, is_paced: bool = False, is_whole_log: bool = False) -> RecordSource:
     """Open the source of these settings, as of `warehouse.as_of`. Raise `UsageError` if there is no warehouse or no
-    archive. `is_paced`: its reads wait for the read quota; a pool has a queue for that.
+    archive. `is_paced`: its reads wait for the read quota; a pool has a queue for that. `is_whole_log`: it goes on in
+    `fetch.log_directory` where the archive ends.
 
     The store makes one request per attempt, because the pool repeats failed attempts, and reads only what was asked
     for.
@@ -47,4 +52,18 @@ def open_source(settings: Settings, *, is_paced: bool = False) -> RecordSource:
     uri = settings.warehouse_uri
     as_of_ms = find_moment_without_spark(settings.warehouse.as_of, uri)
     opener = paced_opener(once) if is_paced else layout_opener(once)
-    return RecordSource(uri, opener, limits, as_of_ms=as_of_ms)
+    return RecordSource(
+        uri, opener, limits, as_of_ms=as_of_ms, local=_local_tail(settings, limits) if is_whole_log else None
+    )
+
+
+def _local_tail(settings: Settings, limits: DecodeLimits) -> LocalTail | None:
+    directory = settings.fetch.log_directory
+    if directory is None:
+        return None
+    if settings.warehouse.as_of is not None:
+        raise UsageError(
+            "warehouse.as_of reads the index of a past time, but fetch.log_directory is always of now: unset one of "
+            "them"
+        )
+    return LocalTail(LogDirectoryTier(directory=directory, limits=limits), limits)

@@ -24,6 +24,7 @@ from coldlog.model.arguments import check_partition
 from coldlog.model.fetch import FetchAnswer, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.records.fetch.archive_tables import ArchiveTables, list_fetch_files
 from coldlog.records.fetch.interval_slices import PassedSlice
+from coldlog.records.fetch.local_tail import LocalTail, StaleArchive
 from coldlog.records.fetch.slice_reader import FetchedBatches, damaged, read_batches, read_slice
 from coldlog.records.fetch.slices import LogSlice, plan_slice, range_text, starting_at
 from coldlog.runtime.opened_here import OpenedHere
@@ -43,12 +44,14 @@ class RecordSource:
         limits: DecodeLimits,
         *,
         as_of_ms: int | None = None,
+        local: LocalTail | None = None,
     ) -> None:
-        """Raise `UsageError` if there is no warehouse or no archive."""
+        """Raise `UsageError` if there is no warehouse or no archive. `local` answers from the archive's end on."""
         self._uri = uri
         self.as_of_ms = as_of_ms
         self._open_layout = open_layout
         self._limits = limits
+        self._local = local
         self._per_thread = threading.local()
         self._per_thread.layout = open_layout()
         self._refreshing = threading.Lock()
@@ -90,6 +93,8 @@ class RecordSource:
         self._opened.check()
         check_partition(topic, partition)
         archived = self._tables.partition(topic, partition)
+        if self._local is not None:
+            return self._local.ends(topic, partition, archived)
         return None if archived is None else archived.ends
 
     def plan(self, request: FetchRequest) -> LogSlice | FetchAnswer:
@@ -97,11 +102,20 @@ class RecordSource:
         self._opened.check()
         if self._is_stale:
             self._refresh_again()
+        found = self._plan(request)
+        if isinstance(found, StaleArchive):
+            self._refresh_again()
+            found = self._plan(request)
+        return found.failure if isinstance(found, StaleArchive) else found
+
+    def _plan(self, request: FetchRequest) -> LogSlice | FetchAnswer | StaleArchive:
         try:
-            return plan_slice(self._tables, request)
+            archived = self._tables.partition(request.topic, request.partition)
+            planned = plan_slice(self._tables, request)
         except RetriableError:
             self._is_stale = True
             raise
+        return planned if self._local is None else self._local.go_on(request, archived, planned)
 
     def read(self, log_slice: LogSlice) -> FetchAnswer:
         """Read the slice and return the answer."""

@@ -21,6 +21,7 @@ from coldlog.formats.kafka.record_batch import BatchHeaders, read_batch_headers
 from coldlog.formats.kafka.record_columns import (
     ByteColumn,
     HeaderColumn,
+    RecordBounds,
     RecordColumns,
     WantedFields,
     read_record_columns,
@@ -39,6 +40,7 @@ from coldlog.model.fetch import (
 from coldlog.records.fetch.interval_slices import PassedSlice, find_batches
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.records.segment_windows import of_segment
+from coldlog.records.source.archived_log import AbortedTransactions
 
 _EVERYTHING = WantedFields(key=True, value=True, headers=True)
 _Headers = tuple[tuple[str, bytes | None], ...]
@@ -64,7 +66,17 @@ def read_slice(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice)
     errors."""
 
     def read(window: memoryview, sound: LogSlice, read_bytes: int) -> FetchedRecords:
-        records = tuple(_iter_records(window[: sound.size_bytes], limits, sound))
+        window = window[: sound.size_bytes]
+        records = tuple(
+            iter_records(
+                window,
+                _read_headers(window, limits, sound),
+                position=sound.position,
+                bounds=sound.bounds,
+                aborted=sound.aborted,
+                limits=limits,
+            )
+        )
         return FetchedRecords(
             records=records,
             next_offset=sound.next_offset,
@@ -140,16 +152,25 @@ def damaged(log_slice: LogSlice, wrong: ArchiveError) -> FetchFailure:
     )
 
 
-def _iter_records(window: memoryview, limits: DecodeLimits, log_slice: LogSlice) -> Iterator[FetchedRecord]:
-    headers = _read_headers(window, limits, log_slice)
+def iter_records(
+    window: memoryview,
+    headers: BatchHeaders,
+    *,
+    position: int,
+    bounds: RecordBounds,
+    aborted: AbortedTransactions,
+    limits: DecodeLimits,
+) -> Iterator[FetchedRecord]:
+    """Yield the records within the bounds of the batches of `window`, which begins at `position` of the log. Control
+    batches and those of aborted transactions are skipped."""
     is_wanted = ~headers.is_control & (headers.record_count > 0)
-    if len(log_slice.aborted):
-        is_wanted &= ~(headers.is_transactional & log_slice.aborted.hold(headers.producer_id, headers.base_offset))
+    if len(aborted):
+        is_wanted &= ~(headers.is_transactional & aborted.hold(headers.producer_id, headers.base_offset))
     if not is_wanted.any():
         return
     taken = headers.where(is_wanted)
-    for section in SectionReader(limits=limits).iter_sections(window, taken, log_slice.position):
-        columns = read_record_columns(section, taken, log_slice.bounds, _EVERYTHING)
+    for section in SectionReader(limits=limits).iter_sections(window, taken, position):
+        columns = read_record_columns(section, taken, bounds, _EVERYTHING)
         batches = np.searchsorted(taken.base_offset, columns.offset, side="right") - 1
         yield from _records(columns, taken.leader_epoch[batches].tolist())
 

@@ -1,0 +1,164 @@
+"""Fetch from a broker's log directory what the archive does not have yet.
+
+The archive answers up to its end, for readers of committed records up to its last stable offset. From there on the
+directory answers, up to the high watermark or the last stable offset that its files show. So each record is read once.
+The state of a partition is kept until a fetch reaches its end: both ends only grow.
+
+If the directory begins after the archive's end, neither has the offsets between: segments were archived and left the
+directory since the index was built (`StaleArchive`). If the topic was created again, the directory has another topic,
+and the archive answers alone; so it does if the directory does not have the partition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from coldlog.errors import ArchiveError, RetriableError
+from coldlog.formats.kafka.record_columns import RecordBounds
+from coldlog.formats.kafka.txn_index import TxnIndex
+from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.local.local_tier import LocalLogState
+from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
+from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
+from coldlog.records.fetch.archive_tables import ArchivedPartition
+from coldlog.records.fetch.slice_reader import iter_records
+from coldlog.records.fetch.slices import LogSlice
+from coldlog.records.source.archived_log import NOTHING_ABORTED, AbortedTransactions
+
+
+@dataclass(frozen=True, slots=True)
+class StaleArchive:
+    """The answer, unless newer tables know more."""
+
+    failure: FetchFailure
+
+
+class LocalTail:
+    """The log directory behind an archive. Threads share it."""
+
+    def __init__(self, tier: LogDirectoryTier, limits: DecodeLimits) -> None:
+        self._tier = tier
+        self._limits = limits
+        self._states: dict[tuple[str, int], LocalLogState] = {}
+
+    def ends(self, topic: str, partition: int, archived: ArchivedPartition | None) -> PartitionEnds | None:
+        """Return where the whole log begins and ends now; None if nobody knows the partition."""
+        state = self._read_state(topic, partition, archived)
+        return _joined(archived, state)
+
+    def go_on(
+        self, request: FetchRequest, archived: ArchivedPartition | None, planned: LogSlice | FetchAnswer
+    ) -> LogSlice | FetchAnswer | StaleArchive:
+        """Return what the archive has planned, with the ends of the whole log, or from the archive's end on the
+        directory's answer. Raise `RetriableError` if the directory does not answer."""
+        try:
+            if archived is None or request.offset >= archived.ends.readable_end(is_committed=request.is_committed):
+                return self._fetch(request, archived) or planned
+            place = (request.topic, request.partition)
+            state = self._states.get(place) or self._read_state(*place, archived)
+        except ArchiveError as wrong:
+            message = f"{request}: {wrong}, in the log directory"
+            return FetchFailure(error=FetchErrorCode.CORRUPT_MESSAGE, message=message)
+        ends = _joined(archived, state)
+        return planned if planned.ends is None or ends is None else replace(planned, ends=ends)
+
+    def _fetch(self, request: FetchRequest, archived: ArchivedPartition | None) -> FetchAnswer | StaleArchive | None:
+        place = (request.topic, request.partition)
+        kept = self._states.get(place)
+        if kept is not None and kept.local_log_start_offset <= request.offset < _readable_end(kept, request):
+            answer = self._read(request, kept, archived)
+            if answer is not None:
+                return answer
+        state = self._read_state(*place, archived)
+        ends = _joined(archived, state)
+        if state is None or ends is None:
+            return None
+        if not ends.log_start_offset <= request.offset <= ends.end_offset:
+            return _out_of_range(request, ends, "")
+        if request.offset >= _readable_end(state, request):
+            return FetchedRecords(records=(), next_offset=request.offset, ends=ends, read_bytes=0)
+        if request.offset < state.local_log_start_offset:
+            missing = f"those before {state.local_log_start_offset} left the log directory and are not indexed yet"
+            return StaleArchive(_out_of_range(request, ends, f", but {missing}; run run_pipeline"))
+        answer = self._read(request, state, archived)
+        if answer is None:
+            raise RetriableError(f"{request}: the log directory changed while it was read; try again")
+        return answer
+
+    def _read(
+        self, request: FetchRequest, state: LocalLogState, archived: ArchivedPartition | None
+    ) -> FetchedRecords | None:
+        """Return the records; None if the directory has changed, and has them no more."""
+        found = self._tier.read_batches(request.topic, request.partition, request.offset, request.max_bytes)
+        ends, until = _joined(archived, state), _readable_end(state, request)
+        if found is None or ends is None:
+            return None
+        headers = found.headers.where(found.headers.base_offset < until)
+        if not len(headers):
+            return FetchedRecords(records=(), next_offset=until, ends=ends, read_bytes=len(found.content))
+        first, last = int(headers.base_offset[0]), min(int(headers.last_offset[-1]), until - 1)
+        aborted = _aborted(found.txn_indexes).between(first, last) if request.is_committed else NOTHING_ABORTED
+        records = iter_records(
+            found.content,
+            headers,
+            position=int(headers.position[0]),
+            bounds=RecordBounds(from_offset=request.offset, to_offset=last),
+            aborted=aborted,
+            limits=self._limits,
+        )
+        return FetchedRecords(
+            records=tuple(records),
+            next_offset=last + 1,
+            ends=ends,
+            read_bytes=len(found.content),
+            aborted_transactions=tuple(aborted.rows()),
+        )
+
+    def _read_state(self, topic: str, partition: int, archived: ArchivedPartition | None) -> LocalLogState | None:
+        state = self._tier.read_state(topic, partition)
+        if state is not None and archived is not None and state.topic_id not in (None, archived.topic_id):
+            state = None
+        if state is None:
+            self._states.pop((topic, partition), None)
+        else:
+            self._states[topic, partition] = state
+        return state
+
+
+def _readable_end(state: LocalLogState, request: FetchRequest) -> int:
+    return state.last_stable_offset if request.is_committed else state.high_watermark
+
+
+def _joined(archived: ArchivedPartition | None, state: LocalLogState | None) -> PartitionEnds | None:
+    """Return where the archive and the directory together begin and end; None if neither has the partition."""
+    if state is None:
+        return None if archived is None else archived.ends
+    ends = PartitionEnds(
+        log_start_offset=state.log_start_offset,
+        end_offset=state.high_watermark,
+        last_stable_offset=state.last_stable_offset,
+    )
+    if archived is None:
+        return ends
+    return PartitionEnds(
+        log_start_offset=max(ends.log_start_offset, archived.ends.log_start_offset),
+        end_offset=max(ends.end_offset, archived.ends.end_offset),
+        last_stable_offset=max(ends.last_stable_offset, archived.ends.last_stable_offset),
+    )
+
+
+def _out_of_range(request: FetchRequest, ends: PartitionEnds, more: str) -> FetchFailure:
+    known = f"the archive and the log directory have offsets {ends.log_start_offset} to {ends.end_offset - 1}"
+    return FetchFailure(error=FetchErrorCode.OFFSET_OUT_OF_RANGE, message=f"{request}: {known}{more}", ends=ends)
+
+
+def _aborted(indexes: tuple[TxnIndex, ...]) -> AbortedTransactions:
+    names = ("producer_ids", "first_offsets", "last_offsets", "last_stable_offsets")
+    columns = [
+        np.concatenate([NOTHING_ABORTED.producer_id, *(getattr(one, name) for one in indexes)]) for name in names
+    ]
+    order = np.lexsort((columns[1], columns[0]))
+    producer, first, last, stable = (column[order] for column in columns)
+    return AbortedTransactions(producer_id=producer, first_offset=first, last_offset=last, last_stable_offset=stable)
