@@ -23,6 +23,7 @@ from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.delta.delta_log import check_checkpoint
 from coldlog.tables.delta.manifest import HELD_TABLES, check_footers, check_published
 from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tables.sql_names import register_tables
 
 
 def sql_session(assignments: Sequence[str] = (), env: str = "local") -> SparkSession:
@@ -61,7 +62,7 @@ def attach_warehouse(
     for key, value in PAGE_CHECKSUMS.items():
         # Options of Hadoop that a session was not started with.
         spark.conf.set(key, value)
-    warehouse.register()
+    register_tables(warehouse)
     register_functions(spark, persistent=persistent_functions)
     moment = {} if warehouse.as_of_ms is None else {"warehouse.as_of": str(warehouse.as_of_ms)}
     register_source(spark, {**(source_options or {}), "warehouse.uri": uri, **moment})

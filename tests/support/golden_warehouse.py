@@ -19,6 +19,7 @@ from coldlog.indexing.builds.segment_build import BuildOptions
 from coldlog.indexing.events.event_sources import LogSegmentsSource
 from coldlog.indexing.events.read_events import read_events
 from coldlog.indexing.publish.materialize import materialize_metadata
+from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.indexing.scan.log_starts import merge_log_start_offsets
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.model.states import IndexDepth
@@ -67,10 +68,11 @@ def run_pipeline(
             read_events(warehouse, log_segments_source(metadata))
         with around("scan"):
             scan_segments(warehouse, layout)
-        with around("build"):
-            build_indexes(warehouse, layout, settings or build_settings())
-        with around("materialize"):
-            materialize_metadata(warehouse)
+        with ServingPlan(warehouse) as plan:
+            with around("build"):
+                build_indexes(warehouse, layout, settings or build_settings(), plan=plan)
+            with around("materialize"):
+                materialize_metadata(warehouse, plan)
         with around("reconcile"):
             reconcile(warehouse)
     return warehouse

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker
 from golden_warehouse import run_pipeline
+from large_tables import as_large_tables
 
 START_MS = 1_700_000_000_000
 Place = tuple[str, int]
@@ -128,7 +129,7 @@ def _streamed(stage: int) -> dict[TopicPartition, list[Segment]]:
 
 
 def build_stages(spark: SparkSession, folder: Path) -> None:
-    """Archive and index one stage after another, each in a folder of its own."""
+    """Archive and index one stage after another, each in a folder of its own, in tables that count as large."""
     with (folder / "log_starts.csv").open("w", newline="") as file:
         rows: Iterable[tuple[object, ...]] = [
             ("topic", "partition", "log_start_offset"), ("stream-expired", 0, EXPIRED_BELOW),
@@ -139,7 +140,8 @@ def build_stages(spark: SparkSession, folder: Path) -> None:
             shutil.copytree(stage_folders(folder)[stage - 1] / "warehouse", own / "warehouse")
         places = {TopicPartition(topic=topic, partition=number): _segments(at) for (topic, number), at in logs.items()}
         write_archive(own / "archive", places | _streamed(stage))
-        run_pipeline(spark, own / "archive", own / "warehouse", log_start_offsets=folder / "log_starts.csv")
+        with as_large_tables():
+            run_pipeline(spark, own / "archive", own / "warehouse", log_start_offsets=folder / "log_starts.csv")
 
 
 def stage_folders(folder: Path) -> list[Path]:

@@ -52,9 +52,10 @@ from coldlog.runtime.timestamps import timestamp_from_text
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.discrepancies import Severity
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
-from coldlog.tables.delta.warehouse import Warehouse, has_lasting_catalog
+from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tables.delta.warehouse_lease import WarehouseLease
 from coldlog.tables.delta.warehouse_lock import writing
+from coldlog.tables.sql_names import has_lasting_catalog, register_tables
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts, read_log_start_offsets
 from coldlog.tiering.read_pace import paced_opener
 from coldlog.upkeep.maintain import maintain_tables
@@ -213,7 +214,7 @@ def _do_names_last(job: Job) -> bool:
 
 def _register(job: Job, warehouse: Warehouse) -> None:
     """Register tables and functions by name, for SQL."""
-    warehouse.register()
+    register_tables(warehouse)
     register_functions(job.spark, persistent=job.settings.warehouse.persistent_functions)
 
 

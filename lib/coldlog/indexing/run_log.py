@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 
 from coldlog.tables.definitions.job_runs import JOB_RUNS, RunOutcome
 from coldlog.tables.delta.locations import table_location
-from coldlog.tables.delta.plain_commit import LaterWriterError, Row, RowChange, commit_rows
+from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows
+from coldlog.tables.delta.row_edits import Row, RowChange
 from coldlog.tables.delta.run_rows import new_run_row, now_ms, reason_of
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tables.delta.warehouse_lease import APPLICATION, WarehouseLease
@@ -82,8 +83,7 @@ def record_unchanged_run(
 
 def _change(warehouse: Warehouse, change: RowChange) -> int:
     """Change `job_runs` without a Spark job, or by MERGE if it needs Spark; return the number of changed rows."""
-    with warehouse.commits() as transaction:
-        count = _commit(warehouse.data_location(JOB_RUNS), change, warehouse.lease, transaction)
+    count = warehouse.change_rows(JOB_RUNS, change)
     if count is not None:
         return count
     stored = warehouse.read(JOB_RUNS)

@@ -1,8 +1,9 @@
 """Register the SQL table functions for analysts and the views for operators.
 
-`register_functions` needs the tables registered by name (`Warehouse.register`). The functions are temporary and live as
-long as the session. If `persistent`, they are also kept in the database `coldlog`, if the catalog outlives the session
-(Hive metastore): then every later session can call `coldlog.<function>` and read the views without registering them.
+`register_functions` needs the tables registered by name (`sql_names.register_tables`). The functions are temporary and
+live as long as the session. If `persistent`, they are also kept in the database `coldlog`, if the catalog outlives the
+session (Hive metastore): then every later session can call `coldlog.<function>` and read the views without registering
+them.
 Each function is also correct under LATERAL; a test compares each with a scan. The views are next to the tables, as
 `coldlog.<view>`.
 """
@@ -14,7 +15,7 @@ from importlib import resources
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.tables.delta.warehouse import DATABASE, has_lasting_catalog
+from coldlog.tables.sql_names import DATABASE, has_lasting_catalog
 
 FUNCTIONS: tuple[str, ...] = (
     "offset_for_timestamp",

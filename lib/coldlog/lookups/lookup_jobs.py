@@ -37,7 +37,8 @@ from coldlog.runtime.settings import Settings
 from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.locations import table_location
-from coldlog.tables.delta.plain_commit import RowChange, commit_rows
+from coldlog.tables.delta.plain_commit import commit_rows
+from coldlog.tables.delta.row_edits import RowChange
 
 if TYPE_CHECKING:
     from coldlog.tables.delta.warehouse import Warehouse

@@ -233,8 +233,10 @@ def reconcile(warehouse: Warehouse) -> ReconcileSummary:
     changes = _changes(wanted, warehouse.read(DISCREPANCIES)).persist()
     try:
         counted = changes.groupBy("kind", "change").count().collect()
-        if any(row["change"] != "same" for row in counted):
-            warehouse.merge(DISCREPANCIES, changes.where("change <> 'same'"), remove="is_mended")
+        changed_count = sum(row["count"] for row in counted if row["change"] != "same")
+        if changed_count:
+            changed = changes.where("change <> 'same'")
+            warehouse.merge(DISCREPANCIES, changed, remove="is_mended", count=changed_count)
     finally:
         changes.unpersist()
     counts: dict[str, int] = {}

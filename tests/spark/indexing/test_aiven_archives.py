@@ -44,6 +44,7 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tables.sql_names import register_tables
 from coldlog.upkeep.expectation_suites import load_suites
 from coldlog.upkeep.validate import validate_tables
 from golden_warehouse import build_settings, run_pipeline
@@ -271,7 +272,7 @@ def build(warehouse: Warehouse, variant: str, *, retry_quarantined: bool = False
 
 def advice(warehouse: Warehouse) -> set[str]:
     """The advice in `archive_problems`."""
-    warehouse.register()
+    register_tables(warehouse)
     register_functions(warehouse.spark)
     problems = warehouse.spark.table("coldlog.archive_problems")
     return {row["advice"] for row in problems.where("severity = 'error'").collect()}

@@ -20,6 +20,7 @@ from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.sql_names import register_tables
 from golden_warehouse import log_segments_source, run_pipeline
 
 KEY_A_STATE, KEY_FOR_UPDATES, TRUNCATED = "key.a.state", "key.for.updates", "truncated"
@@ -108,7 +109,7 @@ def test_archive_is_indexed_from_a_compacted_or_truncated_topic(spark: SparkSess
     answers = find_offsets_for_timestamps(warehouse, requests_from_rows([(name, 0, at) for name, at in asked]))
     assert answers.column("offset").to_pylist() == [9, 17, None, 1]
 
-    warehouse.register()
+    register_tables(warehouse)
     register_functions(spark)
     problems = spark.table("coldlog.archive_problems").collect()
     assert sorted((row["topic"], row["start_offset"], row["kind"]) for row in problems) == [

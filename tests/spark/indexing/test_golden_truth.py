@@ -16,6 +16,7 @@ from coldlog.lookups.rows import requests_from_rows
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tables.sql_names import register_tables
 from golden_warehouse import build_settings, golden_partitions, golden_queries, is_true_answer
 from kafka_sample import KAFKA_SAMPLE
 
@@ -39,7 +40,7 @@ def test_every_answer_of_the_broker_is_given(golden: Warehouse, asked: pa.Table,
 
 
 def test_sql_function_gives_the_same_answers_under_lateral(golden: Warehouse, asked: pa.Table) -> None:
-    golden.register()
+    register_tables(golden)
     register_functions(golden.spark)
     golden.spark.createDataFrame(asked).createOrReplaceTempView("asked")
     rows = golden.spark.sql(

@@ -102,9 +102,9 @@ def test_a_read_that_is_killed_at_its_append_repeats_and_loses_nothing(
 ) -> None:
     append = Warehouse.append
 
-    def killed(self: Warehouse, table: TableDefinition, rows: object) -> None:
+    def killed(self: Warehouse, table: TableDefinition, rows: object, **named: object) -> None:
         if is_behind:
-            append(self, table, rows)  # type: ignore[arg-type]  # handed on as it comes
+            append(self, table, rows, **named)  # type: ignore[arg-type]  # handed on as it comes
         raise _Killed
 
     for directory in (_copy_shares(tmp_path / "topic", (0.5, 0.2, 0.7)), RLMM):

@@ -135,15 +135,15 @@ def test_each_step_does_no_more_than_its_part(growth: Growth) -> None:
     """Of the first run into empty tables, and of the run that found one new segment."""
     most_first = {
         "scan": StepWork(commits=1, reads=0, listings=6, jobs=3),
-        "build": StepWork(commits=4, reads=19, listings=4, jobs=15),
-        "materialize": StepWork(commits=5, reads=0, listings=0, jobs=14),
-        "reconcile": StepWork(commits=0, reads=0, listings=0, jobs=7),
+        "build": StepWork(commits=4, reads=19, listings=4, jobs=4),
+        "materialize": StepWork(commits=5, reads=0, listings=0, jobs=5),
+        "reconcile": StepWork(commits=0, reads=0, listings=0, jobs=2),
     }
     most_then = {
-        "scan": StepWork(commits=1, reads=0, listings=6, jobs=6),
-        "build": StepWork(commits=4, reads=7, listings=2, jobs=14),
-        "materialize": StepWork(commits=5, reads=0, listings=0, jobs=32),
-        "reconcile": StepWork(commits=0, reads=0, listings=0, jobs=7),
+        "scan": StepWork(commits=1, reads=0, listings=6, jobs=3),
+        "build": StepWork(commits=4, reads=7, listings=2, jobs=4),
+        "materialize": StepWork(commits=5, reads=0, listings=0, jobs=7),
+        "reconcile": StepWork(commits=0, reads=0, listings=0, jobs=2),
     }
     for done, most in ((growth.work_first, most_first), (growth.work_then, most_then)):
         assert {step: work[:-1] for step, work in done.items()} == {step: work[:-1] for step, work in most.items()}

@@ -192,7 +192,7 @@ def test_run_that_was_killed_after_any_write_ends_the_same_when_repeated(
     # unpublished rows of a recount, a quarantined segment without its mark, served ranges without rows of partitions.
     index_rows, quarantined, partitions = (
         copies_behind(tmp_path / "cut", *write)
-        for write in (("add_files", TIME_INDEX), ("append", QUARANTINE), ("append", PARTITION_METADATA))
+        for write in (("add_files", TIME_INDEX), ("merge", QUARANTINE), ("append", PARTITION_METADATA))
     )
     before_partitions = copies[copies.index(partitions[0]) - 1]
     assert len({index_rows[0], index_rows[-1], quarantined[-1], before_partitions}) == 4

@@ -16,6 +16,7 @@ from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tables.sql_names import register_tables
 
 WORLDS = {
     "golden_uri": {"FOUND", "LATER_THAN_ARCHIVE"},
@@ -30,7 +31,7 @@ def test_shown_lookups_are_answers_of_the_sql_function(
 ) -> None:
     warehouse = Warehouse(spark=spark, uri=request.getfixturevalue(world))
     shown = _shown(warehouse)
-    warehouse.register()
+    register_tables(warehouse)
     register_functions(spark)
     largest = warehouse.read(PARTITION_METADATA).where("is_current").orderBy("record_count", ascending=False).head(1)[0]
     answers = [["lookup", "offset", "timestamp", "leader", "epoch", "outcome"]]

@@ -16,6 +16,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tables.sql_names import register_tables
 from golden_warehouse import golden_partitions
 from kafka_sample import KAFKA_SAMPLE, true_segments
 
@@ -111,7 +112,7 @@ def test_other_engines_read_the_same_rows(golden: Warehouse) -> None:
 
 
 def test_every_table_and_column_has_a_comment(golden: Warehouse) -> None:
-    golden.register()
+    register_tables(golden)
     for table in ALL_TABLES:
         rows = golden.spark.sql(f"DESCRIBE TABLE EXTENDED coldlog.{table.name}").collect()
         comments = {row["col_name"]: row["comment"] for row in rows[: len(table.columns)]}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import shutil
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.indexing.pipeline import run_pipeline
@@ -20,11 +21,24 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.delta.warehouse import Warehouse
 from kafka_sample import KAFKA_SAMPLE
+from large_tables import as_large_tables
 from spark_work import SparkWork, counting_work
 
-MOST_JOBS, MOST_EXECUTIONS = 28, 31
-MOST_STAGE_JOBS = {"warehouse": 0, "scan": 4, "build": 7, "materialize": 9, "reconcile": 8}
-TABLE_SCANS = {"warehouse": 0, "scan": 1, "build": 3, "materialize": 7, "reconcile": 4}
+_STAGES = ("warehouse", "scan", "build", "materialize", "reconcile")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Most:
+    """What a run may start: jobs, SQL executions, jobs by stage; and the scans of tables by stage, exactly."""
+
+    jobs: int
+    executions: int
+    stage_jobs: tuple[int, ...]
+    table_scans: tuple[int, ...]
+
+
+SMALL = Most(jobs=11, executions=9, stage_jobs=(0, 2, 3, 4, 2), table_scans=(0, 0, 0, 0, 0))
+LARGE = Most(jobs=28, executions=31, stage_jobs=(0, 4, 7, 9, 8), table_scans=(0, 1, 3, 7, 4))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +55,13 @@ class CountingConsole(Console):
         self.work[name] = work
 
 
+@pytest.mark.parametrize(("tables", "most"), [(nullcontext, SMALL), (as_large_tables, LARGE)], ids=["small", "large"])
 def test_run_that_finds_nothing_new_does_little_and_commits_only_its_own_row(
-    spark: SparkSession, golden_uri: str, tmp_path: Path
+    spark: SparkSession,
+    golden_uri: str,
+    tmp_path: Path,
+    tables: Callable[[], AbstractContextManager[None]],
+    most: Most,
 ) -> None:
     location = tmp_path / "warehouse"
     shutil.copytree(golden_uri, location)
@@ -52,12 +71,15 @@ def test_run_that_finds_nothing_new_does_little_and_commits_only_its_own_row(
     console = CountingConsole(progress=io.StringIO(), results=io.StringIO(), spark=spark, work=stages)
     job = Job(spark=spark, settings=settings, arguments=Namespace(), console=console)
     before = {table.name: warehouse.newest_version(table) for table in ALL_TABLES}
-    with counting_work(spark) as work:
+    with tables(), counting_work(spark) as work:
         run_pipeline(job)
     assert {table.name: warehouse.newest_version(table) for table in ALL_TABLES} == before | {
         JOB_RUNS.name: before[JOB_RUNS.name] + 2
     }
-    assert 0 < work.jobs <= MOST_JOBS
-    assert 0 < work.executions <= MOST_EXECUTIONS
-    assert {name: stage.table_scans for name, stage in stages.items()} == TABLE_SCANS
-    assert not {name: stage.jobs for name, stage in stages.items() if stage.jobs > MOST_STAGE_JOBS[name]}
+    assert 0 < work.jobs <= most.jobs
+    assert 0 < work.executions <= most.executions
+    assert {name: stage.table_scans for name, stage in stages.items()} == dict(
+        zip(_STAGES, most.table_scans, strict=True)
+    )
+    most_jobs = dict(zip(_STAGES, most.stage_jobs, strict=True))
+    assert not {name: stage.jobs for name, stage in stages.items() if stage.jobs > most_jobs[name]}

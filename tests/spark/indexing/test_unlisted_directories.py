@@ -24,6 +24,7 @@ from coldlog.lookups.functions import register_functions
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tables.sql_names import register_tables
 from golden_warehouse import log_segments_source
 
 STEM = f"{0:020d}"
@@ -91,7 +92,7 @@ def test_bad_directories_of_a_mirror_are_reported_and_their_rows_stay(
     assert (summary.new_count, summary.gone_count, summary.unlisted_count) == (1, 1, 4)
     assert _statuses(tables) == before | {("late", 0): ("pending", True), ("sound", 0): ("gone", False)}
     why = _unrecognized(tables)
-    tables.register()
+    register_tables(tables)
     register_functions(spark)
     problems = spark.table("coldlog.archive_problems").where("kind = 'not_listed'").collect()
     assert {row["severity"] for row in problems} == {"error"}

@@ -13,7 +13,8 @@ from coldlog.indexing.run_log import recorded_run
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.delta.delta_log import file_count_if_known
 from coldlog.tables.delta.log_check import check_log
-from coldlog.tables.delta.plain_commit import RowChange, commit_rows
+from coldlog.tables.delta.plain_commit import commit_rows
+from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.warehouse import Warehouse
 from job_runs_table import race_commit, run_row, unpack_job_runs
 from spark_work import counting_work
@@ -68,7 +69,7 @@ def test_delta_knows_the_number_of_files_after_a_plain_commit_without_a_job(
     location = runs.location(JOB_RUNS)
     for number in range(3):
         _plainly(runs, RowChange(added=[run_row(f"r{number}")]))
-        expected = len(runs.read(JOB_RUNS).inputFiles())
+        expected = len(spark.read.format("delta").load(location).inputFiles())
         with counting_work(spark) as work:
             assert file_count_if_known(spark, location) == expected
         assert work.jobs == 0

@@ -18,7 +18,8 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.delta.file_checksums import check_file, checksums_path, find_checksums
 from coldlog.tables.delta.log_check import check_log
-from coldlog.tables.delta.plain_commit import LaterWriterError, RowChange, commit_rows
+from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows
+from coldlog.tables.delta.row_edits import RowChange
 from job_runs_table import actions_of, commit_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
 
 _LINKED = 0

@@ -253,9 +253,7 @@ def _publish(warehouse: Warehouse, outcomes: list[dict[str, object]], number: in
         if row["outcome"] == OutcomeKind.INDEXED.value:
             status = {"index_status": IndexStatus.INDEXED.value, "build_number": number}
             rows.append({**row, **status, "superseded_build_numbers": row["replaces_build_numbers"] or None})
-    schema = pa.schema([SEGMENTS.arrow_schema.field(name) for name in (*SEGMENTS.key, *PUBLISHED_COLUMNS)])
-    published = warehouse.spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
-    warehouse.merge(SEGMENTS, published, update=PUBLISHED_COLUMNS)
+    warehouse.merge(SEGMENTS, rows, update=PUBLISHED_COLUMNS)
 
 
 def _update_quarantine(warehouse: Warehouse, outcomes: list[dict[str, object]]) -> None:
@@ -272,12 +270,10 @@ def _update_quarantine(warehouse: Warehouse, outcomes: list[dict[str, object]]) 
             .withColumn("first_seen_ms", F.coalesce("before_ms", "first_seen_ms"))
             .withColumn("attempt_count", F.col("attempt_count") + F.coalesce("attempts_before", F.lit(0)))
         )
-        warehouse.merge(QUARANTINE, merged)
+        warehouse.merge(QUARANTINE, merged, count=len(bad))
         columns = ("index_status", "leader_epoch_checkpoint")
         status = [row | {"index_status": IndexStatus.QUARANTINED.value} for row in bad]
-        schema = pa.schema([SEGMENTS.arrow_schema.field(name) for name in (*SEGMENTS.key, *columns)])
-        changed = warehouse.spark.createDataFrame(pa.Table.from_pylist(status, schema=schema))
-        warehouse.merge(SEGMENTS, changed, update=columns)
+        warehouse.merge(SEGMENTS, status, update=columns)
     if known.head(1):
         usable = warehouse.read(SEGMENTS).where(
             ~F.col("index_status").isin(IndexStatus.QUARANTINED.value, IndexStatus.PENDING.value)

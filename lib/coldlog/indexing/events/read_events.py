@@ -73,7 +73,7 @@ def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
         lasts = _lasts(new)
         _require_usable(lasts, source)
         if lasts:
-            warehouse.append(SEGMENT_EVENTS, new)
+            warehouse.append(SEGMENT_EVENTS, new, count=sum(row["rows"] for row in lasts))
     finally:
         decoded.unpersist()
     return ReadSummary(
@@ -204,11 +204,12 @@ def _record_damage(warehouse: Warehouse, damaged: DataFrame) -> int:
     names = {row["object_name"] for row in found}
     repaired = [row.asDict() for name, row in before.items() if name not in names]
     if repaired:
-        warehouse.delete_keys(QUARANTINE, warehouse.local(QUARANTINE, repaired))
+        removed = [row | {"is_repaired": True} for row in repaired]
+        warehouse.merge(QUARANTINE, removed, remove="is_repaired")
     if found:
         now_ms = time.time_ns() // 1_000_000
         rows = [_quarantine_row(row.asDict(), before.get(row["object_name"]), now_ms) for row in found]
-        warehouse.merge(QUARANTINE, warehouse.local(QUARANTINE, rows))
+        warehouse.merge(QUARANTINE, rows)
     return len(found)
 
 

@@ -56,7 +56,8 @@ def materialize_metadata(warehouse: Warehouse, plan: ServingPlan | None = None) 
             "build_indexes first"
         )
     if totals.changed_segment_count:
-        warehouse.merge(SEGMENTS, plan.segments.where("is_changed"), update=SERVED_COLUMNS)
+        changed = plan.segments.where("is_changed")
+        warehouse.merge(SEGMENTS, changed, update=SERVED_COLUMNS, count=totals.changed_segment_count)
     if totals.may_hold_aborts or not warehouse.is_known_empty(TXN_SEGMENTS):
         publish_txn_segments(warehouse, plan.partitions.where(~F.col("txn_index_empty")))
     changed_partition_count = _publish_partitions(warehouse, plan)
@@ -76,11 +77,11 @@ def _publish_partitions(warehouse: Warehouse, plan: ServingPlan) -> int:
     """Publish the rows of partitions; return the number of changed rows."""
     if warehouse.is_known_empty(PARTITION_METADATA):
         if plan.totals.partition_count:
-            warehouse.append(PARTITION_METADATA, plan.partitions)
+            warehouse.append(PARTITION_METADATA, plan.partitions, count=plan.totals.partition_count)
         return plan.totals.partition_count
     changed = plan.partitions.subtract(warehouse.read(PARTITION_METADATA)).persist()
     changed_count = changed.count()
     if changed_count:
-        warehouse.merge(PARTITION_METADATA, changed)
+        warehouse.merge(PARTITION_METADATA, changed, count=changed_count)
     changed.unpersist()
     return changed_count

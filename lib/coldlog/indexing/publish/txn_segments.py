@@ -28,7 +28,7 @@ def publish_txn_segments(warehouse: Warehouse, concerned: DataFrame | None = Non
     try:
         count = changes.count()
         if count:
-            warehouse.merge(TXN_SEGMENTS, changes, remove="is_no_more")
+            warehouse.merge(TXN_SEGMENTS, changes, remove="is_no_more", count=count)
     finally:
         changes.unpersist()
     return count

@@ -12,12 +12,12 @@ topic id on the brokers is not the current one of the archive.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from coldlog.brokers.kafka_client import Cluster
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.segments import SEGMENTS, required_integer
+from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts, ask_brokers
 from coldlog.tiering.expiry.tier_partitions import TierPartitions
@@ -58,17 +58,17 @@ def merge_log_start_offsets(warehouse: Warehouse, *sources: LogStarts) -> int:
     stored = stored_log_starts(warehouse)
     changed = dict(highest.items() - stored.items())
     if changed:
-        warehouse.merge(LOG_START_OFFSETS, _rows_of(warehouse, changed))
+        warehouse.merge(LOG_START_OFFSETS, _rows_of(changed))
     no_more = {place: offset for place, offset in stored.items() if place not in highest}
     if no_more:
-        warehouse.delete_keys(LOG_START_OFFSETS, _rows_of(warehouse, no_more))
+        removed = [row | {"is_no_more": True} for row in _rows_of(no_more)]
+        warehouse.merge(LOG_START_OFFSETS, removed, remove="is_no_more")
     return len(changed) + len(no_more)
 
 
-def _rows_of(warehouse: Warehouse, log_starts: LogStarts) -> DataFrame:
+def _rows_of(log_starts: LogStarts) -> list[Row]:
     names = LOG_START_OFFSETS.column_names
-    rows = [dict(zip(names, (*place, offset), strict=True)) for place, offset in log_starts.items()]
-    return warehouse.local(LOG_START_OFFSETS, rows)
+    return [dict(zip(names, (*place, offset), strict=True)) for place, offset in log_starts.items()]
 
 
 def _current_topic_ids(warehouse: Warehouse) -> dict[tuple[str, int], str]:

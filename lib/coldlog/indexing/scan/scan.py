@@ -287,12 +287,14 @@ def _write_differences(warehouse: Warehouse, differences: DataFrame, counts: dic
     if set(counts) == {"new"}:
         unknown = [name for name in SEGMENTS.column_names if name not in differences.columns]
         types = SEGMENTS.column_types
-        warehouse.append(SEGMENTS, differences.withColumns({name: F.lit(None).cast(types[name]) for name in unknown}))
+        rows = differences.withColumns({name: F.lit(None).cast(types[name]) for name in unknown})
+        warehouse.append(SEGMENTS, rows, count=counts["new"])
         return
     new = differences.where(F.col("change") == "new")
     if counts.get("new"):
         _write_differences(warehouse, new, {"new": counts["new"]})
-    warehouse.merge(SEGMENTS, differences.where(F.col("change") != "new"), update=WRITTEN_COLUMNS)
+    others = differences.where(F.col("change") != "new")
+    warehouse.merge(SEGMENTS, others, update=WRITTEN_COLUMNS, count=sum(counts.values()) - counts.get("new", 0))
 
 
 def _write_unrecognized(warehouse: Warehouse, listed: DataFrame, beside: tuple[UnrecognizedObject, ...]) -> int:

@@ -206,7 +206,9 @@ def _put(location: str, s3: S3Options, name: str, content: _FileContent) -> None
 
 def _statistics_of(metadata: pq.FileMetaData, table: TableDefinition) -> str:
     """The row count, and nulls, minima and maxima of the skipping columns (Delta's protocol, "per-file statistics")."""
-    columns = {name: table.column_names.index(name) for name in table.skipping_columns}
+    # Parquet counts the leaves of nested columns, too.
+    leaves = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
+    columns = {name: leaves[name] for name in table.skipping_columns}
     smallest: dict[str, object] = {}
     largest: dict[str, object] = {}
     nulls = dict.fromkeys(columns, 0)

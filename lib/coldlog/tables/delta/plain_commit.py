@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -36,10 +37,9 @@ from coldlog.tables.delta.data_files import DataFile, DataFileWriter
 from coldlog.tables.delta.locations import local_folder
 from coldlog.tables.delta.log_check import check_log, create_checkpoint
 from coldlog.tables.delta.log_files import NO_LINKS, LogFiles, open_log
-from coldlog.tables.delta.table_files import open_table
-from coldlog.tables.delta.table_storage import read_rows, storage_error
+from coldlog.tables.delta.row_edits import Key, Row, RowChange, RowMerge
+from coldlog.tables.delta.table_files import open_table, read_whole_file
 
-Row = dict[str, object]
 Action = dict[str, Any]
 
 _FEATURES = frozenset({"appendOnly", "invariants", "clustering", "domainMetadata"})
@@ -63,38 +63,14 @@ class LaterWriterError(ColdlogError):
     """The table has a commit of the same application with the same number or a higher one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowChange:
-    """Rows to add, and rows to change: those that equal `where` get `values`.
-
-    `where` should name skipping columns: files whose statistics exclude it are not read.
-    """
-
-    added: Sequence[Row] = ()
-    where: Row = field(default_factory=dict)
-    values: Row = field(default_factory=dict)
-
-    def matches(self, row: Row) -> bool:
-        return all(row[name] == value for name, value in self.where.items())
-
-    def may_match(self, file: Row) -> bool:
-        """Whether a file's statistics, as delta-rs lists them, allow a matching row."""
-        return all(
-            _is_within(value, file.get(f"min.{name}"), file.get(f"max.{name}")) for name, value in self.where.items()
-        )
-
-
-def _is_within(value: Any, low: Any, high: Any) -> bool:
-    return (low is None or low <= value) and (high is None or value <= high)
-
-
 def commit_rows(
-    location: str, table: TableDefinition, change: RowChange, transaction: tuple[str, int] | None = None
+    location: str, table: TableDefinition, change: RowChange | RowMerge, transaction: tuple[str, int] | None = None
 ) -> int | None:
     """Make the change in one commit, or none if nothing changes; return the number of changed rows.
 
-    None: the table, or the file system, needs Spark, and nothing was written. `transaction` is an application and its
-    number; `LaterWriterError` if the table has that number or a higher one of the application.
+    None: the table, the file system or the number of rows to read needs Spark, and nothing was written. `transaction`
+    is an application and its number; `LaterWriterError` if the table has that number of the application or a higher
+    one.
     """
     log = open_log(location)
     for attempt in range(_ATTEMPTS):
@@ -106,7 +82,11 @@ def commit_rows(
 
 
 def _commit_once(
-    log: LogFiles, location: str, table: TableDefinition, change: RowChange, transaction: tuple[str, int] | None
+    log: LogFiles,
+    location: str,
+    table: TableDefinition,
+    change: RowChange | RowMerge,
+    transaction: tuple[str, int] | None,
 ) -> int | None:
     """Make the change on top of the newest version; `_LostRaceError` if another writer puts the next one first."""
     check_log(location)
@@ -116,9 +96,11 @@ def _commit_once(
     if transaction is not None:
         _require_later(delta, location, *transaction)
     plan = _plan(delta, location, table, change)
-    if not plan.rows:
+    if plan is None:
+        return None
+    if not plan.replaced and not plan.rows.num_rows:
         return 0
-    file = _write_file(location, table, plan.rows)
+    file = _write_file(location, table, plan.rows) if plan.rows.num_rows else None
     version = delta.version() + 1
     if not _put(log, location, version, _actions(version - 1, change, plan, file, transaction)):
         return None
@@ -195,29 +177,36 @@ def _require_later(delta: DeltaTable, location: str, application: str, number: i
 class _Plan:
     """The rows of the new file, and the files that it replaces, as delta-rs lists them."""
 
-    rows: list[Row]
+    rows: pa.Table
     replaced: list[Row]
     changed_count: int
 
 
-def _plan(delta: DeltaTable, location: str, table: TableDefinition, change: RowChange) -> _Plan:
-    rows, replaced, changed_count = list(change.added), [], 0
-    files = pa.table(delta.get_add_actions(flatten=True)).to_pylist() if change.where else []
-    for file in filter(change.may_match, files):
-        try:
-            stored = read_rows(location, str(file["path"]), table.column_names)
-        except (DeltaError, OSError, pa.ArrowException) as failed:
-            raise storage_error(failed, location, str(file["path"])) from None
-        found = sum(map(change.matches, stored))
-        if found:
-            rows += [row | change.values if change.matches(row) else row for row in stored]
+def _plan(delta: DeltaTable, location: str, table: TableDefinition, change: RowChange | RowMerge) -> _Plan | None:
+    """Plan the change; None if files with too many rows would be read."""
+    files = [] if change.is_blind else pa.table(delta.get_add_actions(flatten=True)).to_pylist()
+    concerned = [file for file in files if change.may_match(file)]
+    if sum(_row_count(file) for file in concerned) > change.most_read_rows:
+        return None
+    pieces, replaced, changed_count, found = [], [], 0, set[Key]()
+    for file in concerned:
+        changed, count = change.change(read_whole_file(location, str(file["path"]), table), found)
+        if count:
+            pieces.append(changed)
             replaced.append(file)
-            changed_count += found
-    return _Plan(rows=rows, replaced=replaced, changed_count=changed_count)
+            changed_count += count
+    pieces.append(pa.Table.from_pylist(change.rows_to_add(found), schema=table.arrow_schema))
+    return _Plan(rows=pa.concat_tables(pieces), replaced=replaced, changed_count=changed_count)
 
 
-def _write_file(location: str, table: TableDefinition, rows: Sequence[Row]) -> DataFile:
-    columns = pa.Table.from_pylist(list(rows), schema=table.arrow_schema).combine_chunks()
+def _row_count(file: Row) -> int:
+    """The number of a file's rows; more than any limit if its statistics lack it."""
+    count = file.get("num_records")
+    return count if isinstance(count, int) else sys.maxsize
+
+
+def _write_file(location: str, table: TableDefinition, rows: pa.Table) -> DataFile:
+    columns = rows.combine_chunks()
     writer = DataFileWriter(table=table)
     try:
         writer.add({name: columns.column(name).chunk(0) for name in table.column_names})
@@ -227,7 +216,11 @@ def _write_file(location: str, table: TableDefinition, rows: Sequence[Row]) -> D
 
 
 def _actions(
-    version: int, change: RowChange, plan: _Plan, file: DataFile, transaction: tuple[str, int] | None
+    version: int,
+    change: RowChange | RowMerge,
+    plan: _Plan,
+    file: DataFile | None,
+    transaction: tuple[str, int] | None,
 ) -> list[Action]:
     """The lines of the commit, as Delta's protocol names them."""
     now_ms = time.time_ns() // 1_000_000
@@ -235,14 +228,19 @@ def _actions(
     parameters = {"predicate": "[]"} if plan.replaced else {"mode": "Append", "partitionBy": "[]"}
     info = _commit_info(version, operation, parameters, now_ms) | {
         # Rows that were looked at decide, also if none matched.
-        "isBlindAppend": not change.where,
-        "operationMetrics": {"numOutputRows": str(len(plan.rows)), "numOutputBytes": str(file.size_bytes)},
+        "isBlindAppend": change.is_blind,
+        "operationMetrics": {
+            "numOutputRows": str(plan.rows.num_rows),
+            "numOutputBytes": str(0 if file is None else file.size_bytes),
+        },
     }
     actions: list[Action] = [{"commitInfo": info}]
     if transaction is not None:
         actions += _transactions([transaction], now_ms)
-    added = {"path": file.path, "partitionValues": {}, "size": file.size_bytes, "modificationTime": file.modified_ms}
-    actions.append({"add": added | {"dataChange": True, "stats": file.statistics}})
+    if file is not None:
+        place = {"path": file.path, "partitionValues": {}, "size": file.size_bytes}
+        added = place | {"modificationTime": file.modified_ms, "dataChange": True, "stats": file.statistics}
+        actions.append({"add": added})
     for replaced in plan.replaced:
         removed = {"path": replaced["path"], "deletionTimestamp": now_ms, "dataChange": True}
         full = {"extendedFileMetadata": True, "partitionValues": {}, "size": replaced["size_bytes"]}

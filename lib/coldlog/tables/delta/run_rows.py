@@ -22,7 +22,8 @@ from coldlog.runtime.console import Console
 from coldlog.runtime.settings import Settings
 from coldlog.tables.definitions.job_runs import JOB_RUNS, JOBS_BESIDE_WRITERS, RunOutcome
 from coldlog.tables.delta.locations import table_location
-from coldlog.tables.delta.plain_commit import Row, RowChange, commit_rows
+from coldlog.tables.delta.plain_commit import commit_rows
+from coldlog.tables.delta.row_edits import Row, RowChange
 from coldlog.tables.delta.table_files import ColumnRanges, NoTableError, list_table_files, read_file_rows
 
 

@@ -27,6 +27,7 @@ from coldlog.tables.delta.log_files import open_log
 from coldlog.tables.delta.table_storage import (
     PublishedFile,
     open_delta,
+    read_file,
     read_rows,
     require_reachable,
     storage_error,
@@ -149,6 +150,37 @@ def read_file_rows(
         except (OSError, pa.ArrowException) as failed:
             raise storage_error(failed, files.location, files.paths[number]) from None
         yield from rows
+
+
+def read_whole_file(location: str, path: str, table: TableDefinition) -> pa.Table:
+    """Read a small file in the table's schema. Columns that the table got after the file was written are NULL."""
+    try:
+        stored = read_file(location, path, table.column_names)
+    except (DeltaError, OSError, pa.ArrowException) as failed:
+        raise storage_error(failed, location, path) from None
+    columns = [
+        stored.column(each.name).cast(each.type)
+        if each.name in stored.column_names
+        else pa.nulls(stored.num_rows, each.type)
+        for each in table.arrow_schema
+    ]
+    return pa.table(columns, schema=table.arrow_schema)
+
+
+def read_if_small(
+    location: str, table: TableDefinition, most_rows: int, *, version: int | None = None
+) -> pa.Table | None:
+    """Read the newest version; None if it has more rows, features that only an engine reads (deletion vectors), or
+    another number than `version`, if that is given."""
+    delta = open_table(location, table)
+    if delta.protocol().min_reader_version != 1 or version not in (None, delta.version()):
+        return None
+    files = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
+    counts = files["num_records"].to_pylist() if "num_records" in files.column_names else [None]
+    if None in counts or sum(counts) > most_rows:
+        return None
+    pieces = [read_whole_file(location, path, table) for path in files["path"].to_pylist()]
+    return pa.concat_tables([table.arrow_schema.empty_table(), *pieces])
 
 
 def _checksums_of(actions: pa.Table, table: TableDefinition) -> tuple[int, ...]:

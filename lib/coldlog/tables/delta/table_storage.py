@@ -288,14 +288,19 @@ def read_rows(
     location: str, path: str, columns: Sequence[str], published: PublishedFile | None = None
 ) -> list[dict[str, object]]:
     """Read all rows of a small file below the location, after its footer was checked if it was `published`."""
+    rows: list[dict[str, object]] = read_file(location, path, columns, published).to_pylist()
+    return rows
+
+
+def read_file(location: str, path: str, columns: Sequence[str], published: PublishedFile | None = None) -> pa.Table:
+    """As `read_rows`, as Arrow; without the columns that the file does not have."""
     # Read in this thread only. With delta-rs's own conversion to Arrow, Arrow's threads hold Python objects, and one in
     # 25 processes that ended right after it was aborted.
     with file_opener(location)(path) as file:
         footer = None if published is None else check_footer(file, f"{location}/{path}", published)
         metadata = None if footer is None else footer_metadata(footer)
         with pq.ParquetFile(file, metadata=metadata, page_checksum_verification=True) as parquet:
-            rows: list[dict[str, object]] = parquet.read(columns=list(columns), use_threads=False).to_pylist()
-    return rows
+            return parquet.read(columns=list(columns), use_threads=False)
 
 
 def _open_local(path: str) -> pa.NativeFile:

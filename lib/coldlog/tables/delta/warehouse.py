@@ -4,7 +4,7 @@ A warehouse is a folder of Delta tables. All reads and writes of jobs with Spark
 columns of the table's definition, and writes select them too, so a table cannot differ from its definition unnoticed.
 
 - A write that would change nothing makes no commit.
-- A table that is known to be empty costs no query: a read returns no rows, and a merge becomes an append.
+- A small table costs no query: its rows are read, and few rows are changed, in this process (`plain_commit`).
 - A warehouse `as_of` a moment of the past is read as it was then and cannot be written.
 - With a `lease` (a warehouse on S3), every commit carries the lease's number; none is made after a loss.
 """
@@ -47,20 +47,19 @@ from coldlog.tables.delta.lease_objects import FOLDER
 from coldlog.tables.delta.locations import spark_uri
 from coldlog.tables.delta.log_check import LOG_FOLDER, check_log
 from coldlog.tables.delta.manifest import HELD_TABLES, NUMBERED_TABLES, check_published
-from coldlog.tables.delta.table_files import list_table_files, read_file_rows
+from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows
+from coldlog.tables.delta.row_edits import Row, RowChange, RowMerge
+from coldlog.tables.delta.table_files import list_table_files, read_file_rows, read_if_small
 from coldlog.tables.delta.table_history import list_commits
 from coldlog.tables.delta.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
 
-DATABASE = "coldlog"
 _IDEMPOTENT_WRITE = "spark.databricks.delta.write"
 _CANNOT_BE_REBUILT = (*(table for table in INDEX_TABLES if table is not INTERVAL_INDEX), SEGMENT_EVENTS)
+_FEW_ROWS = 1_000
+"""So many are read and written in this process: Spark's planning takes longer."""
+_FEW_FILES = 8
 _TABLES_AT_ONCE = 8
 """Each table takes some requests to the store, one after another."""
-
-
-def has_lasting_catalog(spark: SparkSession) -> bool:
-    """Whether registered names outlive the session and are visible to other sessions."""
-    return spark.conf.get("spark.sql.catalogImplementation") == "hive"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,12 +257,20 @@ class Warehouse:
     def read(self, table: TableDefinition, version: int | None = None) -> DataFrame:
         """Read all columns of the definition, of a `version` if one is given.
 
-        A missing table or column raises `UsageError`, a damaged log `ColdlogError`. The frame of an empty table stays
-        empty, also if rows are written after this call.
+        The rows of a small table are read at once, in this process: Spark would plan and run a query to find its files.
+        So its frame does not change if rows are written after this call, and neither does that of an empty table. A
+        missing table or column raises `UsageError`, a damaged log or file `ColdlogError`.
         """
         rows = self._load(table, version)
-        is_of_now = version is None and self.as_of is None
-        return rows.where(F.lit(False)) if is_of_now and self.is_known_empty(table, is_just_loaded=True) else rows
+        if self.as_of is not None:
+            return rows
+        count = file_count_if_known(self.spark, self.location(table), is_just_loaded=True)
+        if version is None and count == 0:
+            return rows.where(F.lit(False))
+        if count is None or count > _FEW_FILES:
+            return rows
+        small = read_if_small(self.data_location(table), table, _FEW_ROWS, version=version)
+        return rows if small is None else self.local(table, small)
 
     def _load(self, table: TableDefinition, version: int | None) -> DataFrame:
         reader = self.spark.read.format("delta")
@@ -303,10 +310,37 @@ class Warehouse:
         arrow = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=table.arrow_schema)
         return self.spark.createDataFrame(arrow)
 
-    def append(self, table: TableDefinition, rows: DataFrame) -> None:
+    def append(self, table: TableDefinition, rows: DataFrame, *, count: int | None = None) -> None:
+        """Add rows; `count`: see `merge`."""
+        few = self._few(rows, table.column_names, count)
+        if few is not None:
+            if not few or self.change_rows(table, RowChange(added=few)) is not None:
+                return
+            rows = self.local(table, few)
         checked = nullcontext() if self.lease is None else self._requiring_a_commit(table, self.lease)
         with self.commits(), checked, self._encodings(table):
             rows.select(*table.column_names).write.format("delta").mode("append").save(self.location(table))
+
+    def change_rows(self, table: TableDefinition, change: RowChange | RowMerge) -> int | None:
+        """Make the change in one commit without a Spark job; return the number of changed rows.
+
+        None: the table needs Spark, and nothing was written (`commit_rows`).
+        """
+        with self.commits() as transaction:
+            try:
+                return commit_rows(self.data_location(table), table, change, transaction)
+            except LaterWriterError:
+                if self.lease is not None:
+                    self.lease.confirm()
+                raise
+
+    @staticmethod
+    def _few(rows: DataFrame | Sequence[Row], names: Sequence[str], count: int | None) -> Sequence[Row] | None:
+        """Return rows that are few enough to be written without Spark; None if they are not, or may not be."""
+        if isinstance(rows, DataFrame):
+            is_few = count is not None and count <= _FEW_ROWS
+            return rows.select(*names).toArrow().to_pylist() if is_few else None
+        return rows if len(rows) <= _FEW_ROWS else None
 
     def data_location(self, table: TableDefinition) -> str:
         """The place where tasks write files for `add_files`."""
@@ -332,18 +366,37 @@ class Warehouse:
             for key in options:
                 self.spark.conf.unset(key)
 
-    def merge(self, table: TableDefinition, rows: DataFrame, *, update: tuple[str, ...] = (), remove: str = "") -> None:
+    def merge(
+        self,
+        table: TableDefinition,
+        rows: DataFrame | Sequence[Row],
+        *,
+        update: tuple[str, ...] = (),
+        remove: str = "",
+        count: int | None = None,
+    ) -> None:
         """Insert rows with a new key and update the others: the columns in `update`, or all columns.
 
         Keys must not repeat in `rows`. With `update`, `rows` needs only the key and these columns, and nothing is
         inserted. `remove` names a boolean column of `rows`: where it is true, the same commit removes the stored row.
+        `count` is the number of rows, if the caller knows it: few rows are written without Spark's planning, which
+        takes longer than the write.
         """
         self._refuse_writing()
+        names = (*table.key, *update) if update else table.column_names
+        few = self._few(rows, [*names, *([remove] if remove else [])], count)
+        if few is not None:
+            change = RowMerge(table=table, rows=few, update=update, remove=remove)
+            if not few or self.change_rows(table, change) is not None:
+                return
+        if not isinstance(rows, DataFrame):
+            fields = [table.arrow_schema.field(name) for name in names]
+            fields += [pa.field(remove, pa.bool_())] if remove else []
+            rows = self.spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=pa.schema(fields)))
         if self.is_known_empty(table):
             if not update:
                 self.append(table, rows.where(~F.col(remove)) if remove else rows)
             return
-        names = (*table.key, *update) if update else table.column_names
         source = f"coldlog_merge_{table.name}"
         rows.select(*names, *([remove] if remove else [])).createOrReplaceTempView(source)
         on = " AND ".join(f"t.{name} = s.{name}" for name in table.key)
@@ -383,36 +436,3 @@ class Warehouse:
         if any(files.ranges.maxima["build_number"] > build_number):
             with self.commits():
                 self.spark.sql(f"DELETE FROM {self.identifier(table)} WHERE build_number > {int(build_number)}")
-
-    def register(self) -> None:
-        """Register the tables in the session's catalog as `coldlog.<table>`, for SQL; with `as_of`, as views.
-
-        A name that pointed to another warehouse now points to this one. The other warehouse's data does not change.
-        """
-        if self.as_of is not None and has_lasting_catalog(self.spark):
-            raise UsageError(
-                "other sessions share this session's catalog, so its names must not mean the past: unset "
-                "warehouse.as_of, or start a session with spark.sql.catalogImplementation=in-memory"
-            )
-        statements = [(table, self._register_statement(table)) for table in ALL_TABLES]
-        self.spark.sql(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-        # A name may belong to a table of another warehouse, which may be gone, or to a view of the past.
-        views = {row["viewName"] for row in self.spark.sql(f"SHOW VIEWS IN {DATABASE}").collect()}
-        known = {row["tableName"] for row in self.spark.sql(f"SHOW TABLES IN {DATABASE}").collect()}
-        for table, statement in statements:
-            if table.name in views | known:
-                kind = "VIEW" if table.name in views else "TABLE"
-                self.spark.sql(f"DROP {kind} IF EXISTS {DATABASE}.{table.name}")
-            self.spark.sql(statement)
-
-    def _register_statement(self, table: TableDefinition) -> str:
-        name = f"{DATABASE}.{table.name}"
-        if self.as_of is None:
-            location = self.location(table).replace("\\", "\\\\").replace("'", "\\'")
-            return f"CREATE TABLE {name} USING DELTA LOCATION '{location}'"
-        version = self.version(table)
-        if version is None:
-            columns = ", ".join(f"CAST(NULL AS {column.type}) AS {column.name}" for column in table.columns)
-            return f"CREATE VIEW {name} AS SELECT {columns} WHERE false"
-        columns = ", ".join(table.column_names)
-        return f"CREATE VIEW {name} AS SELECT {columns} FROM {self.identifier(table)} VERSION AS OF {version}"

@@ -1,0 +1,136 @@
+"""Describe changes of the rows of a table, for commits without Spark (`plain_commit`).
+
+A change says which files may have rows to change, and how it changes the rows of one file. It is planned anew if
+another writer makes the next version first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from coldlog.tables.definitions.definition import TableDefinition
+
+Row = dict[str, object]
+Key = tuple[object, ...]
+"""The values of a table's key columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowChange:
+    """Rows to add, and rows to change: those that equal `where` get `values`.
+
+    `where` should name skipping columns: files whose statistics exclude it are not read.
+    """
+
+    added: Sequence[Row] = ()
+    where: Row = field(default_factory=dict)
+    values: Row = field(default_factory=dict)
+
+    most_read_rows: ClassVar[float] = float("inf")
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether no stored row is looked at."""
+        return not self.where
+
+    def may_match(self, file: Row) -> bool:
+        """Whether a file's statistics, as delta-rs lists them, allow a matching row."""
+        return all(
+            _is_within(value, file.get(f"min.{name}"), file.get(f"max.{name}")) for name, value in self.where.items()
+        )
+
+    def change(self, stored: pa.Table, _: set[Key]) -> tuple[pa.Table, int]:
+        """Return the rows of a file after the change, and how many of them changed."""
+        rows = stored.to_pylist()
+        found = sum(map(self._matches, rows))
+        changed = [row | self.values if self._matches(row) else row for row in rows]
+        return pa.Table.from_pylist(changed, schema=stored.schema), found
+
+    def rows_to_add(self, _: set[Key]) -> list[Row]:
+        """Return the rows to add."""
+        return list(self.added)
+
+    def _matches(self, row: Row) -> bool:
+        return all(row[name] == value for name, value in self.where.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowMerge:
+    """Rows by key: those that are stored are updated, the others are added.
+
+    `update` names the columns to update; then nothing is added. Without it all columns are written. `remove` names a
+    field of `rows`: where it is true, the stored row is removed. Keys must not repeat. A stored row that has these
+    values already is not changed.
+    """
+
+    table: TableDefinition
+    rows: Sequence[Row]
+    update: Sequence[str] = ()
+    remove: str = ""
+    _by_key: dict[Key, Row] = field(init=False, repr=False)
+    _ranges: dict[str, tuple[Any, Any]] = field(init=False, repr=False)
+
+    most_read_rows: ClassVar[float] = 10_000
+    """Rewriting files with more rows takes this process as long as MERGE takes Spark."""
+    is_blind: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        by_key = {tuple(row[name] for name in self.table.key): row for row in self.rows}
+        ranges = {name: _range_of([key[at] for key in by_key]) for at, name in enumerate(self.table.key)}
+        object.__setattr__(self, "_by_key", by_key)
+        object.__setattr__(self, "_ranges", ranges)
+
+    def may_match(self, file: Row) -> bool:
+        """As `RowChange.may_match`, by the ranges of all keys."""
+        return all(
+            _overlaps(low, high, file.get(f"min.{name}"), file.get(f"max.{name}"))
+            for name, (low, high) in self._ranges.items()
+        )
+
+    def change(self, stored: pa.Table, found: set[Key]) -> tuple[pa.Table, int]:
+        """As `RowChange.change`; a removed row counts, too. Adds the keys that are stored to `found`."""
+        keys = zip(*(stored.column(name).to_pylist() for name in self.table.key), strict=True)
+        places = {key: at for at, key in enumerate(keys) if key in self._by_key}
+        found.update(places)
+        before = stored.take(pa.array(places.values(), pa.int64())).to_pylist()
+        changed, touched = list[Row](), set[int]()
+        for row, (key, at) in zip(before, places.items(), strict=True):
+            wanted = self._by_key[key]
+            after = row | {name: wanted.get(name) for name in self.update or self.table.column_names}
+            is_removed = bool(self.remove and wanted[self.remove])
+            if is_removed or after != row:
+                touched.add(at)
+                changed += [] if is_removed else [after]
+        kept = stored.filter(pa.array([at not in touched for at in range(stored.num_rows)], pa.bool_()))
+        return pa.concat_tables([kept, pa.Table.from_pylist(changed, schema=stored.schema)]), len(touched)
+
+    def rows_to_add(self, found: set[Key]) -> list[Row]:
+        """Return the rows whose keys are not among those `found` in all files."""
+        if self.update:
+            return []
+        new = (row for key, row in self._by_key.items() if key not in found)
+        return [
+            {name: row.get(name) for name in self.table.column_names}
+            for row in new
+            if not (self.remove and row[self.remove])
+        ]
+
+
+def _range_of(values: list[Any]) -> tuple[Any, Any]:
+    known = [value for value in values if value is not None]
+    return (min(known), max(known)) if len(known) == len(values) and known else (None, None)
+
+
+def _is_within(value: Any, low: Any, high: Any) -> bool:
+    return (low is None or low <= value) and (high is None or value <= high)
+
+
+def _overlaps(first: Any, last: Any, low: Any, high: Any) -> bool:
+    """Whether two ranges overlap; an end that is unknown excludes nothing."""
+    if first is None:
+        return True
+    return (high is None or first <= high) and (low is None or low <= last)

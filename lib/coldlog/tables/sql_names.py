@@ -1,0 +1,53 @@
+"""Name the tables of a warehouse for SQL: `coldlog.<table>` in the session's catalog."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from coldlog.errors import UsageError
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.delta.warehouse import Warehouse
+
+DATABASE = "coldlog"
+
+
+def has_lasting_catalog(spark: SparkSession) -> bool:
+    """Whether registered names outlive the session and are visible to other sessions."""
+    return spark.conf.get("spark.sql.catalogImplementation") == "hive"
+
+
+def register_tables(warehouse: Warehouse) -> None:
+    """Register the tables in the session's catalog as `coldlog.<table>`; with `as_of`, as views.
+
+    A name that pointed to another warehouse now points to this one. The other warehouse's data does not change.
+    """
+    spark = warehouse.spark
+    if warehouse.as_of is not None and has_lasting_catalog(spark):
+        raise UsageError(
+            "other sessions share this session's catalog, so its names must not mean the past: unset "
+            "warehouse.as_of, or start a session with spark.sql.catalogImplementation=in-memory"
+        )
+    statements = [(table, _statement(warehouse, table)) for table in ALL_TABLES]
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+    # A name may belong to a table of another warehouse, which may be gone, or to a view of the past.
+    views = {row["viewName"] for row in spark.sql(f"SHOW VIEWS IN {DATABASE}").collect()}
+    known = {row["tableName"] for row in spark.sql(f"SHOW TABLES IN {DATABASE}").collect()}
+    for table, statement in statements:
+        if table.name in views | known:
+            kind = "VIEW" if table.name in views else "TABLE"
+            spark.sql(f"DROP {kind} IF EXISTS {DATABASE}.{table.name}")
+        spark.sql(statement)
+
+
+def _statement(warehouse: Warehouse, table: TableDefinition) -> str:
+    name = f"{DATABASE}.{table.name}"
+    if warehouse.as_of is None:
+        location = warehouse.location(table).replace("\\", "\\\\").replace("'", "\\'")
+        return f"CREATE TABLE {name} USING DELTA LOCATION '{location}'"
+    version = warehouse.version(table)
+    if version is None:
+        columns = ", ".join(f"CAST(NULL AS {column.type}) AS {column.name}" for column in table.columns)
+        return f"CREATE VIEW {name} AS SELECT {columns} WHERE false"
+    columns = ", ".join(table.column_names)
+    return f"CREATE VIEW {name} AS SELECT {columns} FROM {warehouse.identifier(table)} VERSION AS OF {version}"

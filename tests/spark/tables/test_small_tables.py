@@ -1,0 +1,85 @@
+"""Test that tables get the same rows whether jobs read and change them with Spark or without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.row_edits import Row
+from coldlog.tables.delta.warehouse import Warehouse
+from large_tables import as_large_tables
+from spark_work import counting_work
+
+UPDATE = ("index_status", "holes", "end_offset")
+
+
+def _changed(row: Row, **values: object) -> Row:
+    return row | values
+
+
+def _contents(warehouse: Warehouse) -> list[Row]:
+    """The rows as Spark reads them."""
+    place = warehouse.location(SEGMENTS)
+    rows = warehouse.spark.read.format("delta").load(place).select(*SEGMENTS.column_names).toArrow().to_pylist()
+    return sorted(rows, key=lambda row: [str(row[name]) for name in SEGMENTS.key])
+
+
+def _apply(warehouse: Warehouse, golden: Sequence[Row]) -> list[list[Row]]:
+    """Append, update, insert, remove; the contents after each."""
+    bounds = {"from_offset": 1, "to_offset": 2, "position": 0, "end_position": 9}
+    hole = bounds | {"reason": "bad", "max_timestamp_bound_ms": 5}
+    updates = [_changed(row, index_status="pending", holes=[hole], end_offset=None) for row in golden[3:9]]
+    marked = [
+        *(_changed(row, end_offset=7, is_gone=False) for row in golden[:2]),
+        *(row | {"is_gone": True} for row in golden[4:6]),
+        *(row | {"is_gone": False} for row in golden[8:11]),
+    ]
+    steps = []
+    warehouse.append(SEGMENTS, warehouse.local(SEGMENTS, golden[:6]), count=6)
+    steps.append(_contents(warehouse))
+    warehouse.merge(SEGMENTS, updates, update=UPDATE)
+    steps.append(_contents(warehouse))
+    warehouse.merge(SEGMENTS, marked, remove="is_gone")
+    steps.append(_contents(warehouse))
+    warehouse.merge(SEGMENTS, warehouse.local(SEGMENTS, golden[2:4]), count=2)
+    steps.append(_contents(warehouse))
+    return steps
+
+
+@pytest.fixture
+def golden_rows(spark: SparkSession, golden_uri: str) -> list[Row]:
+    rows = Warehouse(spark=spark, uri=golden_uri).read(SEGMENTS).toArrow().to_pylist()
+    return sorted(rows, key=lambda row: [str(row[name]) for name in SEGMENTS.key])
+
+
+def test_changes_without_spark_equal_those_with_it(spark: SparkSession, golden_rows: list[Row], tmp_path: Path) -> None:
+    small = Warehouse(spark=spark, uri=str(tmp_path / "small"))
+    large = Warehouse(spark=spark, uri=str(tmp_path / "large"))
+    small.create_missing()
+    large.create_missing()
+    with as_large_tables():
+        expected = _apply(large, golden_rows)
+    assert _apply(small, golden_rows) == expected
+    assert [len(rows) for rows in expected] == [6, 6, 7, 7]
+    assert small.read(SEGMENTS).toArrow().sort_by("segment_id") == large.read(SEGMENTS).toArrow().sort_by("segment_id")
+
+
+def test_queries_of_small_tables_skip_no_row_that_was_written_without_spark(
+    spark: SparkSession, golden_rows: list[Row], tmp_path: Path
+) -> None:
+    """Spark skips files by the statistics that the writer gave them."""
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
+    warehouse.create_missing()
+    with counting_work(spark) as work:
+        warehouse.merge(SEGMENTS, golden_rows)
+    assert work.jobs == 0
+    with as_large_tables():
+        segments = warehouse.read(SEGMENTS)
+        for name in SEGMENTS.skipping_columns:
+            value = next(row[name] for row in golden_rows if row[name] is not None)
+            assert segments.where(F.col(name) == F.lit(value)).count() > 0, name

@@ -1,0 +1,140 @@
+"""Test merges of rows by key without Spark: what is updated, added, removed, and what is left to Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from coldlog.archive.stores.s3_client import S3Options
+from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.data_files import DataFileWriter
+from coldlog.tables.delta.plain_commit import commit_rows
+from coldlog.tables.delta.row_edits import Row, RowMerge
+from coldlog.tables.delta.table_files import read_if_small
+from job_runs_table import actions_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
+
+NEWEST = 2
+"""The version of the table as it was unpacked."""
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> str:
+    location = unpack_job_runs(tmp_path)
+    assert _merge(location, [run_row("a"), run_row("b")]) == 0
+    return location
+
+
+def _merge(location: str, rows: Sequence[Row], *, update: Sequence[str] = (), remove: str = "") -> int | None:
+    return commit_rows(location, JOB_RUNS, RowMerge(table=JOB_RUNS, rows=rows, update=update, remove=remove))
+
+
+def _is_there(location: str, version: int) -> bool:
+    return log_path(location, version).exists()
+
+
+def test_stored_rows_are_updated_others_added_and_marked_ones_removed(runs: str) -> None:
+    before = rows_of(runs)
+    marked = [
+        run_row("a", outcome="failed") | {"is_gone": False},
+        run_row("b") | {"is_gone": True},
+        run_row("c") | {"is_gone": False},
+        run_row("never there") | {"is_gone": True},
+    ]
+    assert _merge(runs, marked, remove="is_gone") == 2
+    del before["b"]
+    assert rows_of(runs) == before | {"a": run_row("a", outcome="failed"), "c": run_row("c")}
+    assert not _is_there(runs, NEWEST + 3), "one commit"
+
+
+def test_update_writes_its_columns_only_and_adds_nothing(runs: str) -> None:
+    before = rows_of(runs)
+    late: Row = {"outcome": "failed", "error": "late"}
+    changed = [late | {"run_id": "a"}, late | {"run_id": "x"}]
+    assert _merge(runs, changed, update=("outcome", "error")) == 1
+    assert rows_of(runs) == before | {"a": run_row("a", outcome="failed", error="late")}
+
+
+def test_rows_that_are_stored_already_make_no_commit(runs: str) -> None:
+    assert _merge(runs, [run_row("a"), run_row("b")]) == 0
+    assert _merge(runs, [{"run_id": "a", "outcome": "running"}], update=("outcome",)) == 0
+    assert not _is_there(runs, NEWEST + 2)
+
+
+def test_file_whose_rows_are_all_removed_gets_no_successor(runs: str) -> None:
+    gone = [run_row(name) | {"is_gone": True} for name in "ab"]
+    assert _merge(runs, gone, remove="is_gone") == 2
+    assert not {"a", "b"} & set(rows_of(runs))
+    assert not actions_of(runs, NEWEST + 2, "add")
+    assert len(actions_of(runs, NEWEST + 2, "remove")) == 1
+
+
+def test_files_with_many_rows_are_left_to_spark(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RowMerge, "most_read_rows", 1)
+    before = rows_of(runs)
+    assert _merge(runs, [run_row("a", outcome="failed")]) is None
+    assert rows_of(runs) == before
+    assert not _is_there(runs, NEWEST + 2)
+
+
+def test_merge_that_loses_a_race_is_planned_anew(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other writer adds the row that this one would have added, and removes the one that it would have updated."""
+    theirs = [run_row("c", error="theirs") | {"is_gone": False}, run_row("a") | {"is_gone": True}]
+    race_commit(monkeypatch, lambda: _merge(runs, theirs, remove="is_gone"))
+    before = rows_of(runs)
+    assert _merge(runs, [run_row("c", outcome="failed"), run_row("a", outcome="failed")]) == 1
+    assert rows_of(runs) == before | {"c": run_row("c", outcome="failed"), "a": run_row("a", outcome="failed")}
+
+
+def test_small_table_is_read_and_others_are_left_to_spark(runs: str) -> None:
+    """Small: few rows, in files that need no engine."""
+    rows = read_if_small(runs, JOB_RUNS, 100)
+    assert rows is not None
+    assert {row["run_id"]: row for row in rows.to_pylist()} == rows_of(runs)
+    assert rows.schema == JOB_RUNS.arrow_schema
+    assert read_if_small(runs, JOB_RUNS, rows.num_rows - 1) is None, "too many rows"
+    assert read_if_small(runs, JOB_RUNS, 100, version=NEWEST) is None, "a version that is not the newest"
+    assert read_if_small(runs, JOB_RUNS, 100, version=NEWEST + 1) is not None
+    features = {"minReaderVersion": 3, "minWriterVersion": 7}
+    vectors = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    log_path(runs, NEWEST + 2).write_text(json.dumps({"protocol": features | vectors}) + "\n", encoding="utf-8")
+    assert read_if_small(runs, JOB_RUNS, 100) is None, "rows may be deleted by vectors"
+
+
+def test_statistics_are_those_of_their_columns_also_behind_nested_ones(tmp_path: Path) -> None:
+    """Readers skip files by them, and `segments` has lists before most of its columns."""
+    known: list[Row] = [
+        {"topic": "t", "partition": 3, "start_offset": 70, "end_offset": 79, "index_status": "pending"},
+        {"topic": "t", "partition": 1, "start_offset": 50, "index_status": "indexed", "build_number": 9},
+    ]
+    rows = [_required_values() | row for row in known]
+    writer = DataFileWriter(table=SEGMENTS)
+    columns = pa.Table.from_pylist(rows, schema=SEGMENTS.arrow_schema)
+    writer.add({name: columns.column(name).chunk(0) for name in columns.column_names})
+    statistics = json.loads(writer.finish(str(tmp_path), S3Options()).statistics)
+    assert statistics["minValues"] == {
+        "topic": "t",
+        "partition": 1,
+        "start_offset": 50,
+        "end_offset": 79,
+        "index_status": "indexed",
+        "build_number": 9,
+    }
+    assert statistics["maxValues"]["start_offset"] == 70
+    nulls = dict.fromkeys(SEGMENTS.skipping_columns, 2) | dict.fromkeys(known[0].keys() & known[1].keys(), 0)
+    assert statistics["nullCount"] == nulls | {"end_offset": 1, "build_number": 1}
+
+
+def _required_values() -> Row:
+    """Any value for each column of `segments` that must have one."""
+    values: Row = {}
+    for column in SEGMENTS.columns:
+        kind = SEGMENTS.arrow_schema.field(column.name).type
+        empty: object = [] if pa.types.is_list(kind) else False if pa.types.is_boolean(kind) else 0
+        if column.required:
+            values[column.name] = "" if kind == pa.string() else empty
+    return values
