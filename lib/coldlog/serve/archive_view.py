@@ -39,10 +39,11 @@ _EMPTY = PartitionEnds(log_start_offset=0, end_offset=0, last_stable_offset=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedPartition:
-    """What clients may know of a partition."""
+    """What clients may know of a partition. `is_archived`: the tables have a row of it."""
 
-    topic_id: str
+    is_archived: bool
     ends: PartitionEnds
+    topic_id: str = ""
     lineage: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -114,8 +115,10 @@ class ArchiveView:
             return None
         archived = self._archived(name, partition)
         if archived is None:
-            return ServedPartition(topic_id="", ends=_EMPTY)
-        return ServedPartition(topic_id=archived.topic_id, ends=archived.ends, lineage=archived.lineage)
+            return ServedPartition(is_archived=False, ends=_EMPTY)
+        return ServedPartition(
+            is_archived=True, ends=archived.ends, topic_id=archived.topic_id, lineage=archived.lineage
+        )
 
     def plan(self, request: FetchRequest) -> LogSlice | FetchedRecords | FetchFailure:
         """Return what is to be read for a fetch, or its answer if there is nothing to read. The topic of the request

@@ -167,7 +167,7 @@ def _plan_one(context: Context, rights: Rights, asked: _Asked, left: int, *, is_
     known = find_partition(context, rights, asked.name, asked.number, asked.current_leader_epoch)
     if isinstance(known, ErrorCode):
         return None, known
-    if not known.topic_id and asked.offset == 0:
+    if not known.is_archived and asked.offset == 0:
         return known.ends, FetchedRecords(records=(), next_offset=0, ends=known.ends, read_bytes=0)
     wanted = FetchRequest(
         topic=context.view.archive_name(asked.name),

@@ -113,7 +113,7 @@ def _look_up(context: Context, rights: Rights, lookups: Sequence[LookupRequest],
         elif timestamp_ms == SpecialTimestamp.LATEST:
             end = known.ends.readable_end(is_committed=level == IsolationLevel.READ_COMMITTED.value)
             answers[at] = _found(number, end, -1, known.leader_epoch)
-        elif not known.topic_id:
+        elif not known.is_archived:
             is_first = timestamp_ms == SpecialTimestamp.EARLIEST
             answers[at] = _found(number, 0 if is_first else -1, -1, -1)
         else:
