@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import Protocol, cast
 
 import aiokafka
 import confluent_kafka
@@ -15,11 +15,23 @@ from record_rows import Row
 
 _PATIENCE_S = 60
 Records = dict[Place, list[Row]]
-Reader = Callable[[str, Sequence[Place], str], Records]
+MakeRow = Callable[[int, int, bytes | None, bytes | None, Sequence[Header]], Row]
+"""Of offset, timestamp, key, value and headers."""
+
+
+class Reader(Protocol):
+    """Reads partitions from an address at an isolation level, from the beginning to the end of each."""
+
+    def __call__(self, address: str, places: Sequence[Place], level: str, *, row: MakeRow = as_row) -> Records: ...
 
 
 def read_with_librdkafka(
-    address: str, places: Sequence[Place], level: str, options: Mapping[str, str] | None = None
+    address: str,
+    places: Sequence[Place],
+    level: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    row: MakeRow = as_row,
 ) -> Records:
     """confluent-kafka, assigned, from the beginning to the end of each partition."""
     consumer = confluent_kafka.Consumer(
@@ -52,12 +64,12 @@ def read_with_librdkafka(
             continue
         offset, headers = message.offset(), cast("list[Header]", message.headers() or [])
         assert offset is not None
-        found[place].append(as_row(offset, message.timestamp()[1], message.key(), message.value(), headers))
+        found[place].append(row(offset, message.timestamp()[1], message.key(), message.value(), headers))
     consumer.close()
     return found
 
 
-def read_with_kafka_python(address: str, places: Sequence[Place], level: str) -> Records:
+def read_with_kafka_python(address: str, places: Sequence[Place], level: str, *, row: MakeRow = as_row) -> Records:
     """kafka-python, the same."""
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=address, isolation_level=level, auto_offset_reset="none", enable_auto_commit=False
@@ -70,18 +82,18 @@ def read_with_kafka_python(address: str, places: Sequence[Place], level: str) ->
         batches: Mapping[kafka.TopicPartition, Sequence[kafka.consumer.fetcher.ConsumerRecord]] = consumer.poll(1000)
         for each, records in batches.items():
             found[each.topic, each.partition] += [
-                as_row(record.offset, record.timestamp, record.key, record.value, record.headers) for record in records
+                row(record.offset, record.timestamp, record.key, record.value, record.headers) for record in records
             ]
     consumer.close()
     return found
 
 
-def read_with_aiokafka(address: str, places: Sequence[Place], level: str) -> Records:
+def read_with_aiokafka(address: str, places: Sequence[Place], level: str, *, row: MakeRow = as_row) -> Records:
     """aiokafka, the same."""
-    return asyncio.run(_read_with_aiokafka(address, places, level))
+    return asyncio.run(_read_with_aiokafka(address, places, level, row))
 
 
-async def _read_with_aiokafka(address: str, places: Sequence[Place], level: str) -> Records:
+async def _read_with_aiokafka(address: str, places: Sequence[Place], level: str, row: MakeRow) -> Records:
     consumer = aiokafka.AIOKafkaConsumer(
         bootstrap_servers=address, isolation_level=level, auto_offset_reset="none", enable_auto_commit=False
     )
@@ -95,8 +107,7 @@ async def _read_with_aiokafka(address: str, places: Sequence[Place], level: str)
         while await consumer.position(each) < ends[each]:
             for records in (await consumer.getmany(each, timeout_ms=1000)).values():
                 found[each.topic, each.partition] += [
-                    as_row(record.offset, record.timestamp, record.key, record.value, record.headers)
-                    for record in records
+                    row(record.offset, record.timestamp, record.key, record.value, record.headers) for record in records
                 ]
     await consumer.stop()
     return found

@@ -2,19 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from aiven_sample import archive_of, keys_setting, true_partitions
+from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from endpoint.clients import READERS
 from endpoint.conftest import Endpoint, serving
 from endpoint.raw_client import connected, list_offsets
-from endpoint.truth import LEVELS, PLACES, true_records
+from endpoint.truth import LEVELS, PLACES, Header, true_records
+from record_rows import Row
 from s3_proxy import S3Proxy
 from s3_server import Bucket
 
+_VARIANT = "zstd-encrypted"
+_OPEN_FROM = {("payments", 0): 1153, ("payments", 1): 1859}
+"""First offsets of transactions that are open at the archive's end, by the broker's snapshots. The broker's consumer
+read on, because the markers are in segments that were not copied yet."""
 _CLIENTS = ("librdkafka", "kafka-python")
+
+
+@pytest.fixture(scope="module")
+def aiven(zstd_encrypted_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """What Aiven's plugin compressed and encrypted, served."""
+    notes = tmp_path_factory.mktemp("aiven") / "notes"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ENVIRONMENT_VARIABLE, keys_setting(_VARIANT))
+        with serving(notes, zstd_encrypted_uri, archive_of(_VARIANT), "archive.layout=aiven") as endpoint:
+            yield endpoint
+
+
+def _text(content: bytes | None) -> str:
+    return "-" if content is None else base64.b64encode(content).decode()
+
+
+def _line(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> Row:
+    """A record in the form of the sample's digests."""
+    named = "".join(f"\t{_text(name.encode())}={_text(content)}" for name, content in headers)
+    return {"o": offset, "line": f"{offset}\t{timestamp_ms}\t{_text(key)}\t{_text(value)}{named}\n"}
+
+
+def _digest(rows: Iterable[Row]) -> str:
+    return hashlib.sha256("".join(row["line"] for row in rows).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("client", _CLIENTS)
+def test_records_that_aiven_has_encrypted_are_those_that_the_broker_gave(
+    aiven: Endpoint, client: str, level: str
+) -> None:
+    true = {
+        (str(row["topic"]), int(str(row["partition"]))): row[f"archive_{level}"] for row in true_partitions(_VARIANT)
+    }
+    found = READERS[client](aiven.address, list(true), level, row=_line)
+    for place, first_open in _OPEN_FROM.items() if level == "read_committed" else ():
+        assert found.pop(place)[-1]["o"] < first_open
+    for place, rows in found.items():
+        ends = {"first": rows[0]["o"], "last": rows[-1]["o"]}
+        assert true[place] == {"count": len(rows), **ends, "sha256": _digest(rows)}
 
 
 @pytest.fixture(scope="module")
