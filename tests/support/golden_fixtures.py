@@ -82,6 +82,12 @@ def written_uri(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
+def recreated_uri(request: pytest.FixtureRequest) -> str:
+    """The archive of `recreated_topics`, in `archive` beside the warehouse."""
+    return _uri(request, "recreated")
+
+
+@pytest.fixture(scope="session")
 def grown_mirror_uri(request: pytest.FixtureRequest) -> str:
     """The mirror of `grown_mirror`, in `mirror` beside the warehouse."""
     return _uri(request, "grown-mirror")

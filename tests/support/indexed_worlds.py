@@ -20,6 +20,7 @@ from golden_warehouse import build_settings, run_pipeline, write_log_start_offse
 from grown_mirror import build_grown_mirror
 from kafka_clusters import copy_all_archives, copy_all_metadata_logs
 from kafka_sample import KAFKA_SAMPLE
+from recreated_topics import build_recreated
 from staged_archive import build_stages
 from written_topics import build_written
 
@@ -70,6 +71,7 @@ WORLDS: dict[str, Callable[[SparkSession, Path], None]] = {
     "clusters": _clusters,
     "stages": build_stages,
     "written": build_written,
+    "recreated": build_recreated,
     "grown-mirror": build_grown_mirror,
 }
 """How each world is built into a folder of its own."""

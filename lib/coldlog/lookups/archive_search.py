@@ -18,19 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldlog.errors import ArchiveError, RetriableError
+from coldlog.lookups.index_rows import NOTHING, Int64s
+from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.questions import Answers, Flags, Indices, PartitionQuestions, iter_runs
-from coldlog.lookups.served_index import (
-    NOTHING,
-    FoundBatch,
-    FoundInterval,
-    FoundStairs,
-    Int64s,
-    PartitionFacts,
-    SegmentPlace,
-    ServedIndex,
-    ServedSegments,
-    WarehouseFiles,
-)
+from coldlog.lookups.served_index import FoundBatch, FoundInterval, ServedIndex, WarehouseFiles
+from coldlog.lookups.sought_stairs import FoundStairs, SegmentPlace, ServedSegments
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 
 if TYPE_CHECKING:
@@ -114,49 +106,41 @@ class LaterSegments:
     this runs in another thread than the index that is open."""
 
     files: WarehouseFiles
-    topic: str
-    partition: int
+    segments: ServedSegments
     number: int
 
     def answer(self, reader: BatchReader, answers: Answers, where: Indices, timestamps_ms: Int64s) -> None:
         """Answer the requests at `where`; those stay without an answer for which no segment has one."""
         with closing(ServedIndex(self.files)) as index:
-            known = index.partition(self.topic, self.partition)
-            assert known is not None
-            for number in range(self.number, len(known[1].segment_ids)):
+            for number in range(self.number, len(self.segments.segment_ids)):
                 is_open = (answers.offsets[where] < 0) & (answers.errors[where] == ErrorCode.NONE)
                 where, timestamps_ms = where[is_open], timestamps_ms[is_open]
                 if not len(where):
                     return
-                self._answer_from(index, known[1], number, reader, answers, where, timestamps_ms)
+                self._answer_from(index, number, reader, answers, where, timestamps_ms)
 
     def _answer_from(
         self,
         index: ServedIndex,
-        segments: ServedSegments,
         number: int,
         reader: BatchReader,
         answers: Answers,
         where: Indices,
         timestamps_ms: Int64s,
     ) -> None:
+        segments = self.segments
         if segments.is_read(number):
-            place, is_latest = segments.place(self.topic, self.partition, number), np.zeros(len(where), dtype=np.bool_)
+            place, is_latest = segments.place(number), np.zeros(len(where), dtype=np.bool_)
             make = _interval_questions if segments.is_at_sidecar_depth[number] else _batch_questions
             for question in make(index, place, where, timestamps_ms, is_latest, None):
                 question.answer(reader, answers)
             return
         runs = [(number, 0, len(where))]
-        _put(answers, where, index.find_stairs((self.topic, self.partition), segments, runs, timestamps_ms))
+        _put(answers, where, index.find_stairs(segments, runs, timestamps_ms))
 
 
 def search_archive(
-    index: ServedIndex,
-    topic: str,
-    partition: int,
-    facts: PartitionFacts,
-    segments: ServedSegments,
-    questions: PartitionQuestions,
+    index: ServedIndex, facts: PartitionFacts, segments: ServedSegments, questions: PartitionQuestions
 ) -> tuple[Answers, list[ArchiveQuestion]]:
     """Answer times and MAX_TIMESTAMP from the tables, and return the batches and intervals that must be read."""
     answers = Answers.nothing(questions.count)
@@ -174,13 +158,13 @@ def search_archive(
         for number, first, last in runs:
             if not segments.is_read(number):
                 continue
-            where, place = remote[first:last], segments.place(topic, partition, number)
+            where, place = remote[first:last], segments.place(number)
             make = _interval_questions if segments.is_at_sidecar_depth[number] else _batch_questions
-            later = None if index.broker_compatible else LaterSegments(index.files, topic, partition, number + 1)
+            later = None if index.broker_compatible else LaterSegments(index.files, segments, number + 1)
             to_read += make(index, place, where, sought_ms[first:last], is_latest[where], later)
         runs = [run for run in runs if not segments.is_read(run[0])]
     if runs:
-        _put(answers, remote, index.find_stairs((topic, partition), segments, runs, sought_ms))
+        _put(answers, remote, index.find_stairs(segments, runs, sought_ms))
     return answers, to_read
 
 

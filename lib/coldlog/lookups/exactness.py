@@ -20,9 +20,10 @@ from typing import Literal
 import numpy as np
 
 from coldlog.index.unserved_ranges import UnservedRange
+from coldlog.lookups.index_rows import Int64s
 from coldlog.lookups.local.local_answers import LocalTail
+from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.questions import EXACT, NOT_EXACT, Answers, Flags, PartitionQuestions
-from coldlog.lookups.served_index import Int64s, PartitionFacts
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 
 _NEVER = np.iinfo(np.int64).max

@@ -34,8 +34,10 @@ import numpy as np
 from coldlog.errors import AnsweredTooLateError, ArchiveError, NotAuthorizedError, RetriableError
 from coldlog.lookups.archive_search import ArchiveQuestion, search_archive
 from coldlog.lookups.exactness import ask_local_tier, forget_refused, mark_exactness, refuse_inexact
+from coldlog.lookups.index_rows import NOTHING
 from coldlog.lookups.local.local_answers import LocalTail
 from coldlog.lookups.local.local_tier import FoundOffset, LocalTier
+from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.questions import (
     LOCAL_ONLY,
     METADATA,
@@ -47,7 +49,7 @@ from coldlog.lookups.questions import (
     is_unsupported,
     iter_partitions,
 )
-from coldlog.lookups.served_index import NOTHING, PartitionFacts, ServedIndex, WarehouseFiles
+from coldlog.lookups.served_index import ServedIndex, WarehouseFiles
 from coldlog.model.list_offsets import LEADER_EPOCH_SINCE_VERSION, UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
 from coldlog.model.states import IsolationLevel, OnGap
 
@@ -63,6 +65,7 @@ _UNBOUNDED = (SpecialTimestamp.LATEST, SpecialTimestamp.EARLIEST, SpecialTimesta
 class LookupOptions:
     """How to answer requests that do not say it themselves, and what to use besides the tables.
 
+    `older_incarnations`: those of a topic answer by their names (`model.incarnations`), without a local tier.
     `most_reads_at_once` limits how many partitions each task reads or asks at the same time, besides the tables.
     """
 
@@ -73,6 +76,7 @@ class LookupOptions:
     batches: BatchReader | None = None
     local: LocalTier | None = None
     most_reads_at_once: int = 64
+    older_incarnations: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,7 @@ class ListOffsets:
             batches: list[ArchiveQuestion] = []
         else:
             facts, segments = known
-            found, batches = search_archive(self._index, topic, partition, facts, segments, questions)
+            found, batches = search_archive(self._index, facts, segments, questions)
         if local is None:
             assert facts is not None
             return self._read_batches(facts, questions, found, batches)
@@ -319,5 +323,7 @@ def _with_local(
 
 def open_lookup(files: WarehouseFiles, options: LookupOptions) -> tuple[ServedIndex, ListOffsets]:
     """Open the tables, and the lookup that answers from them as the options say."""
-    index = ServedIndex(files, broker_compatible=options.broker_compatible)
+    index = ServedIndex(
+        files, broker_compatible=options.broker_compatible, older_incarnations=options.older_incarnations
+    )
     return index, ListOffsets(index, options.local, options.batches, options.on_gap)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coldlog.lookups.index_rows import NOTHING, Int64s
 from coldlog.lookups.local.local_tier import FoundOffset
-from coldlog.lookups.served_index import NOTHING, Int64s
 from coldlog.model.list_offsets import NEWEST_VERSION, UNKNOWN_EPOCH, ErrorCode, Route, SpecialTimestamp
 
 Flags = npt.NDArray[np.bool_]

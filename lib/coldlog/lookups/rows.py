@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coldlog.lookups.index_rows import NOTHING
 from coldlog.lookups.questions import ROUTES, Answers, Indices, Questions
-from coldlog.lookups.served_index import NOTHING
 from coldlog.model.list_offsets import (
     DEFAULT_TIMEOUT,
     ISOLATION_LEVEL_SINCE_VERSION,

@@ -3,17 +3,17 @@
 All calls here may read files, and run in threads of a pool. A reader of offsets works for one thread at a time, and is
 kept for the next one. All answers come from the table versions that were newest at the last `refresh`.
 
-A topic's name is that of the archive with `prefix` before it. Partitions of which nothing is archived, between others
-of their topic, are known and empty: clients expect numbers from 0 without gaps.
+Topics have the names of `offered_topics`. Partitions of which nothing is archived, between others of their topic, are
+known and empty: clients expect numbers from 0 without gaps.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -27,6 +27,8 @@ from coldlog.records.fetch.archive_tables import ArchivedPartition
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.fetch.slice_reader import FetchedBatches
 from coldlog.records.fetch.slices import LogSlice
+from coldlog.records.source.archived_log import Incarnation
+from coldlog.serve.offered_topics import OfferedTopics, list_topics
 from coldlog.serve.threads import check_wanted
 
 _MOST_GAPS = 1000
@@ -43,7 +45,6 @@ class ServedPartition:
 
     is_archived: bool
     ends: PartitionEnds
-    topic_id: str = ""
     lineage: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -76,38 +77,26 @@ class ArchiveView:
         self._skips_gaps = skips_gaps
         self._idle_readers: list[tuple[object, OffsetReader]] = []
         self._turn = threading.Lock()
-        self._topics: tuple[object, dict[str, int]] | None = None
-        self._names: tuple[object, dict[UUID, str]] = None, {}
+        self._topics: tuple[object, OfferedTopics | None] = None, None
         digest = hashlib.sha256(uri.encode()).digest()
         self.cluster_id = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
 
-    def topics(self) -> dict[str, int]:
+    def topics(self) -> Mapping[str, int]:
         """Return the number of partitions of each topic, by the name that clients use."""
-        tables = self._source.tables
-        if self._topics is None or self._topics[0] is not tables:
-            counts: dict[str, int] = {}
-            for topic, partition in self._from_newest(self._partitions):
-                name = self._prefix + topic
-                counts[name] = max(counts.get(name, 0), partition + 1)
-            self._topics = tables, counts
-        return self._topics[1]
+        return self._offered().counts
 
     def topic_id(self, name: str) -> UUID | None:
-        """Return the id of a topic's partition with the highest number, which exists; None if it is not known."""
-        known = self.partition(name, self.topics().get(name, 0) - 1)
-        return None if known is None or not known.topic_id else _uuid(known.topic_id)
+        """Return the id of a topic; None if its partitions have several, or it is not known."""
+        return self._offered().ids.get(name)
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """Return the topic whose id this is now; None if there is none."""
-        tables = self._source.tables
-        if self._names[0] is not tables:
-            self._names = tables, {found: name for name in self.topics() if (found := self.topic_id(name))}
-        return self._names[1].get(topic_id)
+        """Return the topic that has this id; None if there is none."""
+        return self._offered().names.get(topic_id)
 
     def known_name_of(self, topic_id: UUID) -> str | None:
-        """Return the topic of this id without reading anything; None also if its name was not read yet."""
-        tables, names = self._names
-        return names.get(topic_id) if tables is self._source.tables else None
+        """Return the topic of this id without reading anything; None also if the topics were not read yet."""
+        tables, topics = self._topics
+        return topics.names.get(topic_id) if topics is not None and tables is self._source.tables else None
 
     def partition(self, name: str, partition: int) -> ServedPartition | None:
         """Return what is known of a partition; None if there is no such partition."""
@@ -116,9 +105,7 @@ class ArchiveView:
         archived = self._archived(name, partition)
         if archived is None:
             return ServedPartition(is_archived=False, ends=_EMPTY)
-        return ServedPartition(
-            is_archived=True, ends=archived.ends, topic_id=archived.topic_id, lineage=archived.lineage
-        )
+        return ServedPartition(is_archived=True, ends=archived.ends, lineage=archived.lineage)
 
     def plan(self, request: FetchRequest) -> LogSlice | FetchedRecords | FetchFailure:
         """Return what is to be read for a fetch, or its answer if there is nothing to read. The topic of the request
@@ -177,8 +164,15 @@ class ArchiveView:
                 reader.close()
             self._idle_readers = []
 
-    def _partitions(self) -> list[tuple[str, int]]:
-        return self._source.tables.partitions()
+    def _incarnations(self) -> list[Incarnation]:
+        return self._source.tables.incarnations()
+
+    def _offered(self) -> OfferedTopics:
+        (tables, topics), newest = self._topics, self._source.tables
+        if topics is None or tables is not newest:
+            topics = list_topics(self._from_newest(self._incarnations), self._prefix)
+            self._topics = newest, topics
+        return topics
 
     def _archived(self, name: str, partition: int) -> ArchivedPartition | None:
         return self._from_newest(lambda: self._source.tables.partition(self.archive_name(name), partition))
@@ -212,14 +206,6 @@ class ArchiveView:
                     self._idle_readers.append((tables, reader))
             if not is_kept:
                 reader.close()
-
-
-def _uuid(topic_id: str) -> UUID | None:
-    """Return Kafka's base64 text of a topic id as UUID."""
-    try:
-        return UUID(bytes=urlsafe_b64decode(topic_id + "=="))
-    except ValueError:
-        return None
 
 
 def _twice(call: Callable[[], _Found]) -> _Found:

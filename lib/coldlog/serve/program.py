@@ -133,6 +133,7 @@ def open_view(settings: Settings) -> ArchiveView:
     options = LookupOptions(
         on_gap=OnGap.ANSWER if skips_gaps else OnGap.REFUSE,
         broker_compatible=settings.lookup.broker_compatible,
+        older_incarnations=True,
         batches=BatchReader(open_layout=layout_opener(settings), limits=decode_limits(settings)),
     )
     source = open_source(settings)

@@ -16,8 +16,9 @@ from coldlog.index.unserved_ranges import (
     ranges_with_rising_bounds,
 )
 from coldlog.lookups.exactness import mark_exactness, refuse_inexact
+from coldlog.lookups.index_rows import NOTHING
+from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.questions import EXACT, NOT_EXACT, Answers, PartitionQuestions
-from coldlog.lookups.served_index import NOTHING, PartitionFacts
 from coldlog.model.list_offsets import NEWEST_VERSION, ErrorCode, SpecialTimestamp
 
 FACTS = PartitionFacts(

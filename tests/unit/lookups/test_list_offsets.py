@@ -13,8 +13,8 @@ from builders.segment_builder import Batch, Record, Segment
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.list_offsets import ListOffsets, _with_local, _without_local
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
+from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.questions import LOCAL_ONLY, METADATA, REMOTE_THEN_LOCAL, Answers, Indices, PartitionQuestions
-from coldlog.lookups.served_index import PartitionFacts
 from coldlog.model.list_offsets import NEWEST_VERSION, ErrorCode
 from empty_index import asked, empty_index
 

@@ -13,11 +13,12 @@ from builders.segment_builder import Batch, Record, Segment
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.unserved_ranges import UnservedRange
 from coldlog.lookups.exactness import ask_local_tier, mark_exactness
+from coldlog.lookups.index_rows import NOTHING
 from coldlog.lookups.local.local_answers import LocalTail
 from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
+from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.questions import EXACT, NOT_EXACT, Answers, PartitionQuestions
-from coldlog.lookups.served_index import NOTHING, PartitionFacts
 from coldlog.model.list_offsets import UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)

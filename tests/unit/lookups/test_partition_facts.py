@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from coldlog.lookups.served_index import PartitionFacts
+from coldlog.lookups.partition_facts import PartitionFacts
 
 FACTS = PartitionFacts(
     topic_id="A" * 22,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coldlog.lookups.index_rows import NOTHING
 from coldlog.lookups.questions import (
     Answers,
     PartitionQuestions,
@@ -15,7 +16,6 @@ from coldlog.lookups.questions import (
     is_unsupported,
     iter_partitions,
 )
-from coldlog.lookups.served_index import NOTHING
 from coldlog.model.list_offsets import NEWEST_VERSION, ErrorCode, SpecialTimestamp
 
 Asked = tuple[str, int, int, int]

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from coldlog.lookups.index_rows import NOTHING
 from coldlog.lookups.questions import EXACT, LOCAL_ONLY, METADATA, NOT_EXACT, REMOTE_THEN_LOCAL, Answers
 from coldlog.lookups.rows import LIST_OFFSETS_SCHEMA, REQUEST_SCHEMA, answers_table, questions_of, requests_from_rows
-from coldlog.lookups.served_index import NOTHING
 from coldlog.model.list_offsets import ErrorCode
 from coldlog.model.states import IsolationLevel
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import psutil
 import pytest
 
 from coldlog.lookups.archive_search import BatchQuestion, search_archive
+from coldlog.lookups.index_rows import NOTHING
 from coldlog.lookups.questions import PartitionQuestions
-from coldlog.lookups.served_index import NOTHING, ServedIndex, list_warehouse_files
+from coldlog.lookups.served_index import ServedIndex, list_warehouse_files
 from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
@@ -68,7 +70,7 @@ def test_times_are_found_in_stairs_or_batches_as_by_a_scan_of_the_rows(index: Se
     asked_ms = np.array([SpecialTimestamp.MAX_TIMESTAMP, *range(LATEST + 2)])
     count = len(asked_ms)
     asked = PartitionQuestions(asked_ms, np.full(count, -1), np.zeros(count, dtype=np.bool_), np.full(count, 11))
-    answers, batches = search_archive(index, "orders", 3, *known, asked)
+    answers, batches = search_archive(index, *known, asked)
     offsets, epochs = answers.offsets.tolist(), answers.leader_epochs.tolist()
     read = {int(at): batch for batch in batches if isinstance(batch, BatchQuestion) for at in batch.where}
     assert len(batches) == sum(depth is IndexDepth.BATCH for depth in DEPTHS) * LENGTH // STEP
@@ -87,10 +89,10 @@ def test_times_are_found_in_stairs_or_batches_as_by_a_scan_of_the_rows(index: Se
 def test_time_after_the_stairs_of_its_segment_has_no_answer(index: ServedIndex) -> None:
     known = index.partition("orders", 3)
     assert known is not None
-    found = index.find_stairs(("orders", 3), known[1], [(0, 0, 2)], np.array([LENGTH - STEP, LENGTH]))
+    found = index.find_stairs(known[1], [(0, 0, 2)], np.array([LENGTH - STEP, LENGTH]))
     assert (found.offsets.tolist(), found.leader_epochs.tolist()) == ([LENGTH - STEP, -1], [0, -1])
     assert found.timestamps_ms.tolist() == [LENGTH - STEP, NOTHING]
-    assert index.find_batch(known[1].place("orders", 3, 1), 2 * LENGTH) is None
+    assert index.find_batch(known[1].place(1), 2 * LENGTH) is None
 
 
 def test_partition_without_a_served_segment_has_no_segments(index: ServedIndex) -> None:
@@ -109,3 +111,49 @@ def test_closed_index_holds_no_file(index: ServedIndex, warehouse: Path) -> None
     assert held()
     index.close()
     assert not held()
+
+
+def _write_incarnations(warehouse: Path, incarnations: list[tuple[str, int, str, bool]]) -> None:
+    """Write topics, partitions, topic ids and whether they are current. Each has one segment, named by the id."""
+    numbers = ("start_offset", "end_offset", "served_from_offset", "served_to_offset")
+    rows: list[Row] = [
+        {"topic": topic, "partition": partition, "topic_id": topic_id, "is_current": is_current}
+        for topic, partition, topic_id, is_current in incarnations
+    ]
+    write(warehouse, PARTITION_METADATA, rows)
+    served: Row = {**dict.fromkeys(numbers, 0), "served_build_number": 1, "served_index_depth": IndexDepth.RECORD}
+    segments = [{**row, **served, "segment_id": f"of {row['topic_id']}"} for row in rows]
+    write(warehouse, SEGMENTS, segments)
+    for table in (TIME_INDEX, OFFSET_INDEX):
+        write(warehouse, table, [])
+
+
+def test_an_older_incarnation_is_found_by_its_name_if_that_is_asked_for(warehouse: Path) -> None:
+    old, new = "OLDabcde" + "A" * 14, "NEWabcde" + "A" * 14
+    _write_incarnations(warehouse, [("orders", 0, old, False), ("orders", 0, new, True)])
+    files = list_warehouse_files(str(warehouse))
+    with closing(ServedIndex(files, older_incarnations=True)) as index:
+        for name, topic_id in (("orders", new), ("orders.id-OLDabcde", old), ("orders.id-NEWabcde", new)):
+            known = index.partition(name, 0)
+            assert known is not None
+            assert (known[0].topic_id, known[1].segment_ids) == (topic_id, (f"of {topic_id}",))
+            assert (known[1].place(0).topic, known[1].place(0).partition) == ("orders", 0)
+        assert index.partition("orders.id-OLDabcde", 1) is None
+        assert index.partition("orders.id-ABCDEFGH", 0) is None
+    with closing(ServedIndex(files)) as index:
+        assert index.partition("orders.id-OLDabcde", 0) is None
+
+
+def test_a_name_that_a_topic_or_two_incarnations_have_finds_no_incarnation(warehouse: Path) -> None:
+    old, other, alike = "OLDabcde" + "A" * 14, "TWOabcde" + "A" * 14, "TWOabcde" + "B" * 14
+    topic = "orders.id-OLDabcde"
+    incarnations = [("orders", 0, old, False), ("orders", 1, old, False), ("orders", 0, "N" * 22, True)]
+    incarnations += [("orders", number, each, False) for number in range(8) for each in (other, alike, "")]
+    _write_incarnations(warehouse, [*incarnations, (topic, 0, "T" * 22, True)])
+    with closing(ServedIndex(list_warehouse_files(str(warehouse)), older_incarnations=True)) as index:
+        known = index.partition(topic, 0)
+        assert known is not None
+        assert known[0].topic_id == "T" * 22
+        assert index.partition(topic, 1) is None
+        assert [index.partition("orders.id-TWOabcde", number) for number in range(8)] == [None] * 8
+        assert index.partition("orders.id-", 0) is None

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from coldlog.errors import NotSupportedError
+from coldlog.lookups.index_rows import NOTHING, Int64s
 from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState, LocalTier
+from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.questions import Answers, Flags
-from coldlog.lookups.served_index import NOTHING, Int64s, PartitionFacts
 from coldlog.model.list_offsets import UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
 
 _OF_THE_TIER = (SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD)

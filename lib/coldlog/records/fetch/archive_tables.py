@@ -15,12 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldlog.lookups.served_index import PartitionFacts, ServedIndex
+from coldlog.lookups.partition_facts import PartitionFacts
+from coldlog.lookups.served_index import ServedIndex
 from coldlog.model.fetch import PartitionEnds
 from coldlog.records.source.archived_log import (
     AbortedTransactions,
     ArchivedLogs,
     BatchPlaces,
+    Incarnation,
     Int64s,
     ServedSegment,
     SourceFiles,
@@ -44,7 +46,7 @@ _QUARANTINE_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedPartition:
-    """A partition's current incarnation. `from_offsets` are those of its served segments, ascending. `undecided` are
+    """One incarnation of a partition. `from_offsets` are those of its served segments, ascending. `undecided` are
     offsets, inclusive, whose transactions may have been aborted in a gap after them."""
 
     topic: str
@@ -113,7 +115,7 @@ class ArchiveTables:
         self._quarantine = TableReader(files.quarantine, QUARANTINE, _QUARANTINE_COLUMNS, whole, keep_bytes=1 << 20)
         self._partitions: dict[tuple[str, int], ArchivedPartition | None] = {}
         self._kept_segments = 0
-        self._aborted: dict[tuple[str, int], AbortedTransactions] = {}
+        self._aborted: dict[tuple[str, int, str], AbortedTransactions] = {}
         self._batches: OrderedDict[_BatchesPlace, BatchPlaces] = OrderedDict()
         self._kept_batches = 0
         self._read_lock = threading.Lock()
@@ -125,18 +127,19 @@ class ArchiveTables:
         """Return how many rows were read from storage so far; rows kept in memory do not count."""
         return self._index.rows_read + self._logs.rows_read + self._quarantine.counts.rows
 
-    def partitions(self) -> list[tuple[str, int]]:
-        """Return every topic-partition that the archive knows, in order."""
+    def incarnations(self) -> list[Incarnation]:
+        """Return every incarnation of every topic-partition that the archive knows."""
         with self._read_lock:
-            return self._logs.partitions()
+            return self._logs.incarnations()
 
     def partition(self, topic: str, partition: int) -> ArchivedPartition | None:
-        """Return what is known of a partition; None if it is unknown."""
+        """Return what is known of a partition; None if it is unknown. An older incarnation has a name of its own
+        (`model.incarnations`)."""
         place, kept = (topic, partition), self._partitions
         if place in kept:
             return kept[place]
         with self._read_lock:
-            facts = self._index.find_facts(topic, partition)
+            topic, facts = self._index.find_incarnation(topic, partition)
             found = None if facts is None else self._archived(topic, partition, facts)
             self._kept_segments += 1 if found is None else 1 + len(found.segments)
             if self._kept_segments > _KEPT_SEGMENTS:
@@ -147,7 +150,7 @@ class ArchiveTables:
 
     def aborted(self, archived: ArchivedPartition) -> AbortedTransactions:
         """Return the aborted transactions of a partition."""
-        place = (archived.topic, archived.partition)
+        place = (archived.topic, archived.partition, archived.topic_id)
         found = self._aborted.get(place)
         if found is None:
             with self._read_lock:

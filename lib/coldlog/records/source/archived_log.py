@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ Flags = npt.NDArray[np.bool_]
 _GREATEST = (1 << 63) - 1
 _SMALLEST = -_GREATEST - 1
 _KEEP_BYTES = 64 << 20
+_PARTITION_COLUMNS = ("topic", "partition", "is_current", "topic_id")
 _SEGMENT_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "start_offset", "end_offset", "min_timestamp_ms",
     "max_timestamp_ms", "size_bytes", "objects", "served_build_number", "served_from_offset", "served_to_offset",
@@ -187,6 +189,15 @@ def list_source_files(uri: str, as_of_ms: int | None, manifests: Manifests | Non
         # A run published meanwhile: list all again.
 
 
+class Incarnation(NamedTuple):
+    """A topic-partition under one id of its topic."""
+
+    topic: str
+    partition: int
+    is_current: bool
+    topic_id: str
+
+
 class ArchivedLogs:
     """The logs of all partitions in one version of the tables. Use it in one thread."""
 
@@ -196,7 +207,7 @@ class ArchivedLogs:
 
         lookups = files.lookups
         self._partitions = TableReader(
-            lookups.partitions, PARTITION_METADATA, ("topic", "partition", "is_current"), whole, keep_bytes=_KEEP_BYTES
+            lookups.partitions, PARTITION_METADATA, _PARTITION_COLUMNS, whole, keep_bytes=_KEEP_BYTES
         )
         self._segments = TableReader(lookups.segments, SEGMENTS, _SEGMENT_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
         self._batches = TableReader(lookups.batches, OFFSET_INDEX, _BATCH_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
@@ -212,11 +223,15 @@ class ArchivedLogs:
 
     def partitions(self) -> list[tuple[str, int]]:
         """Return every topic-partition that the archive knows, in order."""
-        found = set()
+        return sorted({(each.topic, each.partition) for each in self.incarnations() if each.is_current})
+
+    def incarnations(self) -> list[Incarnation]:
+        """Return every incarnation of every topic-partition, in no order."""
+        found: list[Incarnation] = []
         for _, rows in self._partitions.iter_parts({}, "partition"):
-            current = rows.filter(rows["is_current"])
-            found |= set(zip(current["topic"].to_pylist(), current["partition"].to_pylist(), strict=True))
-        return sorted(found)
+            columns = (rows[name].to_pylist() for name in _PARTITION_COLUMNS)
+            found += map(Incarnation._make, zip(*columns, strict=True))
+        return found
 
     def served_segments(self, topic: str, partition: int, topic_id: str) -> list[ServedSegment]:
         """Return the served segments of one incarnation of a partition, by offset. One with holes is several."""

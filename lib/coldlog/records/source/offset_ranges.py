@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.formats.kafka.record_columns import RecordBounds
 from coldlog.lookups.list_offsets import ListOffsets
-from coldlog.lookups.served_index import PartitionFacts, ServedIndex
+from coldlog.lookups.partition_facts import PartitionFacts
+from coldlog.lookups.served_index import ServedIndex
 from coldlog.model.list_offsets import ErrorCode
 from coldlog.model.states import IsolationLevel
 from coldlog.records.source.archived_log import ArchivedLogs, ServedSegment, undecided_offsets, without_offsets
