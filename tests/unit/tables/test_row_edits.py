@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.data_files import DataFileWriter
 from coldlog.tables.delta.plain_commit import commit_rows
-from coldlog.tables.delta.row_edits import Row, RowMerge
+from coldlog.tables.delta.row_edits import Key, Row, RowMerge
 from coldlog.tables.delta.table_files import read_if_small
 from job_runs_table import actions_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
 
@@ -88,6 +89,39 @@ def test_merge_that_loses_a_race_is_planned_anew(runs: str, monkeypatch: pytest.
     before = rows_of(runs)
     assert _merge(runs, [run_row("c", outcome="failed"), run_row("a", outcome="failed")]) == 1
     assert rows_of(runs) == before | {"c": run_row("c", outcome="failed"), "a": run_row("a", outcome="failed")}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_merge_of_any_rows_equals_that_of_a_map(seed: int) -> None:
+    """Rows are spread over files by chance; each is updated, removed, added or left as it is."""
+    chance = random.Random(seed)
+    names = [f"r{at}" for at in range(8)]
+    rows = {name: run_row(name, outcome=chance.choice("xyz")) for name in names}
+    stored = {name: row for name, row in rows.items() if chance.random() < 0.7}
+    files = [[row for row in stored.values() if (int(str(row["run_id"])[1:]) * 7 + seed) % 3 == at] for at in range(3)]
+    merged = [
+        rows[name] | {"outcome": chance.choice("xyz"), "is_gone": chance.random() < 0.3}
+        for name in chance.sample(names, chance.randint(0, 8))
+    ]
+    update, remove = chance.choice([("outcome",), ()]), chance.choice(["is_gone", ""])
+    expected = dict(stored)
+    for row in merged:
+        name, after = str(row["run_id"]), {key: value for key, value in row.items() if key != "is_gone"}
+        if remove and row["is_gone"]:
+            expected.pop(name, None)
+        elif name in stored or not update:
+            expected[name] = after
+
+    change, found, result = RowMerge(table=JOB_RUNS, rows=merged, update=update, remove=remove), set[Key](), list[Row]()
+    for file in files:
+        after_change, count = change.change(pa.Table.from_pylist(file, schema=JOB_RUNS.arrow_schema), found)
+        kept = after_change.to_pylist()
+        result += kept
+        lost = {row["run_id"] for row in file} - {row["run_id"] for row in kept}
+        assert count == len(lost) + sum(row != stored[row["run_id"]] for row in kept)
+    result += change.rows_to_add(found)
+    assert {str(row["run_id"]): row for row in result} == expected
+    assert len(result) == len(expected)
 
 
 def test_small_table_is_read_and_others_are_left_to_spark(runs: str) -> None:
