@@ -74,8 +74,8 @@ class RowMerge:
     _by_key: dict[Key, Row] = field(init=False, repr=False)
     _ranges: dict[str, tuple[Any, Any]] = field(init=False, repr=False)
 
-    most_read_rows: ClassVar[float] = 10_000
-    """Rewriting files with more rows takes this process as long as MERGE takes Spark."""
+    most_read_rows: ClassVar[float] = 25_000
+    """Of `segments`, 100,000 rows take 1.1 seconds of a processor and 480 MB to rewrite; more rows are left to MERGE."""
     is_blind: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
