@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from coldlog.errors import ColdlogError
 from coldlog.runtime.spark_failures import explain_failure
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS as TABLE
 from coldlog.tables.delta.warehouse import Warehouse
+from large_tables import as_large_tables
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,11 @@ def _read(warehouse: Warehouse) -> object:
     return warehouse.read(TABLE).collect()
 
 
+def _read_with_spark(warehouse: Warehouse) -> object:
+    with as_large_tables():
+        return _read(warehouse)
+
+
 def _optimize(warehouse: Warehouse) -> object:
     return warehouse.spark.sql(f"OPTIMIZE {warehouse.identifier(TABLE)}")
 
@@ -89,13 +96,18 @@ def _register(warehouse: Warehouse) -> object:
             _has,
             "the log of a table is damaged: {table}/_delta_log/00000000000000000000.json: Unable to reconstruct state",
         ),
-        (_lose_files, _read, "a file of a table is missing: {table}/part-"),
+        (_lose_files, _read_with_spark, "a file of a table is missing: {table}/part-"),
+        (_lose_files, _read, "{table}/part-"),
         (_lose_files, _optimize, "a file of a table is missing: {table}/part-"),
-        (_cut_files, _read, "a file of a table cannot be read: {table}/part-"),
+        (_cut_files, _read_with_spark, "a file of a table cannot be read: {table}/part-"),
+        (_cut_files, _read, "{table}/part-"),
         (_put_a_file_there, _register, "{table} is not a table, but a file or a folder without Delta's log"),
         (_lose_log, _register, "{table} is not a table, but a file or a folder without Delta's log"),
     ],
-    ids=["commit", "gap", "first-commit", "files", "files-of-optimize", "cut-files", "plain-file", "no-log"],
+    ids=[
+        *("commit", "gap", "first-commit", "files", "small-files", "files-of-optimize"),
+        *("cut-files", "cut-small-files", "plain-file", "no-log"),
+    ],
 )
 def test_damaged_table_is_reported_on_one_line(
     spark: SparkSession,
@@ -109,7 +121,8 @@ def test_damaged_table_is_reported_on_one_line(
     damage(copy / TABLE.name)
     with pytest.raises(Exception) as raised:  # noqa: PT011 - py4j's or pyspark's, as it happens
         use(Warehouse(spark=spark, uri=str(copy)))
-    explained = explain_failure(raised.value)
+    failed = raised.value
+    explained = str(failed) if isinstance(failed, ColdlogError) else explain_failure(failed)
     assert explained is not None
     assert explained.startswith(told.format(table=copy / TABLE.name))
     assert "run rebuild_tables" in explained

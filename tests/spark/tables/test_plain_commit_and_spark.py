@@ -17,6 +17,7 @@ from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.warehouse import Warehouse
 from job_runs_table import race_commit, run_row, unpack_job_runs
+from large_tables import as_large_tables
 from spark_work import counting_work
 
 
@@ -81,7 +82,7 @@ def test_recording_a_run_starts_no_spark_job(spark: SparkSession, runs: Warehous
     with counting_work(spark) as work, recorded_run(runs, "scan_segments") as summary:
         summary["segment_count"] = 7
     assert (work.jobs, work.executions) == (0, 0)
-    with counting_work(spark) as work:
+    with as_large_tables(), counting_work(spark) as work:
         assert sorted(_outcomes(runs).values()) == ["killed"]
     assert work.jobs > 0, "jobs are counted"
     assert work.executions > 0, "SQL executions are counted"
@@ -110,7 +111,8 @@ def _begin(runs: Warehouse, run_id: str) -> tuple[Any, Any]:
     jvm: Any = runs.spark.sparkContext._jvm
     none = jvm.scala.Option.empty()
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(runs.spark._jsparkSession, runs.location(JOB_RUNS))
-    (held,) = runs.read(JOB_RUNS).where(f"run_id = '{run_id}'").select("_metadata.file_name").collect()
+    rows = runs.spark.read.format("delta").load(runs.location(JOB_RUNS)).where(f"run_id = '{run_id}'")
+    (held,) = rows.select("_metadata.file_name").collect()
     transaction = log.startTransaction(none, none)
     transaction.readWholeTable()
     (file,) = [each for each in transaction.snapshot().allFiles().collectAsList() if each.path() == held[0]]

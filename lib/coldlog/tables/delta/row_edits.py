@@ -75,7 +75,7 @@ class RowMerge:
     _ranges: dict[str, tuple[Any, Any]] = field(init=False, repr=False)
 
     most_read_rows: ClassVar[float] = 25_000
-    """Of `segments`, 100,000 rows take 1.1 seconds of a processor and 480 MB to rewrite; more rows are left to MERGE."""
+    """100,000 rows of `segments` take 1.1 s of a processor and 480 MB to rewrite; more than this are left to MERGE."""
     is_blind: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
