@@ -19,7 +19,8 @@ from coldlog.archive.layouts.local_tiered_storage import SUFFIXES, LocalTieredSt
 from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import Reason
 from coldlog.formats.limits import DecodeLimits
-from coldlog.index.partition_plan import IncarnationPlan, SegmentFacts, plan_partition
+from coldlog.index.partition_plan import IncarnationPlan, plan_partition
+from coldlog.index.segment_facts import SegmentFacts
 from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.builds.encoded_rows import DROPPED, OUTCOME, payload_schema, read_payloads
 from coldlog.indexing.builds.segment_build import OUTCOME_SCHEMA, BuildOptions, OutcomeKind, build_segments

@@ -12,9 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from coldlog.index.leader_epoch_lineage import EpochStart, LeaderEpochLineage
+from coldlog.index.log_start import (
+    LogStart,
+    LogStartSource,
+    epochs_without_checkpoint,
+    find_log_start,
+    hidden_log_start,
+)
+from coldlog.index.segment_facts import SegmentFacts
 from coldlog.index.served_ranges import (
     NO_LEADER_EPOCH,
     Candidate,
@@ -29,48 +36,6 @@ from coldlog.index.unserved_ranges import (
     find_unserved_ranges,
     ranges_with_rising_bounds,
 )
-
-
-class LogStartSource(StrEnum):
-    """The source of a log start offset; the `log_start_source` column of `partition_metadata`."""
-
-    SUPPLIED = "supplied"
-    DELETED_SEGMENTS = "deleted_segments"
-    LEADER_EPOCHS = "leader_epochs"
-    CHECKPOINT_LOST = "checkpoint_lost"
-    """The log starts there or later: the checkpoint that would tell is damaged."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogStart:
-    """The log start offset of a partition, and its source."""
-
-    offset: int
-    source: LogStartSource
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentFacts:
-    """A listed or announced segment, with the results of its build if it `is_usable`; timestamps are None without
-    records. `is_deleted`: the segment was copied, and its deletion has started or finished. `is_unread`: it was copied,
-    not deleted, and has no index; `end_offset` and `metadata_max_timestamp_ms` are then those of its event, if any.
-    `hides_log_start`: its leader epoch checkpoint is lost. `holes`: offsets that its damaged log has lost."""
-
-    topic_id: str
-    segment_id: str
-    start_offset: int
-    written_ms: int | None
-    is_usable: bool
-    is_deleted: bool = False
-    is_unread: bool = False
-    hides_log_start: bool = False
-    holes: tuple[UnservedRange, ...] = ()
-    end_offset: int = -1
-    leader_epochs: tuple[EpochStart, ...] = ()
-    counted_from_offset: int = -1
-    counted_max_timestamp_ms: int | None = None
-    counted_max_timestamp_offset: int | None = None
-    metadata_max_timestamp_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +121,8 @@ def _plan_incarnation(
     checkpoint: Sequence[EpochStart],
     cut_maxima: CutMaxima,
 ) -> IncarnationPlan:
-    checkpoint = (*checkpoint, *_epochs_without_checkpoint(members, checkpoint))
-    start = _find_log_start(members, supplied_start, checkpoint)
+    checkpoint = (*checkpoint, *epochs_without_checkpoint(members, checkpoint))
+    start = find_log_start(members, supplied_start, checkpoint)
     log_start = None if start is None else start.offset
     lineage = LeaderEpochLineage.of(checkpoint, log_start)
     judged = {member.segment_id: _judge(member, lineage, members) for member in members if member.is_usable}
@@ -217,7 +182,7 @@ def _unserved_ranges(
         log_start.offset if log_start is not None and is_certain else None,
     )
     last_served = served[-1].to_offset if served else None
-    return ranges_with_rising_bounds([*_hidden_log_start(members, log_start), *ranges], last_served)
+    return ranges_with_rising_bounds([*hidden_log_start(members, log_start), *ranges], last_served)
 
 
 def _holes_within(served: ServedSegment) -> Iterator[UnservedRange]:
@@ -244,24 +209,6 @@ def _spans_without_holes(served: ServedSegment) -> Iterator[tuple[int, int]]:
         first = last + 1 if hole.to_offset is None else hole.to_offset + 1
     if first <= last:
         yield first, last
-
-
-def _hidden_log_start(members: Iterable[SegmentFacts], log_start: LogStart | None) -> list[UnservedRange]:
-    """Return the offsets in which the log may start, if the newest checkpoint is lost and no user supplied the start.
-
-    Records below the log start were deleted: an answer there is not exact, and neither is one after them.
-    """
-    newest = _newest_copied(members)
-    if newest is None or log_start is None or log_start.source is not LogStartSource.CHECKPOINT_LOST:
-        return []
-    first = log_start.offset
-    last = newest.end_offset if newest.end_offset >= first else None
-    return [UnservedRange(from_offset=first, to_offset=last, max_timestamp_bound_ms=None)]
-
-
-def _newest_copied(members: Iterable[SegmentFacts]) -> SegmentFacts | None:
-    copied = [member for member in members if member.is_usable or member.is_unread]
-    return max(copied, key=lambda member: (member.start_offset, member.end_offset, member.segment_id), default=None)
 
 
 def _lineage_of(served: Iterable[ServedSegment]) -> LeaderEpochLineage:
@@ -291,60 +238,6 @@ def _judge(member: SegmentFacts, lineage: LeaderEpochLineage, members: Iterable[
     log_end = 1 + max(other.end_offset for other in members if other.is_usable)
     is_within = lineage.is_within(epochs, member.end_offset, log_end)
     return _Verdict(lineage.find_last_offset_within(epochs, member.end_offset), is_within)
-
-
-def _epochs_without_checkpoint(
-    members: Iterable[SegmentFacts], checkpoint: Sequence[EpochStart]
-) -> Iterator[EpochStart]:
-    """Yield the epochs after the newest checkpoint, from the batches of segments whose own checkpoint is lost."""
-    newest = checkpoint[-1][0] if checkpoint else None
-    for member in sorted(members, key=lambda each: (each.start_offset, each.segment_id)):
-        if member.is_usable and member.hides_log_start and newest is not None:
-            for epoch, offset in member.leader_epochs:
-                if epoch > newest:
-                    yield epoch, offset
-                    newest = epoch
-
-
-def _find_log_start(
-    members: Sequence[SegmentFacts], supplied: int | None, checkpoint: Sequence[EpochStart]
-) -> LogStart | None:
-    """The highest log start offset of all sources.
-
-    Before a broker deletes a segment, it increases the log start offset to the segment's end, unless the segment was
-    written by a deposed leader. With the log start offset it also moves the first leader epoch of the checkpoint
-    (truncateFromStart). That epoch does not count if earlier records have no leader epoch (an old message format).
-    """
-    lineage = LeaderEpochLineage.of(checkpoint)
-    found = [] if supplied is None else [LogStart(supplied, LogStartSource.SUPPLIED)]
-    found += [
-        LogStart(member.end_offset + 1, LogStartSource.DELETED_SEGMENTS)
-        for member in members
-        if member.is_deleted and _follows(lineage, member)
-    ]
-    if lineage.entries and not any(_has_no_epochs(member) for member in members):
-        found.append(LogStart(lineage.entries[0][1], LogStartSource.LEADER_EPOCHS))
-    highest = max(found, key=lambda start: start.offset, default=None)
-    newest = _newest_copied(members)
-    if newest is None or not newest.hides_log_start:
-        return highest
-    if highest is None:
-        first = min((member.start_offset for member in members if member.is_usable), default=newest.start_offset)
-        return LogStart(first, LogStartSource.CHECKPOINT_LOST)
-    return (
-        highest
-        if highest.source is LogStartSource.SUPPLIED
-        else replace(highest, source=LogStartSource.CHECKPOINT_LOST)
-    )
-
-
-def _follows(lineage: LeaderEpochLineage, member: SegmentFacts) -> bool:
-    epochs = member.leader_epochs
-    return not lineage.entries or lineage.find_last_offset_within(epochs, member.end_offset) is not None
-
-
-def _has_no_epochs(member: SegmentFacts) -> bool:
-    return member.is_usable and any(epoch == NO_LEADER_EPOCH for epoch, _ in member.leader_epochs)
 
 
 def _unusable_reason(member: SegmentFacts, log_start_offset: int | None) -> NotServedReason:

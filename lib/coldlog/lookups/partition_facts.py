@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldlog.index.partition_plan import LogStartSource
+from coldlog.index.log_start import LogStartSource
 from coldlog.index.unserved_ranges import UnservedRange
 from coldlog.model.incarnations import incarnation_name
 

@@ -6,7 +6,9 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from coldlog.index.partition_plan import IncarnationPlan, LogStart, LogStartSource, SegmentFacts, plan_partition
+from coldlog.index.log_start import LogStart, LogStartSource
+from coldlog.index.partition_plan import IncarnationPlan, plan_partition
+from coldlog.index.segment_facts import SegmentFacts
 from coldlog.index.served_ranges import NotServedReason
 from coldlog.index.unserved_ranges import UnservedRange
 

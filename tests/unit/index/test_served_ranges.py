@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coldlog.index.partition_plan import SegmentFacts, plan_partition
+from coldlog.index.partition_plan import plan_partition
+from coldlog.index.segment_facts import SegmentFacts
 from coldlog.index.served_ranges import NO_LEADER_EPOCH, Candidate, NotServedReason, ServedRange, plan_served_ranges
 
 LAST = 60

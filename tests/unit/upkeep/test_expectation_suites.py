@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coldlog.errors import Reason, UsageError
-from coldlog.index.partition_plan import LogStartSource
+from coldlog.index.log_start import LogStartSource
 from coldlog.index.served_ranges import NotServedReason
 from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState, RemotePartitionDeleteState
 from coldlog.tables.definitions.catalog import ALL_TABLES

@@ -15,7 +15,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from coldlog.index.leader_epoch_lineage import EpochStart
-from coldlog.index.partition_plan import CutMaxima, IncarnationPlan, SegmentFacts, ServedSegment, plan_partition
+from coldlog.index.partition_plan import CutMaxima, IncarnationPlan, ServedSegment, plan_partition
+from coldlog.index.segment_facts import SegmentFacts
 from coldlog.index.unserved_ranges import UnservedRange
 from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState
 from coldlog.tables.definitions.interval_index import INTERVAL_INDEX

@@ -4,7 +4,7 @@ The sources are a CSV file, the brokers (`supplied_log_starts`) and the log star
 (`tier_partitions`). Brokers are asked for the earliest offset of every partition in `segments`; for a tiered topic this
 is the start of the whole log, its tier included. If several sources name a partition, the highest offset counts. The
 table holds what the sources say now, so a line that is removed from the file no longer counts. Log start offsets also
-follow from deleted segments and leader epochs (see `index.partition_plan`); the highest of all counts.
+follow from deleted segments and leader epochs (see `index.log_start`); the highest of all counts.
 
 A topic that the brokers do not have is left out and reported. So is a topic that was deleted and created again, whose
 topic id on the brokers is not the current one of the archive.
