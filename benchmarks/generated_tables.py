@@ -110,6 +110,7 @@ def _rows(spark: SparkSession, shape: TablesShape) -> list[tuple[TableDefinition
                 "latest_tiered_offset": F.lit(shape.records - 1).cast("bigint"),
                 "max_timestamp_ms": timestamp(F.lit(shape.records - 1).cast("bigint")),
                 "max_timestamp_offset": F.lit(shape.records - 1).cast("bigint"),
+                "finished_max_timestamp_ms": timestamp(F.lit(shape.records - 1).cast("bigint")),
                 "txn_index_empty": F.lit(True),
                 "size_bytes": F.lit(0).cast("bigint"),
                 "leader_epoch_lineage": lineage,

@@ -39,6 +39,7 @@ class ArchivedPartition:
     latest_tiered_offset: int | None
     max_timestamp_ms: int | None
     max_timestamp_offset: int | None
+    finished_max_timestamp_ms: int | None
     stable_offset: int | None
     lineage: list[tuple[int, int]]
     stairs: list[tuple[int, int, int]]
@@ -80,6 +81,7 @@ def archived_partitions(warehouse: Warehouse) -> dict[tuple[str, int], ArchivedP
             latest_tiered_offset=row["latest_tiered_offset"],
             max_timestamp_ms=row["max_timestamp_ms"],
             max_timestamp_offset=row["max_timestamp_offset"],
+            finished_max_timestamp_ms=row["finished_max_timestamp_ms"],
             stable_offset=row["stable_offset"],
             lineage=[(each["leader_epoch"], each["start_offset"]) for each in row["leader_epoch_lineage"]],
             stairs=stairs[row["topic"], row["partition"], row["topic_id"]],
@@ -169,13 +171,13 @@ def _newest(partition: ArchivedPartition) -> _Found:
 
 
 def _search_records(timestamp_ms: int, partition: ArchivedPartition) -> tuple[Route, _Found]:
-    newest = partition.max_timestamp_ms
-    if newest is not None and timestamp_ms > newest:
-        return Route.LOCAL_ONLY, ErrorCode.LOCAL_REQUIRED
-    if newest is not None and not partition.is_decoded:
-        return Route.REMOTE_THEN_LOCAL, ErrorCode.NOT_DECODED
+    newest, finished = partition.max_timestamp_ms, partition.finished_max_timestamp_ms
+    limit = newest if finished is None else finished
+    route = Route.LOCAL_ONLY if limit is not None and timestamp_ms > limit else Route.REMOTE_THEN_LOCAL
+    if newest is not None and timestamp_ms <= newest and not partition.is_decoded:
+        return route, ErrorCode.NOT_DECODED
     late = [stair for stair in partition.stairs if stair[1] >= timestamp_ms]
     if not late:
-        return Route.REMOTE_THEN_LOCAL, ErrorCode.LOCAL_REQUIRED
+        return route, ErrorCode.LOCAL_REQUIRED
     offset, found_ms, leader_epoch = min(late)
-    return Route.REMOTE_THEN_LOCAL, (offset, found_ms, None if leader_epoch < 0 else leader_epoch)
+    return route, (offset, found_ms, None if leader_epoch < 0 else leader_epoch)

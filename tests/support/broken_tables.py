@@ -392,6 +392,9 @@ BREAKAGES: dict[str, Breakage] = {
     "partition_metadata.earliest_offset_is_the_segments": _partition(earliest_offset=more("earliest_offset")),
     "partition_metadata.latest_offset_is_the_segments": _partition(latest_tiered_offset=more("latest_tiered_offset")),
     "partition_metadata.max_timestamp_is_the_segments": _partition(max_timestamp_ms=more("max_timestamp_ms")),
+    "partition_metadata.finished_max_timestamp_is_the_segments": _partition(
+        finished_max_timestamp_ms=more("finished_max_timestamp_ms")
+    ),
     "partition_metadata.max_timestamp_offset_is_served": _partition(max_timestamp_offset=more("earliest_offset", -1)),
     "partition_metadata.max_timestamp_offset_is_not_behind": _partition(
         max_timestamp_offset=more("latest_tiered_offset")

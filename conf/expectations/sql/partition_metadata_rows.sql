@@ -1,6 +1,7 @@
 -- partition_metadata_rows: each partition, compared with the totals of its segments.
 --
--- One row per partition and incarnation of its topic, from partition_metadata or counted from segments.
+-- One row per partition and incarnation of its topic, from partition_metadata or counted from segments. A row that an
+-- earlier release wrote has no finished_max_timestamp_ms; the next run sets it.
 WITH counted AS (
   SELECT
     topic, partition, topic_id,
@@ -16,13 +17,20 @@ WITH counted AS (
     min(served_from_offset) AS earliest_offset,
     max(served_to_offset) AS latest_tiered_offset,
     max(running_max_timestamp_ms) AS max_timestamp_ms,
+    max(ifnull(CASE
+      WHEN index_status <> 'indexed' THEN announced_max_timestamp_ms
+      WHEN NOT ifnull(exists(lost, hole -> hole.max_timestamp_bound_ms IS NULL), false)
+        THEN greatest(ifnull(announced_max_timestamp_ms, metadata_max_timestamp_ms), counted_max_timestamp_ms,
+                      array_max(transform(lost, hole -> hole.max_timestamp_bound_ms)))
+    END, 9223372036854775807)) FILTER (WHERE state = 'COPY_SEGMENT_FINISHED' AND index_status <> 'orphan') AS finished_max_timestamp_ms,
     count_if(missing_offset_count <> 0) AS gap_count,
     max_by(open_from_offset, served_to_offset) AS open_from_offset,
     max_by(open_transaction_count, served_to_offset) AS open_transaction_count
   FROM (
     SELECT *, served_from_offset - 1 - lag(served_to_offset) OVER (
       PARTITION BY topic, partition, topic_id, served_from_offset IS NOT NULL ORDER BY served_from_offset, segment_id
-    ) AS missing_offset_count
+    ) AS missing_offset_count,
+    filter(holes, hole -> hole.to_offset IS NULL OR hole.to_offset >= hole.from_offset) AS lost
     FROM IDENTIFIER(:segments)
   )
   GROUP BY topic, partition, topic_id
@@ -55,6 +63,8 @@ SELECT
   told.earliest_offset, c.earliest_offset AS earliest_offset_of_segments,
   told.latest_tiered_offset, c.latest_tiered_offset AS latest_tiered_offset_of_segments,
   told.max_timestamp_ms, c.max_timestamp_ms AS max_timestamp_ms_of_segments,
+  told.finished_max_timestamp_ms,
+  if(told.finished_max_timestamp_ms IS NULL, NULL, c.finished_max_timestamp_ms) AS finished_max_timestamp_ms_of_segments,
   told.gap_count, c.gap_count AS gap_count_of_segments,
   told.stable_offset,
   if(c.latest_tiered_offset IS NULL, NULL, least(c.latest_tiered_offset + 1, c.open_from_offset))

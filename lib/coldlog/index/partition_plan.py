@@ -21,7 +21,7 @@ from coldlog.index.log_start import (
     find_log_start,
     hidden_log_start,
 )
-from coldlog.index.segment_facts import SegmentFacts
+from coldlog.index.segment_facts import SegmentFacts, finished_max_timestamp_ms
 from coldlog.index.served_ranges import (
     NO_LEADER_EPOCH,
     Candidate,
@@ -62,7 +62,10 @@ class ServedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncarnationPlan:
-    """The plan of one incarnation of a topic's partition; segments are in the order of start offsets."""
+    """The plan of one incarnation of a topic's partition; segments are in the order of start offsets.
+
+    `max_timestamp_ms` is that of the offsets served, `finished_max_timestamp_ms` that of all finished segments.
+    """
 
     topic_id: str
     is_current: bool
@@ -73,6 +76,7 @@ class IncarnationPlan:
     latest_tiered_offset: int | None
     max_timestamp_ms: int | None
     max_timestamp_offset: int | None
+    finished_max_timestamp_ms: int | None
     gap_count: int
     unserved_ranges: Sequence[UnservedRange]
 
@@ -149,6 +153,7 @@ def _plan_incarnation(
         latest_tiered_offset=served[-1].to_offset if served else None,
         max_timestamp_ms=top.max_timestamp_ms if top else None,
         max_timestamp_offset=_max_timestamp_offset(top, cut_maxima),
+        finished_max_timestamp_ms=finished_max_timestamp_ms(members),
         gap_count=count_gaps(ranges),
         unserved_ranges=_unserved_ranges(served, members, start),
     )

@@ -210,9 +210,9 @@ def _as_answer(run: Callable[[float | None], Answers], count: int) -> Callable[[
 
 
 def _route(facts: PartitionFacts | None, questions: PartitionQuestions, answers: Answers, local_start: int) -> None:
-    """Set the routes. A time later than the archive's largest timestamp needs no read of the archive."""
+    """Set the routes. A time later than all timestamps of finished segments needs no read of the archive."""
     is_time = questions.timestamps_ms >= 0
-    latest = None if facts is None else facts.max_timestamp_ms
+    latest = None if facts is None else facts.routing_max_timestamp_ms
     is_remote = is_time if latest is None else is_time & (questions.timestamps_ms <= latest)
     is_local = (
         (is_time & ~is_remote)

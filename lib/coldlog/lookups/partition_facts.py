@@ -29,6 +29,7 @@ class PartitionFacts:
     max_timestamp_offset: int | None
     stable_offset: int | None
     lineage: tuple[tuple[int, int], ...]
+    finished_max_timestamp_ms: int | None = None
     unserved_ranges: tuple[UnservedRange, ...] | None = None
     is_log_start_known: bool = True
     """False: the log starts at `log_start_offset` or later."""
@@ -45,6 +46,13 @@ class PartitionFacts:
         return self.first_offset if self.latest_tiered_offset is None else self.latest_tiered_offset + 1
 
     @property
+    def routing_max_timestamp_ms(self) -> int | None:
+        """Return the timestamp after which nothing is archived; None if nothing is. A row of an earlier release does
+        not have that of all finished segments: then that of the served records counts."""
+        finished = self.finished_max_timestamp_ms
+        return self.max_timestamp_ms if finished is None else finished
+
+    @property
     def leader_epoch(self) -> int | None:
         """Return the newest leader epoch that is known."""
         return self.lineage[-1][0] if self.lineage else None
@@ -56,8 +64,8 @@ class PartitionFacts:
 
 PARTITION_COLUMNS = (
     "topic", "partition", "topic_id", "is_current", "log_start_source", "log_start_offset", "earliest_offset",
-    "latest_tiered_offset", "max_timestamp_ms", "max_timestamp_offset", "stable_offset", "leader_epoch_lineage",
-    "unserved_ranges",
+    "latest_tiered_offset", "max_timestamp_ms", "max_timestamp_offset", "finished_max_timestamp_ms", "stable_offset",
+    "leader_epoch_lineage", "unserved_ranges",
 )  # fmt: skip
 
 

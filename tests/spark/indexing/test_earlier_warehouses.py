@@ -15,6 +15,7 @@ from coldlog.indexing.builds.build import build_indexes
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.reader import OffsetReader
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.manifest import NUMBERED_TABLES
 from coldlog.tables.delta.table_files import PUBLISH_APPLICATION
 from coldlog.tables.delta.warehouse import Warehouse
@@ -42,7 +43,10 @@ def test_pipeline_goes_on_in_the_warehouse_of_an_earlier_commit(
         scanned = scan_segments(warehouse, layout)
         assert (scanned.segment_count, scanned.new_count, scanned.changed_count) == (18, 0, 0)
         assert build_indexes(warehouse, layout, build_settings()).indexed_count == 0
-        assert materialize_metadata(warehouse).changed_segment_count == 0
+        materialized = materialize_metadata(warehouse)
+        assert (materialized.changed_segment_count, materialized.changed_partition_count) == (0, len(INDEXED))
+        rows = warehouse.read(PARTITION_METADATA).collect()
+    assert [row["finished_max_timestamp_ms"] >= row["max_timestamp_ms"] for row in rows] == [True] * len(INDEXED)
     numbers = [
         DeltaTable(warehouse.location(each)).transaction_version(PUBLISH_APPLICATION) for each in NUMBERED_TABLES
     ]

@@ -138,6 +138,13 @@ def test_listing_and_events_are_combined_and_every_disagreement_is_found(spark: 
     differ = {key for key, row in rows.items() if row["announced_size_bytes"] not in (None, row["size_bytes"])}
     assert differ == {("other size", 8), ("missing", 8), ("never begun", 8)}
     assert rows["missing", 8]["size_bytes"] is None
+    assert _largest_timestamps(warehouse) == {
+        **dict.fromkeys(TOPICS, (1015, 1015)),
+        **dict.fromkeys(("orphan", "unfinished", "never begun"), (1007, 1007)),
+        **dict.fromkeys(("missing", "partial", "other size"), (1007, 1015)),
+        "partition deleted": (None, None),
+        LATER: (1023, 1023),
+    }, "what was copied counts, also if it is lost or damaged"
     from_listing = {key for key, row in rows.items() if row["state_source"] == "listing"}
     assert from_listing == {
         ("orphan", 8),
@@ -192,6 +199,13 @@ def test_listing_and_events_are_combined_and_every_disagreement_is_found(spark: 
     told = table_rows(fresh, PARTITION_METADATA), table_rows(warehouse, PARTITION_METADATA)
     assert told[0] == told[1], "told at once or in turn, it is the same"
     assert _served_rows(fresh) == _served_rows(warehouse)
+
+
+def _largest_timestamps(warehouse: Warehouse) -> dict[str, tuple[int | None, int | None]]:
+    """The largest timestamp served, and that of all finished segments."""
+    topics = {name: topic for topic, name in NAMES.items()}
+    rows = warehouse.read(PARTITION_METADATA).collect()
+    return {topics[row["topic"]]: (row["max_timestamp_ms"], row["finished_max_timestamp_ms"]) for row in rows}
 
 
 def _rows_of_others(warehouse: Warehouse, topic: str) -> list[str]:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from archived_partitions import Answer, ArchivedPartition, Request, archived_partitions, expected_answer
 from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
+from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
@@ -101,7 +102,8 @@ def requests_for(partitions: Partitions, chance: random.Random) -> Iterator[Requ
                     version=version,
                 )
         times = sorted({time for _, time, _ in known.stairs})
-        sample = {*chance.sample(times, min(12, len(times))), *times[-2:], known.max_timestamp_ms or 0}
+        largest = known.max_timestamp_ms or 0, known.finished_max_timestamp_ms or 0
+        sample = {*chance.sample(times, min(12, len(times))), *times[-2:], *largest}
         around = {time + step for time in sample for step in (-1, 0, 1)} | {0, 1, LONGEST}
         for timestamp_ms in sorted(time for time in around if 0 <= time <= LONGEST):
             for level in ISOLATION_LEVELS[:2]:
@@ -170,6 +172,11 @@ ODD_PARTITIONS = [
     partition_row("gone", **SERVED, is_current=False),
     partition_row("twice", **{**SERVED, "latest_tiered_offset": 99}, is_current=False, topic_id="old"),
     partition_row("twice", **SERVED, max_timestamp_ms=5, max_timestamp_offset=20),
+    partition_row("finished-later", **SERVED, max_timestamp_ms=5, max_timestamp_offset=20, finished_max_timestamp_ms=6),
+    partition_row(
+        "finished-unknown", **SERVED, max_timestamp_ms=5, max_timestamp_offset=20, finished_max_timestamp_ms=LONGEST
+    ),
+    partition_row("finished-not-served", finished_max_timestamp_ms=4),
 ]
 
 
@@ -217,6 +224,17 @@ def test_kinds_of_partitions_missing_in_the_sample_are_answered_as_by_a_scan(
     assert answered["open-later", 6] == (local, None, None, None, Route.LOCAL_ONLY, 30)
     assert answered["gone", 6][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert answered["twice", -5] == (none, 29, None, 9, Route.METADATA, None)
+    both = Route.REMOTE_THEN_LOCAL
+    later = [answered["finished-later", each][4] for each in (5, 6, LONGEST)]
+    assert later == [both, both, Route.LOCAL_ONLY], "segments that are not served hold times up to 6"
+    assert answered["finished-later", -3] == (none, 20, 5, 9, both, 30), "the largest that is served"
+    assert answered["finished-unknown", LONGEST] == (local, None, None, None, both, 30)
+    unserved = [answered["finished-not-served", each][4] for each in (4, 5)]
+    assert unserved == [both, Route.LOCAL_ONLY]
+    by_sql = {where: (route and route.value, start) for where, (*_, route, start) in answered.items()}
+    with OffsetReader(warehouse.uri) as reader:
+        rows = reader.list_offsets([(topic, 0, timestamp_ms) for topic, timestamp_ms in by_sql])
+        assert [(row["route"], row["local_start_offset"]) for row in rows] == list(by_sql.values())
     shown = spark.sql(
         "SELECT * FROM VALUES ('twice'), ('gone'), ('nothing-tiered') AS q(topic), LATERAL "
         "latest_tiered_offset(q.topic, 0)"

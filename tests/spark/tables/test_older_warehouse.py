@@ -14,7 +14,10 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from written_topics import START_MS
 
-_LATER = {SEGMENTS.name: ("damaged_files", "holes", "served_holes"), PARTITION_METADATA.name: ("unserved_ranges",)}
+_LATER = {
+    SEGMENTS.name: ("damaged_files", "holes", "served_holes"),
+    PARTITION_METADATA.name: ("unserved_ranges", "finished_max_timestamp_ms"),
+}
 
 
 def _write_as_before(spark: SparkSession, warehouse: str, place: Path) -> str:
@@ -42,9 +45,12 @@ def test_lookups_answer_and_say_what_is_not_known_until_the_next_run(
     newest = answers(written_uri)
     older = _write_as_before(spark, written_uri, tmp_path / "older")
     before = answers(older)
-    exactness = ("is_exact", "passed_over_from_offset", "passed_over_to_offset")
-    assert without(before, *exactness) == without(newest, *exactness)
+    later = ("is_exact", "passed_over_from_offset", "passed_over_to_offset", "route")
+    assert without(before, *later) == without(newest, *later)
     assert [row["is_exact"] for row in before] == [None] * 3
+    both, local = "remote_then_local", "local_only"
+    assert [row["route"] for row in before] == [both, both, local], "by the largest timestamp served"
+    assert [row["route"] for row in newest] == [both, both, both], "the segment that is damaged may have it"
 
     warehouse = Warehouse(spark=spark, uri=older)
     warehouse.create_missing()

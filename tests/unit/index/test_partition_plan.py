@@ -8,7 +8,7 @@ import pytest
 
 from coldlog.index.log_start import LogStart, LogStartSource
 from coldlog.index.partition_plan import IncarnationPlan, plan_partition
-from coldlog.index.segment_facts import SegmentFacts
+from coldlog.index.segment_facts import ANY_TIMESTAMP_MS, SegmentFacts
 from coldlog.index.served_ranges import NotServedReason
 from coldlog.index.unserved_ranges import UnservedRange
 
@@ -24,6 +24,7 @@ def segment(segment_id: str, start: int, end: int, *, epochs: Epochs | None = No
         start_offset=start,
         written_ms=1,
         is_usable=True,
+        is_finished=True,
         end_offset=end,
         leader_epochs=((1, start),) if epochs is None else epochs,
         counted_from_offset=start,
@@ -31,6 +32,10 @@ def segment(segment_id: str, start: int, end: int, *, epochs: Epochs | None = No
         counted_max_timestamp_offset=start,
         metadata_max_timestamp_ms=max_ms + 5,
     )
+
+
+def deleted(copied: SegmentFacts) -> SegmentFacts:
+    return replace(copied, is_usable=False, is_finished=False, is_deleted=True)
 
 
 def plan(*segments: SegmentFacts, supplied: int | None = None, checkpoint: Epochs = ()) -> IncarnationPlan:
@@ -57,8 +62,10 @@ def test_gaps_are_counted_between_served_segments() -> None:
 def test_log_start_offset_is_the_highest_of_all_sources(
     supplied: int | None, checkpoint: Epochs, expected: LogStart
 ) -> None:
-    deleted = replace(segment("gone", 0, 9), is_usable=False, is_deleted=True)
-    assert plan(deleted, segment("a", 10, 19), supplied=supplied, checkpoint=checkpoint).log_start == expected
+    assert (
+        plan(deleted(segment("gone", 0, 9)), segment("a", 10, 19), supplied=supplied, checkpoint=checkpoint).log_start
+        == expected
+    )
 
 
 def test_first_leader_epoch_does_not_set_the_log_start_if_earlier_records_have_no_epoch() -> None:
@@ -202,3 +209,63 @@ def test_holes_of_served_segments_are_passed_over() -> None:
     assert passed_over(before, torn((17, None, None))) == (0, [(17, None, None)])
     assert passed_over(before, torn((12, 16, 50)), after, supplied=14) == (0, [(14, 16, 50)])
     assert passed_over(before, torn((12, 13, 50)), after, supplied=14) == (0, [])
+
+
+def finished(segment_id: str, start: int, end: int, announced_max_ms: int | None) -> SegmentFacts:
+    """A finished segment that is not indexed; None: it was not announced."""
+    whole = segment(segment_id, start, end)
+    unread = replace(whole, is_usable=False, is_unread=True, counted_max_timestamp_ms=None)
+    return replace(unread, metadata_max_timestamp_ms=announced_max_ms)
+
+
+FINISHED_SEGMENTS = [
+    pytest.param((), 100, 105, id="none but the one that is served: as in its metadata"),
+    pytest.param((finished("b", 10, 19, 300),), 100, 300, id="pending, in quarantine or gone: as it was announced"),
+    pytest.param((finished("b", 10, 19, 30),), 100, 105, id="pending, and earlier than what is served"),
+    pytest.param((finished("b", 10, 19, None),), 100, ANY_TIMESTAMP_MS, id="pending, and not announced"),
+    pytest.param((replace(finished("b", 10, 19, 300), is_finished=False, is_unread=False),), 100, 105, id="an orphan"),
+    pytest.param((replace(finished("b", 10, 19, None), is_finished=False),), 100, 105, id="an upload of a part"),
+    pytest.param((deleted(segment("b", 10, 19, max_ms=300)),), None, 105, id="a deleted one"),
+    pytest.param(
+        (replace(segment("b", 10, 19, max_ms=-1), metadata_max_timestamp_ms=1_700_000_000_000),),
+        100,
+        1_700_000_000_000,
+        id="without timestamps: the time of the file",
+    ),
+    pytest.param((segment("b", 0, 9, epochs=((0, 0),), max_ms=300),), 100, 305, id="of an older leader, so not served"),
+    pytest.param(
+        (replace(segment("b", 10, 19, max_ms=300), metadata_max_timestamp_ms=30),),
+        300,
+        300,
+        id="metadata that is earlier than the records",
+    ),
+    pytest.param(
+        (replace(segment("b", 10, 19, max_ms=300), topic_id="OLD", written_ms=0),), 100, 105, id="another incarnation"
+    ),
+]
+
+
+@pytest.mark.parametrize(("others", "served_ms", "finished_ms"), FINISHED_SEGMENTS)
+def test_largest_finished_timestamp_is_that_of_all_finished_segments_of_the_incarnation(
+    others: tuple[SegmentFacts, ...], served_ms: int | None, finished_ms: int
+) -> None:
+    """The largest timestamp itself stays that of the served records."""
+    planned = plan_partition([segment("a", 0, 9), *others], None, {}, {})
+    (current,) = [each for each in planned if each.is_current]
+    assert (current.max_timestamp_ms, current.finished_max_timestamp_ms) == (served_ms, finished_ms)
+
+
+def test_log_that_lost_records_may_have_had_later_ones() -> None:
+    """A damaged log is served without them. The bound is None if nothing says how late they can be."""
+
+    def torn(*bounds: int | None) -> int | None:
+        holes = tuple(UnservedRange(from_offset=3, to_offset=4, max_timestamp_bound_ms=bound) for bound in bounds)
+        return plan(replace(segment("a", 0, 9), holes=holes)).finished_max_timestamp_ms
+
+    assert (torn(50), torn(50, 700), torn(700, None)) == (105, 700, ANY_TIMESTAMP_MS)
+
+
+def test_partition_without_finished_segments_has_no_largest_finished_timestamp() -> None:
+    gone = deleted(segment("a", 0, 9))
+    assert plan(gone).finished_max_timestamp_ms is None
+    assert plan(gone, finished("b", 10, 19, 40)).finished_max_timestamp_ms == 40, "nothing is served"

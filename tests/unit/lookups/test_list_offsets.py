@@ -11,6 +11,7 @@ import pytest
 from builders.log_directory_writer import write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.formats.limits import DecodeLimits
+from coldlog.index.segment_facts import ANY_TIMESTAMP_MS
 from coldlog.lookups.list_offsets import ListOffsets, _with_local, _without_local
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.lookups.partition_facts import PartitionFacts
@@ -184,6 +185,23 @@ def test_routes_and_local_starts_say_where_the_answer_may_be() -> None:
     both, local = REMOTE_THEN_LOCAL, LOCAL_ONLY
     assert answers.routes.tolist() == [METADATA, METADATA, local, both, METADATA, local, both, both, local]
     assert answers.local_starts.tolist() == [-1 if route == METADATA else 8 for route in answers.routes]
+
+
+def test_finished_segments_that_are_not_served_decide_the_route_too() -> None:
+    """An answer may be in one that is pending or damaged. A row of an earlier release does not know them."""
+    questions = PartitionQuestions.at(asked(10, 11, 12, 13, 2**63 - 1), np.arange(5))
+
+    def routes(finished_max_timestamp_ms: int | None, max_timestamp_ms: int | None = 10) -> list[int]:
+        known = replace(facts(earliest=2, tiered=7), finished_max_timestamp_ms=finished_max_timestamp_ms)
+        known = replace(known, max_timestamp_ms=max_timestamp_ms)
+        answers: list[int] = _without_local(known, questions, Answers.nothing(5)).routes.tolist()
+        return answers
+
+    both, local = REMOTE_THEN_LOCAL, LOCAL_ONLY
+    assert routes(12) == [both, both, both, local, local]
+    assert routes(12, None) == [both, both, both, local, local], "nothing is served"
+    assert routes(ANY_TIMESTAMP_MS) == [both] * 5
+    assert routes(None) == [both, local, local, local, local]
 
 
 def test_times_are_searched_everywhere_if_the_archive_has_no_largest_timestamp() -> None:

@@ -210,13 +210,14 @@ def plan_rows(rows: pa.Table, cut_maxima: CutMaxima) -> pa.Table:
 
 
 def _facts(row: dict[str, object]) -> SegmentFacts:
-    is_finished = row["state"] == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+    is_finished = _is_finished(row)
     is_usable = is_finished and row["index_status"] == IndexStatus.INDEXED.value
     listed = {name: row[name] for name in ("topic_id", "segment_id", "start_offset")}
     is_deleted = bool(row["was_copied"]) and str(row["state"]).startswith("DELETE_SEGMENT")
     if not is_usable and not is_deleted:
         return SegmentFacts(
             is_usable=False,
+            is_finished=is_finished,
             is_unread=_is_unread(row),
             hides_log_start=row["index_status"] == IndexStatus.QUARANTINED.value and not row["has_checkpoint"],
             written_ms=_written_ms(row),
@@ -227,6 +228,7 @@ def _facts(row: dict[str, object]) -> SegmentFacts:
     counted = {name: row[name] for name in ("counted_from_offset", "counted_max_timestamp_ms")} if is_usable else {}
     return SegmentFacts(
         is_usable=is_usable,
+        is_finished=is_finished,
         is_deleted=is_deleted,
         written_ms=_written_ms(row),
         end_offset=max(_count(row["end_offset"]), _count(row["announced_end_offset"])),
@@ -240,12 +242,17 @@ def _facts(row: dict[str, object]) -> SegmentFacts:
     )
 
 
+def _is_finished(row: dict[str, object]) -> bool:
+    """Whether the segment was copied and not deleted. An orphan is whole, but no event announced it."""
+    is_copied = row["state"] == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+    return is_copied and row["index_status"] != IndexStatus.ORPHAN.value
+
+
 def _is_unread(row: dict[str, object]) -> bool:
     """Whether the archive should have the segment, and its records are not indexed. A listed segment with missing files
     may still be uploaded, or damaged: nothing tells which."""
-    if row["state"] == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name:
-        return row["index_status"] != IndexStatus.ORPHAN.value
-    return row["index_status"] == IndexStatus.INCOMPLETE.value and row["state_source"] == "listing"
+    is_listed_in_part = row["index_status"] == IndexStatus.INCOMPLETE.value and row["state_source"] == "listing"
+    return _is_finished(row) or is_listed_in_part
 
 
 def _written_ms(row: dict[str, object]) -> int | None:
@@ -308,6 +315,7 @@ def _partition_row(plan: IncarnationPlan, by_id: dict[str, dict[str, object]]) -
         "latest_tiered_offset": plan.latest_tiered_offset,
         "max_timestamp_ms": plan.max_timestamp_ms,
         "max_timestamp_offset": plan.max_timestamp_offset,
+        "finished_max_timestamp_ms": plan.finished_max_timestamp_ms,
         "segment_count": len(stored),
         "served_segment_count": len(served),
         "unserved_segment_count": len(stored) - len(served),

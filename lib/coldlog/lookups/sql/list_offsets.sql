@@ -7,6 +7,9 @@
 -- sidecar depth is NOT_DECODED: use the jobs, which read a part of its log. is_exact and the range that was passed over are those of
 -- offset_for_timestamp, max_timestamp, earliest_offset and latest_tiered_offset; -1 and -4 need a local tier.
 --
+-- The route is that of KIP-1075: by the largest timestamp of all finished segments, served or not. A row of an earlier
+-- release does not have it: then the largest timestamp served counts.
+--
 -- The facts are one row, the maximum over two branches of at most one row each: the partition, and the record that
 -- offset_for_timestamp finds. An aggregate without groups always returns a row, also for an unknown partition, and
 -- needs no LEFT JOIN, which would join every request with every stair.
@@ -59,7 +62,7 @@ FROM (
          CASE
            WHEN list_offsets.timestamp_ms IN (-2, -5, -6) THEN 'metadata'
            WHEN list_offsets.timestamp_ms IN (-1, -4) THEN 'local_only'
-           WHEN list_offsets.timestamp_ms >= 0 AND list_offsets.timestamp_ms > max_timestamp_ms THEN 'local_only'
+           WHEN list_offsets.timestamp_ms >= 0 AND list_offsets.timestamp_ms > routing_max_ms THEN 'local_only'
            ELSE 'remote_then_local'
          END AS route
   FROM (
@@ -87,7 +90,7 @@ FROM (
            END AS error
     FROM (
       SELECT max(offset) AS offset, max(offset_timestamp_ms) AS offset_timestamp_ms, max(leader_epoch) AS leader_epoch,
-             max(is_not_decoded) AS is_not_decoded, max(max_timestamp_ms) AS max_timestamp_ms,
+             max(is_not_decoded) AS is_not_decoded, max(routing_max_ms) AS routing_max_ms,
              max(local_start_offset) AS local_start_offset, max(stable_offset) AS stable_offset,
              max(last_leader_epoch) AS last_leader_epoch, max(is_exact) AS is_exact, max(passed_from) AS passed_from,
              max(passed_to) AS passed_to
@@ -95,7 +98,7 @@ FROM (
         SELECT offset, if(offset IS NULL, NULL, offset_timestamp_ms) AS offset_timestamp_ms,
                try_element_at(filter(leader_epoch_lineage, e -> e.start_offset <= offset), -1).leader_epoch
                  AS leader_epoch,
-               offset IS NULL AND offset_timestamp_ms IS NOT NULL AS is_not_decoded, max_timestamp_ms,
+               offset IS NULL AND offset_timestamp_ms IS NOT NULL AS is_not_decoded, routing_max_ms,
                coalesce(latest_tiered_offset + 1, log_start_offset, 0) AS local_start_offset, stable_offset,
                try_element_at(leader_epoch_lineage, -1).leader_epoch AS last_leader_epoch,
                CASE WHEN is_max OR is_earliest OR is_end THEN if(unserved_ranges IS NULL, NULL, passed IS NULL)
@@ -117,8 +120,8 @@ FROM (
                    WHEN (q.timestamp_ms = -5 OR q.timestamp_ms = -6 AND p.latest_tiered_offset IS NOT NULL)
                     AND coalesce(try_element_at(p.unserved_ranges, -1).to_offset > p.latest_tiered_offset, true)
                    THEN try_element_at(p.unserved_ranges, -1)
-                 END AS passed, p.leader_epoch_lineage, p.max_timestamp_ms, p.latest_tiered_offset,
-                 p.log_start_offset, p.stable_offset,
+                 END AS passed, p.leader_epoch_lineage, p.latest_tiered_offset, p.log_start_offset, p.stable_offset,
+                 coalesce(p.finished_max_timestamp_ms, p.max_timestamp_ms) AS routing_max_ms,
                  CASE q.timestamp_ms
                    WHEN -2 THEN coalesce(p.log_start_offset, p.earliest_offset)
                    WHEN -3 THEN p.max_timestamp_offset

@@ -33,6 +33,12 @@ PARTITION_METADATA = TableDefinition(
         Column(
             name="max_timestamp_offset", type="BIGINT", comment="Lowest offset with max_timestamp_ms; NULL: unknown"
         ),
+        Column(
+            name="finished_max_timestamp_ms",
+            type="BIGINT",
+            comment="Largest timestamp of all COPY_SEGMENT_FINISHED segments, served or not: the route of ListOffsets "
+            "depends on it; 9223372036854775807: not known of one of them; NULL: there is none",
+        ),
         Column(name="segment_count", type="BIGINT", required=True, comment="Segments listed"),
         Column(name="served_segment_count", type="BIGINT", required=True, comment="Segments that answer lookups"),
         Column(
