@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from coldlog.errors import UsageError
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.delta.table_files import open_table
 from coldlog.tables.delta.warehouse import Warehouse
 
 DATABASE = "coldlog"
@@ -49,5 +50,6 @@ def _statement(warehouse: Warehouse, table: TableDefinition) -> str:
     if version is None:
         columns = ", ".join(f"CAST(NULL AS {column.type}) AS {column.name}" for column in table.columns)
         return f"CREATE VIEW {name} AS SELECT {columns} WHERE false"
-    columns = ", ".join(table.column_names)
+    past = open_table(warehouse.data_location(table), table, warehouse.as_of_ms)
+    columns = ", ".join(table.select_list([field.name for field in past.schema().fields]))
     return f"CREATE VIEW {name} AS SELECT {columns} FROM {warehouse.identifier(table)} VERSION AS OF {version}"

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.reader import OffsetReader
+from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
@@ -57,3 +58,14 @@ def test_lookups_answer_and_say_what_is_not_known_until_the_next_run(
     assert answers(older) == before, "the columns are there, and the rows are the old ones"
     materialize_metadata(warehouse)
     assert answers(older) == newest
+
+    # The versions before are still read, and what they do not have is not known.
+    past = Warehouse(spark=spark, uri=older, as_of="v0")
+    assert [tuple(row) for row in past.read(SEGMENTS).select("holes").distinct().collect()] == [(None,)]
+    attach_warehouse(spark, older, as_of="v0")
+    values = ", ".join(f"({at}, '{topic}', {time_ms}L)" for at, (topic, _, time_ms) in enumerate(asked))
+    rows = spark.sql(
+        f"SELECT route, is_exact FROM VALUES {values} AS q(number, topic, timestamp_ms), "
+        "LATERAL list_offsets(q.topic, 0, q.timestamp_ms) ORDER BY number"
+    )
+    assert [tuple(row) for row in rows.collect()] == [(row["route"], row["is_exact"]) for row in before]

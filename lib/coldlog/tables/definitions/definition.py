@@ -8,7 +8,7 @@ must be SQL identifiers; this is checked here, so SQL needs no quoting later.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -113,6 +113,14 @@ class TableDefinition:
     @property
     def arrow_schema(self) -> pa.Schema:
         return pa.schema([column.arrow_field for column in self.columns])
+
+    def select_list(self, stored: Collection[str]) -> list[str]:
+        """The columns in SQL, for a version of the table that has the columns `stored`. A later column is NULL, unless
+        it is required."""
+        return [
+            column.name if column.required or column.name in stored else f"CAST(NULL AS {column.type}) AS {column.name}"
+            for column in self.columns
+        ]
 
     def add_columns_statement(self, qualified_name: str, stored: Sequence[str]) -> str | None:
         """`ALTER TABLE` that adds the columns missing in a table of an older release; None if none is missing.

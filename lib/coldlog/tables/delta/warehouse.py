@@ -283,7 +283,10 @@ class Warehouse:
             reader = reader.option("versionAsOf", version)
         check_log(self.location(table), version)
         try:
-            return reader.load(self.location(table)).select(*table.column_names)
+            rows = reader.load(self.location(table))
+            # The past may lack columns that the newest version got since.
+            names = table.column_names if self.as_of is None else table.select_list(rows.columns)
+            return rows.selectExpr(*names)
         except AnalysisException as missing:
             raise UsageError(
                 f"{self.location(table)} is not a {table.name} table of coldlog ({missing.getCondition()}); "
