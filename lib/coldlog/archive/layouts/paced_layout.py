@@ -9,14 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from coldlog.archive.layouts.layout import (
-    ArchiveLayout,
-    DirectoryListing,
-    ListedSegment,
-    PartitionDirectory,
-    SegmentFileKind,
-    SegmentListing,
-)
+from coldlog.archive.layouts.layout import ListedSegment, SegmentFileKind
+from coldlog.archive.layouts.wrapped_layout import WrappedLayout
 
 
 class Pace(Protocol):
@@ -27,42 +21,10 @@ class Pace(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PacedLayout:
-    """An ArchiveLayout over another."""
+class PacedLayout(WrappedLayout):
+    """An ArchiveLayout over another, whose logs and small files are read when `pace` allows it."""
 
-    layout: ArchiveLayout
     pace: Pace
-
-    @property
-    def name(self) -> str:
-        """As `layout`."""
-        return self.layout.name
-
-    @property
-    def uri(self) -> str:
-        """As `layout`."""
-        return self.layout.uri
-
-    @property
-    def is_mirror(self) -> bool:
-        """As `layout`."""
-        return self.layout.is_mirror
-
-    def list_partition_directories(self) -> DirectoryListing:
-        """As `layout`."""
-        return self.layout.list_partition_directories()
-
-    def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
-        """As `layout`."""
-        return self.layout.list_segments(directory)
-
-    def has_file(self, segment: ListedSegment, kind: SegmentFileKind) -> bool:
-        """As `layout`."""
-        return self.layout.has_file(segment, kind)
-
-    def log_size_bytes(self, segment: ListedSegment) -> int:
-        """As `layout`."""
-        return self.layout.log_size_bytes(segment)
 
     def read_log_range(
         self, segment: ListedSegment, position: int, length: int, until: int | None = None

@@ -170,8 +170,10 @@ def read_whole_file(location: str, path: str, table: TableDefinition) -> pa.Tabl
 def read_if_small(
     location: str, table: TableDefinition, most_rows: int, *, version: int | None = None
 ) -> pa.Table | None:
-    """Read the newest version; None if it has more rows, features that only an engine reads (deletion vectors), or
-    another number than `version`, if that is given."""
+    """Read the newest version of a table with at most `most_rows` rows.
+
+    None: it has more rows, only an engine can read it (deletion vectors), or its newest version is not `version`.
+    """
     delta = open_table(location, table)
     if delta.protocol().min_reader_version != 1 or version not in (None, delta.version()):
         return None
