@@ -159,6 +159,7 @@ def test_job_counts_timed_out_requests_and_reads_the_timeout_at_each_run(wide: W
     requests, output = tmp_path / "requests.csv", tmp_path / "answers.jsonl"
     lines = ["topic,partition,timestamp_ms,isolation_level", f"wide,1,{FIRST_MS},", "wide,2,-2,read_committed"]
     requests.write_text("\n".join([*lines, "wide,2,5,", "other,0,5,"]) + "\n", encoding="utf-8")
+    began_s = time.time()
     printed = run_job(wide, requests, output, "remote.list.offsets.request.timeout.ms=1")
     answers = read_answers(output)
     assert [row["error"] for row in answers] == ["REQUEST_TIMED_OUT"] * 4
@@ -172,10 +173,34 @@ def test_job_counts_timed_out_requests_and_reads_the_timeout_at_each_run(wide: W
     ]
     attach_warehouse(wide.warehouse.spark, wide.warehouse.uri)
     rates = wide.warehouse.spark.sql(
-        "SELECT partition, expired_count, round(fifteen_minute_rate * 900) AS counted, last_expired_ms > 0 AS known "
-        "FROM coldlog.list_offsets_expiration_rates WHERE topic = 'wide' ORDER BY partition NULLS LAST"
+        "SELECT topic, partition, expired_count, round(fifteen_minute_rate * 900) AS counted, last_expired_ms > 0 "
+        "FROM coldlog.list_offsets_expiration_rates ORDER BY topic NULLS LAST, partition NULLS LAST"
     ).collect()
-    assert [tuple(row) for row in rates] == [(1, 1, 1.0, True), (2, 2, 2.0, True), (None, 3, 3.0, True)]
+    assert [tuple(row) for row in rates] == [
+        ("other", 0, 1, 1.0, True),
+        ("other", None, 1, 1.0, True),
+        ("wide", 1, 1, 1.0, True),
+        ("wide", 2, 2, 2.0, True),
+        ("wide", None, 3, 3.0, True),
+        (None, None, 4, 4.0, True),
+    ]
+    # The mean is since a row's own first time-out.
+    before = {"run_id": "before", "topic": "narrow", "partition": 0, "request_count": 7, "timeout_ms": 1}
+    earlier_ms = time.time_ns() // 1_000_000 - 1_000_000
+    wide.warehouse.merge(
+        LIST_OFFSETS_EXPIRATIONS,
+        wide.warehouse.local(LIST_OFFSETS_EXPIRATIONS, [before | {"expired_ms": earlier_ms}]),
+    )
+    means = wide.warehouse.spark.sql(
+        "SELECT topic, expired_count, expired_count / mean_rate FROM coldlog.list_offsets_expiration_rates "
+        "WHERE partition IS NULL ORDER BY topic NULLS LAST"
+    ).collect()
+    assert [tuple(row)[:2] for row in means] == [("narrow", 7), ("other", 1), ("wide", 3), (None, 11)]
+    narrow_s, other_s, wide_s, all_s = (row[2] for row in means)
+    assert narrow_s == pytest.approx(all_s)
+    assert 1_000 <= narrow_s <= time.time() - earlier_ms / 1000
+    assert other_s == pytest.approx(wide_s)
+    assert 0.99 < other_s <= max(1.01, time.time() - began_s)
 
     # A warehouse of a past time is read too, but not written to.
     run_job(wide, requests, output, "remote.list.offsets.request.timeout.ms=1", "warehouse.as_of=v1")
@@ -187,4 +212,4 @@ def test_job_counts_timed_out_requests_and_reads_the_timeout_at_each_run(wide: W
         ("NONE", 0, "remote_then_local", 3),
         ("UNKNOWN_TOPIC_OR_PARTITION", None, None, None),
     ]
-    assert wide.warehouse.read(LIST_OFFSETS_EXPIRATIONS).count() == 3
+    assert wide.warehouse.read(LIST_OFFSETS_EXPIRATIONS).count() == 4
