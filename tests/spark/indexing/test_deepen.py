@@ -34,6 +34,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, golden_queries
 from planning import planned_for_small_tables
+from read_quotas import shared_quota, taken_bytes
 from table_contents import BUILD_NUMBERS, table_rows
 
 
@@ -87,7 +88,8 @@ def test_parts_are_deepened_until_the_tables_are_those_of_a_deep_build(
 
 
 def _job(warehouse: Warehouse, archive: Path, **arguments: str | None) -> Job:
-    settings = load_settings("local", [f"warehouse.uri={warehouse.uri}", f"archive.uri={archive}"])
+    places = [f"warehouse.uri={warehouse.uri}", f"archive.uri={archive}"]
+    settings = load_settings("local", [*places, *shared_quota(1 << 30)])
     given = {"topics": None, "since": None, "until": None, "depth": "record"} | arguments
     console = Console(progress=io.StringIO(), results=io.StringIO())
     return Job(spark=warehouse.spark, settings=settings, arguments=Namespace(**given), console=console)
@@ -103,6 +105,8 @@ def test_the_job_reads_only_segments_that_may_have_a_record_of_the_times(
     served = warehouse.read(SEGMENTS).where("topic = 'orders' AND served_index_depth = 'batch'").toArrow().to_pylist()
     deep = {row["segment_id"] for row in served} & {row["segment_id"] for row in segments}
     assert deep == {row["segment_id"] for row in segments if row["max_timestamp_ms"] >= border}
+    read_bytes = sum(row["size_bytes"] for row in segments if row["segment_id"] in deep)
+    assert taken_bytes(warehouse.uri) >= read_bytes > 0, "the reads are within the read quota"
     run = warehouse.read(JOB_RUNS).where("job = 'deepen_indexes'").toArrow().to_pylist()
     assert [json.loads(row["summary"])["deepen"]["indexed_count"] for row in run] == [len(deep)]
 

@@ -37,10 +37,12 @@ from coldlog.tiering.expiry.tier_partitions import RemoteOffsets, TierPartitions
 from coldlog.tiering.system_clock import SystemClock
 from job_runs_table import log_path, rows_of, run_row
 from kafka_sample import KAFKA_SAMPLE
+from read_quotas import shared_quota, taken_bytes
 
 PARTITIONS = ("payments-1", "crashy-upload-0")
 SOME_PARTITION = TopicIdPartition(topic="payments", partition=1, topic_id="A" * 22)
 LATE_MS = 2**62
+READ_QUOTA = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ class Place:
             f"warehouse.uri={self.warehouse}",
             f"metadata.uri={self.folder / 'metadata'}",
             f"log_start_offsets.uri={self.folder / 'log_starts.csv'}",
+            *shared_quota(READ_QUOTA),
             *changed,
         ]
 
@@ -131,6 +134,11 @@ def test_unchanged_run_ends_with_one_row(place: Place) -> None:
         assert (row["job"], row["outcome"], row["error"]) == ("run_pipeline", "succeeded", None)
         assert int(str(row["started_ms"])) <= int(str(row["finished_ms"]))
         assert json.loads(str(row["summary"]))["unchanged_since_run"] == first["run_id"]
+
+
+def test_build_takes_what_it_reads_from_the_read_quota_that_processes_share(place: Place) -> None:
+    logs = (place.folder / "archive").rglob("*.log")
+    assert taken_bytes(place.warehouse) >= sum(log.stat().st_size for log in logs) > 0
 
 
 def test_run_with_every_step_changes_nothing_when_one_without_spark_would_end(place: Place) -> None:
