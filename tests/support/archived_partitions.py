@@ -117,7 +117,7 @@ def expected_answer(request: Request, partition: ArchivedPartition | None) -> An
 
 def _refusal(request: Request, partition: ArchivedPartition | None) -> ErrorCode | None:
     timestamp_ms, version = request.timestamp_ms, request.version
-    if timestamp_ms is None or version is None or version not in range(12):
+    if timestamp_ms is None or version is None or version not in range(1, 12):
         return ErrorCode.UNSUPPORTED_VERSION
     if timestamp_ms < 0 and (
         timestamp_ms not in list(SpecialTimestamp) or version < SpecialTimestamp(timestamp_ms).since_version

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from coldlog.lookups.index_rows import NOTHING, Int64s
 from coldlog.lookups.local.local_tier import FoundOffset
-from coldlog.model.list_offsets import NEWEST_VERSION, UNKNOWN_EPOCH, ErrorCode, Route, SpecialTimestamp
+from coldlog.model.list_offsets import NEWEST_VERSION, OLDEST_VERSION, UNKNOWN_EPOCH, ErrorCode, Route, SpecialTimestamp
 
 Flags = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]
@@ -151,7 +151,8 @@ def is_unsupported(questions: Questions) -> Flags:
     timestamps_ms, versions = questions.timestamps_ms, questions.versions
     is_special = (timestamps_ms < 0) & (timestamps_ms >= min(SpecialTimestamp))
     is_too_old = is_special & (versions < since[np.where(is_special, -timestamps_ms, 0)])
-    flags: Flags = (timestamps_ms < min(SpecialTimestamp)) | is_too_old | (versions < 0) | (versions > NEWEST_VERSION)
+    is_version = (versions >= OLDEST_VERSION) & (versions <= NEWEST_VERSION)
+    flags: Flags = (timestamps_ms < min(SpecialTimestamp)) | is_too_old | ~is_version
     return flags
 
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from enum import IntEnum, StrEnum
 
+OLDEST_VERSION = 1
+"""The oldest version of ListOffsetsRequest; Kafka 4.0 removed version 0."""
+
 NEWEST_VERSION = 11
 """The newest version of ListOffsetsRequest; the default of a request without a version."""
 
@@ -88,7 +91,7 @@ _MEANING = {
     ErrorCode.REQUEST_TIMED_OUT: "there was no answer before the deadline, or a broker answered that; "
     "`coldlog.list_offsets_expirations` counts it; ask again, or set a longer timeout",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the brokers do not allow this user to describe the topic",
-    ErrorCode.UNSUPPORTED_VERSION: "the version is not in 0 to 11, or neither that version nor the brokers know the "
+    ErrorCode.UNSUPPORTED_VERSION: "the version is not in 1 to 11, or neither that version nor the brokers know the "
     "special timestamp, or the timestamp is NULL",
     ErrorCode.INVALID_REQUEST: "the request names the partition twice, or the isolation level does not exist",
     ErrorCode.KAFKA_STORAGE_ERROR: "the archive or the local tier could not be read; ask again",

@@ -60,7 +60,7 @@ FIRST_VERSIONS = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 @pytest.mark.parametrize("timestamp_ms", range(-8, 3))
 def test_special_timestamp_is_supported_from_its_version_on_and_others_are_not(timestamp_ms: int) -> None:
     versions = range(-1, NEWEST_VERSION + 2)
-    first = 0 if timestamp_ms >= 0 else FIRST_VERSIONS.get(timestamp_ms, NEWEST_VERSION + 1)
+    first = 1 if timestamp_ms >= 0 else FIRST_VERSIONS.get(timestamp_ms, NEWEST_VERSION + 1)
     flags = is_unsupported(questions(*(("a", 0, timestamp_ms, version) for version in versions)))
     assert flags.tolist() == [not first <= version <= NEWEST_VERSION for version in versions]
 

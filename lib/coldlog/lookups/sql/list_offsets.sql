@@ -19,7 +19,7 @@ CREATE OR REPLACE TEMPORARY FUNCTION list_offsets(
   timestamp_ms BIGINT COMMENT 'Epoch milliseconds, or a special timestamp of Kafka, -1 to -6',
   current_leader_epoch INT DEFAULT -1 COMMENT 'Leader epoch that the client knows; -1: none',
   isolation_level STRING DEFAULT 'read_uncommitted' COMMENT 'read_uncommitted or read_committed',
-  version INT DEFAULT 11 COMMENT 'Version of ListOffsetsRequest, 0 to 11'
+  version INT DEFAULT 11 COMMENT 'Version of ListOffsetsRequest, 1 to 11'
 )
 RETURNS TABLE (
   error_code INT COMMENT 'Error code of Kafka; from 10000 on of coldlog',
@@ -69,7 +69,7 @@ FROM (
     SELECT *,
            CASE
              WHEN list_offsets.timestamp_ms IS NULL OR list_offsets.timestamp_ms < -6
-               OR list_offsets.version IS NULL OR list_offsets.version NOT BETWEEN 0 AND 11
+               OR list_offsets.version IS NULL OR list_offsets.version NOT BETWEEN 1 AND 11
                OR list_offsets.version < CASE list_offsets.timestamp_ms
                                            WHEN -1 THEN 1 WHEN -2 THEN 1 WHEN -3 THEN 7
                                            WHEN -4 THEN 8 WHEN -5 THEN 9 WHEN -6 THEN 11 ELSE 0
