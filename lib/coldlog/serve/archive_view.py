@@ -98,6 +98,11 @@ class ArchiveView:
         tables, topics = self._topics
         return topics.names.get(topic_id) if topics is not None and tables is self._source.tables else None
 
+    def is_known(self, name: str, partition: int) -> bool:
+        """Whether the topics that were read last have this partition; this reads nothing."""
+        _, topics = self._topics
+        return topics is not None and 0 <= partition < topics.counts.get(name, 0)
+
     def partition(self, name: str, partition: int) -> ServedPartition | None:
         """Return what is known of a partition; None if there is no such partition."""
         if not 0 <= partition < self.topics().get(name, 0):

@@ -50,7 +50,7 @@ class _Gauges(Collector):
             yield gauge
         expired = CounterMetricFamily(
             _PREFIX + "expired",
-            "calls that did not return by their deadline; ExpiresPerSec of DelayedRemoteListOffsetsMetrics, KIP-1075",
+            "calls that did not return by their deadline",
             labels=["pool"],
         )
         for pool, threads in pools.items():

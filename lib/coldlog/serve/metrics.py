@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _PREFIX = "coldlog_serve_"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -38,6 +38,18 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self._expired = self._counter(
+            "list_offsets_expired",
+            "partitions of ListOffsets that were not answered in time, those that are not known without labels; "
+            "ExpiresPerSec of DelayedRemoteListOffsetsMetrics, KIP-1075",
+            "topic",
+            "partition",
+        )
+        self.list_offsets_waiting = Gauge(
+            _PREFIX + "list_offsets_waiting",
+            "requests for ListOffsets that wait for their answer; PurgatorySize of RemoteListOffsets, KIP-1075",
+            registry=self.registry,
+        )
         self.refused = self._counter("refused_connections", "connections above serve.max_connections")
         self.unauthenticated = self._counter("failed_authentications", "connections ended by a failed authentication")
         self.malformed = self._counter("malformed_requests", "connections ended because of bytes that are no request")
@@ -57,6 +69,10 @@ class Metrics:
     def throttled(self, throttle_ms: int) -> None:
         """Count one fetch of which partitions were throttled."""
         self._throttled.observe(throttle_ms / 1000)
+
+    def expired(self, topic: str, partition: str) -> None:
+        """Count one partition of a ListOffsets that was not answered in time."""
+        self._expired.labels(topic, partition).inc()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(_PREFIX + name, text, labels, registry=self.registry)

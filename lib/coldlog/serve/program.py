@@ -195,7 +195,7 @@ async def _run(
         server, ended = Server(context, limits), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: _follow_settings(job, context))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: follow_settings(job, context))
         observe(context, lambda: server.connections)
         if metrics_at:
             metrics_port = await _listen(metrics_at, lambda: start_metrics_server(context, *metrics_at))
@@ -211,8 +211,8 @@ async def _run(
         await server.stop(settings.drain_seconds)
 
 
-def _follow_settings(job: PlainJob, context: Context) -> None:
-    """Go on with users, quota and pools as files and environment have them now; if unfit, with those before."""
+def follow_settings(job: PlainJob, context: Context) -> None:
+    """Go on with users, timeout, quota and pools as the settings have them now; if these are unfit, as before."""
     arguments = job.arguments
     try:
         settings = load_settings(arguments.env, arguments.set, config=arguments.config)
@@ -222,11 +222,11 @@ def _follow_settings(job: PlainJob, context: Context) -> None:
     except ColdlogError as unfit:
         job.console.warn(f"the settings stay as they are: {unfit}")
         return
-    context.users = users
+    context.users, context.timeout_ms = users, settings.list_offsets.timeout_ms
     context.quota.set(pool_options(settings).quota)
     context.fetch_threads.resize(settings.fetch.threads, settings.fetch.max_pending)
     context.lookup_threads.resize(settings.serve.lookup_threads, settings.serve.lookup_max_pending)
-    job.console.note("users, read quota and pools follow the settings as they are now")
+    job.console.note("users, timeouts, read quota and pools follow the settings as they are now")
 
 
 async def _listen(address: _Address, start: Callable[[], Awaitable[int]]) -> int:

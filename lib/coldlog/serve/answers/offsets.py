@@ -7,7 +7,7 @@ records its last stable offset. An answer that would pass over a gap is CORRUPT_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -21,6 +21,7 @@ from coldlog.serve.archive_view import ServedPartition
 from coldlog.serve.context import Context
 from coldlog.serve.messages import Request, Values
 from coldlog.serve.security.rights import Rights
+from coldlog.serve.threads import QueueFullError
 
 _NOT_YET = (LookupCode.LOCAL_REQUIRED, LookupCode.OPEN_TRANSACTION)
 _Place = tuple[str, int]
@@ -52,13 +53,24 @@ async def answer_list_offsets(context: Context, request: Request) -> Values:
     timeout = getattr(body, "timeout", None)
     timeout_ms = round(timeout.total_seconds() * 1000) if timeout is not None else 0
     try:
-        answers = await context.look_up_offsets(look_up, (timeout_ms if timeout_ms > 0 else context.timeout_ms) / 1000)
-    except TimeoutError:
+        with context.metrics.list_offsets_waiting.track_inprogress():
+            seconds = (timeout_ms if timeout_ms > 0 else context.timeout_ms) / 1000
+            answers = await context.look_up_offsets(look_up, seconds)
+    except TimeoutError as late:
+        if not isinstance(late, QueueFullError):
+            _count_expired(context, request.rights, places)
         answers = [_refused(number, ErrorCode.request_timed_out) for _, number in places]
     rest = iter(answers)
     return {
         "topics": [{"name": topic.name, "partitions": [next(rest) for _ in topic.partitions]} for topic in body.topics]
     }
+
+
+def _count_expired(context: Context, rights: Rights, places: Iterable[_Place]) -> None:
+    """Count partitions that were not answered in time. Names that only the client knows make no labels."""
+    for name, number in places:
+        is_known = name in rights.topics and context.view.is_known(name, number)
+        context.metrics.expired(*((name, str(number)) if is_known else ("", "")))
 
 
 async def answer_epoch_ends(context: Context, request: Request) -> Values:
