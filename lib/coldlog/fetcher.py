@@ -144,3 +144,10 @@ def open_pool(assignments: Sequence[str] = (), env: str = "local") -> Iterator[F
     allowances = shared_allowances(settings, clock)
     with closing(source), FetchPool(source, pool_options(settings), clock, allowances=allowances) as pool:
         yield pool
+
+
+def follow_settings(pool: FetchPool, assignments: Sequence[str] = (), env: str = "local") -> None:
+    """Read the settings again, and go on with as many workers and waiting fetches as they have now. The read quota stays
+    that of `open_pool`."""
+    options = pool_options(load_settings(env, list(assignments)))
+    pool.resize(threads=options.threads, max_pending=options.max_pending)

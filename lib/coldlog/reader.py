@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from numbers import Integral, Real
 from os import PathLike, fspath
@@ -68,6 +69,11 @@ class OffsetReader:
         self._open()
         self._segments.refresh()
         before.close()
+
+    def resize(self, most_reads_at_once: int) -> None:
+        """From the next question on, read or ask so many partitions at the same time."""
+        count = whole_number("most_reads_at_once", most_reads_at_once, 1, 1025)
+        self._options = replace(self._options, most_reads_at_once=count)
 
     def close(self) -> None:
         """Close the files; the reader cannot be used after that."""

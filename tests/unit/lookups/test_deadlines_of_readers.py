@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from coldlog.errors import UsageError
+from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.reader import OffsetReader
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
@@ -80,3 +83,38 @@ def test_what_was_read_in_time_is_kept(reader: OffsetReader) -> None:
 def test_timeout_that_is_none_is_refused(reader: OffsetReader, timeout_ms: object) -> None:
     with pytest.raises(UsageError, match="timeout_ms is"):
         reader.list_offsets([("first", 0, 65)], timeout_ms=timeout_ms)  # type: ignore[arg-type]  # that is the test
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTier:
+    """A local tier that has no partition, and hangs when it is asked for the topic `last`."""
+
+    may_end: threading.Event = field(default_factory=threading.Event)
+
+    def until(self, _: float | None) -> HangingTier:
+        return self
+
+    def read_state(self, topic: str, _: int) -> None:
+        if topic == "last":
+            self.may_end.wait()
+
+    def close(self) -> None:
+        pass
+
+
+def test_as_many_partitions_are_asked_at_once_as_the_reader_has_now(warehouse: Path) -> None:
+    write(warehouse, OFFSET_INDEX, [])
+    add(warehouse, "first")
+    add(warehouse, "last")
+    tier = HangingTier()
+    options = LookupOptions(local=tier, most_reads_at_once=1)  # type: ignore[arg-type]
+    with OffsetReader(warehouse, options) as reader:
+        asked = [("last", 0, 65, -1, None, 100), ("first", 0, 65, -1, None, 200)]
+        late = ["REQUEST_TIMED_OUT"] * 2
+        assert [row["error"] for row in reader.list_offsets(asked, timeout_ms=SOON_MS)] == late
+        reader.resize(2)
+        asked[1] = ("first", 0, 65, -1, None, NO_HURRY_MS)
+        assert [row["offset"] for row in reader.list_offsets(asked, timeout_ms=SOON_MS)] == [None, 7]
+        with pytest.raises(UsageError, match="most_reads_at_once is 0"):
+            reader.resize(0)
+    tier.may_end.set()

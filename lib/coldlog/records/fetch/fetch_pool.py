@@ -30,17 +30,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 
 from coldlog.errors import RetriableError
-from coldlog.model.fetch import (
-    DEFAULT_MAX_WAIT_MS,
-    FetchAnswer,
-    FetchedRecords,
-    FetchErrorCode,
-    FetchFailure,
-    FetchRequest,
-)
-from coldlog.records.fetch.pool_fetch import Place, PoolFetch, PoolOptions
+from coldlog.model.fetch import DEFAULT_MAX_WAIT_MS, FetchAnswer, FetchRequest
+from coldlog.records.fetch.pool_fetch import Outcome, Place, PoolAnswers, PoolFetch, PoolOptions, read_bytes
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.fetch.refused_fetches import closed, full, throttled, timed_out
 from coldlog.records.fetch.slices import LogSlice
@@ -51,10 +45,6 @@ from coldlog.tiering.rules.fetch_quota import FetchQueue, SharedReads, Throttled
 _AFTER_ERROR_S = 0.1
 _LONGEST_WAIT_MS = 3_600_000
 """A thread can wait only for a limited time; it then looks again."""
-
-
-_Outcome = LogSlice | FetchAnswer | BaseException
-"""The result of a piece of work: what to read, the answer, or an error."""
 
 
 class FetchPool:
@@ -79,11 +69,12 @@ class FetchPool:
         self._deadlines: list[tuple[int, int, PoolFetch]] = []
         self._busy: set[Place] = set()
         self._waiting: dict[Place, deque[PoolFetch]] = {}
-        self._answers: deque[tuple[Future[FetchAnswer], FetchAnswer | BaseException]] = deque()
+        self._answers = PoolAnswers()
         self._number = 0
         self._pending_count = 0
         self._running_count = 0
-        self._is_closed = False
+        self._worker_count = 0
+        self._is_started = self._is_closed = False
         self._opened = OpenedHere("the pool")
         self._lock = threading.RLock()
         self._has_work = threading.Condition(self._lock)
@@ -127,7 +118,7 @@ class FetchPool:
                 heapq.heappush(self._deadlines, (fetch.deadline_ms, self._next_number(), fetch))
                 self._make_ready(fetch)
                 self._has_dates.notify()
-        self._deliver_answers()
+        self._answers.deliver()
         return future
 
     def fetch_records(self, request: FetchRequest) -> FetchAnswer:
@@ -149,7 +140,7 @@ class FetchPool:
         is due before something else happens."""
         with self._lock:
             wait_ms = self._bring_due()
-        self._deliver_answers()
+        self._answers.deliver()
         return wait_ms
 
     def work(self) -> bool:
@@ -168,21 +159,32 @@ class FetchPool:
         outcome = self._attempt(fetch)
         with self._lock:
             self._leave(fetch)
-            self._settle(fetch, _read_bytes(fetch.log_slice, outcome))
+            self._settle(fetch, read_bytes(fetch.log_slice, outcome))
             try:
                 if not fetch.is_over:
                     self._follow(fetch, outcome)
             except BaseException as failed:  # noqa: BLE001 - the caller gets it, whatever it is
                 self._settle(fetch, 0)
                 self._finish(fetch, failed)
-        self._deliver_answers()
+        self._answers.deliver()
         return True
 
     def start(self) -> None:
         """Start the workers and the timekeeper. They end with the process, or after `close`."""
-        for number in range(self._options.threads):
-            self._start_thread(f"coldlog-reader-{number}", self._work_on)
+        with self._lock:
+            self._is_started = True
+            self._start_workers()
         self._start_thread("coldlog-reader-time", self._keep_time_on)
+
+    def resize(self, *, threads: int, max_pending: int) -> None:
+        """Go on with so many workers, and so many fetches that may wait. What waits or is read already is answered: a
+        worker that is too many ends after its read."""
+        self._opened.check()
+        with self._lock:
+            self._options = replace(self._options, threads=threads, max_pending=max_pending)
+            if self._is_started and not self._is_closed:
+                self._start_workers()
+            self._has_work.notify_all()
 
     def close(self) -> None:
         """Answer all fetches in progress and end the threads. A read that hangs is not waited for."""
@@ -193,7 +195,7 @@ class FetchPool:
             self._finish_all(closed())
             self._has_work.notify_all()
             self._has_dates.notify_all()
-        self._deliver_answers()
+        self._answers.deliver()
         with suppress(RetriableError):
             self._queue.close()
 
@@ -203,6 +205,11 @@ class FetchPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _start_workers(self) -> None:
+        while self._worker_count < self._options.threads:
+            self._start_thread(f"coldlog-reader-{self._worker_count}", self._work_on)
+            self._worker_count += 1
 
     def _start_thread(self, name: str, step: Callable[[], bool]) -> None:
         threading.Thread(target=self._run_on, args=(step,), name=name, daemon=True).start()
@@ -236,7 +243,7 @@ class FetchPool:
             return False
         return True
 
-    def _attempt(self, fetch: PoolFetch) -> _Outcome:
+    def _attempt(self, fetch: PoolFetch) -> Outcome:
         """Do the next step of a fetch, without holding the lock."""
         try:
             if fetch.log_slice is not None:
@@ -251,7 +258,7 @@ class FetchPool:
     def _left_ms(self, fetch: PoolFetch) -> int:
         return max(0, fetch.turn_by_ms - self._clock.monotonic_ms())
 
-    def _follow(self, fetch: PoolFetch, outcome: _Outcome) -> None:
+    def _follow(self, fetch: PoolFetch, outcome: Outcome) -> None:
         if isinstance(outcome, LogSlice):
             self._offer(fetch, outcome)
         elif isinstance(outcome, RetriableError):
@@ -311,22 +318,11 @@ class FetchPool:
         """Set the answer of a fetch, once. The caller gets it when the lock is released."""
         if fetch.future is None:
             return
-        self._answers.append((fetch.future, answer))
+        self._answers.add(fetch.future, answer)
         # The fetch may stay in a heap for a while; its answer must not.
         fetch.future = None
         if not fetch.is_running:
             self._pending_count -= 1
-
-    def _deliver_answers(self) -> None:
-        while True:
-            try:
-                future, answer = self._answers.popleft()
-            except IndexError:
-                return
-            if isinstance(answer, BaseException):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
 
     def _bring_due(self) -> int | None:
         """Do the work of `keep_time` while the lock is held."""
@@ -363,15 +359,21 @@ class FetchPool:
             except BaseException as failed:  # noqa: BLE001 - a thread that ended would leave all callers waiting
                 with self._lock:
                     self._finish_all(failed)
-                self._deliver_answers()
+                self._answers.deliver()
                 time.sleep(_AFTER_ERROR_S)
 
     def _work_on(self) -> bool:
-        """Do a piece of work, or wait for one. Return True if the pool is closed."""
+        """Do a piece of work, or wait for one. Return True if the pool is closed, or has a worker too many."""
+        with self._lock:
+            if self._worker_count > self._options.threads:
+                self._worker_count -= 1
+                self._has_work.notify()  # This worker may have been woken up for a piece of work.
+                return True
         if self.work():
             return False
         with self._lock:
-            if not self._is_closed and not self._ready and self._queue.next_turn_ms() != 0:
+            is_wanted = not self._is_closed and self._worker_count <= self._options.threads
+            if is_wanted and not self._ready and self._queue.next_turn_ms() != 0:
                 self._has_work.wait()
             return self._is_closed
 
@@ -383,13 +385,5 @@ class FetchPool:
             wait_ms = self._bring_due()
             if not self._answers:
                 self._has_dates.wait(None if wait_ms is None else min(wait_ms, _LONGEST_WAIT_MS) / 1000)
-        self._deliver_answers()
+        self._answers.deliver()
         return False
-
-
-def _read_bytes(log_slice: LogSlice | None, outcome: _Outcome) -> int:
-    """Return how many bytes of the archive were read; a damaged batch was read too."""
-    if isinstance(outcome, FetchedRecords):
-        return outcome.read_bytes
-    is_damaged = isinstance(outcome, FetchFailure) and outcome.error is FetchErrorCode.CORRUPT_MESSAGE
-    return log_slice.size_bytes if is_damaged and log_slice is not None else 0

@@ -1,0 +1,29 @@
+"""Count the reads that a quota throttled: how many, and for how long.
+
+Kafka's `remote-fetch-throttle-time` (KIP-956) is the average and the maximum of these times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, kw_only=True)
+class ThrottledReads:
+    """The reads that waited for a quota, or were told to ask again later."""
+
+    count: int = 0
+    total_ms: int = 0
+    longest_ms: int = 0
+
+    def add(self, throttle_ms: int) -> None:
+        """Count one read, unless it was not throttled."""
+        if throttle_ms > 0:
+            self.count += 1
+            self.total_ms += throttle_ms
+            self.longest_ms = max(self.longest_ms, throttle_ms)
+
+    @property
+    def average_ms(self) -> float:
+        """0.0 if nothing was throttled."""
+        return self.total_ms / self.count if self.count else 0.0
