@@ -208,12 +208,12 @@ class ColdlogJob(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not i
 
 
 def lookup_arguments(params: Mapping[str, object]) -> list[str]:
-    """The command line of lookup_offsets; None and empty params are left out."""
+    """The command line of lookup_offsets, whose run is recorded; None and empty params are left out."""
     given = {name: value for name, value in params.items() if value not in (None, "")}
     if ("requests" in given) == ("topic" in given and "timestamp" in given):
         raise AirflowFailException("give either topic and timestamp (and a partition, if not all), or requests")
     # Name and value are one word, so that a value that begins with a dash stays a value.
-    return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    return ["--record-run", *(f"--{name.replace('_', '-')}={value}" for name, value in given.items())]
 
 
 def _ask_coldlog(configuration: JobConfiguration, master: str) -> dict[str, dict[str, str]]:

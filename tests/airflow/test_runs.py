@@ -97,8 +97,10 @@ def test_a_lookup_of_a_file_of_requests_writes_the_right_answers(
     (tmp_path / "requests.jsonl").write_text("\n".join(lines), encoding="utf-8")
     output = tmp_path / "answers.jsonl"
     conf = {"requests": str(tmp_path / "requests.jsonl"), "output": str(output)}
+    runs = versions(warehouse)["job_runs"]
     ended = airflow.test_dag("coldlog_lookup", conf=conf)
     assert ended.exit_code == 0, ended.log
+    assert versions(warehouse)["job_runs"] == runs + 1, "the run has its row"
     answers = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     wrong = [
         query

@@ -6,6 +6,7 @@ import argparse
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -39,6 +40,7 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.locations import table_location
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
+from coldlog.tables.delta.run_rows import RunBesideWriters, run_beside_writers
 
 if TYPE_CHECKING:
     from coldlog.tables.delta.warehouse import Warehouse
@@ -68,6 +70,9 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a .csv or .jsonl file, or a Delta table, with topic, partition, timestamp_ms",
     )
+    parser.add_argument(
+        "--record-run", action="store_true", help="give this run a row in job_runs: for schedulers, not for questions"
+    )
     answered = parser.add_argument_group("answers (default: a table on the screen)")
     answered.add_argument(
         "--output", metavar="FILE", help="write JSON lines, one per request, in the order asked; - prints them"
@@ -90,9 +95,30 @@ class LookupJob:
         self._of_list_offsets = of_list_offsets
         self._requested: _Requested | None = None
         self._late: list[dict[str, object]] = []
+        self._run = RunBesideWriters()
 
     def in_process(self, job: PlainJob) -> int | None:
         """Check the arguments and answer; None if Spark is asked for, or needed."""
+        with self._recorded(job.settings, job.arguments, job.console):
+            exit_code = self._in_process(job)
+            self._run.goes_on = exit_code is None
+            return exit_code
+
+    def with_spark(self, job: Job) -> None:
+        """Answer with Spark's tasks; if that is done, append only the counts that `in_process` could not append."""
+        with self._recorded(job.settings, job.arguments, job.console):
+            self._with_spark(job)
+
+    def _recorded(
+        self, settings: Settings, arguments: argparse.Namespace, console: Console
+    ) -> AbstractContextManager[RunBesideWriters]:
+        """Record the run in `job_runs` if that is asked for."""
+        if not arguments.record_run:
+            return nullcontext(self._run)
+        name = "list_offsets" if self._of_list_offsets else "lookup_offsets"
+        return run_beside_writers(settings, console, name, self._run)
+
+    def _in_process(self, job: PlainJob) -> int | None:
         settings, arguments, console = job.settings, job.arguments, job.console
         if self._of_list_offsets:
             check_local_tier(settings)
@@ -113,8 +139,7 @@ class LookupJob:
                 return None
         return 0
 
-    def with_spark(self, job: Job) -> None:
-        """Answer with Spark's tasks; if that is done, append only the counts that `in_process` could not append."""
+    def _with_spark(self, job: Job) -> None:
         from coldlog.lookups.offset_lookup import answer_batch  # few requests do not wait for Spark's modules
         from coldlog.tables.delta.warehouse import Warehouse
 
@@ -152,6 +177,7 @@ class LookupJob:
             write(answers, arguments.output_table)
             console.note(f"answers are in the table {arguments.output_table}")
         _write_answers(arguments, console, answers, all_answers)
+        self._run.figures.update(_figures(answers))
         if self._of_list_offsets:
             self._late = _expiration_rows(answers, settings.list_offsets.timeout_ms, requests)
         if late := sum(int(str(row["request_count"])) for row in self._late):
@@ -181,6 +207,14 @@ def _expiration_rows(answers: pa.Table, default_timeout_ms: int, requests: pa.Ta
         }
         for row in counted.to_pylist()
     ]
+
+
+def _figures(answers: pa.Table) -> dict[str, object]:
+    """What the run's row of `job_runs` says."""
+    errors = {row["values"]: row["counts"] for row in pc.value_counts(answers.column("error").drop_null()).to_pylist()}
+    errors.pop(ErrorCode.NONE.name, None)
+    found = answers.num_rows - answers.column("offset").null_count
+    return {"requests": answers.num_rows, "found": found, "errors": errors}
 
 
 def _counted_by_error(answers: pa.Table) -> list[str]:

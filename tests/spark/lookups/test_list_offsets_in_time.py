@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
+from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline
@@ -148,10 +150,10 @@ def test_lookups_of_the_archive_have_no_default_timeout(wide: Wide) -> None:
     assert find_offsets_for_timestamps(wide.warehouse, requests, hurried).column("offset").to_pylist() == [0] * 50
 
 
-def run_job(wide: Wide, requests: Path, output: Path, *settings: str) -> str:
+def run_job(wide: Wide, requests: Path, output: Path, *settings: str, is_recorded: bool = False) -> str:
     """Run the job list_offsets in this session, and return what it prints."""
     own = (f"archive.uri={wide.archive}", f"warehouse.uri={wide.warehouse.uri}")
-    asked = ["--requests", str(requests), "--output", str(output)]
+    asked = ["--requests", str(requests), "--output", str(output), *(["--record-run"] if is_recorded else [])]
     return run_list_offsets(wide.warehouse.spark, asked, *own, *settings)
 
 
@@ -160,7 +162,12 @@ def test_job_counts_timed_out_requests_and_reads_the_timeout_at_each_run(wide: W
     lines = ["topic,partition,timestamp_ms,isolation_level", f"wide,1,{FIRST_MS},", "wide,2,-2,read_committed"]
     requests.write_text("\n".join([*lines, "wide,2,5,", "other,0,5,"]) + "\n", encoding="utf-8")
     began_s = time.time()
-    printed = run_job(wide, requests, output, "remote.list.offsets.request.timeout.ms=1")
+    printed = run_job(wide, requests, output, "remote.list.offsets.request.timeout.ms=1", is_recorded=True)
+    (run,) = wide.warehouse.read(JOB_RUNS).where("job = 'list_offsets'").collect()
+    figures = json.loads(run["summary"])
+    assert (run["outcome"], figures["requests"], figures["found"]) == ("succeeded", 4, 0)
+    assert figures["errors"] == {"REQUEST_TIMED_OUT": 4}
+    assert began_s <= run["started_ms"] / 1000 + 1 <= run["finished_ms"] / 1000 + 1 <= time.time() + 1
     answers = read_answers(output)
     assert [row["error"] for row in answers] == ["REQUEST_TIMED_OUT"] * 4
     assert [row["error_code"] for row in answers] == [7] * 4
@@ -213,3 +220,4 @@ def test_job_counts_timed_out_requests_and_reads_the_timeout_at_each_run(wide: W
         ("UNKNOWN_TOPIC_OR_PARTITION", None, None, None),
     ]
     assert wide.warehouse.read(LIST_OFFSETS_EXPIRATIONS).count() == 4
+    assert wide.warehouse.read(JOB_RUNS).where("job = 'list_offsets'").count() == 1, "questions have no row"

@@ -140,10 +140,17 @@ def test_pipeline_then_lookups_from_files_answer_as_the_broker(tmp_path: Path, m
             f"lookup.broker_compatible={broker_compatible}",
             "--set",
             f"lookup.engine={engine}",
+            *(["--record-run"] if engine == "auto" else []),
         )
         assert asked.returncode == 0, asked.stderr
         lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()
         answers_of[broker_compatible] = [json.loads(line) for line in lines]
+
+    runs = DeltaTable(tmp_path / "ware house" / "job_runs").to_pyarrow_table().to_pylist()
+    recorded = [(run["outcome"], json.loads(run["summary"])) for run in runs if run["job"] == "lookup_offsets"]
+    assert [outcome for outcome, _ in recorded] == ["succeeded"], "only what is scheduled, not a question, has a row"
+    assert recorded[0][1]["requests"] == len(queries)
+    assert recorded[0][1]["seconds"] > 0
 
     for query, exact, broker in zip(queries, answers_of["false"], answers_of["true"], strict=True):
         assert list(exact) == [

@@ -27,31 +27,44 @@ from coldlog.tables.delta.row_edits import Row, RowChange
 from coldlog.tables.delta.table_files import ColumnRanges, NoTableError, list_table_files, read_file_rows
 
 
+def now_ms() -> int:
+    """The time of this machine."""
+    return time.time_ns() // 1_000_000
+
+
 @dataclass(slots=True, kw_only=True)
 class RunBesideWriters:
-    """A run in progress. Its job fills the figures, and the error if the run fails without an exception."""
+    """A run in progress. Its job fills the figures, and the error if the run fails without an exception. `goes_on`: it
+    has not ended at the end of the block; a later block, which has this run too, records it."""
 
+    started_ms: int = field(default_factory=now_ms)
+    began_s: float = field(default_factory=time.monotonic)
     figures: dict[str, object] = field(default_factory=dict)
     error: str = ""
+    goes_on: bool = False
 
 
 @contextmanager
-def run_beside_writers(settings: Settings, console: Console, name: str) -> Iterator[RunBesideWriters]:
+def run_beside_writers(
+    settings: Settings, console: Console, name: str, run: RunBesideWriters | None = None
+) -> Iterator[RunBesideWriters]:
     """Record the run of the job `name` when it ends, with its figures and how many seconds it took.
 
     Without `warehouse.uri`, or with `warehouse.as_of`, nothing is recorded.
     """
-    run, row, began_s = RunBesideWriters(), new_run_row(name, now_ms()), time.monotonic()
+    run = run or RunBesideWriters()
+    run.goes_on = False
+    row = new_run_row(name, run.started_ms)
     try:
         yield run
     except BaseException as failed:
         run.error = reason_of(failed)
         raise
     finally:
-        if settings.warehouse.uri is not None and settings.warehouse.as_of is None:
-            seconds = round(time.monotonic() - began_s, 3)
+        if not run.goes_on and settings.warehouse.uri is not None and settings.warehouse.as_of is None:
+            seconds = round(time.monotonic() - run.began_s, 3)
             ended: Row = {
-                "finished_ms": max(now_ms(), int(str(row["started_ms"]))),
+                "finished_ms": max(now_ms(), run.started_ms),
                 "outcome": (RunOutcome.FAILED if run.error else RunOutcome.SUCCEEDED).value,
                 "error": run.error or None,
                 "summary": json.dumps({**run.figures, "seconds": seconds}, sort_keys=True),
@@ -80,11 +93,6 @@ def reason_of(failed: BaseException) -> str:
     if cause is not None:
         return str(cause) or "interrupted"
     return str(failed).partition("\n")[0] or type(failed).__name__
-
-
-def now_ms() -> int:
-    """The time of this machine."""
-    return time.time_ns() // 1_000_000
 
 
 def read_newest_run(uri: str) -> Row | None:
