@@ -14,9 +14,10 @@ import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_job
 from coldlog.lookups.lookup_jobs import LookupJob, add_list_offsets_options
+from coldlog.tiering.read_pace import ForkedReads
 
 if __name__ == "__main__":
     parser = job_argument_parser(__file__, __doc__)
     add_list_offsets_options(parser)
-    job = LookupJob(of_list_offsets=True)
+    job = LookupJob(of_list_offsets=True, reads=ForkedReads())
     sys.exit(run_job(job.with_spark, parser, first=job.in_process))

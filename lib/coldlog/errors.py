@@ -23,7 +23,7 @@ class RetriableError(ColdlogError):
 
 
 class AnsweredTooLateError(RetriableError):
-    """A broker answered that it could not do this within the time that it was given."""
+    """This cannot be done within the time that was given: a broker answered that, or the read quota is used up."""
 
 
 class UsageError(ColdlogError):

@@ -70,10 +70,11 @@ def run(arguments: argparse.Namespace) -> int:
     from coldlog.fetcher import RecordFetcher
     from coldlog.lookups.lookup_settings import lookup_options
     from coldlog.records.fetch.opened_source import open_source
+    from coldlog.tiering.read_pace import paced_opener
 
     output = standard_output().buffer
     with (
-        open_reader(settings, lookup_options(settings)) as reader,
+        open_reader(settings, lookup_options(settings, paced_opener)) as reader,
         RecordFetcher(open_source(settings, is_paced=True)) as fetcher,
     ):
         for partition in arguments.partition or _partitions(reader, arguments.topic):

@@ -88,10 +88,12 @@ def answer(arguments: argparse.Namespace, *, is_of_archive: bool) -> int:
     keep_pandas_out()
     from coldlog.lookups.lookup_settings import check_local_tier, list_offsets_options, lookup_options
     from coldlog.lookups.rows import answers_of_archive
+    from coldlog.tiering.read_pace import paced_opener
 
     if not is_of_archive:
         check_local_tier(settings)
-    options = lookup_options(settings) if is_of_archive else list_offsets_options(settings)
+    options_of = lookup_options if is_of_archive else list_offsets_options
+    options = options_of(settings, paced_opener)
     with open_reader(settings, options) as reader:
         timeout_ms = getattr(arguments, "timeout_ms", None)
         answers = reader.answer_table(requests_of(arguments, reader), timeout_ms=timeout_ms)

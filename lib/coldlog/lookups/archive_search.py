@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldlog.errors import ArchiveError, RetriableError
+from coldlog.errors import AnsweredTooLateError, ArchiveError, ColdlogError, RetriableError
 from coldlog.lookups.index_rows import NOTHING, Int64s
 from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.questions import Answers, Flags, Indices, PartitionQuestions, iter_runs
@@ -45,10 +45,8 @@ class BatchQuestion:
             return
         try:
             stairs = reader.read_stairs(self.segment, self.batch)
-        except ArchiveError:
-            answers.errors[self.where] = ErrorCode.CORRUPT_MESSAGE
-        except RetriableError:
-            answers.errors[self.where] = ErrorCode.KAFKA_STORAGE_ERROR
+        except (ArchiveError, RetriableError) as failed:
+            answers.errors[self.where] = _code_of(failed)
         else:
             for at, timestamp_ms in zip(self.where.tolist(), self.timestamps_ms.tolist(), strict=True):
                 if (found := stairs.first_at_or_after(timestamp_ms)) is not None:
@@ -77,11 +75,8 @@ class IntervalQuestion:
             return
         try:
             found = reader.search_interval(self.segment, self.interval, self.timestamps_ms.tolist())
-        except ArchiveError:
-            answers.errors[self.where] = ErrorCode.CORRUPT_MESSAGE
-            return
-        except RetriableError:
-            answers.errors[self.where] = ErrorCode.KAFKA_STORAGE_ERROR
+        except (ArchiveError, RetriableError) as failed:
+            answers.errors[self.where] = _code_of(failed)
             return
         for at, record in zip(self.where.tolist(), found, strict=False):
             answers.find(at, record)
@@ -92,9 +87,16 @@ class IntervalQuestion:
             return
         try:
             self.following.answer(reader, answers, self.where[is_missing], self.timestamps_ms[is_missing])
-        except RetriableError:
+        except RetriableError as failed:
             unanswered = self.where[is_missing]
-            answers.errors[unanswered[answers.offsets[unanswered] < 0]] = ErrorCode.KAFKA_STORAGE_ERROR
+            answers.errors[unanswered[answers.offsets[unanswered] < 0]] = _code_of(failed)
+
+
+def _code_of(failed: ColdlogError) -> ErrorCode:
+    if isinstance(failed, ArchiveError):
+        return ErrorCode.CORRUPT_MESSAGE
+    is_late = isinstance(failed, AnsweredTooLateError)
+    return ErrorCode.REQUEST_TIMED_OUT if is_late else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 ArchiveQuestion = BatchQuestion | IntervalQuestion

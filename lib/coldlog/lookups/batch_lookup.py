@@ -7,12 +7,14 @@ read from the archive, with one ranged read, and decoded. At sidecar depth they 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.archive.layouts.paced_layout import PacedLayout
 from coldlog.errors import RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.changed_logs import replaced_batch, shorter_log
@@ -49,6 +51,11 @@ class BatchReader:
 
     open_layout: Callable[[], ArchiveLayout]
     limits: DecodeLimits
+
+    def until(self, deadline: float | None) -> BatchReader:
+        """The same reader, whose reads do not wait for the read quota beyond the deadline, in seconds of time.time(),
+        but raise `AnsweredTooLateError`."""
+        return self if deadline is None else replace(self, open_layout=partial(_open_until, self.open_layout, deadline))
 
     def read_stairs(self, segment: Mapping[str, object], batch: FoundBatch) -> BatchStairs:
         """Read the stairs of a batch, from the offset on at which its segment is served. `segment` is a row of
@@ -96,6 +103,11 @@ class BatchReader:
             return self.open_layout()
         except UsageError as unusable:
             raise RetriableError(f"the archive cannot be opened: {unusable}") from unusable
+
+
+def _open_until(open_layout: Callable[[], ArchiveLayout], deadline: float) -> ArchiveLayout:
+    layout = open_layout()
+    return layout.until(deadline) if isinstance(layout, PacedLayout) else layout
 
 
 def _require_indexed(batch: FoundBatch, found_bytes: int, base_offsets: list[int]) -> None:

@@ -81,8 +81,8 @@ class LookupOptions:
 
 @dataclass(frozen=True, slots=True)
 class PartitionWork:
-    """The rest of one partition: `run` returns the answers of the requests at `where`, in that order. Brokers get the
-    time until its deadline, in seconds of time.time()."""
+    """The rest of one partition: `run` returns the answers of the requests at `where`, in that order. Brokers and the
+    read quota get the time until its deadline, in seconds of time.time()."""
 
     where: Indices
     run: Callable[[float | None], Answers]
@@ -162,8 +162,7 @@ class ListOffsets:
             return self._read_batches(facts, questions, found, batches)
 
         def run(deadline: float | None) -> Answers:
-            for batch in batches:
-                batch.answer(self._batches, found)
+            self._read(batches, found, deadline)
             is_compatible, tier = self._index.broker_compatible, local.until(deadline)
             answers = _with_local(tier, topic, partition, facts, questions, found, broker_compatible=is_compatible)
             return self._as_gaps_allow(answers)
@@ -177,13 +176,17 @@ class ListOffsets:
         """Answer without a local tier. Only requests that need a batch wait for the archive."""
         waiting = np.concatenate([batch.where for batch in batches] or [np.empty(0, dtype=np.intp)])
 
-        def run(_: float | None) -> Answers:
-            for batch in batches:
-                batch.answer(self._batches, found)
+        def run(deadline: float | None) -> Answers:
+            self._read(batches, found, deadline)
             return self._as_gaps_allow(_without_local(facts, questions, found)).take(waiting)
 
         answers = self._as_gaps_allow(_without_local(facts, questions, found.copy() if batches else found))
         return answers, PartitionWork(waiting, run) if batches else None
+
+    def _read(self, batches: list[ArchiveQuestion], found: Answers, deadline: float | None) -> None:
+        reader = None if self._batches is None else self._batches.until(deadline)
+        for batch in batches:
+            batch.answer(reader, found)
 
     def _as_gaps_allow(self, answers: Answers) -> Answers:
         if self._on_gap is OnGap.REFUSE:

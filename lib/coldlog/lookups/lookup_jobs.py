@@ -25,7 +25,13 @@ from coldlog.lookups.answers import (
 )
 from coldlog.lookups.asked_times import add_request_options, asked_text, request_fields, requested_time
 from coldlog.lookups.list_offsets import LookupOptions
-from coldlog.lookups.lookup_settings import check_local_tier, list_offsets_options, lookup_options
+from coldlog.lookups.lookup_settings import (
+    ArchiveReads,
+    PlainReads,
+    check_local_tier,
+    list_offsets_options,
+    lookup_options,
+)
 from coldlog.lookups.many_requests import MOST_IN_PROCESS, ProcessEngine, answer_requests, in_no_hurry
 from coldlog.lookups.questions import Answers
 from coldlog.lookups.requests import is_file_of_requests, read_requests_file
@@ -88,11 +94,13 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
 class LookupJob:
     """lookup_offsets, or `of_list_offsets` list_offsets, whose requests have a timeout and are counted if late.
 
-    `in_process` reads the requests and answers them without Spark. Where it returns None, `with_spark` must go on.
+    `reads` opens the archive of the settings. `in_process` reads the requests and answers them without
+    Spark. Where it returns None, `with_spark` must go on.
     """
 
-    def __init__(self, *, of_list_offsets: bool = False) -> None:
+    def __init__(self, *, of_list_offsets: bool = False, reads: ArchiveReads | None = None) -> None:
         self._of_list_offsets = of_list_offsets
+        self._reads = reads or PlainReads()
         self._requested: _Requested | None = None
         self._late: list[dict[str, object]] = []
         self._run = RunBesideWriters()
@@ -132,6 +140,7 @@ class LookupJob:
             return None
         with console.stage("requests") as stage:
             stage.add(f"{requested.num_rows:,} asked")
+        self._reads.begin(settings)
         self._answer(settings, arguments, console, requested, engine.answer)
         if self._late and settings.warehouse.as_of is None:
             table = LIST_OFFSETS_EXPIRATIONS
@@ -164,7 +173,10 @@ class LookupJob:
         answer: Callable[[TimedQuestions, LookupOptions], Answers],
         write: Callable[[pa.Table, str], None] | None = None,
     ) -> None:
-        options = list_offsets_options(settings) if self._of_list_offsets else in_no_hurry(lookup_options(settings))
+        if self._of_list_offsets:
+            options = list_offsets_options(settings, self._reads.opener)
+        else:
+            options = in_no_hurry(lookup_options(settings, self._reads.opener))
         with console.stage("answers" if self._of_list_offsets else "lookup") as stage:
             all_answers = answer_requests(requests, options, answer)
             answers = all_answers if self._of_list_offsets else answers_of_archive(all_answers)
@@ -177,7 +189,7 @@ class LookupJob:
             write(answers, arguments.output_table)
             console.note(f"answers are in the table {arguments.output_table}")
         _write_answers(arguments, console, answers, all_answers)
-        self._run.figures.update(_figures(answers))
+        self._run.figures.update(_figures(answers), **self._reads.figures(settings))
         if self._of_list_offsets:
             self._late = _expiration_rows(answers, settings.list_offsets.timeout_ms, requests)
         if late := sum(int(str(row["request_count"])) for row in self._late):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 
 from coldlog.errors import UsageError
 from coldlog.lookups.batch_lookup import BatchReader
@@ -11,12 +13,45 @@ from coldlog.lookups.local.local_tier import LocalTier
 from coldlog.runtime.open_layout import decode_limits, layout_opener
 from coldlog.runtime.settings import Settings
 
+if TYPE_CHECKING:
+    from coldlog.archive.layouts.layout import ArchiveLayout
 
-def lookup_options(settings: Settings) -> LookupOptions:
-    """Read from the settings how requests are answered."""
+ArchiveOpener = Callable[[Settings], "Callable[[], ArchiveLayout]"]
+
+
+class ArchiveReads(Protocol):
+    """How a job reads the archive."""
+
+    def opener(self, settings: Settings) -> Callable[[], ArchiveLayout]:
+        """Return what opens the archive of the settings. It can be pickled."""
+
+    def begin(self, settings: Settings) -> None:
+        """Prepare for the reads of processes that this one forks."""
+
+    def figures(self, settings: Settings) -> dict[str, object]:
+        """Return what was read, for `job_runs`; nothing if that is not known."""
+
+
+class PlainReads:
+    """Reads that nothing limits or counts."""
+
+    def opener(self, settings: Settings) -> Callable[[], ArchiveLayout]:
+        """As `layout_opener`."""
+        return layout_opener(settings)
+
+    def begin(self, _: Settings) -> None:
+        """Do nothing."""
+
+    def figures(self, _: Settings) -> dict[str, object]:
+        """Return nothing."""
+        return {}
+
+
+def lookup_options(settings: Settings, opener: ArchiveOpener = layout_opener) -> LookupOptions:
+    """Read from the settings how requests are answered. `opener` returns what opens the archive of the settings."""
     batches = None
     if settings.archive.uri is not None:
-        batches = BatchReader(open_layout=layout_opener(settings), limits=decode_limits(settings))
+        batches = BatchReader(open_layout=opener(settings), limits=decode_limits(settings))
     return LookupOptions(
         isolation_level=settings.lookup.isolation_level,
         broker_compatible=settings.lookup.broker_compatible,
@@ -27,9 +62,9 @@ def lookup_options(settings: Settings) -> LookupOptions:
     )
 
 
-def list_offsets_options(settings: Settings) -> LookupOptions:
+def list_offsets_options(settings: Settings, opener: ArchiveOpener = layout_opener) -> LookupOptions:
     """As `lookup_options`, with the local tier."""
-    return replace(lookup_options(settings), local=_local_tier(settings))
+    return replace(lookup_options(settings, opener), local=_local_tier(settings))
 
 
 def _local_tier(settings: Settings) -> LocalTier | None:

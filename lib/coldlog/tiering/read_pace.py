@@ -1,8 +1,10 @@
-"""Keep the read quota in what reads an archive outside of pools: builds, DataFrames, replays, fetchers.
+"""Keep the read quota in what reads an archive outside of pools: builds, DataFrames, replays, fetchers, lookups.
 
 `paced_opener` opens the archive of the settings so that its reads wait for `remote.log.manager.fetch.max.bytes.per.
-second`. All readers of a process share one pace. With `fetch.share_quota` all processes and executors keep the quota
-together. A read is never divided. Without a quota the archive is opened as always, and nothing waits.
+second`. All readers of a process share one pace. `ForkedReads` does the same for a process that lets forked ones read:
+they share its pace, which a process of its own keeps (`pace_keeper`). With `fetch.share_quota` all processes and
+executors keep the quota together. A read is never divided. Without a quota the archive is opened as always, and nothing
+waits.
 
 A pool keeps the quota by its queue, in which no worker is blocked; it opens the archive without this.
 """
@@ -23,6 +25,8 @@ from coldlog.tiering.rules.quota_config import NO_QUOTA
 
 if TYPE_CHECKING:
     from coldlog.archive.layouts.layout import ArchiveLayout
+    from coldlog.archive.layouts.paced_layout import Pace
+    from coldlog.tiering.pace_keeper import PaceKeeper
     from coldlog.tiering.process_pace import ProcessPace
 
 
@@ -33,29 +37,93 @@ class ReadPace:
     bytes_per_second: int
     shared_uri: str | None = None
 
-    def wait_for(self, size_bytes: int) -> None:
+    def wait_for(self, size_bytes: int, until_s: float | None = None) -> None:
         """Return when this process may read so many bytes."""
-        _pace_of_process(self).wait_for(size_bytes)
+        _pace_of_process(self).wait_for(size_bytes, until_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkedPace:
+    """The pace at which a process and those that are forked from it read together. Its keeper begins where this is
+    unpickled, or with `ForkedReads.begin`: before the forks."""
+
+    pace: ReadPace
+
+    def __reduce__(self) -> tuple[Callable[[ReadPace], ForkedPace], tuple[ReadPace]]:
+        return _forked_pace, (self.pace,)
+
+    def wait_for(self, size_bytes: int, until_s: float | None = None) -> None:
+        """Return when so many bytes may be read."""
+        _keeper_of(self.pace).wait_for(size_bytes, until_s)
 
 
 def paced_opener(settings: Settings) -> Callable[[], ArchiveLayout]:
     """As `layout_opener`, within the read quota of the settings."""
-    fetch, opener = settings.fetch, layout_opener(settings)
+    opener, pace = layout_opener(settings), _pace_of(settings)
+    return opener if pace is None else partial(_open_paced, opener, pace)
+
+
+class ForkedReads:
+    """The reads of a job whose work is done by processes that this one, or a task of Spark, forks."""
+
+    def opener(self, settings: Settings) -> Callable[[], ArchiveLayout]:
+        """As `paced_opener`, for all of these processes together."""
+        opener, pace = layout_opener(settings), _pace_of(settings)
+        return opener if pace is None else partial(_open_paced, opener, ForkedPace(pace=pace))
+
+    def begin(self, settings: Settings) -> None:
+        """Fork the process that keeps the quota, if there is one: before the others, and before a table is opened."""
+        pace = _pace_of(settings)
+        if pace is not None:
+            _keeper_of(pace)
+
+    def figures(self, settings: Settings) -> dict[str, object]:
+        """Return what was read within the quota since `begin`, for `job_runs`; nothing if that was not called."""
+        keeper = _keepers.get(pace) if (pace := _pace_of(settings)) is not None else None
+        if keeper is None:
+            return {}
+        read_bytes, reads = keeper.figures()
+        return {
+            "read_bytes": read_bytes,
+            "throttled_reads": reads.count,
+            "throttle_ms": reads.total_ms,
+            "throttle_longest_ms": reads.longest_ms,
+        }
+
+
+def _pace_of(settings: Settings) -> ReadPace | None:
+    fetch = settings.fetch
     if fetch.max_bytes_per_second >= NO_QUOTA:
-        return opener
+        return None
     shared_uri = settings.warehouse_uri if fetch.share_quota else None
-    return partial(_open_paced, opener, ReadPace(bytes_per_second=fetch.max_bytes_per_second, shared_uri=shared_uri))
+    return ReadPace(bytes_per_second=fetch.max_bytes_per_second, shared_uri=shared_uri)
 
 
-def _open_paced(opener: Callable[[], ArchiveLayout], pace: ReadPace) -> ArchiveLayout:
+def _open_paced(opener: Callable[[], ArchiveLayout], pace: Pace) -> ArchiveLayout:
     # Imported here, as all below: most readers have no quota, and some answer faster than these are imported.
     from coldlog.archive.layouts.paced_layout import PacedLayout
 
     return PacedLayout(layout=opener(), pace=pace)
 
 
+def _forked_pace(pace: ReadPace) -> ForkedPace:
+    _keeper_of(pace)
+    return ForkedPace(pace=pace)
+
+
 _paces: dict[tuple[int, ReadPace], ProcessPace] = {}
+_keepers: dict[ReadPace, PaceKeeper] = {}
 _opening = threading.Lock()
+
+
+def _keeper_of(pace: ReadPace) -> PaceKeeper:
+    """Return the keeper of this process, or of the one that it was forked from."""
+    found = _keepers.get(pace)
+    if found is None:
+        from coldlog.tiering.pace_keeper import PaceKeeper
+
+        found = _keepers[pace] = PaceKeeper(partial(_open_pace, pace))
+    return found
 
 
 def _pace_of_process(pace: ReadPace) -> ProcessPace:

@@ -12,12 +12,14 @@ from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.layouts.layout import SegmentFileKind
 from coldlog.archive.layouts.paced_layout import PacedLayout
 from coldlog.archive.open_archive import open_archive
+from coldlog.errors import AnsweredTooLateError
+from coldlog.lookups.lookup_settings import list_offsets_options, lookup_options
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tiering import system_clock
 from coldlog.tiering.process_pace import ProcessPace
-from coldlog.tiering.read_pace import ReadPace, paced_opener
+from coldlog.tiering.read_pace import ForkedPace, ForkedReads, ReadPace, paced_opener
 from coldlog.tiering.rules.read_allowances import ReadAllowances
 from coldlog.tiering.shared_quota import READERS, SharedQuota
 from virtual_clock import VirtualClock
@@ -31,7 +33,7 @@ class NotedPace:
     def __init__(self) -> None:
         self.asked = list[int]()
 
-    def wait_for(self, size_bytes: int) -> None:
+    def wait_for(self, size_bytes: int, until_s: float | None = None) -> None:
         self.asked.append(size_bytes)
 
 
@@ -49,6 +51,23 @@ def test_process_reads_at_the_quota_and_saves_nothing_up() -> None:
     for _ in range(3):
         pace.wait_for(RATE)
     assert clock.time_ms - began_ms == 2_000
+
+
+def test_read_that_would_wait_beyond_its_deadline_is_refused_and_costs_nothing(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    shared = ReadAllowances(RATE, clock, SharedQuota.below(str(tmp_path), READERS, RATE, clock))
+    for pace in (ProcessPace(RATE, clock), ProcessPace(RATE, clock, shared)):
+        pace.wait_for(2 * RATE)
+        began_ms, until_s = clock.time_ms, clock.time_ms / 1000 + 1.999
+        for _ in range(100):
+            with pytest.raises(AnsweredTooLateError, match="used up for 2000 ms"):
+                pace.wait_for(RATE, until_s)
+        assert clock.time_ms == began_ms, "it does not wait for nothing"
+        pace.wait_for(RATE, until_s + 0.001)
+        assert clock.time_ms - began_ms == 2_000
+        assert pace.read_bytes == 3 * RATE
+        assert (pace.throttled.count, pace.throttled.longest_ms, pace.throttled.average_ms) == (101, 2_000, 2_000)
+        clock.time_ms += 60_000
 
 
 def test_processes_share_the_quota_and_return_what_they_do_not_use(tmp_path: Path) -> None:
@@ -95,6 +114,24 @@ def test_archive_is_paced_only_with_a_quota_and_shared_only_if_asked(tmp_path: P
         ReadPace(bytes_per_second=RATE),
         ReadPace(bytes_per_second=RATE, shared_uri="/data/coldlog"),
     ]
+
+
+def test_lookups_read_their_batches_at_the_quota(tmp_path: Path) -> None:
+    (tmp_path / "kafka-tiered-storage").mkdir()
+    limit = f"remote.log.manager.fetch.max.bytes.per.second={RATE}"
+    settings, pace = load_settings("local", [f"archive.uri={tmp_path}", limit]), ReadPace(bytes_per_second=RATE)
+    for read_options in (lookup_options, list_offsets_options):
+        for opener, expected in ((paced_opener, pace), (ForkedReads().opener, ForkedPace(pace=pace))):
+            batches = read_options(settings, opener).batches
+            assert batches is not None
+            opened = batches.until(7.5).open_layout()
+            assert isinstance(opened, PacedLayout)
+            assert (opened.pace, opened.until_s) == (expected, 7.5)
+    unlimited = load_settings("local", [f"archive.uri={tmp_path}"])
+    assert ForkedReads().figures(unlimited) == {}
+    batches = lookup_options(unlimited, ForkedReads().opener).batches
+    assert batches is not None
+    assert not isinstance(batches.until(7.5).open_layout(), PacedLayout)
 
 
 def test_all_that_has_the_same_quota_in_a_process_has_one_pace(monkeypatch: pytest.MonkeyPatch) -> None:
