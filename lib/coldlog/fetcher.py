@@ -147,7 +147,7 @@ def open_pool(assignments: Sequence[str] = (), env: str = "local") -> Iterator[F
 
 
 def follow_settings(pool: FetchPool, assignments: Sequence[str] = (), env: str = "local") -> None:
-    """Read the settings again, and go on with as many workers and waiting fetches as they have now. The read quota stays
-    that of `open_pool`."""
+    """Read the settings again, and go on with as many workers and waiting fetches as they have now. The read quota
+    stays that of `open_pool`."""
     options = pool_options(load_settings(env, list(assignments)))
     pool.resize(threads=options.threads, max_pending=options.max_pending)

@@ -43,7 +43,11 @@ def test_a_fetch_over_the_quota_serves_one_partition_and_throttles_the_others(
             read_bytes = sum(len(partition.records or b"") for partition in partitions)
             assert 1000 < answer.throttle_time.total_seconds() * 1000 <= read_bytes
             assert client.ask(1, 12, fetch(12, _ASKED)).throttle_time.total_seconds() > 0
-        assert metric_samples(metrics_address(endpoint))["fetch_throttle_seconds_count",] == 2
+        samples = metric_samples(metrics_address(endpoint))
+        assert samples["fetch_throttle_seconds_count",] == 2
+        assert samples["fetch_throttle_longest_seconds",] > 1
+        assert samples["throttled_partitions_total", "payments"] >= 3
+        assert samples["throttled_bytes_total", "payments"] > 3000
         config.write_text(f'"{_QUOTA}" = "1GiB"\n')
         assert "follow" in _follow(endpoint)
         found = read_with_librdkafka(endpoint.address, PLACES, "read_committed")

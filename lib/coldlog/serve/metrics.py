@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _PREFIX = "coldlog_serve_"
+_SAMPLE_S = 30
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -38,6 +40,16 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self._throttled_partitions = self._counter(
+            "throttled_partitions", "partitions of fetches that got no records because of the read quota", "topic"
+        )
+        self._throttled_bytes = self._counter("throttled_bytes", "bytes that these would have been", "topic")
+        self._longest_throttle = RecentMaximum()
+        Gauge(
+            _PREFIX + "fetch_throttle_longest_seconds",
+            "longest throttle time of the last minute; remote-fetch-throttle-time-max of KIP-956",
+            registry=self.registry,
+        ).set_function(self._longest_throttle.read)
         self._expired = self._counter(
             "list_offsets_expired",
             "partitions of ListOffsets that were not answered in time, those that are not known without labels; "
@@ -69,6 +81,12 @@ class Metrics:
     def throttled(self, throttle_ms: int) -> None:
         """Count one fetch of which partitions were throttled."""
         self._throttled.observe(throttle_ms / 1000)
+        self._longest_throttle.add(throttle_ms / 1000)
+
+    def throttled_partition(self, topic: str, size_bytes: int) -> None:
+        """Count one partition of a fetch that was throttled."""
+        self._throttled_partitions.labels(topic).inc()
+        self._throttled_bytes.labels(topic).inc(size_bytes)
 
     def expired(self, topic: str, partition: str) -> None:
         """Count one partition of a ListOffsets that was not answered in time."""
@@ -76,6 +94,30 @@ class Metrics:
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(_PREFIX + name, text, labels, registry=self.registry)
+
+
+class RecentMaximum:
+    """The largest value of the last 30 to 60 seconds, 0 if there is none. Kafka's Max has two samples of 30 s too."""
+
+    def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._sample, self._value, self._value_before = -2, 0.0, 0.0
+
+    def add(self, value: float) -> None:
+        """Add a value of now."""
+        self._begin_sample()
+        self._value = max(self._value, value)
+
+    def read(self) -> float:
+        """Return the largest value."""
+        self._begin_sample()
+        return max(self._value, self._value_before)
+
+    def _begin_sample(self) -> None:
+        sample = int(self._seconds() // _SAMPLE_S)
+        if sample != self._sample:
+            self._value_before = self._value if sample == self._sample + 1 else 0.0
+            self._sample, self._value = sample, 0.0
 
 
 def _errors(values: Any) -> Iterator[ErrorCode]:

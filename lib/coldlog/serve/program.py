@@ -14,16 +14,17 @@ import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from coldlog.errors import ColdlogError, UsageError
+from coldlog.archive.layouts.paced_layout import PacedLayout
+from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import CommittedOffsets, OnGap, ServeOnGap
-from coldlog.records.fetch.opened_source import open_source, pool_options
+from coldlog.records.fetch.opened_source import open_source, pool_options, shared_allowances
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import decode_limits, layout_opener
 from coldlog.runtime.settings import ServeSettings, Settings
@@ -79,13 +80,15 @@ def serve(job: PlainJob) -> int:
     security = open_security(settings.serve, host)
     if not settings.serve.allow_remote:
         _refuse_remote(host, metrics_at, is_secure=security.tls is not None and security.users is not None)
-    view = open_view(settings)
+    quota = ReadQuota(pool_options(settings).quota, SystemClock(), shared_allowances(settings, SystemClock()))
+    view = open_view(settings, quota)
+    advertised_at = parse_address(advertised) if advertised else None
     try:
-        asyncio.run(
-            _run(job, view, security, (host, port), parse_address(advertised) if advertised else None, metrics_at)
-        )
+        asyncio.run(_run(job, view, quota, security, (host, port), advertised_at, metrics_at))
     finally:
         view.close()
+        with suppress(RetriableError):
+            quota.close()
     return 0
 
 
@@ -127,14 +130,18 @@ def _refuse_remote(host: str, metrics_at: _Address | None, *, is_secure: bool) -
         )
 
 
-def open_view(settings: Settings) -> ArchiveView:
-    """Open the warehouse and the archive of the settings."""
+def open_view(settings: Settings, quota: ReadQuota) -> ArchiveView:
+    """Open the warehouse and the archive of the settings. Lookups read the archive within the quota; a fetch is charged
+    when it is planned."""
+    open_layout = layout_opener(settings)
     skips_gaps = settings.serve.on_gap is ServeOnGap.SKIP
     options = LookupOptions(
         on_gap=OnGap.ANSWER if skips_gaps else OnGap.REFUSE,
         broker_compatible=settings.lookup.broker_compatible,
         older_incarnations=True,
-        batches=BatchReader(open_layout=layout_opener(settings), limits=decode_limits(settings)),
+        batches=BatchReader(
+            open_layout=lambda: PacedLayout(layout=open_layout(), pace=quota), limits=decode_limits(settings)
+        ),
     )
     source = open_source(settings)
     return ArchiveView(
@@ -161,6 +168,7 @@ def is_loopback(host: str) -> bool:
 async def _run(
     job: PlainJob,
     view: ArchiveView,
+    quota: ReadQuota,
     security: Security,
     listen: _Address,
     advertised: _Address | None,
@@ -183,7 +191,7 @@ async def _run(
             request_seconds=settings.request_seconds,
             groups=await _open_groups(job, offset_threads),
             metrics=Metrics(),
-            quota=ReadQuota(pool_options(job.settings).quota, SystemClock()),
+            quota=quota,
             users=security.users,
             mechanisms=security.mechanisms,
         )
@@ -223,7 +231,7 @@ def follow_settings(job: PlainJob, context: Context) -> None:
         job.console.warn(f"the settings stay as they are: {unfit}")
         return
     context.users, context.timeout_ms = users, settings.list_offsets.timeout_ms
-    context.quota.set(pool_options(settings).quota)
+    context.quota.set(pool_options(settings).quota, shared_allowances(settings, SystemClock()))
     context.fetch_threads.resize(settings.fetch.threads, settings.fetch.max_pending)
     context.lookup_threads.resize(settings.serve.lookup_threads, settings.serve.lookup_max_pending)
     job.console.note("users, timeouts, read quota and pools follow the settings as they are now")

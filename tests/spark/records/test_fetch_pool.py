@@ -115,6 +115,9 @@ def test_reads_over_the_quota_are_throttled_at_once_and_not_made(source: RecordS
     assert refused.throttle_ms == pytest.approx(size / 10, abs=1)
     assert f"used up for {refused.throttle_ms} ms, longer than the remaining 1000 ms" in refused.message
     assert len(archive.reads) == 1
+    known = pool.throttled["payments"]
+    assert (known.count, known.total_ms, known.longest_ms) == (1, refused.throttle_ms, refused.throttle_ms)
+    assert pool.throttled["orders"].count == 0
     # A fetch after the throttle time is read; refused fetches use no quota.
     clock.time_ms += refused.throttle_ms
     third = pool.submit(ask("payments", 0))

@@ -41,6 +41,7 @@ from coldlog.records.fetch.slices import LogSlice
 from coldlog.runtime.opened_here import OpenedHere
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.fetch_quota import FetchQueue, SharedReads, Throttled
+from coldlog.tiering.rules.throttled_reads import ThrottledReads
 
 _AFTER_ERROR_S = 0.1
 _LONGEST_WAIT_MS = 3_600_000
@@ -75,6 +76,8 @@ class FetchPool:
         self._running_count = 0
         self._worker_count = 0
         self._is_started = self._is_closed = False
+        self.throttled: dict[str, ThrottledReads] = {}
+        """By topic, the fetches that waited for the quota, or were told to ask again later."""
         self._opened = OpenedHere("the pool")
         self._lock = threading.RLock()
         self._has_work = threading.Condition(self._lock)
@@ -282,6 +285,8 @@ class FetchPool:
         """Offer a read, whose bytes are now known, to the queue."""
         left_ms = self._left_ms(fetch)
         offered = self._queue.offer(fetch, size_bytes=planned.size_bytes, timeout_ms=left_ms, reserved=fetch.reserved)
+        throttle_ms = offered.throttle_ms if isinstance(offered, Throttled) else offered.wait_ms
+        self.throttled.setdefault(fetch.request.topic, ThrottledReads()).add(throttle_ms)
         if isinstance(offered, Throttled):
             self._finish(fetch, throttled(fetch.request, offered, left_ms))
             return

@@ -22,7 +22,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from coldlog.errors import ColdlogError
+from coldlog.errors import ColdlogError, RetriableError
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.model.states import IsolationLevel
 from coldlog.records.fetch.slice_reader import FetchedBatches
@@ -149,12 +149,24 @@ def _plan(
         if isinstance(plan, LogSlice):
             if has_any and plan.size_bytes > left:
                 plan = _nothing(plan)
-            elif throttled_ms := context.quota.charge(plan.size_bytes):
-                plan, throttle_ms = _nothing(plan), max(throttle_ms, throttled_ms)
+            elif isinstance(charged := _charge(context, plan.size_bytes), ErrorCode):
+                plan = charged
+            elif charged:
+                context.metrics.throttled_partition(asked[at].name, plan.size_bytes)
+                plan, throttle_ms = _nothing(plan), max(throttle_ms, charged)
             else:
                 left, has_any = max(0, left - plan.size_bytes), True
         plans[at] = ends, plan
     return [plans[at] for at in range(len(asked))], throttle_ms
+
+
+def _charge(context: Context, size_bytes: int) -> int | ErrorCode:
+    """Charge a read; return how long it is throttled, or the error of a shared quota that does not answer."""
+    try:
+        return context.quota.charge(size_bytes)
+    except RetriableError as failed:
+        context.report_once("quota", f"the shared read quota does not answer: {failed}")
+        return ErrorCode.kafka_storage_error
 
 
 def _nothing(plan: LogSlice) -> FetchedRecords:

@@ -64,6 +64,18 @@ class ReadAllowances:
             held.left_bytes -= size_bytes
             return Accepted(wait_ms=wait_ms)
 
+    def charge(self, size_bytes: int, longest_wait_ms: int) -> int:
+        """Take bytes for a read that is made now, and return 0; or return after how many milliseconds to try again.
+        The allowance of that time is reserved, if it comes within `longest_wait_ms`."""
+        answer = self.reserve(size_bytes, longest_wait_ms)
+        if isinstance(answer, Throttled):
+            return answer.throttle_ms
+        if answer.wait_ms:
+            with self._lock:
+                if self._held is not None:
+                    self._held.left_bytes += size_bytes
+        return answer.wait_ms
+
     def close(self) -> None:
         """Return what was not used; nothing, if a reservation hangs."""
         if not self._lock.acquire(blocking=False):
