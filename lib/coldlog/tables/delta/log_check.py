@@ -18,7 +18,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 
@@ -66,34 +66,34 @@ def create_checkpoint(table: DeltaTable, location: str) -> None:
 
 
 def _check(log: str, version: int | None) -> None:
-    with os.scandir(log) as entries:
-        sizes = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
-    for name in _needed_names(log, sizes, version):
-        if name not in sizes:
-            raise damaged(os.path.join(log, name), "it is missing")
-        if not sizes[name]:
-            raise damaged(os.path.join(log, name), "it is empty")
-        check_file(os.path.join(log, name))
+    names = frozenset(os.listdir(log))
+    for name in _needed_names(log, names, version):
+        path = os.path.join(log, name)
+        if name not in names:
+            raise damaged(path, "it is missing")
+        if not os.stat(path).st_size:
+            raise damaged(path, "it is empty")
+        check_file(path)
 
 
-def _needed_names(log: str, sizes: Mapping[str, int], version: int | None) -> Iterator[str]:
+def _needed_names(log: str, names: frozenset[str], version: int | None) -> Iterator[str]:
     """Yield the names of the files that make up a version."""
-    known = _versions(_COMMIT, sizes) | _versions(_AFTER_COMMIT, sizes)
+    known = _versions(_COMMIT, names) | _versions(_AFTER_COMMIT, names)
     if not known:
         return
     newest = max(known) if version is None else version
-    checkpoints = _versions(_CHECKPOINT, sizes)
-    if _LAST_CHECKPOINT in sizes:
+    checkpoints = _versions(_CHECKPOINT, names)
+    if _LAST_CHECKPOINT in names:
         _require_named_checkpoint(os.path.join(log, _LAST_CHECKPOINT), checkpoints)
     base = max((at for at in checkpoints if at <= newest), default=-1)
-    yield from (name for name in sizes if base >= 0 and name.startswith(f"{base:020d}.checkpoint."))
+    yield from (name for name in names if base >= 0 and name.startswith(f"{base:020d}.checkpoint."))
     yield from (f"{at:020d}.json" for at in range(base + 1, newest + 1))
     # The newest facts of a version, which delta-rs believes.
-    facts = (name for at in range(newest, max(base, 0) - 1, -1) if (name := f"{at:020d}.crc") in sizes)
+    facts = (name for at in range(newest, max(base, 0) - 1, -1) if (name := f"{at:020d}.crc") in names)
     yield from islice(facts, 1)
 
 
-def _versions(pattern: re.Pattern[str], names: Mapping[str, int]) -> set[int]:
+def _versions(pattern: re.Pattern[str], names: frozenset[str]) -> set[int]:
     found = (pattern.fullmatch(name) for name in names)
     return {int(next(filter(None, each.groups()))) for each in found if each is not None}
 
