@@ -20,6 +20,7 @@ from coldlog.indexing.events.read_events import ReadSummary, read_events
 from coldlog.indexing.pipeline import run_pipeline
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job
+from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
@@ -90,8 +91,9 @@ def played(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexed:
-    """The whole pipeline's warehouse, and what it told."""
+    """The whole pipeline's warehouse, with the settings of the run and what it told."""
 
+    settings: Settings
     warehouse: Warehouse
     progress: str
 
@@ -113,4 +115,5 @@ def indexed(played: Played, spark: SparkSession, tmp_path_factory: pytest.TempPa
     progress = io.StringIO()
     console = Console(progress=progress, results=io.StringIO())
     run_pipeline(Job(spark=spark, settings=settings, arguments=argparse.Namespace(), console=console))
-    return Indexed(warehouse=Warehouse(spark=spark, uri=str(location)), progress=progress.getvalue())
+    warehouse = Warehouse(spark=spark, uri=str(location))
+    return Indexed(settings=settings, warehouse=warehouse, progress=progress.getvalue())

@@ -158,6 +158,30 @@ def test_reading_stops_at_the_end_that_was_planned(broker: TieredBroker, cluster
     assert all(record.timestamp_ms is not None and 0 <= now_ms - record.timestamp_ms < 600_000 for record in records)
 
 
+def test_digest_is_the_same_until_the_topic_gets_records_loses_some_or_is_made_anew(
+    broker: TieredBroker, cluster: Cluster, spark: SparkSession
+) -> None:
+    def digest() -> str:
+        return TopicSource(cluster=cluster, topic="counted").digest()
+
+    make_topic(broker, "counted", partition_count=2)
+    digests = [digest()]
+    assert digest() == digests[0]
+    read = TopicSource(cluster=cluster, topic="counted")
+    read.read(spark, {})
+    _send(broker, "counted", 1, VALUES)
+    assert read.digest() == digests[0], "the state that was read"
+    digests.append(digest())
+    with admin(broker) as client:
+        client.delete_records({TopicPartition("counted", 1): 2})
+    digests.append(digest())
+    with admin(broker) as client:
+        client.delete_topics(["counted"])
+    make_topic(broker, "counted", partition_count=2)
+    digests.append(digest())
+    assert len(set(digests)) == 4
+
+
 def test_many_records_come_in_bounded_pieces(broker: TieredBroker, cluster: Cluster) -> None:
     make_topic(broker, "many", partition_count=1)
     count = 12_000

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import argparse
+import io
+import json
 from pathlib import Path
 
+import pytest
 from kafka import TopicPartition
 
 from broker.conftest import Indexed, Played
 from broker.scenario import BRIEF, CUT_OFFSET, ORDERS, Scenario, admin
 from broker.tiered_broker import KAFKA_VERSION, is_since
 from coldlog.brokers.kafka_client import Cluster
+from coldlog.indexing.preflight import end_unchanged_run
 from coldlog.indexing.scan.log_starts import ask_log_start_offsets, merge_log_start_offsets
+from coldlog.indexing.witness import EVENTS, KEY, LOG_STARTS
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.rows import requests_from_rows
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import PlainJob
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES
+from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.locations import table_location
+from coldlog.tables.delta.plain_commit import commit_rows
+from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
+from job_runs_table import rows_of, run_row
 from table_contents import table_rows
 
 PLACES = ((ORDERS, 0), (ORDERS, 1))
@@ -64,7 +77,7 @@ def test_log_starts_are_those_that_kafkas_own_admin_client_tells(played: Played,
 
 def test_topic_that_was_made_anew_is_left_out_and_told(played: Played, cluster: Cluster, indexed: Indexed) -> None:
     assert (BRIEF, 0) in played.scenario.broker.log_starts_as_kafka_tells()
-    assert ask_log_start_offsets(indexed.warehouse, cluster).left_out_topics == (BRIEF,)
+    assert ask_log_start_offsets(indexed.warehouse.uri, cluster).left_out_topics == (BRIEF,)
     assert "2 log start offsets changed" in indexed.progress
     assert f"1 topic no longer on the brokers ({BRIEF})" in indexed.progress
 
@@ -73,7 +86,7 @@ def test_of_file_and_broker_the_higher_log_start_counts(indexed: Indexed, cluste
     path = tmp_path / "log_starts.csv"
     path.write_text(f"topic,partition,log_start_offset\n{ORDERS},0,5\n{ORDERS},1,40\nelsewhere,3,7\n")
     supplied = read_log_start_offsets(str(path))
-    told = ask_log_start_offsets(indexed.warehouse, cluster).log_starts
+    told = ask_log_start_offsets(indexed.warehouse.uri, cluster).log_starts
     assert merge_log_start_offsets(indexed.warehouse, supplied, told) == 2
     assert _log_starts(indexed) == {(ORDERS, 0): CUT_OFFSET, (ORDERS, 1): 40, ("elsewhere", 3): 7}
     assert merge_log_start_offsets(indexed.warehouse, told, supplied) == 0
@@ -111,6 +124,32 @@ def test_answers_are_the_living_brokers_and_by_the_exact_rule_those_of_what_was_
             assert ours["offset"] == sent
             outcomes.add(is_archived)
     assert outcomes == {True, False}
+
+
+def _end_unchanged(indexed: Indexed) -> int | None:
+    console = Console(progress=io.StringIO(), results=io.StringIO())
+    return end_unchanged_run(PlainJob(settings=indexed.settings, arguments=argparse.Namespace(), console=console))
+
+
+def test_run_ends_without_spark_while_the_brokers_say_the_same(indexed: Indexed) -> None:
+    assert _end_unchanged(indexed) == 0
+    runs = rows_of(table_location(indexed.warehouse.uri, JOB_RUNS.name)).values()
+    assert sorted(str(row["outcome"]) for row in runs) == ["succeeded", "succeeded"]
+    newest = max(runs, key=lambda row: int(str(row["started_ms"])))
+    assert json.loads(str(newest["summary"])).keys() == {"unchanged_since_run", KEY}
+
+
+@pytest.mark.parametrize("what", [EVENTS, LOG_STARTS])
+def test_run_does_every_step_if_the_brokers_said_something_else(indexed: Indexed, what: str) -> None:
+    location = table_location(indexed.warehouse.uri, JOB_RUNS.name)
+    newest = max(rows_of(location).values(), key=lambda row: int(str(row["started_ms"])))
+    summary = json.loads(str(newest["summary"]))
+    assert len(summary[KEY][what]) == 32, "a digest"
+    summary[KEY][what] = "0" * 32
+    later = {"started_ms": int(str(newest["started_ms"])) + 1, "summary": json.dumps(summary)}
+    row = run_row(f"other {what}", job="run_pipeline", outcome="succeeded", **later)
+    assert commit_rows(location, JOB_RUNS, RowChange(added=[row])) == 0
+    assert _end_unchanged(indexed) is None
 
 
 def segment_passed_over(scenario: Scenario) -> range:

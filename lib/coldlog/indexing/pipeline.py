@@ -18,7 +18,7 @@ from coldlog.errors import ColdlogError, UsageError
 from coldlog.indexing.builds.build import BuildSettings, BuildSummary, build_indexes, deepen_indexes
 from coldlog.indexing.builds.build_work import DeepenedPart
 from coldlog.indexing.builds.segment_build import BuildOptions
-from coldlog.indexing.events.event_sources import EventSource, LogSegmentsSource, TableSource
+from coldlog.indexing.events.event_sources import LogSegmentsSource, TableSource
 from coldlog.indexing.events.live_topic import TopicSource
 from coldlog.indexing.events.read_events import read_events
 from coldlog.indexing.publish.materialize import materialize_metadata
@@ -242,7 +242,7 @@ def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:
     if summary.lost_partitions:
         lost = ", ".join(map(str, summary.lost_partitions))
         job.console.warn(f"metadata partitions that are missing or shorter than at the last read: {lost}")
-    source_digest = source.digest() if isinstance(source, LogSegmentsSource) else None
+    source_digest = None if isinstance(source, TableSource) else source.digest()
     return dataclasses.asdict(summary) | {"source_digest": source_digest}
 
 
@@ -253,7 +253,7 @@ def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, ob
         log_starts = {} if supplied is None else read_log_start_offsets(supplied)
         accept_replaced = job.settings.scan.accept_replaced_archive
         summary = scan_segments(warehouse, layout, accept_replaced=accept_replaced, report=job.console.warn)
-        _merge_log_starts(job, warehouse, log_starts, stage)
+        live = _merge_log_starts(job, warehouse, log_starts, stage)
         stage.add(counted(summary.partition_count, "partition"), counted(summary.segment_count, "segment") + " listed")
         stage.add(human_bytes(summary.log_bytes), f"{summary.new_count} new", f"{summary.changed_count} changed")
         for count, label in (
@@ -267,35 +267,41 @@ def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, ob
     for prefix, count in find_other_key_prefixes(warehouse, layout).items():
         lost = counted(count, "finished segment")
         job.console.warn(f"not listed: {lost} below the key prefix {prefix!r}; add it to archive.key_prefix")
-    return dataclasses.asdict(summary) | {"log_starts_digest": log_starts_digest(log_starts)}
+    return dataclasses.asdict(summary) | {"log_starts_digest": log_starts_digest(log_starts, live)}
 
 
-def _merge_log_starts(job: Job, warehouse: Warehouse, supplied: LogStarts, stage: Stage) -> None:
-    """Runs after the scan, because brokers are asked about the partitions that it found."""
+def _merge_log_starts(job: Job, warehouse: Warehouse, supplied: LogStarts, stage: Stage) -> LiveLogStarts | None:
+    """Return what the brokers answered, if they are asked. Runs after the scan, because they are asked about the
+    partitions that it found."""
     settings, expired = job.settings.log_start_offsets, read_tier_log_starts(warehouse)
-    if settings.uri is None and settings.bootstrap_servers is None:
+    live = ask_live_log_starts(job.settings)
+    if settings.uri is None and live is None:
         if kept := len(stored_log_starts(warehouse)):
             job.console.note(f"using {kept} log start offsets from earlier runs; see table log_start_offsets")
         if expired:
             changed = merge_log_start_offsets(warehouse, stored_log_starts(warehouse), expired)
             stage.add(counted(changed, "log start offset") + " advanced by expiry")
-        return
-    live = LiveLogStarts(log_starts={}, left_out_topics=())
-    if settings.bootstrap_servers is not None:
-        live = ask_log_start_offsets(warehouse, _cluster(job.settings, settings.bootstrap_servers))
-    changed = merge_log_start_offsets(warehouse, supplied, live.log_starts, expired)
+        return None
+    changed = merge_log_start_offsets(warehouse, supplied, {} if live is None else live.log_starts, expired)
     stage.add(counted(changed, "log start offset") + " changed")
-    if live.left_out_topics:
+    if live is not None and live.left_out_topics:
         names = ", ".join(live.left_out_topics[:_NAMED_TOPICS])
         more = "" if len(live.left_out_topics) <= _NAMED_TOPICS else ", ..."
         stage.add(f"{counted(len(live.left_out_topics), 'topic')} no longer on the brokers ({names}{more})")
+    return live
+
+
+def ask_live_log_starts(settings: Settings) -> LiveLogStarts | None:
+    """Ask the brokers that `log_start_offsets.bootstrap_servers` names; None if it names none."""
+    servers = settings.log_start_offsets.bootstrap_servers
+    return None if servers is None else ask_log_start_offsets(settings.warehouse_uri, _cluster(settings, servers))
 
 
 def _cluster(settings: Settings, bootstrap_servers: str) -> Cluster:
     return open_cluster(bootstrap_servers, settings.metadata.timeout_ms, settings.metadata.client_config)
 
 
-def open_event_source(settings: Settings) -> EventSource | None:
+def open_event_source(settings: Settings) -> LogSegmentsSource | TableSource | TopicSource | None:
     """Open the source that `metadata.*` names; None if neither `metadata.uri` nor a live topic is set."""
     metadata = settings.metadata
     if metadata.source is MetadataSource.TOPIC:

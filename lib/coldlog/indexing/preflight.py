@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from coldlog.errors import ColdlogError
-from coldlog.indexing.events.event_sources import LogSegmentsSource
-from coldlog.indexing.pipeline import RUN_PIPELINE, open_event_source
+from coldlog.indexing.events.event_sources import TableSource
+from coldlog.indexing.pipeline import RUN_PIPELINE, ask_live_log_starts, open_event_source
 from coldlog.indexing.run_log import record_unchanged_run
 from coldlog.indexing.scan.listing import digest_archive
 from coldlog.indexing.witness import (
@@ -105,9 +105,10 @@ def _iter_states(settings: Settings, stage: Stage) -> Iterator[Witness]:
     yield read_surroundings(settings)
     yield read_table_states(settings.warehouse_uri)
     supplied = settings.log_start_offsets.uri
-    yield {LOG_STARTS: log_starts_digest({} if supplied is None else read_log_start_offsets(supplied))}
+    log_starts = {} if supplied is None else read_log_start_offsets(supplied)
+    yield {LOG_STARTS: log_starts_digest(log_starts, ask_live_log_starts(settings))}
     source = open_event_source(settings)
-    yield {EVENTS: source.digest() if isinstance(source, LogSegmentsSource) else NOTHING}
+    yield {EVENTS: NOTHING if source is None or isinstance(source, TableSource) else source.digest()}
     archive = digest_archive(layout_opener(settings)())
     stage.add(counted(archive.partition_count, "partition"), counted(archive.segment_count, "segment") + " listed")
     yield {ARCHIVE: archive.digest}

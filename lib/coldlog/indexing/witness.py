@@ -8,10 +8,12 @@ finds its own work done (`preflight`).
 States are those that the run has read, or older ones, never newer: a change during a run is seen by the next run.
 Versions of tables that only the holder of the lock writes are taken at the end.
 
+Of a metadata topic that brokers have, the state is its id and the ends of its partitions. Log start offsets that
+brokers answer are a state, too.
+
 No step depends on the clock. What only time or a repetition changes has no witness, and the next run does every step:
-brokers that are asked, a Delta table of events, segments that are tried again, a validation, directories that could not
-be listed, damaged metadata partitions, segments that are pending, and rows of superseded builds, which the next run
-removes.
+a Delta table of events, segments that are tried again, a validation, directories that could not be listed, damaged
+metadata partitions, segments that are pending, and rows of superseded builds, which the next run removes.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.table_files import list_table_files, open_table, read_file_rows
 from coldlog.tables.delta.table_storage import delta_storage_options
-from coldlog.tiering.expiry.supplied_log_starts import LogStarts
+from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts
 
 Witness = Mapping[str, str]
 
@@ -62,13 +64,13 @@ _TABLES_AT_ONCE = 8
 
 def may_be_unchanged(settings: Settings) -> bool:
     """Whether a run with these settings depends only on what a witness names."""
-    warehouse, metadata, log_starts = settings.warehouse, settings.metadata, settings.log_start_offsets
-    has_files_only = metadata.source is MetadataSource.LOG_SEGMENTS and log_starts.bootstrap_servers is None
+    warehouse = settings.warehouse
+    has_known_events = settings.metadata.source is not MetadataSource.TABLE
     has_lock = bucket_and_prefix(settings.warehouse_uri) is not None or local_folder(settings.warehouse_uri) is not None
     registers_names = warehouse.persistent_functions or settings.spark.get("spark.sql.catalogImplementation") == "hive"
     is_repeated = settings.build.retry_quarantined or settings.validation.after_build
     is_of_now = warehouse.as_of is None
-    return is_of_now and has_files_only and has_lock and not registers_names and not is_repeated
+    return is_of_now and has_known_events and has_lock and not registers_names and not is_repeated
 
 
 def read_surroundings(settings: Settings) -> dict[str, str]:
@@ -99,7 +101,7 @@ def witness_of_run(settings: Settings, surroundings: Witness, summary: Mapping[s
     return {
         **surroundings,
         ARCHIVE: scan["listing_digest"],
-        EVENTS: metadata.get("source_digest", NOTHING),
+        EVENTS: metadata.get("source_digest") or NOTHING,
         LOG_STARTS: scan["log_starts_digest"],
         **read_table_states(settings.warehouse_uri),
     }
@@ -124,9 +126,10 @@ def _table_state(uri: str, storage: Mapping[str, str] | None, table: TableDefini
     return f"{opened.metadata().id} {opened.version()}"
 
 
-def log_starts_digest(log_starts: LogStarts) -> str:
-    """A digest of the log start offsets of a file."""
-    return digest_of(sorted(log_starts.items()))
+def log_starts_digest(supplied: LogStarts, live: LiveLogStarts | None = None) -> str:
+    """A digest of the log start offsets of a file, and of those that brokers answered, if they were asked."""
+    answered = [] if live is None else [sorted(live.log_starts.items()), live.left_out_topics]
+    return digest_of([sorted(supplied.items()), answered])
 
 
 def find_change(before: Witness, now: Witness) -> str | None:

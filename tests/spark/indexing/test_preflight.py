@@ -267,7 +267,6 @@ def test_run_does_every_step_with_another_setting(place: Place, setting: str) ->
     [
         "build.retry_quarantined=true",
         "validation.after_build=true",
-        "log_start_offsets.bootstrap_servers=nowhere:9",
         "metadata.source=table",
     ],
 )

@@ -13,13 +13,14 @@ Refused with `UsageError`: a topic that the cluster does not have; a partition t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from coldlog.brokers.kafka_client import Cluster, LiveRecord, OffsetSpec, describe_topics, iter_records, list_offsets
 from coldlog.errors import RetriableError, UsageError
+from coldlog.indexing.digests import digest_of
 from coldlog.indexing.events.event_sources import NO_ANSWER, RAW_DDL, RAW_SCHEMA, REFUSED, lost_before
 
 
@@ -34,15 +35,30 @@ class OffsetRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicEnds:
+    """The id of a topic, and the earliest and the latest offset of each of its partitions."""
+
+    topic_id: str
+    earliest: Mapping[int, int]
+    latest: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSource:
     """The metadata topic of a running cluster."""
 
     cluster: Cluster
     topic: str
+    _read_ends: list[TopicEnds] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def uri(self) -> str:
         return f"topic {self.topic} at {self.cluster.bootstrap_servers}"
+
+    def digest(self) -> str:
+        """A digest of the topic's id and of the ends of its partitions, as the last `read` found them."""
+        ends = self._read_ends[0] if self._read_ends else self.ask_ends()
+        return digest_of([ends.topic_id, sorted(ends.earliest.items()), sorted(ends.latest.items())])
 
     def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
         """Read with one task per partition of the topic; the ends are looked up on the driver."""
@@ -58,17 +74,10 @@ class TopicSource:
 
     def plan_ranges(self, from_offsets: Mapping[int, int]) -> list[OffsetRange]:
         """Find the offsets to read of each partition."""
-        topic = describe_topics(self.cluster, [self.topic]).get(self.topic)
-        if topic is None:
-            raise UsageError(
-                f"the brokers {self.cluster.bootstrap_servers} have no topic {self.topic}; correct metadata.topic or "
-                "metadata.bootstrap_servers"
-            )
-        partitions = [(self.topic, partition) for partition in topic.partitions]
-        latest = list_offsets(self.cluster, partitions, OffsetSpec.LATEST)
-        earliest = list_offsets(self.cluster, partitions, OffsetSpec.EARLIEST)
+        ends = self.ask_ends()
+        self._read_ends[:] = [ends]
         for partition, offset in from_offsets.items():
-            if latest.get((self.topic, partition), 0) <= offset:
+            if ends.latest.get(partition, 0) <= offset:
                 raise UsageError(
                     f"partition {partition} of {self.uri} ends before offset {offset}, which was read before: the "
                     "topic was created again or belongs to another cluster; correct metadata.bootstrap_servers, or use "
@@ -77,12 +86,29 @@ class TopicSource:
         return [
             OffsetRange(
                 partition=partition,
-                from_offset=max(from_offsets.get(partition, 0), earliest[self.topic, partition]),
-                end_offset=latest[self.topic, partition],
-                is_cut=earliest[self.topic, partition] > from_offsets.get(partition, 0),
+                from_offset=max(from_offsets.get(partition, 0), earliest),
+                end_offset=ends.latest[partition],
+                is_cut=earliest > from_offsets.get(partition, 0),
             )
-            for partition in topic.partitions
+            for partition, earliest in ends.earliest.items()
         ]
+
+    def ask_ends(self) -> TopicEnds:
+        """Ask the brokers."""
+        topic = describe_topics(self.cluster, [self.topic]).get(self.topic)
+        if topic is None:
+            raise UsageError(
+                f"the brokers {self.cluster.bootstrap_servers} have no topic {self.topic}; correct metadata.topic or "
+                "metadata.bootstrap_servers"
+            )
+        places = [(self.topic, partition) for partition in topic.partitions]
+        latest = list_offsets(self.cluster, places, OffsetSpec.LATEST)
+        earliest = list_offsets(self.cluster, places, OffsetSpec.EARLIEST)
+        return TopicEnds(
+            topic_id=topic.topic_id,
+            earliest={place[1]: earliest[place] for place in places},
+            latest={place[1]: latest[place] for place in places},
+        )
 
 
 def _range_batches(source: TopicSource, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:

@@ -12,27 +12,33 @@ topic id on the brokers is not the current one of the archive.
 
 from __future__ import annotations
 
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from coldlog.brokers.kafka_client import Cluster
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.segments import SEGMENTS, required_integer
+from coldlog.tables.delta.locations import table_location
 from coldlog.tables.delta.row_edits import Row
+from coldlog.tables.delta.table_files import list_table_files, read_whole_file
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts, ask_brokers
 from coldlog.tiering.expiry.tier_partitions import TierPartitions
 from coldlog.tiering.system_clock import SystemClock
 
+_INCARNATION = ("topic", "partition", "topic_id")
+_WRITTEN = ("event_timestamp_ms", "log_modified_ms")
 
-def ask_log_start_offsets(warehouse: Warehouse, cluster: Cluster) -> LiveLogStarts:
-    """Ask the cluster for the log starts of the partitions in the warehouse."""
-    return ask_brokers(cluster, _current_topic_ids(warehouse))
+
+def ask_log_start_offsets(warehouse_uri: str, cluster: Cluster) -> LiveLogStarts:
+    """Ask the cluster for the log starts of the partitions in the warehouse, without Spark."""
+    return ask_brokers(cluster, _current_topic_ids(warehouse_uri))
 
 
 def read_tier_log_starts(warehouse: Warehouse) -> LogStarts:
     """Read the log starts that expire_segments has moved, for current incarnations of partitions in the warehouse."""
     moved = TierPartitions.below(warehouse.uri, SystemClock()).log_starts()
-    known = _current_topic_ids(warehouse) if moved else {}
+    known = _current_topic_ids(warehouse.uri) if moved else {}
     return {
         (each.topic, each.partition): offset
         for each, offset in moved.items()
@@ -71,9 +77,15 @@ def _rows_of(log_starts: LogStarts) -> list[Row]:
     return [dict(zip(names, (*place, offset), strict=True)) for place, offset in log_starts.items()]
 
 
-def _current_topic_ids(warehouse: Warehouse) -> dict[tuple[str, int], str]:
+def _current_topic_ids(warehouse_uri: str) -> dict[tuple[str, int], str]:
     """Find the incarnation of each partition that lookups use, by the rule of `partition_metadata`."""
-    written = F.coalesce("event_timestamp_ms", "log_modified_ms", F.lit(0))
-    newest = F.max_by("topic_id", F.struct(written, F.col("topic_id")))
-    rows = warehouse.read(SEGMENTS).groupBy("topic", "partition").agg(newest).collect()
-    return {(row[0], row[1]): row[2] for row in rows}
+    files = list_table_files(table_location(warehouse_uri, SEGMENTS.name), SEGMENTS, [])
+    newest: dict[tuple[str, int], tuple[int, str]] = {}
+    for path in files.paths:
+        rows = read_whole_file(files.location, path, SEGMENTS, (*_INCARNATION, *_WRITTEN))
+        written = pc.coalesce(*(rows[name] for name in _WRITTEN), pa.scalar(0, pa.int64()))
+        found = rows.select(_INCARNATION).append_column("written", written).group_by(_INCARNATION)
+        for row in found.aggregate([("written", "max")]).to_pylist():
+            place = (row["topic"], row["partition"])
+            newest[place] = max(newest.get(place, (-1, "")), (row["written_max"], row["topic_id"]))
+    return {place: topic_id for place, (_, topic_id) in newest.items()}

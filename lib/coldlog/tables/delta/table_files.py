@@ -152,19 +152,21 @@ def read_file_rows(
         yield from rows
 
 
-def read_whole_file(location: str, path: str, table: TableDefinition) -> pa.Table:
-    """Read a small file in the table's schema. Columns that the table got after the file was written are NULL."""
+def read_whole_file(location: str, path: str, table: TableDefinition, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read all rows of a file, or only some columns, in the table's schema. Columns that the table got after the file
+    was written are NULL."""
+    schema = table.arrow_schema if columns is None else pa.schema([table.arrow_schema.field(name) for name in columns])
     try:
-        stored = read_file(location, path, table.column_names)
+        stored = read_file(location, path, schema.names)
     except (DeltaError, OSError, pa.ArrowException) as failed:
         raise storage_error(failed, location, path) from None
-    columns = [
+    arrays = [
         stored.column(each.name).cast(each.type)
         if each.name in stored.column_names
         else pa.nulls(stored.num_rows, each.type)
-        for each in table.arrow_schema
+        for each in schema
     ]
-    return pa.table(columns, schema=table.arrow_schema)
+    return pa.table(arrays, schema=schema)
 
 
 def read_if_small(
