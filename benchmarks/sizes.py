@@ -14,7 +14,7 @@ from builders.payload_codecs import Codec
 class Sizes:
     """How much data: `mix`, `clicks` and `large` hold every codec, `large` for batch depth, `stairs` and `tables` for
     lookups, `record_count` records of each codec for the data source, `replayed_count` about so many in one order,
-    `small_segment_count` segments of a few hundred bytes."""
+    `small_segment_count` segments of a few hundred bytes, `served_bytes` in a tier that clients read."""
 
     mix: LogShape
     clicks: LogShape
@@ -24,6 +24,7 @@ class Sizes:
     record_count: int
     replayed_count: int
     small_segment_count: int
+    served_bytes: int
     turns: int
 
 
@@ -39,6 +40,7 @@ def full_sizes(large_gb: float) -> Sizes:
         record_count=10_000_000,
         replayed_count=50_000_000,
         small_segment_count=100_000,
+        served_bytes=2_000 * MIB,
         turns=5,
     )
 
@@ -54,6 +56,7 @@ def quick_sizes() -> Sizes:
         record_count=1_500_000,
         replayed_count=2_000_000,
         small_segment_count=1_000,
+        served_bytes=256 * MIB,
         turns=3,
     )
 

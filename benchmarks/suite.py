@@ -25,6 +25,7 @@ from benchmarks.lookups import measure_lookups
 from benchmarks.measuring import Figure
 from benchmarks.records import measure_records
 from benchmarks.replay import measure_replay
+from benchmarks.serve import measure_serve
 from benchmarks.sizes import Sizes, full_sizes, quick_sizes
 from benchmarks.small_runs import measure_small_runs
 from benchmarks.start import measure_start
@@ -47,6 +48,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "start": measure_start,
     "checks": measure_checks,
     "small-runs": measure_small_runs,
+    "serve": measure_serve,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.locations import table_location
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
+from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
 from job_runs_table import rows_of, run_row
 from table_contents import table_rows
@@ -38,8 +40,8 @@ from table_contents import table_rows
 PLACES = ((ORDERS, 0), (ORDERS, 1))
 
 
-def _log_starts(indexed: Indexed) -> dict[tuple[str, int], int]:
-    rows = indexed.warehouse.read(LOG_START_OFFSETS).collect()
+def _log_starts(warehouse: Warehouse) -> dict[tuple[str, int], int]:
+    rows = warehouse.read(LOG_START_OFFSETS).collect()
     return {(row["topic"], row["partition"]): row["log_start_offset"] for row in rows}
 
 
@@ -64,7 +66,11 @@ def test_pipeline_reads_the_events_that_were_read_in_two_steps(played: Played, i
 
 def test_log_starts_are_those_that_kafkas_own_admin_client_tells(played: Played, indexed: Indexed) -> None:
     told = played.scenario.broker.log_starts_as_kafka_tells()
-    assert _log_starts(indexed) == {place: told[place] for place in PLACES} == {PLACES[0]: CUT_OFFSET, PLACES[1]: 0}
+    assert (
+        _log_starts(indexed.warehouse)
+        == {place: told[place] for place in PLACES}
+        == {PLACES[0]: CUT_OFFSET, PLACES[1]: 0}
+    )
     rows = indexed.warehouse.read(PARTITION_METADATA).where(f"topic = '{ORDERS}'").collect()
     starts = {row["partition"]: (row["log_start_offset"], row["log_start_source"]) for row in rows}
     assert starts == {0: (CUT_OFFSET, "supplied"), 1: (0, "supplied")}
@@ -83,15 +89,16 @@ def test_topic_that_was_made_anew_is_left_out_and_told(played: Played, cluster: 
 
 
 def test_of_file_and_broker_the_higher_log_start_counts(indexed: Indexed, cluster: Cluster, tmp_path: Path) -> None:
-    path = tmp_path / "log_starts.csv"
+    path, location = tmp_path / "log_starts.csv", shutil.copytree(indexed.warehouse.uri, tmp_path / "warehouse")
+    warehouse = Warehouse(spark=indexed.warehouse.spark, uri=str(location))
     path.write_text(f"topic,partition,log_start_offset\n{ORDERS},0,5\n{ORDERS},1,40\nelsewhere,3,7\n")
     supplied = read_log_start_offsets(str(path))
-    told = ask_log_start_offsets(indexed.warehouse.uri, cluster).log_starts
-    assert merge_log_start_offsets(indexed.warehouse, supplied, told) == 2
-    assert _log_starts(indexed) == {(ORDERS, 0): CUT_OFFSET, (ORDERS, 1): 40, ("elsewhere", 3): 7}
-    assert merge_log_start_offsets(indexed.warehouse, told, supplied) == 0
-    assert merge_log_start_offsets(indexed.warehouse, told) == 2
-    assert _log_starts(indexed) == {(ORDERS, 0): CUT_OFFSET, (ORDERS, 1): 0}
+    told = ask_log_start_offsets(warehouse.uri, cluster).log_starts
+    assert merge_log_start_offsets(warehouse, supplied, told) == 2
+    assert _log_starts(warehouse) == {(ORDERS, 0): CUT_OFFSET, (ORDERS, 1): 40, ("elsewhere", 3): 7}
+    assert merge_log_start_offsets(warehouse, told, supplied) == 0
+    assert merge_log_start_offsets(warehouse, told) == 2
+    assert _log_starts(warehouse) == {(ORDERS, 0): CUT_OFFSET, (ORDERS, 1): 0}
 
 
 def test_answers_are_the_living_brokers_and_by_the_exact_rule_those_of_what_was_sent(
@@ -126,13 +133,17 @@ def test_answers_are_the_living_brokers_and_by_the_exact_rule_those_of_what_was_
     assert outcomes == {True, False}
 
 
-def _end_unchanged(indexed: Indexed) -> int | None:
-    console = Console(progress=io.StringIO(), results=io.StringIO())
-    return end_unchanged_run(PlainJob(settings=indexed.settings, arguments=argparse.Namespace(), console=console))
+def _end_unchanged(indexed: Indexed) -> tuple[int | None, str]:
+    """The exit code of a run without Spark, and what it printed."""
+    progress = io.StringIO()
+    console = Console(progress=progress, results=io.StringIO())
+    job = PlainJob(settings=indexed.settings, arguments=argparse.Namespace(), console=console)
+    return end_unchanged_run(job), progress.getvalue()
 
 
 def test_run_ends_without_spark_while_the_brokers_say_the_same(indexed: Indexed) -> None:
-    assert _end_unchanged(indexed) == 0
+    exit_code, printed = _end_unchanged(indexed)
+    assert exit_code == 0, printed
     runs = rows_of(table_location(indexed.warehouse.uri, JOB_RUNS.name)).values()
     assert sorted(str(row["outcome"]) for row in runs) == ["succeeded", "succeeded"]
     newest = max(runs, key=lambda row: int(str(row["started_ms"])))
@@ -149,7 +160,9 @@ def test_run_does_every_step_if_the_brokers_said_something_else(indexed: Indexed
     later = {"started_ms": int(str(newest["started_ms"])) + 1, "summary": json.dumps(summary)}
     row = run_row(f"other {what}", job="run_pipeline", outcome="succeeded", **later)
     assert commit_rows(location, JOB_RUNS, RowChange(added=[row])) == 0
-    assert _end_unchanged(indexed) is None
+    exit_code, printed = _end_unchanged(indexed)
+    assert exit_code is None
+    assert f"changed: {what}" in printed
 
 
 def segment_passed_over(scenario: Scenario) -> range:

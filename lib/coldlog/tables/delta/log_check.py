@@ -49,6 +49,18 @@ def check_log(location: str, version: int | None = None) -> None:
             _check(log, version)
 
 
+def newest_commit_path(location: str) -> str:
+    """Return the path of the newest commit of which a folder's log has a trace; else that of the log."""
+    folder = local_folder(location)
+    if folder is None:
+        return f"{location}/{LOG_FOLDER}"
+    log = os.path.join(folder, LOG_FOLDER)
+    names = frozenset(os.listdir(log))
+    known = [_versions(pattern, names) for pattern in (_COMMIT, _CHECKPOINT, _AFTER_COMMIT)]
+    newest = max(set().union(*known), default=None)
+    return log if newest is None else os.path.join(log, f"{newest:020d}.json")
+
+
 def create_checkpoint(table: DeltaTable, location: str) -> None:
     """Write a checkpoint of the opened version and, in a folder, its checksums."""
     folder = local_folder(location)

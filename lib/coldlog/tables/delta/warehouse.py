@@ -45,7 +45,7 @@ from coldlog.tables.delta.delta_log import (
 from coldlog.tables.delta.file_checksums import damaged
 from coldlog.tables.delta.lease_objects import FOLDER
 from coldlog.tables.delta.locations import spark_uri
-from coldlog.tables.delta.log_check import LOG_FOLDER, check_log
+from coldlog.tables.delta.log_check import LOG_FOLDER, check_log, newest_commit_path
 from coldlog.tables.delta.manifest import HELD_TABLES, NUMBERED_TABLES, check_published
 from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows
 from coldlog.tables.delta.row_edits import Row, RowChange, RowMerge
@@ -251,7 +251,9 @@ class Warehouse:
             is_lost = "Could not find any delta files" in str(unreadable)
             if isinstance(unreadable, Py4JJavaError) and not is_lost:
                 raise
-            why = "its newest commit is missing" if is_lost else str(unreadable).partition("\n")[0]
+            if is_lost:  # delta-rs needs only the checkpoint of its version
+                raise damaged(newest_commit_path(self.location(table)), "it is missing") from unreadable
+            why = str(unreadable).partition("\n")[0]
             raise damaged(f"{self.location(table)}/{LOG_FOLDER}", why) from unreadable
 
     def read(self, table: TableDefinition, version: int | None = None) -> DataFrame:
