@@ -1,0 +1,200 @@
+"""serve: how fast does `coldlog serve` answer, beside a real broker with the same records?
+
+A broker gets records in two topics of four partitions: one goes to a remote tier (LocalTieredStorage, a folder), the
+other stays in its log directory. coldlog indexes the tier and serves it. Then the same clients read the same offsets
+from the endpoint, from the broker's tier and from the broker's log, in turns. All of it runs on this machine, so the
+clients share the processors with the server: beside the MB/s stand the processor seconds of the server alone.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+from benchmarks.measuring import MEGABYTE, Figure
+from benchmarks.sizes import Sizes
+from confluent_kafka import Producer
+
+from broker.scenario import make_topic
+from broker.tiered_broker import TieredBroker, running_broker
+from endpoint.conftest import serving
+from endpoint.raw_client import RawClient, connected, list_offsets
+
+_ROOT = Path(__file__).resolve().parent.parent
+_TIERED, _LOCAL = "tiered", "local"
+_PARTITIONS, _RECORD_BYTES, _SEGMENT_BYTES = 4, 1_000, 16 << 20
+_FIRST_MS, _STEP_MS = 1_700_000_000_000, 10
+_QUESTIONS = 200
+_TOPIC = {"segment.bytes": str(_SEGMENT_BYTES), "file.delete.delay.ms": "100"}
+_TIERING = {"remote.storage.enable": "true", "local.retention.bytes": "1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """A server with the records of a topic."""
+
+    name: str
+    port: int
+    topic: str
+    process: psutil.Process
+
+    def processor_seconds(self) -> float:
+        used = self.process.cpu_times()
+        return float(used.user + used.system)
+
+
+def measure_serve(sizes: Sizes) -> Iterator[Figure]:
+    """MB/s with one client and with four, and questions a second, beside those of a broker."""
+    with TemporaryDirectory() as name, running_broker(Path(name) / "broker") as broker:
+        folder = Path(name)
+        _produce(broker, sizes.served_bytes)
+        ends = _wait_for_tier(broker)
+        warehouse = _index(broker, folder)
+        with serving(folder / "notes", str(warehouse), broker.tier) as endpoint:
+            server, kafka = psutil.Process(endpoint.process.pid), psutil.Process(broker.process.pid)
+            ways = (
+                _Way(name="coldlog", port=endpoint.port, topic=_TIERED, process=server),
+                _Way(name="broker's tier", port=broker.port, topic=_TIERED, process=kafka),
+                _Way(name="broker's log", port=broker.port, topic=_LOCAL, process=kafka),
+            )
+            for client_count in (1, _PARTITIONS):
+                yield from _reading(ways, ends, client_count, sizes.turns)
+            yield from _asking(ways[:2], ends, sizes.turns)
+            memory = server.memory_info().rss / MEGABYTE
+            yield Figure(benchmark="serve", what="memory of the server", on="", value=memory, unit="MB")
+
+
+def _produce(broker: TieredBroker, wanted_bytes: int) -> None:
+    """Send the same records to both topics."""
+    make_topic(broker, _TIERED, partition_count=_PARTITIONS, configs=_TOPIC | _TIERING)
+    make_topic(broker, _LOCAL, partition_count=_PARTITIONS, configs=_TOPIC)
+    # More, because the last segment of each partition is not tiered.
+    count = wanted_bytes // _PARTITIONS // _RECORD_BYTES + 2 * _SEGMENT_BYTES // _RECORD_BYTES
+    chance = random.Random(1)
+    values = [chance.randbytes(_RECORD_BYTES) for _ in range(1_000)]
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 50, "batch.size": 128 << 10})
+    for number in range(count):
+        for topic in (_TIERED, _LOCAL):
+            for partition in range(_PARTITIONS):
+                at_ms = _FIRST_MS + number * _STEP_MS
+                producer.produce(topic, values[number % len(values)], partition=partition, timestamp=at_ms)
+        producer.poll(0)
+        if number % 1_000 == 999:
+            producer.flush()
+    producer.flush()
+
+
+def _wait_for_tier(broker: TieredBroker) -> Mapping[int, int]:
+    """Wait until the broker keeps only active segments itself; return where the tier ends, by partition."""
+    for partition in range(_PARTITIONS):
+        broker.wait_until(lambda at=partition: len(broker.local_logs(_TIERED, at)) == 1, f"the tier of {partition}")  # type: ignore[misc]
+    return {partition: broker.local_logs(_TIERED, partition)[0] for partition in range(_PARTITIONS)}
+
+
+def _index(broker: TieredBroker, folder: Path) -> Path:
+    warehouse = folder / "warehouse"
+    settings = (
+        f"archive.uri={broker.tier}",
+        f"warehouse.uri={warehouse}",
+        "metadata.source=topic",
+        f"metadata.bootstrap_servers={broker.bootstrap_servers}",
+    )
+    command = [str(_ROOT / "spark-submit.sh"), "run_pipeline", *(part for each in settings for part in ("--set", each))]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return warehouse
+
+
+def _reading(ways: Sequence[_Way], ends: Mapping[int, int], client_count: int, turns: int) -> Iterator[Figure]:
+    """Read everything; each client has its share of the partitions."""
+    rates: dict[str, list[float]] = {way.name: [] for way in ways}
+    costs: dict[str, list[float]] = {way.name: [] for way in ways}
+    for turn in range(turns + 1):
+        for way in ways:
+            before = way.processor_seconds()
+            megabytes, seconds = _read(way, ends, client_count)
+            if turn > 0:
+                rates[way.name].append(megabytes / seconds)
+                costs[way.name].append(1000 * (way.processor_seconds() - before) / megabytes)
+    clients = "1 client" if client_count == 1 else f"{client_count} clients"
+    for found, unit in ((rates, "MB/s"), (costs, "cpu s/GB")):
+        ours, *others = (statistics.median(found[way.name]) for way in ways)
+        yield Figure(
+            benchmark="serve",
+            what="records",
+            on=clients,
+            value=ours,
+            unit=unit,
+            against=", ".join(f"{way.name} {other:,.1f}" for way, other in zip(ways[1:], others, strict=True)),
+            ratio=ours / others[0],
+        )
+
+
+def _read(way: _Way, ends: Mapping[int, int], client_count: int) -> tuple[float, float]:
+    """Return megabytes, and the seconds of the slowest client."""
+    program = str(Path(__file__).with_name("consume.py"))
+    clients = []
+    for number in range(client_count):
+        places = [f"{partition}:{ends[partition]}" for partition in range(number, _PARTITIONS, client_count)]
+        command = [sys.executable, program, f"127.0.0.1:{way.port}", way.topic, *places]
+        clients.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    for client in clients:
+        assert client.stdout is not None
+        if client.stdout.readline() != "ready\n":
+            raise ChildProcessError(f"no client for {way.name}")
+    outputs = _release(clients)
+    found = [json.loads(output) for output in outputs]
+    return sum(each["bytes"] for each in found) / MEGABYTE, max(each["seconds"] for each in found)
+
+
+def _release(clients: Sequence[subprocess.Popen[str]]) -> list[str]:
+    for client in clients:
+        assert client.stdin is not None
+        client.stdin.write("\n")
+        client.stdin.flush()
+    return [client.communicate()[0] for client in clients]
+
+
+def _asking(ways: Sequence[_Way], ends: Mapping[int, int], turns: int) -> Iterator[Figure]:
+    """Ask for offsets by time, one after another on one connection."""
+    chance = random.Random(2)
+    places = [chance.randrange(_PARTITIONS) for _ in range(_QUESTIONS)]
+    asked = [(_TIERED, place, _FIRST_MS + chance.randrange(ends[place]) * _STEP_MS) for place in places]
+    rates: dict[str, list[float]] = {way.name: [] for way in ways}
+    with _connections(ways) as clients:
+        for turn in range(turns + 1):
+            for name, client in clients.items():
+                seconds = _timed(lambda client=client: [client.ask(2, 11, list_offsets([each])) for each in asked])  # type: ignore[misc]
+                if turn > 0:
+                    rates[name].append(_QUESTIONS / seconds)
+    ours, tier = (statistics.median(rates[way.name]) for way in ways)
+    yield Figure(
+        benchmark="serve",
+        what="ListOffsets, one after another",
+        on="1 client",
+        value=ours,
+        unit="/s",
+        against=f"{ways[1].name} {tier:,.1f}",
+        ratio=ours / tier,
+    )
+
+
+@contextmanager
+def _connections(ways: Sequence[_Way]) -> Iterator[dict[str, RawClient]]:
+    with connected(ways[0].port) as ours, connected(ways[1].port) as theirs:
+        yield {ways[0].name: ours, ways[1].name: theirs}
+
+
+def _timed(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
