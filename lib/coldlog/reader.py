@@ -143,6 +143,16 @@ class OffsetReader:
         rows: list[dict[str, object]] = self.answer_table(table, timeout_ms=timeout_ms).to_pylist()
         return rows
 
+    def answer_one(
+        self, topic: str, partition: int, timestamp_ms: int, *, is_committed: bool, leader_epoch: int, version: int
+    ) -> Answers:
+        """Answer one request, as arrays of one entry; for a caller that has checked the values and that the version
+        allows the timestamp."""
+        self._opened.check()
+        return self._lookup.answer_one(
+            topic, partition, timestamp_ms, is_committed=is_committed, leader_epoch=leader_epoch, version=version
+        )
+
     def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> FoundOffset | None:
         """The first record at or after a time, and whether that is exact; None if no archived record is.
 

@@ -80,25 +80,29 @@ def message(key: int, version: int, name: str, /, **fields: object) -> Any:
     return getattr(load_payload_module(key, version, EntityType.request), name)(**fields)
 
 
-def list_offsets(asked: Sequence[tuple[str, int, int]], *, is_committed: bool = False, timeout_ms: int = 0) -> object:
-    """A ListOffsets request of version 11: topic, partition, timestamp."""
+def list_offsets(
+    asked: Sequence[tuple[str, int, int]], *, is_committed: bool = False, timeout_ms: int = 0, version: int = 11
+) -> object:
+    """A ListOffsets request: topic, partition, timestamp. `timeout_ms` needs version 10."""
     return message(
         2,
-        11,
+        version,
         "ListOffsetsRequest",
         replica_id=-1,
         isolation_level=int(is_committed),
-        timeout=timedelta(milliseconds=timeout_ms),
         topics=tuple(
             message(
                 2,
-                11,
+                version,
                 "ListOffsetsTopic",
                 name=topic,
-                partitions=(message(2, 11, "ListOffsetsPartition", partition_index=partition, timestamp=timestamp_ms),),
+                partitions=(
+                    message(2, version, "ListOffsetsPartition", partition_index=partition, timestamp=timestamp_ms),
+                ),
             )
             for topic, partition, timestamp_ms in asked
         ),
+        **({"timeout": timedelta(milliseconds=timeout_ms)} if version >= 10 else {}),
     )
 
 

@@ -74,3 +74,15 @@ def test_a_time_after_the_archive_has_no_offset_and_no_error(endpoint: Endpoint)
         response = client.ask(2, 11, list_offsets([("orders", 0, 2**62)]))
     (found,) = response.topics[0].partitions
     assert (found.error_code, found.offset, found.timestamp) == (0, -1, -1)
+
+
+@pytest.mark.parametrize(("timestamp", "version"), [(-100, 11), (SpecialTimestamp.EARLIEST_LOCAL, 7)])
+def test_a_special_timestamp_that_the_version_does_not_have_is_refused_for_its_partition(
+    endpoint: Endpoint, timestamp: int, version: int
+) -> None:
+    asked = [("orders", 0, int(timestamp)), ("payments", 0, int(SpecialTimestamp.EARLIEST))]
+    with connected(endpoint.port) as client:
+        response = client.ask(2, version, list_offsets(asked, version=version))
+    refused, answered = (topic.partitions[0] for topic in response.topics)
+    assert (refused.error_code.name, refused.offset) == ("unsupported_version", -1)
+    assert (answered.error_code, answered.offset >= 0) == (0, True)

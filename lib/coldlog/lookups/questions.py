@@ -122,10 +122,16 @@ class PartitionQuestions:
         )
 
     @staticmethod
-    def one(timestamp_ms: int, *, is_committed: bool) -> PartitionQuestions:
-        """Make one request of the newest version, with defaults for the rest."""
+    def one(
+        timestamp_ms: int,
+        *,
+        is_committed: bool = False,
+        leader_epoch: int = UNKNOWN_EPOCH,
+        version: int = NEWEST_VERSION,
+    ) -> PartitionQuestions:
+        """Make one request."""
         return PartitionQuestions(
-            np.array([timestamp_ms]), np.array([UNKNOWN_EPOCH]), np.array([is_committed]), np.array([NEWEST_VERSION])
+            np.array([timestamp_ms]), np.array([leader_epoch]), np.array([is_committed]), np.array([version])
         )
 
     @property

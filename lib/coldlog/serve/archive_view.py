@@ -21,8 +21,9 @@ from uuid import UUID
 
 from coldlog.errors import RetriableError
 from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.questions import Answers
 from coldlog.model.fetch import FetchedRecords, FetchFailure, FetchRequest, PartitionEnds
-from coldlog.reader import OffsetReader, Request
+from coldlog.reader import OffsetReader
 from coldlog.records.fetch.archive_tables import ArchivedPartition
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.fetch.slice_reader import FetchedBatches
@@ -62,6 +63,18 @@ class ServedPartition:
             return epoch, self.ends.end_offset
         above = bisect_right(epochs, epoch)
         return epochs[above - 1] if above else epoch, self.lineage[above][1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetQuestion:
+    """One partition of a ListOffsets, whose version allows the timestamp. `topic` is the name that clients use."""
+
+    topic: str
+    partition: int
+    timestamp_ms: int
+    leader_epoch: int
+    is_committed: bool
+    version: int
 
 
 class ArchiveView:
@@ -145,13 +158,12 @@ class ArchiveView:
         """Return the archive's name of a topic."""
         return name.removeprefix(self._prefix)
 
-    def list_offsets(self, requests: Sequence[Request]) -> list[dict[str, object]]:
-        """Answer as `OffsetReader.list_offsets`; the topics are those of the archive."""
+    def list_offsets(self, questions: Sequence[OffsetQuestion]) -> list[Answers]:
+        """Answer each question. At batch and sidecar depth this reads the archive."""
 
-        def answer() -> list[dict[str, object]]:
+        def answer() -> list[Answers]:
             with self._reader() as reader:
-                check_wanted()
-                return reader.list_offsets(requests)
+                return [_answer(reader, self.archive_name(question.topic), question) for question in questions]
 
         return self._from_newest(answer)
 
@@ -211,6 +223,18 @@ class ArchiveView:
                     self._idle_readers.append((tables, reader))
             if not is_kept:
                 reader.close()
+
+
+def _answer(reader: OffsetReader, topic: str, question: OffsetQuestion) -> Answers:
+    check_wanted()
+    return reader.answer_one(
+        topic,
+        question.partition,
+        question.timestamp_ms,
+        is_committed=question.is_committed,
+        leader_epoch=question.leader_epoch,
+        version=question.version,
+    )
 
 
 def _twice(call: Callable[[], _Found]) -> _Found:

@@ -13,16 +13,19 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from coldlog.errors import ColdlogError
+from coldlog.lookups.index_rows import NOTHING
+from coldlog.lookups.local.local_tier import FoundOffset
+from coldlog.lookups.questions import Answers
 from coldlog.model.list_offsets import UNKNOWN_EPOCH, SpecialTimestamp
 from coldlog.model.list_offsets import ErrorCode as LookupCode
-from coldlog.model.states import IsolationLevel
-from coldlog.reader import Request as LookupRequest
-from coldlog.serve.archive_view import ServedPartition
+from coldlog.serve.archive_view import OffsetQuestion, ServedPartition
 from coldlog.serve.context import Context
 from coldlog.serve.messages import Request, Values
 from coldlog.serve.security.rights import Rights
 from coldlog.serve.threads import QueueFullError
 
+_SINCE_VERSION = {int(special): special.since_version for special in SpecialTimestamp}
+_NO_VERSION = 1 << 15
 _NOT_YET = (LookupCode.LOCAL_REQUIRED, LookupCode.OPEN_TRANSACTION)
 _Place = tuple[str, int]
 
@@ -34,21 +37,20 @@ async def answer_list_offsets(context: Context, request: Request) -> Values:
     asked = [(topic.name, each) for topic in body.topics for each in topic.partitions]
     places = [(name, each.partition_index) for name, each in asked]
     repeated = {place for place in places if places.count(place) > 1} if len(set(places)) < len(places) else set()
-    lookups: list[LookupRequest] = [
-        (
-            name,
-            each.partition_index,
-            each.timestamp,
-            getattr(each, "current_leader_epoch", UNKNOWN_EPOCH),
-            (IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED).value,
-            -1,
-            request.version,
+    questions = [
+        OffsetQuestion(
+            topic=name,
+            partition=each.partition_index,
+            timestamp_ms=each.timestamp,
+            leader_epoch=getattr(each, "current_leader_epoch", UNKNOWN_EPOCH),
+            is_committed=is_committed,
+            version=request.version,
         )
         for name, each in asked
     ]
 
     def look_up() -> list[Values]:
-        return _look_up(context, request.rights, lookups, repeated)
+        return _look_up(context, request.rights, questions, repeated)
 
     timeout = getattr(body, "timeout", None)
     timeout_ms = round(timeout.total_seconds() * 1000) if timeout is not None else 0
@@ -107,68 +109,72 @@ def find_partition(
     return ErrorCode.unknown_leader_epoch if epoch > known.leader_epoch >= 0 else known
 
 
-def _look_up(context: Context, rights: Rights, lookups: Sequence[LookupRequest], repeated: set[_Place]) -> list[Values]:
+def _look_up(
+    context: Context, rights: Rights, questions: Sequence[OffsetQuestion], repeated: set[_Place]
+) -> list[Values]:
     """Return the answers of all partitions in order. Only times and other questions of records are looked up."""
     answers: dict[int, Values] = {}
     rest: list[int] = []
-    for at, (name, number, timestamp_ms, epoch, level, *_) in enumerate(lookups):
-        assert isinstance(name, str)
-        assert isinstance(number, int)
-        assert isinstance(epoch, int)
+    for at, each in enumerate(questions):
         known = (
             ErrorCode.invalid_request
-            if (name, number) in repeated
-            else find_partition(context, rights, name, number, epoch)
+            if (each.topic, each.partition) in repeated
+            else find_partition(context, rights, each.topic, each.partition, each.leader_epoch)
         )
         if isinstance(known, ErrorCode):
-            answers[at] = _refused(number, known)
-        elif timestamp_ms == SpecialTimestamp.LATEST:
-            end = known.ends.readable_end(is_committed=level == IsolationLevel.READ_COMMITTED.value)
-            answers[at] = _found(number, end, -1, known.leader_epoch)
+            answers[at] = _refused(each.partition, known)
+        elif each.timestamp_ms < 0 and each.version < _SINCE_VERSION.get(each.timestamp_ms, _NO_VERSION):
+            answers[at] = _refused(each.partition, ErrorCode.unsupported_version)
+        elif each.timestamp_ms == SpecialTimestamp.LATEST:
+            end = known.ends.readable_end(is_committed=each.is_committed)
+            answers[at] = _found(each.partition, end, -1, known.leader_epoch)
         elif not known.is_archived:
-            is_first = timestamp_ms == SpecialTimestamp.EARLIEST
-            answers[at] = _found(number, 0 if is_first else -1, -1, -1)
+            is_first = each.timestamp_ms == SpecialTimestamp.EARLIEST
+            answers[at] = _found(each.partition, 0 if is_first else -1, -1, -1)
         else:
             rest.append(at)
-    found = _answers(context, [(context.view.archive_name(str(lookups[at][0])), *lookups[at][1:]) for at in rest])
+    found = _answers(context, [questions[at] for at in rest])
     answers |= dict(zip(rest, found, strict=True))
-    return [answers[at] for at in range(len(lookups))]
+    return [answers[at] for at in range(len(questions))]
 
 
-def _answers(context: Context, lookups: Sequence[LookupRequest]) -> list[Values]:
-    if not lookups:
+def _answers(context: Context, questions: Sequence[OffsetQuestion]) -> list[Values]:
+    if not questions:
         return []
     try:
-        rows = context.view.list_offsets(lookups)
+        answers = context.view.list_offsets(questions)
     except ColdlogError as failed:
         context.console.warn(f"ListOffsets: {failed}")
-        return [_refused(int(str(lookup[1])), ErrorCode.kafka_storage_error) for lookup in lookups]
-    return [_answer(context, row) for row in rows]
+        return [_refused(question.partition, ErrorCode.kafka_storage_error) for question in questions]
+    return [_answer(context, *each) for each in zip(questions, answers, strict=True)]
 
 
-def _answer(context: Context, row: dict[str, object]) -> Values:
-    number, error = int(str(row["partition"])), LookupCode(int(str(row["error_code"])))
-    if error is LookupCode.LOCAL_REQUIRED and row["timestamp_ms"] == SpecialTimestamp.EARLIEST_LOCAL:
-        return _found(number, int(str(row["local_start_offset"])), -1, -1)
+def _answer(context: Context, question: OffsetQuestion, answers: Answers) -> Values:
+    number, error = question.partition, LookupCode(int(answers.errors[0]))
+    if error is LookupCode.LOCAL_REQUIRED and question.timestamp_ms == SpecialTimestamp.EARLIEST_LOCAL:
+        return _found(number, int(answers.local_starts[0]), -1, -1)
     if error in _NOT_YET:
         return _found(number, -1, -1, -1)
     if error is LookupCode.ARCHIVE_INCOMPLETE:
-        place = f"{row['topic']}-{number}"
+        place = f"{question.topic}-{number}"
         context.report_once(
             f"{place} gap",
-            f"{place}: an offset for {row['timestamp_ms']} was refused: offsets from "
-            f"{row['passed_over_from_offset']} on may hold it, and no segment serves them; coldlog.archive_problems "
-            "says why, serve.on_gap=skip passes over them",
+            f"{place}: an offset for {question.timestamp_ms} was refused: offsets from {answers.passed_from[0]} on may "
+            "hold it, and no segment serves them; coldlog.archive_problems says why, serve.on_gap=skip passes over "
+            "them",
         )
         return _refused(number, ErrorCode.corrupt_message)
     if error is not LookupCode.NONE:
         return _refused(
             number, ErrorCode(int(error)) if error < LookupCode.LOCAL_REQUIRED else ErrorCode.unknown_server_error
         )
-    found = [
-        -1 if row[name] is None else int(str(row[name])) for name in ("offset", "offset_timestamp_ms", "leader_epoch")
-    ]
-    return _found(number, *found)
+    found = answers.found(0)
+    return _found(number, -1, -1, -1) if found is None else _found(number, *_facts(found))
+
+
+def _facts(found: FoundOffset) -> tuple[int, int, int]:
+    timestamp_ms = -1 if found.timestamp_ms == NOTHING else found.timestamp_ms
+    return found.offset, timestamp_ms, found.leader_epoch
 
 
 def _found(partition: int, offset: int, timestamp_ms: int, leader_epoch: int) -> Values:
