@@ -41,10 +41,12 @@ class Reading:
         return offsets
 
 
-def read(warehouse: Warehouse, archive: object, *filters: ds.Filter, **options: object) -> Reading:
+def read(warehouse: Warehouse | str, archive: object, *filters: ds.Filter, **options: object) -> Reading:
     """What tasks give that Spark would run; `kafka_isolation_level` stands for the option with dots."""
-    given = {name.lower().replace("_", "."): str(value) for name, value in options.items()}
-    asked = read_options({"warehouse.uri": warehouse.uri, "archive.uri": str(archive), **given})
+    dotted = {"kafka_isolation_level": "kafka.isolation.level"}
+    given = {dotted.get(name, name.lower()): str(value) for name, value in options.items()}
+    uri = warehouse if isinstance(warehouse, str) else warehouse.uri
+    asked = read_options({"warehouse.uri": uri, "archive.uri": str(archive), **given})
     wanted, counted = RecordFilter(nulls_timestamps=asked.nulls_timestamps), list[int]()
     left = list(wanted.push(filters))
     tasks = plan_reading(asked, wanted)

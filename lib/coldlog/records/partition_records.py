@@ -21,10 +21,9 @@ from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.served_index import ServedIndex
 from coldlog.model.states import IsolationLevel
+from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransactions
 from coldlog.records.segment_windows import iter_segment_windows
 from coldlog.records.source.archived_log import (
-    NOTHING_ABORTED,
-    AbortedTransactions,
     ArchivedLogs,
     ServedSegment,
     list_source_files,

@@ -288,8 +288,7 @@ class FetchSettings:
     )
     log_directory: Uri | None = setting(
         None,
-        "a broker's log directory: open_fetcher, open_pool, open_replayer and fetch_records read there what is not "
-        "archived yet",
+        "a broker's log directory: fetches, DataFrames and replays read there what is not archived yet",
     )
     share_quota: bool = setting(
         False, "all processes that read the archive keep the quota together; each writes to tier_quotas"

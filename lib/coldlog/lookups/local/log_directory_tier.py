@@ -46,6 +46,7 @@ from coldlog.archive.layouts.log_directory import (
     find_partition,
     find_time_index,
     find_transaction_index,
+    list_partitions,
     read_checkpoint,
     read_lineage,
     read_snapshot,
@@ -55,13 +56,12 @@ from coldlog.archive.layouts.log_windows import LogWindow, iter_log_windows
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.errors import ArchiveError, Reason, RetriableError
 from coldlog.formats.kafka.leader_epoch_checkpoint import LeaderEpochEntry
-from coldlog.formats.kafka.record_batch import BatchHeaders
 from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.kafka.time_index import TimeIndex
-from coldlog.formats.kafka.txn_index import TxnIndex
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.open_transactions import OpenTransactions
 from coldlog.index.stairs import RunningMaximum
+from coldlog.lookups.local.local_batches import LocalBatches, cut_batches
 from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState
 from coldlog.lookups.window_search import find_first_in_window, iter_stairs
 
@@ -78,15 +78,6 @@ class _LogEnd:
 
     log_end_offset: int
     first_open_offset: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalBatches:
-    """Consecutive batches of one segment, and the transactions that are aborted there and in all later segments."""
-
-    content: memoryview
-    headers: BatchHeaders
-    txn_indexes: tuple[TxnIndex, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +101,10 @@ class LogDirectoryTier:
         """Return the tier itself: no broker is asked."""
         del deadline
         return self
+
+    def partitions(self) -> list[tuple[str, int]]:
+        """Return the partitions in the directory."""
+        return list_partitions(self._store)
 
     def read_state(self, topic: str, partition: int) -> LocalLogState | None:
         """Read the state from the files as they are now."""
@@ -162,10 +157,29 @@ class LogDirectoryTier:
                     first = int(np.searchsorted(window.headers.last_offset, offset))
                     if first < len(window.headers):
                         indexes = (find_transaction_index(self._store, one) for one in segments[number:])
-                        return _cut(window, first, max_bytes, tuple(one for one in indexes if one is not None))
+                        known = tuple(one for one in indexes if one is not None)
+                        return cut_batches(window, first, max_bytes, known, read_topic_id(self._store, found))
             return None
 
         return self._ask(topic, partition, read)
+
+    def list_places(self, topic: str, partition: int, offset: int) -> list[tuple[int, int]]:
+        """Return offsets, and how many bytes of logs are before their batches, from the segment with `offset` on.
+
+        They ascend: the first of each segment, those of its offset index, and one after all.
+        """
+
+        def read(found: LocalPartition) -> list[tuple[int, int]]:
+            places, before = [], 0
+            for segment in found.segments:
+                if segment.end_offset is None or segment.end_offset > offset:
+                    index = find_offset_index(self._store, segment)
+                    known = [] if index is None else zip(index.offsets.tolist(), index.positions.tolist(), strict=True)
+                    places += [(at, before + position) for at, position in [(segment.base_offset, 0), *known]]
+                    before += segment.log.size_bytes
+            return [*places, (_INT64_MAX, before)]
+
+        return self._ask(topic, partition, read) or []
 
     def close(self) -> None:
         """Do nothing: a file is open only while it is read."""
@@ -340,15 +354,6 @@ class LogDirectoryTier:
         return iter_log_windows(
             self._store, segment.log, from_position=position, limits=self.limits, window_bytes=self.window_bytes
         )
-
-
-def _cut(window: LogWindow, first: int, max_bytes: int, txn_indexes: tuple[TxnIndex, ...]) -> LocalBatches:
-    sizes = np.cumsum(window.headers.size_bytes[first:], dtype=np.int64)
-    count = max(1, int(np.searchsorted(sizes, max_bytes, side="right")))
-    headers = window.headers.slice(first, first + count)
-    begin = int(headers.position[0]) - window.position
-    content = window.content[begin : begin + int(sizes[count - 1])]
-    return LocalBatches(content=content, headers=headers, txn_indexes=txn_indexes)
 
 
 def _log_start_offset(found: LocalPartition, lineage: tuple[LeaderEpochEntry, ...], checkpointed: int | None) -> int:

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.served_index import ServedIndex
 from coldlog.model.fetch import PartitionEnds
+from coldlog.records.aborted_transactions import AbortedTransactions
 from coldlog.records.source.archived_log import (
-    AbortedTransactions,
     ArchivedLogs,
     BatchPlaces,
     Incarnation,

@@ -13,19 +13,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from coldlog.errors import ArchiveError, RetriableError
 from coldlog.formats.kafka.record_columns import RecordBounds
-from coldlog.formats.kafka.txn_index import TxnIndex
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.local.local_tier import LocalLogState
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
+from coldlog.records.aborted_transactions import NOTHING_ABORTED, aborted_in
 from coldlog.records.fetch.archive_tables import ArchivedPartition
 from coldlog.records.fetch.slice_reader import iter_records
 from coldlog.records.fetch.slices import LogSlice
-from coldlog.records.source.archived_log import NOTHING_ABORTED, AbortedTransactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +87,16 @@ class LocalTail:
     def _read(
         self, request: FetchRequest, state: LocalLogState, archived: ArchivedPartition | None
     ) -> FetchedRecords | None:
-        """Return the records; None if the directory has changed, and has them no more."""
+        """Return the records; None if the directory has changed, and has them no more, or another topic's."""
         found = self._tier.read_batches(request.topic, request.partition, request.offset, request.max_bytes)
         ends, until = _joined(archived, state), _readable_end(state, request)
-        if found is None or ends is None:
+        if found is None or ends is None or found.topic_id != state.topic_id:
             return None
         headers = found.headers.where(found.headers.base_offset < until)
         if not len(headers):
             return FetchedRecords(records=(), next_offset=until, ends=ends, read_bytes=len(found.content))
         first, last = int(headers.base_offset[0]), min(int(headers.last_offset[-1]), until - 1)
-        aborted = _aborted(found.txn_indexes).between(first, last) if request.is_committed else NOTHING_ABORTED
+        aborted = aborted_in(found.txn_indexes).between(first, last) if request.is_committed else NOTHING_ABORTED
         records = iter_records(
             found.content,
             headers,
@@ -152,13 +149,3 @@ def _joined(archived: ArchivedPartition | None, state: LocalLogState | None) -> 
 def _out_of_range(request: FetchRequest, ends: PartitionEnds, more: str) -> FetchFailure:
     known = f"the archive and the log directory have offsets {ends.log_start_offset} to {ends.end_offset - 1}"
     return FetchFailure(error=FetchErrorCode.OFFSET_OUT_OF_RANGE, message=f"{request}: {known}{more}", ends=ends)
-
-
-def _aborted(indexes: tuple[TxnIndex, ...]) -> AbortedTransactions:
-    names = ("producer_ids", "first_offsets", "last_offsets", "last_stable_offsets")
-    columns = [
-        np.concatenate([NOTHING_ABORTED.producer_id, *(getattr(one, name) for one in indexes)]) for name in names
-    ]
-    order = np.lexsort((columns[1], columns[0]))
-    producer, first, last, stable = (column[order] for column in columns)
-    return AbortedTransactions(producer_id=producer, first_offset=first, last_offset=last, last_stable_offset=stable)

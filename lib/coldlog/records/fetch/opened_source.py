@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coldlog.errors import UsageError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.records.fetch.local_tail import LocalTail
 from coldlog.records.fetch.pool_fetch import PoolOptions
 from coldlog.records.fetch.record_source import RecordSource
+from coldlog.records.local_log import open_local_log
 from coldlog.runtime.open_layout import decode_limits, layout_opener
 from coldlog.runtime.settings import ByteCount, Settings
 from coldlog.tables.delta.as_of import find_moment_without_spark
@@ -58,12 +57,5 @@ def open_source(settings: Settings, *, is_paced: bool = False, is_whole_log: boo
 
 
 def _local_tail(settings: Settings, limits: DecodeLimits) -> LocalTail | None:
-    directory = settings.fetch.log_directory
-    if directory is None:
-        return None
-    if settings.warehouse.as_of is not None:
-        raise UsageError(
-            "warehouse.as_of reads the index of a past time, but fetch.log_directory is always of now: unset one of "
-            "them"
-        )
-    return LocalTail(LogDirectoryTier(directory=directory, limits=limits), limits)
+    tier = open_local_log(settings)
+    return None if tier is None else LocalTail(tier, limits)

@@ -37,10 +37,10 @@ from coldlog.model.fetch import (
     FetchFailure,
     TimestampType,
 )
+from coldlog.records.aborted_transactions import AbortedTransactions
 from coldlog.records.fetch.interval_slices import PassedSlice, find_batches
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.records.segment_windows import of_segment
-from coldlog.records.source.archived_log import AbortedTransactions
 
 _EVERYTHING = WantedFields(key=True, value=True, headers=True)
 _Headers = tuple[tuple[str, bytes | None], ...]

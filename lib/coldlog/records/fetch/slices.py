@@ -20,8 +20,9 @@ import numpy as np
 from coldlog.formats.kafka.record_columns import RecordBounds
 from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.model.transactions import AbortedTransaction
+from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransactions
 from coldlog.records.fetch.archive_tables import ArchivedPartition, ArchiveTables
-from coldlog.records.source.archived_log import NOTHING_ABORTED, AbortedTransactions, BatchPlaces, ServedSegment
+from coldlog.records.source.archived_log import BatchPlaces, ServedSegment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from coldlog.archive.layouts.layout import ListedSegment
 from coldlog.errors import ColdlogError
 from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
 from coldlog.model.states import IndexDepth
-from coldlog.model.transactions import AbortedTransaction
+from coldlog.records.aborted_transactions import AbortedTransactions
 from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
@@ -113,57 +113,6 @@ class BatchPlaces:
             max_timestamp_ms=self.max_timestamp_ms[is_taken],
             min_timestamp_ms=self.min_timestamp_ms[is_taken],
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbortedTransactions:
-    """Aborted transactions: records of `producer_id[i]` from `first_offset[i]` to `last_offset[i]`, its marker, do not
-    count. Sorted by producer and first offset; those of one producer do not overlap."""
-
-    producer_id: Int64s
-    first_offset: Int64s
-    last_offset: Int64s
-    last_stable_offset: Int64s
-
-    def __len__(self) -> int:
-        return len(self.producer_id)
-
-    def between(self, from_offset: int, to_offset: int) -> AbortedTransactions:
-        """Return the transactions that may have records between the offsets, both inclusive."""
-        is_near = (self.last_offset >= from_offset) & (self.first_offset <= to_offset)
-        return AbortedTransactions(
-            producer_id=self.producer_id[is_near],
-            first_offset=self.first_offset[is_near],
-            last_offset=self.last_offset[is_near],
-            last_stable_offset=self.last_stable_offset[is_near],
-        )
-
-    def rows(self) -> list[AbortedTransaction]:
-        """Return the transactions by first offset."""
-        columns = (self.first_offset, self.producer_id, self.last_offset, self.last_stable_offset)
-        return [
-            AbortedTransaction(producer_id=producer, first_offset=first, last_offset=last, last_stable_offset=stable)
-            for first, producer, last, stable in sorted(zip(*(each.tolist() for each in columns), strict=True))
-        ]
-
-    def hold(self, producer_ids: Int64s, offsets: Int64s) -> Flags:
-        """Flag the batches, given by producer and base offset, that belong to one of these transactions."""
-        held = np.zeros(len(offsets), dtype=np.bool_)
-        for producer_id in np.intersect1d(producer_ids, self.producer_id).tolist():
-            of_producer = slice(*np.searchsorted(self.producer_id, [producer_id, producer_id + 1]).tolist())
-            where = np.flatnonzero(producer_ids == producer_id)
-            before = np.searchsorted(self.first_offset[of_producer], offsets[where], side="right") - 1
-            is_inside = (before >= 0) & (offsets[where] <= self.last_offset[of_producer][np.maximum(before, 0)])
-            held[where[is_inside]] = True
-        return held
-
-
-NOTHING_ABORTED = AbortedTransactions(
-    producer_id=np.empty(0, dtype=np.int64),
-    first_offset=np.empty(0, dtype=np.int64),
-    last_offset=np.empty(0, dtype=np.int64),
-    last_stable_offset=np.empty(0, dtype=np.int64),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 
 from coldlog.errors import UsageError
 from coldlog.records.source.columns import columns_ddl
-from coldlog.records.source.options import READ_QUOTA, SourceOptions, read_columns, read_options
+from coldlog.records.source.options import LOCAL_LOG, READ_QUOTA, SourceOptions, read_columns, read_options
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.spark_versions import SparkSeries, installed_series
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 SHORT_NAME = "coldlog"
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-_SHARED_GROUPS = ("warehouse.", "archive.", "s3.", "index.max_", *READ_QUOTA)
+_SHARED_GROUPS = ("warehouse.", "archive.", "s3.", "index.max_", *READ_QUOTA, *LOCAL_LOG)
 
 
 def register_source(

@@ -2,7 +2,8 @@
 
 The options are resolved against one version of the tables. A partition begins at its log start, as far as the archive
 knows, and ends where the archive ends. With READ_COMMITTED it ends at its stable offset; after it are transactions
-whose end is not archived. A timestamp means the first offset whose record is at or after it.
+whose end is not archived. A timestamp means the first offset whose record is at or after it. With a log directory, a
+partition begins and ends where the whole log does, as the directory's files show.
 
 Data is lost if offsets that are asked for are not served: below the log start, between served segments, or after the
 end. Then a `UsageError` is raised, or they are skipped if the options say so. Offsets that a query's filters exclude
@@ -18,12 +19,15 @@ from dataclasses import dataclass
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.formats.kafka.record_columns import RecordBounds
 from coldlog.lookups.list_offsets import ListOffsets
+from coldlog.lookups.local.local_tier import LocalLogState
 from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.served_index import ServedIndex
 from coldlog.model.list_offsets import ErrorCode
 from coldlog.model.states import IsolationLevel
+from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransactions
 from coldlog.records.source.archived_log import ArchivedLogs, ServedSegment, undecided_offsets, without_offsets
 from coldlog.records.source.filters import RecordFilter
+from coldlog.records.source.local_logs import INTERNAL_TOPICS, LocalLogs
 from coldlog.records.source.options import (
     EARLIEST,
     LATEST,
@@ -36,6 +40,7 @@ from coldlog.records.source.options import (
 
 _SHOWN = 5
 _UNSERVED = "are in no served segment; see coldlog.archive_problems"
+_LEFT = "left the log directory and are not indexed yet, run run_pipeline"
 _UNDECIDED = "may belong to a transaction that was aborted in offsets which are in no served segment"
 
 
@@ -49,6 +54,10 @@ class OffsetRange:
     start: int
     until: int
     segments: Sequence[ServedSegment]
+    local: tuple[int, int] | None = None
+    """The first offset to read from the log directory, and the one after the last."""
+    aborted_later: AbortedTransactions = NOTHING_ABORTED
+    """Those whose markers are not archived yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +72,16 @@ class PartitionSpan:
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Where a partition begins and ends for its reader. `is_open`: it ends at an open transaction."""
+    """Where a partition begins and ends for its reader. `is_open`: it ends at an open transaction. `archive_end`: where
+    the archive ends; `archive_stable`: up to which offset it knows what was aborted. `local_first`: the directory's
+    first offset; None: only the archive is read."""
 
     first: int
     end: int
     is_open: bool
+    archive_end: int
+    archive_stable: int
+    local_first: int | None = None
 
     @property
     def description(self) -> str:
@@ -76,13 +90,33 @@ class _Ends:
             return f"no offset can be read, the next one is {self.first}"
         if self.is_open:
             return f"offsets {self.first} to {self.end - 1} can be read, then a transaction is open"
-        return f"the archive has offsets {self.first} to {self.end - 1}"
+        where = "the archive has" if self.local_first is None else "the archive and the log directory have"
+        return f"{where} offsets {self.first} to {self.end - 1}"
+
+    @property
+    def gap(self) -> tuple[int, int] | None:
+        """Return the offsets that were archived and left the directory since the index was built."""
+        if self.local_first is None or self.local_first <= self.archive_end:
+            return None
+        return self.archive_end, self.local_first
 
 
 class OffsetResolver:
-    """Resolves offsets from one version of the tables; `lookup` finds offsets of timestamps."""
+    """Resolves offsets from one version of the tables; `lookup` finds offsets of timestamps. With `local`, the log goes
+    on there, and `whole_lookup` finds offsets in both."""
 
-    def __init__(self, options: SourceOptions, logs: ArchivedLogs, index: ServedIndex, lookup: ListOffsets) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        logs: ArchivedLogs,
+        index: ServedIndex,
+        lookup: ListOffsets,
+        *,
+        local: LocalLogs | None = None,
+        whole_lookup: ListOffsets | None = None,
+    ) -> None:
+        self._local = local
+        self._whole_lookup = whole_lookup
         self._options = options
         self._logs = logs
         self._index = index
@@ -106,7 +140,7 @@ class OffsetResolver:
         found = {}
         for place in places:
             facts = self._facts(place)
-            ends = self._ends(facts)
+            ends = self._ends(place, facts)
             found[place] = PartitionSpan(
                 topic_id=facts.topic_id,
                 start=self._offset(options.start, place, ends, is_start=True),
@@ -117,13 +151,33 @@ class OffsetResolver:
 
     def _facts(self, place: TopicPartition) -> PartitionFacts:
         known = self._index.partition(*place)
-        assert known is not None, "it was listed in this version of the table"
-        return known[0]
+        if known is not None:
+            return known[0]
+        state = None if self._local is None else self._local.state(*place)
+        if state is None:
+            raise RetriableError(f"{place[0]}-{place[1]} has left the log directory since it was listed; try again")
+        return _not_archived(state)
+
+    def _state(self, place: TopicPartition, facts: PartitionFacts) -> LocalLogState | None:
+        """Return the state of the partition in the directory; None: only the archive is read."""
+        state = None if self._local is None else self._local.state(*place)
+        if state is None or state.topic_id in (None, facts.topic_id) or not facts.topic_id:
+            return state
+        if self._options.fails_on_data_loss:
+            raise UsageError(
+                f"the log directory has another topic {place[0]} (id {state.topic_id}) than the archive (id "
+                f"{facts.topic_id}): it was deleted and created again since the index was built. Run run_pipeline when "
+                "the new one is archived, or read the archive alone with failOnDataLoss=false"
+            )
+        return None
 
     def _partitions(self, subscription: Subscription) -> list[TopicPartition]:
-        """Return the partitions of the subscription that the archive has."""
+        """Return the partitions of the subscription that the archive or the directory has."""
         known = self._logs.partitions()
+        if self._local is not None:
+            known = sorted({*known, *self._local.tier.partitions()})
         if subscription.strategy is Strategy.PATTERN:
+            known = [place for place in known if place[0] not in INTERNAL_TOPICS]
             return [place for place in known if re.search(subscription.pattern, place[0])]
         if subscription.strategy is Strategy.ASSIGN:
             missing = [
@@ -154,7 +208,7 @@ class OffsetResolver:
 
     def _range(self, place: TopicPartition, bounds: RecordBounds) -> OffsetRange | None:
         facts = self._facts(place)
-        ends = self._ends(facts)
+        ends = self._ends(place, facts)
         start = self._offset(self._options.start, place, ends, is_start=True)
         until = self._offset(self._options.end, place, ends, is_start=False)
         if start > until:
@@ -167,30 +221,54 @@ class OffsetResolver:
             return None
         served = self._logs.served_segments(*place, facts.topic_id)
         undecided = undecided_offsets(served) if self._is_committed else []
+        if self._is_committed and ends.gap is not None and ends.archive_stable < ends.archive_end:
+            undecided.append((ends.archive_stable, ends.archive_end - 1))
         segments = [
             one for one in without_offsets(served, undecided) if one.to_offset >= start and one.from_offset < until
         ]
+        local = _local_range(ends, start, until)
         if self._options.fails_on_data_loss:
             _require_known_start(place, facts)
             _require_all(place, start, until, segments, ends, undecided)
-        elif not segments:
+        elif not segments and local is None:
             return None
         return OffsetRange(
             topic=place[0],
             partition=place[1],
             topic_id=facts.topic_id,
             start=max(start, ends.first),
-            until=min(until, ends.end),
+            until=min(until, ends.end, ends.archive_end),
             segments=segments,
+            local=local,
+            aborted_later=self._aborted_later(place, ends, until),
         )
 
-    def _ends(self, facts: PartitionFacts) -> _Ends:
-        first = facts.first_offset
-        end = max(first, facts.local_start_offset)
-        stable = facts.stable_offset if self._is_committed else None
-        if stable is None or stable >= end:
-            return _Ends(first, end, is_open=False)
-        return _Ends(first, max(first, stable), is_open=True)
+    def _aborted_later(self, place: TopicPartition, ends: _Ends, until: int) -> AbortedTransactions:
+        """Return the aborted transactions that were open where the archive ends."""
+        if not self._is_committed or self._local is None or ends.local_first is None or ends.gap is not None:
+            return NOTHING_ABORTED
+        if min(until, ends.archive_end) <= ends.archive_stable:
+            return NOTHING_ABORTED
+        return self._local.aborted_from(*place, ends.archive_end)
+
+    def _ends(self, place: TopicPartition, facts: PartitionFacts) -> _Ends:
+        state, first = self._state(place, facts), facts.first_offset
+        if state is not None:
+            first = max(first, state.log_start_offset)
+        archive_end = max(first, facts.local_start_offset)
+        stable = archive_end if facts.stable_offset is None else min(archive_end, facts.stable_offset)
+        readable = stable if self._is_committed else archive_end
+        end = readable
+        if state is not None:
+            end = max(readable, state.last_stable_offset if self._is_committed else state.high_watermark)
+        return _Ends(
+            first=first,
+            end=max(first, end),
+            is_open=self._is_committed and end < max(archive_end, 0 if state is None else state.high_watermark),
+            archive_end=archive_end,
+            archive_stable=stable,
+            local_first=None if state is None else state.local_log_start_offset,
+        )
 
     def _offset(self, limit: Limit, place: TopicPartition, ends: _Ends, *, is_start: bool) -> int:
         given = limit.by_partition[place] if limit.by_partition is not None else limit.offset
@@ -203,20 +281,42 @@ class OffsetResolver:
 
     def _offset_at(self, place: TopicPartition, timestamp_ms: int, ends: _Ends, *, is_start: bool) -> int:
         """Return the first offset at or after the timestamp; the end if there is none."""
-        answers = self._lookup.answer_one(*place, timestamp_ms, is_committed=self._is_committed)
+        lookup = self._lookup if ends.local_first is None else self._whole_lookup or self._lookup
+        answers = lookup.answer_one(*place, timestamp_ms, is_committed=self._is_committed)
         error, found = ErrorCode(int(answers.errors[0])), answers.found(0)
         if error is ErrorCode.KAFKA_STORAGE_ERROR:
             raise RetriableError(f"the archive does not answer for {place[0]}-{place[1]}")
         if error not in (ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED, ErrorCode.OPEN_TRANSACTION):
             raise ColdlogError(f"no offset of {place[0]}-{place[1]} for {timestamp_ms}: {error.name}")
         if found is not None:
-            return found.offset
+            return found.offset if ends.local_first is None else min(found.offset, ends.end)
         if is_start and not self._options.starts_late:
             raise UsageError(
                 f"no archived record of {place[0]}-{place[1]} is at or after {timestamp_ms}; "
                 "startingOffsetsByTimestampStrategy=latest reads nothing of such a partition"
             )
         return ends.end
+
+
+def _not_archived(state: LocalLogState) -> PartitionFacts:
+    """Return the facts of a partition that only the directory has."""
+    return PartitionFacts(
+        topic_id=state.topic_id or "",
+        log_start_offset=state.log_start_offset,
+        earliest_offset=None,
+        latest_tiered_offset=None,
+        max_timestamp_ms=None,
+        max_timestamp_offset=None,
+        stable_offset=None,
+        lineage=(),
+    )
+
+
+def _local_range(ends: _Ends, start: int, until: int) -> tuple[int, int] | None:
+    if ends.local_first is None:
+        return None
+    first, end = max(start, ends.archive_end, ends.local_first), min(until, ends.end)
+    return (first, end) if first < end else None
 
 
 def _require_known_start(place: TopicPartition, facts: PartitionFacts) -> None:
@@ -239,14 +339,20 @@ def _require_all(
 ) -> None:
     """Raise if an offset is not served or, for readers of committed records, not decided."""
     lost: list[tuple[int, int, str]] = []
-    after_end = "are after a transaction that is open where the archive ends" if ends.is_open else "are not archived"
+    after_end = "are not archived" if ends.local_first is None else "are not in the log yet"
+    if ends.is_open:
+        after_end = "are after a transaction that is open where the archive ends"
+        if ends.local_first is not None:
+            after_end = "are after a transaction that is open"
     if start < ends.first:
         lost.append((start, min(until, ends.first), "are below the log start"))
     at = max(start, ends.first)
     for segment in segments:
         lost += _why_lost(at, segment.from_offset, undecided)
         at = max(at, segment.to_offset + 1)
-    lost += _why_lost(at, min(until, ends.end), undecided)
+    lost += _why_lost(at, min(until, ends.end, ends.archive_end), undecided)
+    if ends.gap is not None and max(start, ends.gap[0]) < min(until, ends.end, ends.gap[1]):
+        lost.append((max(start, ends.gap[0]), min(until, ends.end, ends.gap[1]), _LEFT))
     if until > max(start, ends.end):
         lost.append((max(start, ends.end), until, after_end))
     if lost:

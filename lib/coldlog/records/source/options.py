@@ -45,6 +45,7 @@ _FOR_CONSUMERS = frozenset(
 )  # fmt: skip
 _SETTING_GROUPS = ("warehouse", "archive", "s3", "index")
 READ_QUOTA = ("remote.log.manager.fetch.max.bytes.per.second", "fetch.share_quota")
+LOCAL_LOG = ("fetch.log_directory",)
 _ISOLATION = "kafka.isolation.level"
 _DEFAULT_TASK_BYTES = 128 * MIB
 
@@ -154,7 +155,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sour
 def _read_settings(options: Mapping[str, str]) -> Settings:
     settings: dict[str, str] = {}
     for name, value in options.items():
-        if name in READ_QUOTA or (name.partition(".")[0] in _SETTING_GROUPS and "." in name):
+        if name in (*READ_QUOTA, *LOCAL_LOG) or (name.partition(".")[0] in _SETTING_GROUPS and "." in name):
             settings[name] = value
         elif name not in FOR_RECORDS and name not in _FOR_CONSUMERS and not name.startswith("kafka."):
             nearest = get_close_matches(name, sorted(FOR_RECORDS), n=1)

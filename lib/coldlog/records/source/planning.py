@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from coldlog.lookups.batch_lookup import BatchReader
-from coldlog.lookups.list_offsets import LookupOptions, open_lookup
+from coldlog.lookups.list_offsets import ListOffsets, LookupOptions, open_lookup
 from coldlog.model.states import IsolationLevel
+from coldlog.records.local_log import open_local_log
 from coldlog.records.source.archived_log import ArchivedLogs, list_source_files
 from coldlog.records.source.filters import RecordFilter
+from coldlog.records.source.local_logs import LocalLogs
 from coldlog.records.source.offset_ranges import OffsetResolver, PartitionSpan
 from coldlog.records.source.options import SourceOptions, TopicPartition
-from coldlog.records.source.read_tasks import ReadTask, TaskSizes, plan_tasks
+from coldlog.records.source.read_tasks import ReadTask, TaskSizes, plan_local_tasks, plan_tasks
 from coldlog.records.source.record_reader import RecordReader
 from coldlog.runtime.open_layout import decode_limits, layout_opener
 from coldlog.tiering.read_pace import paced_opener
@@ -21,32 +23,35 @@ from coldlog.tiering.read_pace import paced_opener
 def plan_reading(options: SourceOptions, wanted: RecordFilter) -> list[ReadTask]:
     """Return the tasks of a reading. Raise `UsageError` if what is asked for does not exist or cannot be found."""
     may_grow = layout_opener(options.settings)().is_mirror
-    with _resolving(options) as (logs, resolver):
-        return plan_tasks(
-            logs,
-            resolver.resolve(wanted),
-            wanted.bounds,
-            TaskSizes(task_bytes=options.task_bytes, min_tasks=options.min_tasks),
-            is_committed=options.isolation_level is IsolationLevel.READ_COMMITTED,
-            may_grow=may_grow,
-        )
+    is_committed = options.isolation_level is IsolationLevel.READ_COMMITTED
+    sizes = TaskSizes(task_bytes=options.task_bytes, min_tasks=options.min_tasks)
+    with _resolving(options) as (logs, local, resolver):
+        ranges = resolver.resolve(wanted)
+        tasks = plan_tasks(logs, ranges, wanted.bounds, sizes, is_committed=is_committed, may_grow=may_grow)
+        if local is None:
+            return tasks
+        later = plan_local_tasks(local, ranges, wanted.bounds, sizes, is_committed=is_committed)
+        return sorted([*tasks, *later], key=lambda task: (task.topic, task.partition))
 
 
 def find_spans(options: SourceOptions) -> dict[TopicPartition, PartitionSpan]:
     """Return where the reading of each partition that is asked for begins and ends."""
-    with _resolving(options) as (_, resolver):
+    with _resolving(options) as (_, _, resolver):
         return resolver.find_spans()
 
 
 @contextmanager
-def _resolving(options: SourceOptions) -> Iterator[tuple[ArchivedLogs, OffsetResolver]]:
-    """Open the tables as they are now."""
+def _resolving(options: SourceOptions) -> Iterator[tuple[ArchivedLogs, LocalLogs | None, OffsetResolver]]:
+    """Open the tables as they are now, and the log directory that goes on where they end."""
+    tier = open_local_log(options.settings)
     files = list_source_files(options.warehouse_uri, options.as_of_ms)
     logs = ArchivedLogs(files)
     batches = BatchReader(open_layout=paced_opener(options.settings), limits=decode_limits(options.settings))
     index, lookup = open_lookup(files.lookups, LookupOptions(batches=batches))
+    local = None if tier is None else LocalLogs(tier)
+    whole_lookup = ListOffsets(index, tier, batches)
     try:
-        yield logs, OffsetResolver(options, logs, index, lookup)
+        yield logs, local, OffsetResolver(options, logs, index, lookup, local=local, whole_lookup=whole_lookup)
     finally:
         index.close()
         logs.close()
@@ -60,4 +65,5 @@ def open_reader(options: SourceOptions, count_bytes: Callable[[int], None]) -> R
         columns=options.columns,
         nulls_timestamps=options.nulls_timestamps,
         count_bytes=count_bytes,
+        local=open_local_log(options.settings),
     )

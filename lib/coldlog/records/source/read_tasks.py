@@ -15,15 +15,15 @@ from pyspark.sql.datasource import InputPartition
 
 from coldlog.archive.layouts.layout import ListedSegment
 from coldlog.formats.kafka.record_columns import RecordBounds
+from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransactions
 from coldlog.records.source.archived_log import (
-    NOTHING_ABORTED,
-    AbortedTransactions,
     ArchivedLogs,
     BatchPlaces,
     Flags,
     Int64s,
     ServedSegment,
 )
+from coldlog.records.source.local_logs import LocalLogs, LocalPiece
 from coldlog.records.source.offset_ranges import OffsetRange
 
 
@@ -43,17 +43,19 @@ class SegmentPiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTask:
-    """Pieces of one partition in the order of offsets."""
+    """Pieces of one partition in the order of offsets, or a piece of what is not archived yet."""
 
     topic: str
     partition: int
     pieces: tuple[SegmentPiece, ...]
     aborted: AbortedTransactions
+    local: LocalPiece | None = None
 
     @property
     def size_bytes(self) -> int:
         """Return the bytes of logs that the task reads."""
-        return sum(sum(piece.lengths) for piece in self.pieces)
+        archived = sum(sum(piece.lengths) for piece in self.pieces)
+        return archived if self.local is None else archived + self.local.size_bytes
 
 
 class TaskPartition(InputPartition):
@@ -103,7 +105,7 @@ def plan_tasks(
             aborted = (
                 logs.aborted(*_key(offsets), logs.served_segments(*_key(offsets))) if is_committed else NOTHING_ABORTED
             )
-            planned.append((offsets, extents, aborted))
+            planned.append((offsets, extents, aborted.joined(offsets.aborted_later)))
     total = sum(int(found.lengths.sum()) for _, extents, _ in planned for found in extents)
     task_bytes = max(1, min(sizes.task_bytes, -(-total // sizes.min_tasks)))
     return [
@@ -115,6 +117,24 @@ def plan_tasks(
         )
         for offsets, extents, aborted in planned
         for pieces in _cut(extents, task_bytes)
+    ]
+
+
+def plan_local_tasks(
+    logs: LocalLogs, ranges: Sequence[OffsetRange], bounds: RecordBounds, sizes: TaskSizes, *, is_committed: bool
+) -> list[ReadTask]:
+    """Plan the tasks that read the log directory."""
+    return [
+        ReadTask(topic=offsets.topic, partition=offsets.partition, pieces=(), aborted=NOTHING_ABORTED, local=piece)
+        for offsets in ranges
+        if offsets.local is not None
+        for piece in logs.plan(
+            offsets.topic,
+            offsets.partition,
+            replace(bounds, from_offset=offsets.local[0], to_offset=offsets.local[1] - 1),
+            sizes.task_bytes,
+            is_committed=is_committed,
+        )
     ]
 
 

@@ -1,7 +1,8 @@
 """Read the rows of a task.
 
 The batches of each piece are read in windows and checked as the build checks them. Control batches and those of aborted
-transactions are skipped. The rest is decompressed and returned as Arrow batches of some thousand rows.
+transactions are skipped. The rest is decompressed and returned as Arrow batches of some thousand rows. A piece of a log
+directory is read in the same way.
 
 Refused (`ArchiveError`): damaged bytes; the error names the partition, the object and the position.
 """
@@ -19,12 +20,15 @@ from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.layouts.log_windows import LogWindow
 from coldlog.errors import ArchiveError
 from coldlog.formats.kafka.record_batch import BatchHeaders
-from coldlog.formats.kafka.record_columns import RecordBounds, read_record_columns
+from coldlog.formats.kafka.record_columns import RecordBounds, RecordColumns, read_record_columns
 from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.changed_logs import ExpectedEnds
+from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
+from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransactions, aborted_in
 from coldlog.records.segment_windows import iter_segment_windows, of_segment
 from coldlog.records.source.arrow_rows import RowBuilder, wanted_fields
+from coldlog.records.source.local_logs import iter_local_batches
 from coldlog.records.source.read_tasks import ReadTask, SegmentPiece
 
 _WINDOW_BYTES = 4 << 20
@@ -43,6 +47,7 @@ class RecordReader:
     columns: tuple[str, ...]
     nulls_timestamps: bool
     count_bytes: Callable[[int], None]
+    local: LogDirectoryTier | None = None
 
     def iter_rows(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
         """Yield the rows by offset, in Arrow batches of at least `_MIN_ROWS` or `_MIN_BYTES`, except the last."""
@@ -63,21 +68,39 @@ class RecordReader:
             columns=self.columns,
             nulls_timestamps=self.nulls_timestamps,
         )
-        sections, wanted = SectionReader(limits=self.limits), wanted_fields(self.columns)
+        sections = SectionReader(limits=self.limits)
         for piece in task.pieces:
             try:
                 for window in self._iter_windows(piece):
-                    headers = window.headers
-                    is_wanted = _is_wanted(headers, piece.bounds) & ~_is_aborted(headers, task)
-                    if not is_wanted.any():
-                        continue
-                    taken = headers if is_wanted.all() else headers.where(is_wanted)
-                    for section in sections.iter_sections(window.content, taken, window.position):
-                        records = read_record_columns(section, taken, piece.bounds, wanted)
-                        if len(records):
-                            yield rows.build(records)
+                    for records in self._iter_records(window, piece.bounds, task.aborted, sections):
+                        yield rows.build(records)
             except ArchiveError as wrong:
                 raise of_segment(wrong, piece.segment) from wrong
+        for window, bounds, aborted in self._iter_local(task):
+            for records in self._iter_records(window, bounds, aborted, sections):
+                yield rows.build(records)
+
+    def _iter_records(
+        self, window: LogWindow, bounds: RecordBounds, aborted: AbortedTransactions, sections: SectionReader
+    ) -> Iterator[RecordColumns]:
+        headers = window.headers
+        is_wanted = _is_wanted(headers, bounds) & ~_is_aborted(headers, aborted)
+        if not is_wanted.any():
+            return
+        taken = headers if is_wanted.all() else headers.where(is_wanted)
+        for section in sections.iter_sections(window.content, taken, window.position):
+            records = read_record_columns(section, taken, bounds, wanted_fields(self.columns))
+            if len(records):
+                yield records
+
+    def _iter_local(self, task: ReadTask) -> Iterator[tuple[LogWindow, RecordBounds, AbortedTransactions]]:
+        if task.local is None or self.local is None:
+            return
+        for found in iter_local_batches(self.local, task.topic, task.partition, task.local):
+            self.count_bytes(len(found.content))
+            aborted = aborted_in(found.txn_indexes) if task.local.is_committed else NOTHING_ABORTED
+            window = LogWindow(content=found.content, position=int(found.headers.position[0]), headers=found.headers)
+            yield window, task.local.bounds, aborted
 
     def _iter_windows(self, piece: SegmentPiece) -> Iterator[LogWindow]:
         if piece.end_offset is None:
@@ -110,10 +133,10 @@ def _is_wanted(headers: BatchHeaders, bounds: RecordBounds) -> npt.NDArray[np.bo
     return is_near & is_late & is_early & ~headers.is_control & (headers.record_count > 0)
 
 
-def _is_aborted(headers: BatchHeaders, task: ReadTask) -> npt.NDArray[np.bool_]:
-    if not len(task.aborted):
+def _is_aborted(headers: BatchHeaders, aborted: AbortedTransactions) -> npt.NDArray[np.bool_]:
+    if not len(aborted):
         return np.zeros(len(headers), dtype=np.bool_)
-    return headers.is_transactional & task.aborted.hold(headers.producer_id, headers.base_offset)
+    return headers.is_transactional & aborted.hold(headers.producer_id, headers.base_offset)
 
 
 def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
