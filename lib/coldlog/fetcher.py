@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from coldlog.errors import RetriableError
+from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.model.fetch import DEFAULT_MAX_BYTES, DEFAULT_TIMEOUT_MS, FetchAnswer, FetchRequest, PartitionEnds
 from coldlog.model.states import IsolationLevel
 from coldlog.model.transactions import AbortedTransaction, FoundSegment, FoundTxnSegment
@@ -91,6 +92,11 @@ class RecordFetcher:
     def partition_ends(self, topic: str, partition: int) -> PartitionEnds | None:
         """The first and last offsets of a partition; None if the archive does not have the partition."""
         return self._source.partition_ends(topic, partition)
+
+    def find_later_offset(self, topic: str, partition: int, timestamp_ms: int) -> FoundOffset | None:
+        """The first record at or after a time in what is not archived yet; None without `fetch.log_directory`, or if
+        there is none."""
+        return self._source.find_later_offset(topic, partition, timestamp_ms)
 
     def next_segment_with_txn_index(
         self, topic: str, partition: int, leader_epoch: int | None, offset: int

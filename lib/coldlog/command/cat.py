@@ -7,6 +7,7 @@ r"""Print archived records, partition by partition, in the order of their offset
 Format letters, as kcat's: %t topic, %p partition, %o offset, %T timestamp (epoch ms), %k key, %s value, %K and %S their
 lengths (-1: NULL), %h headers (name=value, ...), %% a percent sign; and \n \t \r \\ \xHH. Without -f or --json a record
 is its value and a new line. A time is an offset: --from begins at the first record at or after it, --to ends before it.
+With fetch.log_directory, a broker's log directory goes on where the archive ends.
 Exit codes: 0, 1 if records cannot be read (after those before them), 2 for wrong arguments.
 """
 
@@ -70,14 +71,17 @@ def run(arguments: argparse.Namespace) -> int:
     from coldlog.fetcher import RecordFetcher
     from coldlog.lookups.lookup_settings import lookup_options
     from coldlog.records.fetch.opened_source import open_source
+    from coldlog.records.local_log import open_local_log
     from coldlog.tiering.read_pace import paced_opener
 
     output = standard_output().buffer
     with (
         open_reader(settings, lookup_options(settings, paced_opener)) as reader,
-        RecordFetcher(open_source(settings, is_paced=True)) as fetcher,
+        RecordFetcher(open_source(settings, is_paced=True, is_whole_log=True)) as fetcher,
     ):
-        for partition in arguments.partition or _partitions(reader, arguments.topic):
+        tier = open_local_log(settings)
+        later = [] if tier is None else [number for topic, number in tier.partitions() if topic == arguments.topic]
+        for partition in arguments.partition or _partitions(reader, arguments.topic, later):
             place = (arguments.topic, partition)
             for record in islice(_matching_records(reader, fetcher, place, asked), arguments.count):
                 output.write(asked.write(*place, record))
@@ -116,8 +120,10 @@ def _matching_records(
     ends = fetcher.partition_ends(*place)
     if ends is None:
         raise UsageError(f"the warehouse does not know partition {place[1]} of topic {place[0]!r}")
-    first = _offset(reader, place, asked.begin, ends)
-    end = ends.end_offset if asked.until_ms is None else _offset(reader, place, ("time", asked.until_ms), ends)
+    first = _offset(reader, fetcher, place, asked.begin, ends)
+    end = ends.end_offset
+    if asked.until_ms is not None:
+        end = _offset(reader, fetcher, place, ("time", asked.until_ms), ends)
     for record in _records(fetcher, place, first, end, asked.isolation_level):
         if asked.pattern is None or _matches(asked.pattern, record):
             yield record
@@ -209,20 +215,24 @@ def _time_or_offset(text: str) -> tuple[str, int]:
     raise UsageError(f"--offset {text!r}: expected an offset, beginning, -N or s@TIME")
 
 
-def _partitions(reader: OffsetReader, topic: str) -> list[int]:
-    partitions = reader.partitions(topic)
+def _partitions(reader: OffsetReader, topic: str, later: list[int]) -> list[int]:
+    partitions = sorted({*reader.partitions(topic), *later})
     if not partitions:
         raise UsageError(f"the warehouse does not know the topic {topic!r}; `coldlog topics` lists all")
     return partitions
 
 
-def _offset(reader: OffsetReader, place: tuple[str, int], asked: tuple[str, int], ends: PartitionEnds) -> int:
+def _offset(
+    reader: OffsetReader, fetcher: RecordFetcher, place: tuple[str, int], asked: tuple[str, int], ends: PartitionEnds
+) -> int:
     kind, number = asked
     if kind == "offset":
         return number
     if kind == "tail":
         return max(ends.log_start_offset, ends.end_offset - number)
-    found = reader.offset_for_timestamp(*place, number)
+    is_archived = place[1] in reader.partitions(place[0])
+    found = reader.offset_for_timestamp(*place, number) if is_archived else None
+    found = found or fetcher.find_later_offset(*place, number)
     return ends.end_offset if found is None else found.offset
 
 

@@ -288,7 +288,7 @@ class FetchSettings:
     )
     log_directory: Uri | None = setting(
         None,
-        "a broker's log directory: fetches, DataFrames and replays read there what is not archived yet",
+        "a broker's log directory: fetches, DataFrames, replays and coldlog cat read there what is not archived yet",
     )
     share_quota: bool = setting(
         False, "all processes that read the archive keep the quota together; each writes to tier_quotas"

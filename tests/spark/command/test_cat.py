@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from broker_tails import TAIL_MS, write_broker_tails
+from builders.log_directory_writer import write_partition
+from builders.segment_builder import Batch, Record, Segment
 from coldlog.command.cat import compiled_format
 from coldlog.command.main import main
 from coldlog.errors import UsageError
@@ -71,6 +75,30 @@ def test_the_last_records_and_those_that_match(golden_uri: str, capfdbinary: pyt
     value = _fetched(golden_uri, 2592)[0].value or b""
     assert main(["cat", "orders", "--grep", value.decode().replace("|", "."), "-f", "%o\\n", "-w", golden_uri]) == 0
     assert b"2592\n" in capfdbinary.readouterr().out
+
+
+def test_cat_goes_on_in_the_log_directory_where_the_archive_ends(
+    golden_uri: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    tail = write_broker_tails(tmp_path, {"payments"})["payments", 0]
+    segment = Segment(batches=(Batch(base_offset=0, records=(Record(timestamp_ms=5, value=b"v"),)),))
+    write_partition(tmp_path, "new", 0, [segment])
+    whole = ["-w", golden_uri, "--set", f"fetch.log_directory={tmp_path}"]
+
+    def printed(*arguments: str) -> list[int]:
+        assert main(["cat", *arguments, "-f", "%o ", *whole]) == 0
+        return [int(offset) for offset in capfdbinary.readouterr().out.split()]
+
+    expected = tail.whole_log(("payments", 0), is_committed=False)
+    assert printed("payments", "-p", "0") == expected
+    committed = tail.whole_log(("payments", 0), is_committed=True)
+    assert printed("payments", "-p", "0", "--isolation-level", "read_committed") == committed
+    last = [offset for offset in expected if offset >= tail.end - 7]
+    assert printed("payments", "-p", "0", "-o", "-7") == last
+    since, until = (f"s@{TAIL_MS + offset}" for offset in (tail.active, tail.end - 2))
+    between = [offset for offset in tail.offsets if tail.active <= offset < tail.end - 2]
+    assert printed("payments", "-p", "0", "-o", since, "--to", until.removeprefix("s@")) == between
+    assert printed("new") == [0]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from coldlog.errors import ArchiveError, RetriableError
 from coldlog.formats.kafka.record_columns import RecordBounds
 from coldlog.formats.limits import DecodeLimits
-from coldlog.lookups.local.local_tier import LocalLogState
+from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.records.aborted_transactions import NOTHING_ABORTED, aborted_in
@@ -44,6 +44,23 @@ class LocalTail:
         """Return where the whole log begins and ends now; None if nobody knows the partition."""
         state = self._read_state(topic, partition, archived)
         return _joined(archived, state)
+
+    def find_offset(
+        self, topic: str, partition: int, timestamp_ms: int, archived: ArchivedPartition | None
+    ) -> FoundOffset | None:
+        """Return the first record at or after a time that is not archived yet. Raise `RetriableError` if an earlier one
+        may have left the directory since the index was built."""
+        state = self._read_state(topic, partition, archived)
+        if state is None:
+            return None
+        first = max(state.log_start_offset, 0 if archived is None else archived.ends.end_offset)
+        if state.local_log_start_offset > first:
+            raise RetriableError(
+                f"offsets {first} to {state.local_log_start_offset - 1} of {topic}-{partition} left the log directory "
+                "and are not indexed yet; run run_pipeline"
+            )
+        found = self._tier.find_offset(topic, partition, timestamp_ms, first)
+        return None if found is None or found.offset >= state.high_watermark else found
 
     def go_on(
         self, request: FetchRequest, archived: ArchivedPartition | None, planned: LogSlice | FetchAnswer

@@ -19,6 +19,7 @@ from typing import TypeVar
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.transactions import SegmentQuestions
 from coldlog.model.arguments import check_partition
 from coldlog.model.fetch import FetchAnswer, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
@@ -96,6 +97,13 @@ class RecordSource:
         if self._local is not None:
             return self._local.ends(topic, partition, archived)
         return None if archived is None else archived.ends
+
+    def find_later_offset(self, topic: str, partition: int, timestamp_ms: int) -> FoundOffset | None:
+        """Return the first record at or after a time that is not archived yet; None if there is none."""
+        self._opened.check()
+        if self._local is None:
+            return None
+        return self._local.find_offset(topic, partition, timestamp_ms, self._tables.partition(topic, partition))
 
     def plan(self, request: FetchRequest) -> LogSlice | FetchAnswer:
         """Return what is to be read, or the answer if there is nothing to read."""
