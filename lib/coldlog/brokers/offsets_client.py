@@ -78,10 +78,14 @@ class LeaderOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedBatches:
-    """Batches from the one with the requested offset on; the last may be cut. None: the offset is out of range."""
+    """Batches from the one with the requested offset on; the last may be cut. None: the offset is out of range.
+    `aborted` are, to read_committed, the producer and the first offset of the aborted transactions that overlap
+    them."""
 
     content: bytes | None
     high_watermark: int
+    topic_id: str | None = None
+    aborted: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,8 +144,18 @@ class OffsetsClient:
 
         return self._ask_leader(topic, partition, ask)
 
-    def fetch_batches(self, topic: str, partition: int, from_offset: int, max_bytes: int) -> FetchedBatches | None:
-        """Fetch batches with read_uncommitted, at least one if there is one; wait a short time if there is none."""
+    def fetch_batches(
+        self,
+        topic: str,
+        partition: int,
+        from_offset: int,
+        max_bytes: int,
+        *,
+        is_committed: bool = False,
+        is_leader_asked: bool = False,
+    ) -> FetchedBatches | None:
+        """Fetch batches, at least one if there is one; wait a short time if there is none. `is_committed`: with
+        read_committed, which ends at the last stable offset. `is_leader_asked`: look up the leader first."""
 
         async def ask(admin: Any, leader: Leader) -> FetchedBatches:
             request = client_library().protocol.consumer.FetchRequest
@@ -153,7 +167,7 @@ class OffsetsClient:
                 max_wait_ms=min(_FETCH_WAIT_MS, self._timeout_ms // 2),
                 min_bytes=1,
                 max_bytes=max_bytes,
-                isolation_level=0,
+                isolation_level=int(is_committed),
                 topics=[of_topic(topic=topic, partitions=[of_partition])],
                 max_version=_FETCH_VERSION,
             )
@@ -162,8 +176,16 @@ class OffsetsClient:
             if fetched.error_code == _OUT_OF_RANGE:
                 return FetchedBatches(content=None, high_watermark=fetched.high_watermark)
             _require_success(fetched.error_code)
-            return FetchedBatches(content=bytes(fetched.records or b""), high_watermark=fetched.high_watermark)
+            aborted = fetched.aborted_transactions or () if is_committed else ()
+            return FetchedBatches(
+                content=bytes(fetched.records or b""),
+                high_watermark=fetched.high_watermark,
+                topic_id=leader.topic_id,
+                aborted=tuple((each.producer_id, each.first_offset) for each in aborted),
+            )
 
+        if is_leader_asked:
+            self._leaders.pop((topic, partition), None)
         return self._ask_leader(topic, partition, ask)
 
     def close(self) -> None:

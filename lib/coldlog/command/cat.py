@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     from coldlog.fetcher import RecordFetcher
     from coldlog.lookups.lookup_settings import lookup_options
     from coldlog.records.fetch.opened_source import open_source
-    from coldlog.records.local_log import open_local_log
+    from coldlog.records.local_log import open_log_directory
     from coldlog.tiering.read_pace import paced_opener
 
     output = standard_output().buffer
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         open_reader(settings, lookup_options(settings, paced_opener)) as reader,
         RecordFetcher(open_source(settings, is_paced=True, is_whole_log=True)) as fetcher,
     ):
-        tier = open_local_log(settings)
+        tier = open_log_directory(settings)
         later = [] if tier is None else [number for topic, number in tier.partitions() if topic == arguments.topic]
         for partition in arguments.partition or _partitions(reader, arguments.topic, later):
             place = (arguments.topic, partition)

@@ -290,6 +290,11 @@ class FetchSettings:
         None,
         "a broker's log directory: fetches, DataFrames, replays and coldlog cat read there what is not archived yet",
     )
+    bootstrap_servers: str | None = setting(
+        None,
+        "host:port,...: brokers that fetches and coldlog cat ask for what is not archived yet, instead of a log "
+        "directory",
+    )
     share_quota: bool = setting(
         False, "all processes that read the archive keep the quota together; each writes to tier_quotas"
     )

@@ -1,12 +1,16 @@
 """Ask the brokers of a cluster for what is not archived yet.
 
-The client is created in the thread that asks, at its first question, and kept until the thread calls `close`.
+The client is created in the thread that asks, at its first question, and kept until the thread calls `close`, or
+another `close_all`.
 
 - `find_offset` first takes the broker's answer, which covers its whole log including its remote tier. A broker cannot
   be told where to begin. If its answer is below `from_offset`, nothing is known about the records from `from_offset`
   on. Then these records are fetched and searched, with the rule and the code of the log directory: exact, control
   records included, and slow if the answer is far into the log.
 - The broker is asked at read_uncommitted, which ends at the high watermark, so an answer may be undecided.
+- Records are fetched with the isolation level of the reader. A broker names the producer and the first offset of each
+  aborted transaction; the producer's next marker among the batches is its end. The leader is looked up before each
+  fetch, so a topic that was created again is noticed.
 - The leader epoch at an offset is found by binary search over the ends of epochs (OffsetForLeaderEpoch), with as many
   requests as the current epoch has binary digits.
 
@@ -22,12 +26,16 @@ import os
 import threading
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from coldlog.brokers.kafka_client import Cluster
 from coldlog.brokers.offsets_client import FetchedBatches, ListedOffset, OffsetQuestion, OffsetsClient
 from coldlog.errors import NotSupportedError, RetriableError
-from coldlog.formats.kafka.record_batch import read_batch_headers
+from coldlog.formats.kafka.record_batch import BatchHeaders, read_batch_headers
 from coldlog.formats.kafka.sections import SectionReader
+from coldlog.formats.kafka.txn_index import TxnIndex
 from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.local.local_batches import LocalBatches
 from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState
 from coldlog.lookups.window_search import find_first_in_window
 from coldlog.model.list_offsets import UNKNOWN_EPOCH, SpecialTimestamp
@@ -54,6 +62,13 @@ class _Held(threading.local):
         return _Held, ()
 
 
+class _Opened(list[tuple[int, OffsetsClient]]):
+    """The clients of all threads, each with its process; a pickled copy has none."""
+
+    def __reduce__(self) -> tuple[type[_Opened], tuple[()]]:
+        return _Opened, ()
+
+
 @dataclass(frozen=True, slots=True)
 class LiveBrokerTier:
     """A LocalTier over the brokers of a cluster."""
@@ -62,6 +77,7 @@ class LiveBrokerTier:
     limits: DecodeLimits = _LIMITS
     deadline: float | None = field(default=None, compare=False)
     _held: _Held = field(default_factory=_Held, repr=False, compare=False)
+    _opened: _Opened = field(default_factory=_Opened, repr=False, compare=False)
 
     @property
     def covers_archive(self) -> bool:
@@ -134,6 +150,35 @@ class LiveBrokerTier:
             low, high = (low, middle) if end_offset is None or not 0 <= end_offset <= offset else (middle + 1, high)
         return high
 
+    def read_batches(
+        self, topic: str, partition: int, offset: int, max_bytes: int, *, is_committed: bool = False
+    ) -> LocalBatches | None:
+        """Return whole batches from the first that ends at or after `offset` on; None if the broker has none there."""
+        fetched = self._client().fetch_batches(
+            topic, partition, offset, max_bytes, is_committed=is_committed, is_leader_asked=True
+        )
+        if fetched is None or not fetched.content:
+            return None
+        content = memoryview(fetched.content)
+        headers = read_batch_headers(
+            content, position=0, next_offset=0, is_last=False, max_batch_bytes=self.limits.max_batch_bytes
+        ).headers
+        headers = headers.where(headers.last_offset >= offset)
+        if not len(headers):
+            return None
+        begin, end = int(headers.position[0]), int(headers.position[-1] + headers.size_bytes[-1])
+        txn_indexes = (_ended(fetched.aborted, headers),) if fetched.aborted else ()
+        return LocalBatches(
+            content=content[begin:end], headers=headers, txn_indexes=txn_indexes, topic_id=fetched.topic_id
+        )
+
+    def close_all(self) -> None:
+        """Close the clients of all threads, which must not ask any more."""
+        for process_id, client in self._opened:
+            if process_id == os.getpid():
+                client.close()
+        self._opened.clear()
+
     def close(self) -> None:
         """Close the client; the next question creates another."""
         if self._held.client is not None and self._held.process_id == os.getpid():
@@ -143,6 +188,7 @@ class LiveBrokerTier:
     def _client(self) -> OffsetsClient:
         if self._held.client is None or self._held.process_id != os.getpid():
             self._held.client, self._held.process_id = OffsetsClient(cluster=self.cluster), os.getpid()
+            self._opened.append((os.getpid(), self._held.client))
         self._held.client.deadline = self.deadline
         return self._held.client
 
@@ -172,6 +218,19 @@ class LiveBrokerTier:
             content, read.headers, 0, timestamp_ms=timestamp_ms, from_offset=from_offset, sections=sections
         )
         return found, int(read.headers.last_offset[-1]) + 1 if len(read.headers) else 0
+
+
+def _ended(aborted: tuple[tuple[int, int], ...], headers: BatchHeaders) -> TxnIndex:
+    """Return the transactions with the offset of their markers; of one that goes on after these batches, their last
+    offset. What else an index has is unknown."""
+    producers, firsts = (np.array(column, dtype=np.int64) for column in zip(*sorted(aborted), strict=True))
+    lasts = np.full(len(firsts), int(headers.last_offset[-1]))
+    for at, (producer_id, first) in enumerate(zip(producers.tolist(), firsts.tolist(), strict=True)):
+        is_end = headers.is_control & (headers.producer_id == producer_id) & (headers.base_offset >= first)
+        if is_end.any():
+            lasts[at] = headers.base_offset[int(np.argmax(is_end))]
+    unknown = np.full(len(firsts), -1, dtype=np.int64)
+    return TxnIndex(producer_ids=producers, first_offsets=firsts, last_offsets=lasts, last_stable_offsets=unknown)
 
 
 def _found(listed: ListedOffset) -> FoundOffset | None:

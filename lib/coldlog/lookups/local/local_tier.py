@@ -9,7 +9,10 @@ at or after a time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from coldlog.lookups.local.local_batches import LocalBatches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,3 +83,16 @@ class LocalTier(Protocol):
 
     def close(self) -> None:
         """Close files, and the connections of this thread."""
+
+
+class LocalLog(LocalTier, Protocol):
+    """A local tier whose records can be read."""
+
+    def read_batches(
+        self, topic: str, partition: int, offset: int, max_bytes: int, *, is_committed: bool = False
+    ) -> LocalBatches | None:
+        """Return whole batches from the first that ends at or after `offset` on, at most `max_bytes` but at least one;
+        None if there is none. `is_committed`: the aborted transactions are asked for too."""
+
+    def close_all(self) -> None:
+        """Close files, and the connections of all threads, which must not ask any more."""

@@ -142,11 +142,14 @@ class LogDirectoryTier:
         found = self._ask(topic, partition, lambda found: read_lineage(self._store, found))
         return max((entry.leader_epoch for entry in found or () if entry.start_offset <= offset), default=-1)
 
-    def read_batches(self, topic: str, partition: int, offset: int, max_bytes: int) -> LocalBatches | None:
+    def read_batches(
+        self, topic: str, partition: int, offset: int, max_bytes: int, *, is_committed: bool = False
+    ) -> LocalBatches | None:
         """Return whole batches from the first that ends at or after `offset` on, at most `max_bytes` but at least one.
 
         None if the directory begins after the offset, or has no such batch. Decided or not, they are returned.
         """
+        del is_committed
 
         def read(found: LocalPartition) -> LocalBatches | None:
             if not found.segments or found.segments[0].base_offset > offset:
@@ -183,6 +186,8 @@ class LogDirectoryTier:
 
     def close(self) -> None:
         """Do nothing: a file is open only while it is read."""
+
+    close_all = close
 
     def _ask(self, topic: str, partition: int, question: Callable[[LocalPartition], _Answer | None]) -> _Answer | None:
         try:

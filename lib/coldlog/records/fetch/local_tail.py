@@ -1,12 +1,12 @@
-"""Fetch from a broker's log directory what the archive does not have yet.
+"""Fetch from a broker's log directory, or from the brokers, what the archive does not have yet.
 
 The archive answers up to its end, for readers of committed records up to its last stable offset. From there on the
-directory answers, up to the high watermark or the last stable offset that its files show. So each record is read once.
+local log answers, up to the high watermark or the last stable offset that it shows. So each record is read once.
 The state of a partition is kept until a fetch reaches its end: both ends only grow.
 
 If the directory begins after the archive's end, neither has the offsets between: segments were archived and left the
-directory since the index was built (`StaleArchive`). If the topic was created again, the directory has another topic,
-and the archive answers alone; so it does if the directory does not have the partition.
+directory since the index was built (`StaleArchive`). Brokers have them in their tier. If the topic was created again,
+the local log has another topic, and the archive answers alone; so it does if it does not have the partition.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from coldlog.errors import ArchiveError, RetriableError
 from coldlog.formats.kafka.record_columns import RecordBounds
 from coldlog.formats.limits import DecodeLimits
-from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState
-from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
+from coldlog.lookups.local.local_tier import FoundOffset, LocalLog, LocalLogState
 from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.records.aborted_transactions import NOTHING_ABORTED, aborted_in
 from coldlog.records.fetch.archive_tables import ArchivedPartition
@@ -33,10 +32,11 @@ class StaleArchive:
 
 
 class LocalTail:
-    """The log directory behind an archive. Threads share it."""
+    """The log directory, or the brokers, behind an archive. Threads share it."""
 
-    def __init__(self, tier: LogDirectoryTier, limits: DecodeLimits) -> None:
+    def __init__(self, tier: LocalLog, limits: DecodeLimits) -> None:
         self._tier = tier
+        self._name = "the brokers" if tier.covers_archive else "the log directory"
         self._limits = limits
         self._states: dict[tuple[str, int], LocalLogState] = {}
 
@@ -54,9 +54,9 @@ class LocalTail:
         if state is None:
             return None
         first = max(state.log_start_offset, 0 if archived is None else archived.ends.end_offset)
-        if state.local_log_start_offset > first:
+        if self._first_offset(state) > first:
             raise RetriableError(
-                f"offsets {first} to {state.local_log_start_offset - 1} of {topic}-{partition} left the log directory "
+                f"offsets {first} to {self._first_offset(state) - 1} of {topic}-{partition} left the log directory "
                 "and are not indexed yet; run run_pipeline"
             )
         found = self._tier.find_offset(topic, partition, timestamp_ms, first)
@@ -73,7 +73,7 @@ class LocalTail:
             place = (request.topic, request.partition)
             state = self._states.get(place) or self._read_state(*place, archived)
         except ArchiveError as wrong:
-            message = f"{request}: {wrong}, in the log directory"
+            message = f"{request}: {wrong}, in {self._name}"
             return FetchFailure(error=FetchErrorCode.CORRUPT_MESSAGE, message=message)
         ends = _joined(archived, state)
         return planned if planned.ends is None or ends is None else replace(planned, ends=ends)
@@ -81,7 +81,7 @@ class LocalTail:
     def _fetch(self, request: FetchRequest, archived: ArchivedPartition | None) -> FetchAnswer | StaleArchive | None:
         place = (request.topic, request.partition)
         kept = self._states.get(place)
-        if kept is not None and kept.local_log_start_offset <= request.offset < _readable_end(kept, request):
+        if kept is not None and self._first_offset(kept) <= request.offset < _readable_end(kept, request):
             answer = self._read(request, kept, archived)
             if answer is not None:
                 return answer
@@ -90,22 +90,23 @@ class LocalTail:
         if state is None or ends is None:
             return None
         if not ends.log_start_offset <= request.offset <= ends.end_offset:
-            return _out_of_range(request, ends, "")
+            return self._out_of_range(request, ends, "")
         if request.offset >= _readable_end(state, request):
             return FetchedRecords(records=(), next_offset=request.offset, ends=ends, read_bytes=0)
-        if request.offset < state.local_log_start_offset:
-            missing = f"those before {state.local_log_start_offset} left the log directory and are not indexed yet"
-            return StaleArchive(_out_of_range(request, ends, f", but {missing}; run run_pipeline"))
+        if request.offset < self._first_offset(state):
+            missing = f"those before {self._first_offset(state)} left the log directory and are not indexed yet"
+            return StaleArchive(self._out_of_range(request, ends, f", but {missing}; run run_pipeline"))
         answer = self._read(request, state, archived)
         if answer is None:
-            raise RetriableError(f"{request}: the log directory changed while it was read; try again")
+            raise RetriableError(f"{request}: what {self._name} had changed while it was read; try again")
         return answer
 
     def _read(
         self, request: FetchRequest, state: LocalLogState, archived: ArchivedPartition | None
     ) -> FetchedRecords | None:
         """Return the records; None if the directory has changed, and has them no more, or another topic's."""
-        found = self._tier.read_batches(request.topic, request.partition, request.offset, request.max_bytes)
+        place = request.topic, request.partition, request.offset, request.max_bytes
+        found = self._tier.read_batches(*place, is_committed=request.is_committed)
         ends, until = _joined(archived, state), _readable_end(state, request)
         if found is None or ends is None or found.topic_id != state.topic_id:
             return None
@@ -129,6 +130,17 @@ class LocalTail:
             read_bytes=len(found.content),
             aborted_transactions=tuple(aborted.rows()),
         )
+
+    def close(self) -> None:
+        """Close connections; no thread may ask any more."""
+        self._tier.close_all()
+
+    def _first_offset(self, state: LocalLogState) -> int:
+        return state.log_start_offset if self._tier.covers_archive else state.local_log_start_offset
+
+    def _out_of_range(self, request: FetchRequest, ends: PartitionEnds, more: str) -> FetchFailure:
+        known = f"the archive and {self._name} have offsets {ends.log_start_offset} to {ends.end_offset - 1}"
+        return FetchFailure(error=FetchErrorCode.OFFSET_OUT_OF_RANGE, message=f"{request}: {known}{more}", ends=ends)
 
     def _read_state(self, topic: str, partition: int, archived: ArchivedPartition | None) -> LocalLogState | None:
         state = self._tier.read_state(topic, partition)
@@ -161,8 +173,3 @@ def _joined(archived: ArchivedPartition | None, state: LocalLogState | None) -> 
         end_offset=max(ends.end_offset, archived.ends.end_offset),
         last_stable_offset=max(ends.last_stable_offset, archived.ends.last_stable_offset),
     )
-
-
-def _out_of_range(request: FetchRequest, ends: PartitionEnds, more: str) -> FetchFailure:
-    known = f"the archive and the log directory have offsets {ends.log_start_offset} to {ends.end_offset - 1}"
-    return FetchFailure(error=FetchErrorCode.OFFSET_OUT_OF_RANGE, message=f"{request}: {known}{more}", ends=ends)

@@ -164,6 +164,8 @@ class RecordSource:
             self._opened.close()
             self._tables.close()
             self._segments.close()
+            if self._local is not None:
+                self._local.close()
 
     def _read(self, log_slice: LogSlice, read: _Read[_Found]) -> _Found | FetchFailure | PassedSlice:
         """Read a slice. Raise `ArchiveError` only if its log is missing."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import ListOffsets, LookupOptions, open_lookup
 from coldlog.model.states import IsolationLevel
-from coldlog.records.local_log import open_local_log
+from coldlog.records.local_log import open_log_directory
 from coldlog.records.source.archived_log import ArchivedLogs, list_source_files
 from coldlog.records.source.filters import RecordFilter
 from coldlog.records.source.local_logs import LocalLogs
@@ -43,7 +43,7 @@ def find_spans(options: SourceOptions) -> dict[TopicPartition, PartitionSpan]:
 @contextmanager
 def _resolving(options: SourceOptions) -> Iterator[tuple[ArchivedLogs, LocalLogs | None, OffsetResolver]]:
     """Open the tables as they are now, and the log directory that goes on where they end."""
-    tier = open_local_log(options.settings)
+    tier = open_log_directory(options.settings)
     files = list_source_files(options.warehouse_uri, options.as_of_ms)
     logs = ArchivedLogs(files)
     batches = BatchReader(open_layout=paced_opener(options.settings), limits=decode_limits(options.settings))
@@ -65,5 +65,5 @@ def open_reader(options: SourceOptions, count_bytes: Callable[[int], None]) -> R
         columns=options.columns,
         nulls_timestamps=options.nulls_timestamps,
         count_bytes=count_bytes,
-        local=open_local_log(options.settings),
+        local=open_log_directory(options.settings),
     )
