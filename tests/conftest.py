@@ -17,7 +17,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from coldlog.runtime.spark_versions import installed_series
+from coldlog.runtime.spark_versions import NEWEST, installed_series
 
 pytest_plugins = ["pure_tests", "counted_work", "spark_fixtures", "golden_fixtures", "s3_fixtures"]
 
@@ -41,6 +41,12 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatabl
 
 
 TESTS = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Allow what PySpark before 4.2 leaves to the garbage collector: the socket of every result that it reads."""
+    if installed_series() is not NEWEST:
+        config.addinivalue_line("filterwarnings", r"ignore:unclosed <socket\.socket:ResourceWarning")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
