@@ -1,4 +1,4 @@
-"""Put the files beside the library into a built package: conf, the jobs, a sample, and the jar of lib/java's classes.
+"""Put the files beside the library into a built package: conf, jobs, DAGs, a sample, and the jar of lib/java's classes.
 
 Names, versions and dependencies are in setup.cfg. `coldlog.runtime.installation` finds these files again. The jar is
 compiled by `make setup`, so a package is built by `make wheel`.
@@ -13,7 +13,10 @@ from setuptools.command.build_py import build_py
 
 REPOSITORY = Path(__file__).resolve().parent
 OWN_JAR = REPOSITORY / ".jars" / "coldlog-log-store.jar"
-COPIED = ("conf/*.toml", "conf/*.properties", "conf/*.conf", "conf/jars/*", "conf/expectations/**/*", "jobs/*.py")
+COPIED = (
+    *("conf/*.toml", "conf/*.properties", "conf/*.conf", "conf/jars/*", "conf/expectations/**/*"),
+    *("jobs/*.py", "dags/*.py", "dags/.airflowignore"),
+)
 ONLY_IN_A_CHECKOUT = {"conf/sample.toml"}
 SAMPLE = REPOSITORY / "tests" / "golden" / "kafka-sample" / "archive"
 SAMPLE_TOPICS = ("orders", "payments", "crashy-upload")

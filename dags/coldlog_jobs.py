@@ -1,14 +1,15 @@
 """Run a job of coldlog as a task of Airflow.
 
-Airflow and coldlog have separate Python environments. When a task runs, it asks the coldlog on its machine
-(`python -m coldlog.launch_options`) for the options of plain `spark-submit`, and submits `jobs/<job>.py` with them to
-the master of the Spark connection. So only coldlog knows jars, memory and variables, and a DAG file that was parsed on
-another machine holds none of them.
+Airflow and coldlog have separate Python environments. When a task runs, it asks the coldlog on its machine, which is
+a checkout or an installed package (`python -m coldlog.launch_options`), for the options of plain `spark-submit` and the
+folder of the jobs, and submits `<job>.py` with them to the master of the Spark connection. So only coldlog knows jobs,
+jars, memory and variables, and a DAG file that was parsed on another machine holds none of them.
 
 The differences between deployments are not in DAG files:
 
 - When a task runs, they are Airflow Variables (`coldlog_home`, `coldlog_env`, `coldlog_settings`), else environment
-  variables with the same names in capitals, else the checkout of this file and its sample archive.
+  variables with the same names in capitals, else the checkout of this file and its sample archive. `coldlog_home` is
+  a checkout, or the virtual environment in which the package is installed.
 - When a DAG file is parsed, they are environment variables only (`Deployment`).
 
 Refused with `ValueError` when a DAG file is parsed: an environment variable that is empty, not a number, or out of
@@ -27,6 +28,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -156,7 +158,7 @@ DEPLOYMENT = Deployment.of(os.environ)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfiguration:
-    """The checkout of coldlog that a task starts, and its settings."""
+    """The coldlog that a task starts, and its settings. `home` is a checkout or a virtual environment."""
 
     home: Path
     env: str
@@ -171,6 +173,16 @@ class JobConfiguration:
             settings=_settings(_variable("coldlog_settings") or "{}", DEPLOYMENT.warehouse),
         )
 
+    def find_python(self) -> Path:
+        """Find the interpreter that can import coldlog; `AirflowException` if there is none on this machine."""
+        for folder in (self.home / ".venv", self.home):
+            if (python := folder / "bin" / "python").exists():
+                return python
+        raise AirflowException(
+            f"no coldlog at {self.home} on this machine: set the Variable coldlog_home to a checkout (and run "
+            "`make setup` there), or to the virtual environment in which coldlog is installed"
+        )
+
     @property
     def arguments(self) -> list[str]:
         """The options that every job and `coldlog.launch_options` accept."""
@@ -180,7 +192,7 @@ class JobConfiguration:
 class ColdlogJob(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not installed where types are checked
     """Run one job of coldlog with spark-submit.
 
-    `job` is the name of a file in jobs/. `job_arguments` makes the job's arguments from the params of the run; without
+    `job` is the name of a job of coldlog. `job_arguments` makes the job's arguments from the params of the run; without
     it, the job only gets the settings.
     """
 
@@ -200,7 +212,7 @@ class ColdlogJob(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not i
         job_arguments = self.job_arguments(context["params"]) if self.job_arguments else []
         configuration = JobConfiguration.read()
         launch = _ask_coldlog(configuration, self._get_hook()._connection["master"])
-        self.application = str(configuration.home / "jobs" / f"{self.job}.py")
+        self.application = f"{launch['jobs']}/{self.job}.py"
         self.conf = launch["options"]
         self.env_vars = launch["environment"]
         self.application_args = [*configuration.arguments, *job_arguments]
@@ -216,18 +228,15 @@ def lookup_arguments(params: Mapping[str, object]) -> list[str]:
     return ["--record-run", *(f"--{name.replace('_', '-')}={value}" for name, value in given.items())]
 
 
-def _ask_coldlog(configuration: JobConfiguration, master: str) -> dict[str, dict[str, str]]:
-    python = configuration.home / ".venv" / "bin" / "python"
-    if not python.exists():
-        advice = "run `make setup` there, or set the Variable coldlog_home"
-        raise AirflowException(f"no coldlog at {configuration.home} on this machine: {advice}")
-    command = [str(python), "-P", "-m", "coldlog.launch_options", "--master", master, *configuration.arguments]
+def _ask_coldlog(configuration: JobConfiguration, master: str) -> dict[str, Any]:
+    python = str(configuration.find_python())
+    command = [python, "-P", "-m", "coldlog.launch_options", "--master", master, *configuration.arguments]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode == _EXIT_USAGE:
         raise AirflowFailException(answer.stderr.strip())
     if answer.returncode != 0:
         raise AirflowException(f"coldlog.launch_options failed:\n{answer.stderr.strip()}")
-    launch: dict[str, dict[str, str]] = json.loads(answer.stdout)
+    launch: dict[str, Any] = json.loads(answer.stdout)
     return launch
 
 

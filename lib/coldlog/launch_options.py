@@ -8,8 +8,9 @@ and to the job, or in a file that COLDLOG_CONFIG names.
     coldlog launch-options [--master URL] [--env NAME] [--config FILE] [--set key=value]...
 
 Without a job, this prints one JSON object: `options` are the Spark options that have an effect only before the
-driver's JVM starts (the job sets all others itself), `environment` are the variables for spark-submit and the job. A
-scheduler in another Python environment runs `python -m coldlog.launch_options` on the machine where the job will run.
+driver's JVM starts (the job sets all others itself), `environment` are the variables for spark-submit and the job,
+`jobs` is the folder of the jobs' scripts. A scheduler in another Python environment runs `python -m
+coldlog.launch_options` on the machine where the job will run.
 Wrong settings end it with exit code 2 and one line on stderr.
 """
 
@@ -58,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
         worker_python = executor_python(settings, options["spark.master"])
         if arguments.job is None:
             environment = launch_environment(options, environment, worker_python)
-            told = json.dumps({"options": launch_options(options), "environment": environment})
+            told = json.dumps({"options": launch_options(options), "environment": environment, "jobs": str(JOBS)})
         else:
             told = " ".join(submit_words(arguments.job, options, worker_python))
     except UsageError as error:

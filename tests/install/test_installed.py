@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from environment import JARS
 
+from dag_jobs import load_dag_jobs
 from installed_package import SAMPLE, Demo, Installed, list_ranges
 
 HOT = "2023-11-15T10:00Z"
@@ -135,6 +136,26 @@ def test_a_job_starts_with_sparks_own_spark_submit(with_everything: Installed, w
     words = with_everything.run("launch-options", "lookup_offsets", *tables).stdout.split()
     asked = ("--topic", "orders", "--partition", "0", "--timestamp", HOT)
     assert "2592" in with_everything.run_spark_submit(*words, *tables, *asked).split()
+
+
+def test_the_dags_of_the_package_submit_its_jobs(
+    with_everything: Installed, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What spark-submit gets of a task, without Airflow."""
+    jars = with_everything.run("setup", "--from", str(JARS)).stdout.strip()
+    environment = with_everything.python.parents[1]
+    (package,) = environment.glob("lib/python3.*/site-packages/coldlog")
+    assert {each.name for each in (package / "dags").iterdir()} >= {"coldlog_pipeline.py", ".airflowignore"}
+    variables = {"coldlog_home": str(environment), "coldlog_settings": json.dumps({"warehouse.uri": str(warehouse)})}
+    with load_dag_jobs(package / "dags", variables) as dag_jobs:
+        monkeypatch.setenv("COLDLOG_JARS", jars)
+        task = dag_jobs.ColdlogJob(task_id="scan_segments", job="scan_segments")
+        task.execute({"params": {}})
+    assert Path(task.application) == package / "jobs" / "scan_segments.py"
+    assert Path(task.application).is_file()
+    assert task.application_args == ["--env", "local", f"--set=warehouse.uri={warehouse}"]
+    assert str(package / "jars" / "coldlog.jar") in task.conf["spark.jars"].split(",")
+    assert task.env_vars["PYSPARK_DRIVER_PYTHON"] == str(with_everything.python)
 
 
 def test_jars_that_are_missing_are_named_with_the_command_that_resolves_them(with_everything: Installed) -> None:

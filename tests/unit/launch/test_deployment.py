@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
 import environment
 import pytest
 
-
-class FailError(Exception):
-    """Stands for AirflowFailException."""
+from dag_jobs import FailError, MissingError, load_dag_jobs
 
 
 @pytest.fixture(scope="module")
 def jobs() -> Iterator[Any]:
-    """The module, with stand-ins for the names that it imports from Airflow, which has its own environment."""
-    taken: dict[str, dict[str, Any]] = {
-        "airflow.providers.apache.spark.operators.spark_submit": {"SparkSubmitOperator": object},
-        "airflow.sdk": {"Asset": dict, "Context": dict, "Variable": object},
-        "airflow.sdk.exceptions": {"AirflowException": Exception, "AirflowFailException": FailError},
-    }
-    specification = importlib.util.spec_from_file_location(
-        "coldlog_jobs", environment.REPOSITORY / "dags" / "coldlog_jobs.py"
-    )
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, members in taken.items():
-            parts = name.split(".")
-            for count in range(1, len(parts) + 1):
-                above = ".".join(parts[:count])
-                patch.setitem(sys.modules, above, sys.modules.get(above) or ModuleType(above))
-            vars(sys.modules[name]).update(members)
-        for name in [each for each in os.environ if each.startswith("COLDLOG_")]:
-            patch.delenv(name)
-        patch.setitem(sys.modules, "coldlog_jobs", module)
-        specification.loader.exec_module(module)
+    """The module, with stand-ins for the names that it imports from Airflow."""
+    with load_dag_jobs(environment.REPOSITORY / "dags") as module:
         yield module
 
 
@@ -145,3 +119,13 @@ def test_settings_are_texts_as_after_set(jobs: Any) -> None:
 def test_invalid_settings_are_refused_with_the_name_of_the_variable(jobs: Any, text: str, told: str) -> None:
     with pytest.raises(FailError, match=told):
         jobs._settings(text, None)
+
+
+@pytest.mark.parametrize("python", [".venv/bin/python", "bin/python"])
+def test_a_home_is_a_checkout_or_an_environment_with_the_package(jobs: Any, tmp_path: Path, python: str) -> None:
+    home = jobs.JobConfiguration(home=tmp_path, env="local", settings={})
+    with pytest.raises(MissingError, match=f"no coldlog at {tmp_path} on this machine: set the Variable coldlog_home"):
+        home.find_python()
+    (tmp_path / python).parent.mkdir(parents=True)
+    (tmp_path / python).touch()
+    assert home.find_python() == tmp_path / python
