@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test test-spark test-system test-broker golden-clusters test-damage test-cluster test-airflow mutants lint types format \
-	reference docs notebook bench wheel test-install constraints clean distclean
+	reference docs notebook bench wheel image test-install constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,6 +110,14 @@ DIST ?= dist
 wheel: setup ## build the package into dist
 	rm -rf build/lib build/bdist.*
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(PYTHON) -m pip --quiet --disable-pip-version-check wheel --no-deps --wheel-dir $(DIST) .
+
+# What builds the image, and what it is called; ARGUMENTS go to the builder.
+BUILDER ?= docker
+IMAGE ?= coldlog
+image: ## build an image that runs coldlog and its jobs (BUILDER=podman; ARGUMENTS="--build-arg UID=1000")
+	rm -f dist/coldlog-*.whl
+	@$(MAKE) --no-print-directory wheel DIST=dist
+	$(BUILDER) build --tag $(IMAGE) $(ARGUMENTS) .
 
 # The versions of Python that test-install installs the package on; WAREHOUSE=DIR asks these tables, and starts no Spark.
 PYTHONS ?= 3.11 3.12 3.13
