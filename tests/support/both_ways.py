@@ -44,12 +44,16 @@ class BothWays:
             run_pipeline(Job(spark=self.spark, settings=settings, arguments=argparse.Namespace(), console=_console()))
         return False
 
-    def finish(self, location: Path) -> Warehouse:
-        """Run over what a killed run left. The preflight leaves it all to the run, so both ways are one."""
+    def leave_to_spark(self, location: Path) -> None:
+        """The preflight does nothing over what a killed run left, so a run without it is the same."""
         before = _files(location)
         plain = PlainJob(settings=self._settings(location), arguments=argparse.Namespace(), console=_console())
         assert end_unchanged_run(plain) is None, location
         assert _files(location) == before, location
+
+    def finish(self, location: Path) -> Warehouse:
+        """Run over what a killed run left, in both ways, which are one."""
+        self.leave_to_spark(location)
         assert not self.run(location, "pipeline.skip_unchanged=false")
         return self._warehouse(location)
 

@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from both_ways import BothWays, rows_after_kills
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.job_runs import JOB_RUNS
@@ -79,15 +80,19 @@ class Pipeline:
     def stderr(self) -> str:
         return (self.folder / "stderr").read_text(encoding="utf-8")
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start the run in its own process session, so that all of its processes can be found."""
-        settings = (
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Those of a run, but for the warehouse."""
+        return (
             f"archive.uri={self.archive}",
-            f"warehouse.uri={self.warehouse}",
             f"log_start_offsets.uri={self.log_starts}",
             f"build.max_bytes_per_commit={MAX_BYTES_PER_COMMIT}",
             "spark.sql.shuffle.partitions=1",
         )
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the run in its own process session, so that all of its processes can be found."""
+        settings = (*self.settings, f"warehouse.uri={self.warehouse}")
         options = [word for setting in settings for word in ("--set", setting)]
         return start_job("run_pipeline", options, folder=self.folder)
 
@@ -198,12 +203,7 @@ def pipeline(archive: Path, tmp_path: Path) -> Pipeline:
 
 
 def _contents(spark: SparkSession, location: Path) -> dict[str, list[str]]:
-    contents = table_contents(Warehouse(spark=spark, uri=str(location)), without=BUILD_NUMBERS)
-    # A kill between the row and its mark in `segments` makes the next run try the segment once more.
-    contents[QUARANTINE.name] = [
-        row.replace("'attempt_count': 2", "'attempt_count': 1") for row in contents[QUARANTINE.name]
-    ]
-    return contents
+    return rows_after_kills(Warehouse(spark=spark, uri=str(location)), without=BUILD_NUMBERS)
 
 
 def _outcomes(spark: SparkSession, pipeline: Pipeline) -> list[str]:
@@ -226,10 +226,13 @@ def test_warehouse_whose_runs_were_killed_repeatedly_equals_an_undisturbed_one(
     assert len(told.splitlines()) < 12, told
     # Between a publication and what follows it.
     assert pipeline.kill(Kill(table=SEGMENTS, commit_count=2)) == -signal.SIGKILL
+    both_ways = BothWays(spark=spark, assignments=pipeline.settings)
+    both_ways.leave_to_spark(pipeline.warehouse)
     pipeline.finish()
     assert _contents(spark, pipeline.warehouse) == undisturbed
     # The first was killed before there was a table to note it in.
     assert _outcomes(spark, pipeline) == ["killed"] * 2 + ["succeeded"]
+    assert both_ways.run(pipeline.warehouse), "nothing has changed since, so it ends before Spark"
 
 
 @pytest.mark.timeout(900)
@@ -245,6 +248,7 @@ def test_warehouse_of_a_run_killed_during_any_commit_equals_an_undisturbed_one(
     copies = [pipeline.folder / f"copy-{moment}" for moment in moments]
     pipeline.kill_amid(PARTITION_METADATA, copies, moments)
     for cut in (*copies, pipeline.warehouse):
+        BothWays(spark=spark, assignments=pipeline.settings).leave_to_spark(cut)
         run_pipeline(
             spark,
             pipeline.archive,
