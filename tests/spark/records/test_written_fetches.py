@@ -166,6 +166,19 @@ def test_offsets_of_a_quarantined_segment_are_corrupt_with_the_reason(fetcher: R
     assert f"segment {written['bad-end'][2].segment_id}, which begins at offset 100, is in quarantine" in at_end.message
 
 
+@pytest.mark.parametrize(("topic", "named"), [("log-and-snapshot", ".snapshot"), ("log-and-txn-index", ".txnindex")])
+def test_segment_that_lost_its_log_and_what_shows_its_transactions_is_corrupt(
+    fetcher: RecordFetcher, topic: str, named: str
+) -> None:
+    assert offsets(fetcher, topic, 45) == ([45, 46, 47, 48, 49], 50)
+    for offset in (50, 70, 90, 98):
+        refused = refusal(fetcher, topic, offset)
+        assert (refused.error, refused.resume_offset) == (FetchErrorCode.CORRUPT_MESSAGE, 99)
+        assert "is in quarantine: " in refused.message
+        assert named in refused.message
+    assert offsets(fetcher, topic, 99)[0][0] == 99
+
+
 @pytest.mark.parametrize("max_bytes", [1, 700, 1 << 20])
 def test_offsets_that_a_damaged_log_has_lost_are_corrupt_and_the_others_are_fetched(
     fetcher: RecordFetcher, written: Written, max_bytes: int
