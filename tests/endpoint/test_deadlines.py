@@ -15,6 +15,7 @@ import pytest
 from endpoint.clients import READERS
 from endpoint.conftest import Endpoint, serving
 from endpoint.raw_client import RawClient, connected, fetch, list_offsets, message
+from endpoint.test_metrics import metric_samples, metrics_address
 from endpoint.truth import true_records
 from s3_proxy import Fault, S3Proxy
 from s3_server import Bucket
@@ -37,7 +38,7 @@ def hanging_archive(golden_archive: Path, bucket: Bucket, s3_proxy: S3Proxy) -> 
 @pytest.fixture
 def with_a_hanging_log(golden_uri: str, hanging_archive: str, tmp_path: Path) -> Iterator[Endpoint]:
     """The sample, whose logs of orders-0 cannot be read."""
-    settings = f"remote.log.reader.threads={_THREADS}", "serve.request_seconds=5"
+    settings = f"remote.log.reader.threads={_THREADS}", "serve.request_seconds=5", "serve.metrics=127.0.0.1:0"
     with serving(tmp_path / "notes", golden_uri, hanging_archive, *settings) as endpoint:
         yield endpoint
 
@@ -70,6 +71,9 @@ def test_what_hangs_is_an_error_at_its_deadline_and_all_else_is_served(with_a_ha
     for asker in askers:
         asker.join()
     assert answers == [{"orders": (_STORAGE_ERROR, False)}] * len(askers)
+    samples = metric_samples(metrics_address(endpoint))
+    errors = {name: value for name, value in samples.items() if name[0] == "fetch_errors_total"}
+    assert errors == {("fetch_errors_total", "orders"): 1 + len(askers)}
     with connected(endpoint.port) as client:
         assert _fetched(client, "late.events") == {"late.events": (0, True)}
     assert "orders-0" in endpoint.said()

@@ -81,7 +81,8 @@ def test_requests_errors_and_bytes_are_counted(golden_uri: str, golden_archive: 
         _wait_until_idle(address)
         assert samples["expired_total", "fetch"] == samples["expired_total", "lookup"] == 0
         assert samples["queue_size", "fetch"] == samples["queue_size", "lookup"] == 0
-        assert samples["fetches_total", "orders"] == 1
+        assert samples["fetches_total", "orders"] == samples["read_seconds_count",] == 1
+        assert not any(name[0] == "fetch_errors_total" for name in samples), "wrong questions are none of the archive"
         assert samples["groups", "Stable"] == 0
 
 

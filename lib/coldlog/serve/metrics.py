@@ -34,6 +34,18 @@ class Metrics:
         self._fetches = self._counter(
             "fetches", "partitions of fetches that records were read for; RemoteFetchRequestsPerSec of KIP-405", "topic"
         )
+        self._failed_fetches = self._counter(
+            "fetch_errors",
+            "partitions of fetches that the archive did not answer; RemoteFetchErrorsPerSec of KIP-405",
+            "topic",
+        )
+        self.read_seconds = Histogram(
+            _PREFIX + "read_seconds",
+            "time to read a partition of a fetch, the wait for a thread included; RemoteLogReaderFetchRateAndTimeMs of "
+            "KIP-405",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
         self._throttled = Histogram(
             _PREFIX + "fetch_throttle_seconds",
             "time that a throttled fetch should wait; remote-fetch-throttle-time-avg and -max of KIP-956",
@@ -77,6 +89,10 @@ class Metrics:
         """Count the records of one partition of a fetch."""
         self._fetches.labels(topic).inc()
         self._fetched.labels(topic).inc(size_bytes)
+
+    def failed_fetch(self, topic: str) -> None:
+        """Count one partition of a fetch that could not be read, or is damaged."""
+        self._failed_fetches.labels(topic).inc()
 
     def throttled(self, throttle_ms: int) -> None:
         """Count one fetch of which partitions were throttled."""

@@ -35,6 +35,7 @@ from coldlog.serve.threads import QueueFullError
 
 _MOST_BYTES = 64 << 20
 """Of one answer, whatever the client allows."""
+_FAILED = ErrorCode.kafka_storage_error, ErrorCode.corrupt_message
 _MOST_WAIT_S = 30.0
 """A wait is not ended by a client that goes."""
 
@@ -204,7 +205,8 @@ async def _read(
     found: FetchedBatches | FetchedRecords | FetchFailure | ErrorCode
     if isinstance(plan, LogSlice):
         try:
-            found = await context.read(lambda: context.view.read(plan))
+            with context.metrics.read_seconds.time():
+                found = await context.read(lambda: context.view.read(plan))
         except QueueFullError:
             found = _nothing(plan)  # The client asks again.
         except TimeoutError:
@@ -219,11 +221,18 @@ async def _read(
     if isinstance(found, FetchFailure):
         found = _error(context, asked, ends, found)
     if isinstance(found, ErrorCode):
+        _count_failed(context, asked, found)
         return _answer(asked, found, ends)
     if isinstance(found, FetchedRecords):
         return _answer(asked, ErrorCode.none, ends)
     context.metrics.fetched(asked.name, sum(map(len, found.pieces)))
     return _answer(asked, ErrorCode.none, ends, found)
+
+
+def _count_failed(context: Context, asked: _Asked, error: ErrorCode) -> None:
+    """Count what the archive did not answer. Names that only the client knows make no labels."""
+    if error in _FAILED and context.view.is_known(asked.name, asked.number):
+        context.metrics.failed_fetch(asked.name)
 
 
 def _error(context: Context, asked: _Asked, ends: PartitionEnds | None, failure: FetchFailure) -> ErrorCode:
