@@ -27,6 +27,7 @@ _POOLS: tuple[tuple[str, str, Callable[[Threads], float]], ...] = (
         "RemoteLogOffsetReaderAvgIdlePercent of KIP-1075 (lookup)",
         lambda threads: threads.idle_share,
     ),
+    ("threads", "threads that there may be", lambda threads: threads.count),
     ("hanging_threads", "threads whose call has not returned by its deadline", lambda threads: threads.given_up),
 )
 
@@ -56,6 +57,15 @@ class _Gauges(Collector):
         for pool, threads in pools.items():
             expired.add_metric([pool], threads.expired)
         yield expired
+        busy = CounterMetricFamily(
+            _PREFIX + "busy_seconds",
+            "how long threads have worked on calls that have returned; 1 - rate(...) / threads is the average of "
+            "idle_ratio, as Kafka has it",
+            labels=["pool"],
+        )
+        for pool, threads in pools.items():
+            busy.add_metric([pool], threads.busy_seconds)
+        yield busy
         refused = CounterMetricFamily(
             _PREFIX + "queue_full",
             "calls refused because too many wait: remote.log.reader.max.pending.tasks of KIP-405 (fetch), "

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -70,11 +71,18 @@ class Threads:
         """How many calls did not return in time."""
         self.refused = 0
         """How many calls found the queue full."""
+        self.busy_seconds = 0.0
+        """How long threads have worked on calls that have returned."""
 
     @property
     def waiting(self) -> int:
         """How many calls have no thread yet."""
         return len(self._waiting)
+
+    @property
+    def count(self) -> int:
+        """How many threads there may be."""
+        return self._count
 
     @property
     def idle_share(self) -> float:
@@ -147,13 +155,14 @@ class Threads:
 
     def _work(self) -> None:
         while (asked := self._next()) is not None:
-            found, failure, _here.call = None, None, asked
+            found, failure, _here.call, began = None, None, asked, time.monotonic()
             try:
                 found = asked.call()
             except BaseException as failed:  # noqa: BLE001 - raised where the answer is awaited
                 failure = failed
             with self._changed:
                 asked.has_returned = True
+                self.busy_seconds += time.monotonic() - began
                 if asked.is_given_up:
                     self._given_up -= 1
                     return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import closing
 
 import pytest
@@ -20,6 +21,7 @@ def test_waiting_calls_idle_threads_and_late_calls_are_counted() -> None:
         return 7
 
     async def run(threads: Threads) -> None:
+        began_s = time.monotonic()
         assert (threads.waiting, threads.idle_share, threads.expired) == (0, 1, 0)
         asked = [asyncio.create_task(threads.run(hold, 3600)) for _ in range(5)]
         await asyncio.sleep(0)
@@ -29,9 +31,11 @@ def test_waiting_calls_idle_threads_and_late_calls_are_counted() -> None:
         with pytest.raises(TimeoutError):
             await threads.run(hold, 0)
         assert (threads.waiting, threads.expired) == (3, 1), "a call that has not begun in time never does"
+        assert (threads.count, threads.busy_seconds) == (2, 0)
         done.set()
         assert await asyncio.gather(*asked) == [7] * 5
         assert (threads.waiting, threads.expired) == (0, 1)
+        assert 0 < threads.busy_seconds < 2 * (time.monotonic() - began_s), "of both threads"
 
     with closing(Threads("test", 2)) as threads:
         asyncio.run(run(threads))
