@@ -352,6 +352,8 @@ def _build_facts(summary: BuildSummary) -> Iterator[str]:
         yield counted(summary.batch_count, "batch", "batches")
         yield counted(summary.record_count, "record")
         yield counted(summary.stair_count, "stair")
+    if summary.throttle_ms:
+        yield f"{summary.throttle_ms / 1000:.1f} s waited for the read quota, all tasks together"
     if summary.recounted_count:
         yield f"{counted(summary.recounted_count, 'segment')} recounted from a new log start offset"
     if summary.quarantined_count:

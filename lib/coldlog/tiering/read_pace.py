@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from coldlog.runtime.open_layout import layout_opener
 from coldlog.runtime.settings import Settings
 from coldlog.tiering.rules.quota_config import NO_QUOTA
+from coldlog.tiering.rules.throttled_reads import ThrottledReads
 
 if TYPE_CHECKING:
     from coldlog.archive.layouts.layout import ArchiveLayout
@@ -40,6 +41,12 @@ class ReadPace:
     def wait_for(self, size_bytes: int, until_s: float | None = None) -> None:
         """Return when this process may read so many bytes."""
         _pace_of_process(self).wait_for(size_bytes, until_s)
+
+    def take_throttled(self) -> ThrottledReads:
+        """Return the reads of this process that waited since the last call."""
+        pace = _pace_of_process(self)
+        taken, pace.throttled = pace.throttled, ThrottledReads()
+        return taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +96,12 @@ class ForkedReads:
             "throttle_ms": reads.total_ms,
             "throttle_longest_ms": reads.longest_ms,
         }
+
+
+def take_throttled(layout: ArchiveLayout) -> ThrottledReads:
+    """Return the reads of this process, through a layout of `paced_opener`, that waited since the last call."""
+    pace = getattr(layout, "pace", None)
+    return pace.take_throttled() if isinstance(pace, ReadPace) else ThrottledReads()
 
 
 def _pace_of(settings: Settings) -> ReadPace | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,18 +13,24 @@ import pytest
 
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
+from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.archive.layouts.paced_layout import PacedLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.errors import RetriableError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.builds import index_files
 from coldlog.indexing.builds.build_plan import SegmentWork
-from coldlog.indexing.builds.index_files import IndexPlace, files_of, outcomes_of, write_index_files
+from coldlog.indexing.builds.index_files import IndexPlace, files_of, outcomes_of, throttled_of, write_index_files
 from coldlog.indexing.builds.segment_build import BuildOptions, build_segments
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tiering import system_clock
+from coldlog.tiering.read_pace import ReadPace, take_throttled
+from coldlog.tiering.rules.throttled_reads import ThrottledReads
+from virtual_clock import VirtualClock
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 # Small windows, so that pieces of a segment are there before its damage is met.
@@ -47,9 +54,11 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
-def index(archive: Path, location: Path) -> pa.Table:
-    """Index all segments of the archive in one task."""
-    layout = open_archive(str(archive), "local_tiered_storage")
+def index(archive: Path, location: Path, pace: ReadPace | None = None) -> pa.Table:
+    """Index all segments of the archive in one task, at a pace if there is one."""
+    layout: ArchiveLayout = open_archive(str(archive), "local_tiered_storage")
+    if pace is not None:
+        layout = PacedLayout(layout=layout, pace=pace)
     works = [
         SegmentWork(segment=each, log_modified_ms=0, count_from_offset=0, replaces_build_numbers=())
         for directory in layout.list_partition_directories().directories
@@ -58,7 +67,8 @@ def index(archive: Path, location: Path) -> pa.Table:
     works.sort(key=lambda work: work.segment.partition)
     locations = {table.name: str(location) for table in INDEX_TABLES}
     place = IndexPlace(locations=locations, s3=S3Options(), build_number=7)
-    return pa.Table.from_batches(write_index_files(build_segments(layout, works, OPTIONS), place))
+    pieces = build_segments(layout, works, OPTIONS)
+    return pa.Table.from_batches(write_index_files(pieces, place, partial(take_throttled, layout)))
 
 
 def rows_of(table_name: str, answers: pa.Table, location: Path) -> list[dict[str, object]]:
@@ -98,3 +108,24 @@ def test_full_file_is_followed_by_another(archive: Path, tmp_path: Path, monkeyp
 def test_folder_that_cannot_be_written_is_a_retriable_error(archive: Path, tmp_path: Path) -> None:
     with pytest.raises(RetriableError, match=r"gone/part-.* cannot be written: No such file"):
         index(archive, tmp_path / "gone")
+
+
+def test_task_says_how_long_its_reads_waited_for_the_read_quota(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = VirtualClock()
+    monkeypatch.setattr(system_clock, "SystemClock", lambda: clock)
+    pace, began_ms = ReadPace(bytes_per_second=1_234), clock.time_ms
+    for _ in range(2):
+        answers = index(archive, tmp_path, pace)
+        require_good_rows(answers, tmp_path)
+        reads = throttled_of(answers)
+        assert (reads.count, reads.total_ms, reads.longest_ms) == (
+            len(clock.waits),
+            clock.time_ms - began_ms,
+            max(clock.waits),
+        )
+        assert reads.count > 10
+        clock.waits.clear()
+        began_ms = clock.time_ms
+    assert throttled_of(index(archive, tmp_path)) == ThrottledReads()

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -39,6 +40,7 @@ from coldlog.indexing.builds.index_files import (
     IndexPlace,
     files_of,
     outcomes_of,
+    throttled_of,
     write_index_files,
 )
 from coldlog.indexing.builds.segment_build import READ_COLUMNS, BuildOptions, OutcomeKind, build_segments
@@ -51,6 +53,7 @@ from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tiering.read_pace import take_throttled
 from coldlog.upkeep.superseded_builds import remove_superseded
 
 PUBLISHED_COLUMNS = (*READ_COLUMNS, "index_status", "build_number", "superseded_build_numbers")
@@ -87,6 +90,10 @@ class BuildSummary:
     """Segments that are indexed without the damaged places of their logs."""
     unreadable_count: int = 0
     log_bytes: int = 0
+    throttled_reads: int = 0
+    """Reads that waited for the read quota, for `throttle_ms` together."""
+    throttle_ms: int = 0
+    throttle_longest_ms: int = 0
     batch_count: int = 0
     record_count: int = 0
     stair_count: int = 0
@@ -207,7 +214,10 @@ def _run_commit(
         build_number=number,
     )
     answers = _run_tasks(warehouse.spark, layout, settings, commit, place)
-    outcomes = outcomes_of(answers)
+    outcomes, reads = outcomes_of(answers), throttled_of(answers)
+    summary.throttled_reads += reads.count
+    summary.throttle_ms += reads.total_ms
+    summary.throttle_longest_ms = max(summary.throttle_longest_ms, reads.longest_ms)
     for table in INDEX_TABLES:
         if files := files_of(table.name, answers):
             warehouse.add_files(table, files)
@@ -231,7 +241,8 @@ def _run_tasks(
         layout, tasks, options, place = shipped.value
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                yield from write_index_files(build_segments(layout, tasks[task], options), place)
+                pieces = build_segments(layout, tasks[task], options)
+                yield from write_index_files(pieces, place, partial(take_throttled, layout))
 
     answered = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(build_tasks, schema=ANSWER_DDL)
     try:

@@ -9,7 +9,7 @@ an error of the task: Spark repeats the task, if it may, and otherwise the job f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from tempfile import SpooledTemporaryFile
@@ -23,12 +23,15 @@ from coldlog.indexing.builds.encoded_rows import COMMON_COLUMNS, DROPPED, OUTCOM
 from coldlog.indexing.builds.segment_build import OUTCOME_SCHEMA, OutcomeKind
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.delta.data_files import DataFile, DataFileWriter, writing_temporary_files
+from coldlog.tiering.rules.throttled_reads import ThrottledReads
 
 ANSWER_DDL = "table_name STRING, payload BINARY"
 _ANSWER_SCHEMA = pa.schema([("table_name", pa.string()), ("payload", pa.binary())])
 FILE_SCHEMA = pa.schema(
     [("path", pa.string()), ("size_bytes", pa.int64()), ("modified_ms", pa.int64()), ("statistics", pa.string())]
 )
+_THROTTLED = "throttled"
+_THROTTLED_SCHEMA = pa.schema([(name, pa.int64()) for name in ("count", "total_ms", "longest_ms")])
 _TABLES = {table.name: table for table in INDEX_TABLES}
 _PAYLOAD_SCHEMAS = {table.name: payload_schema(table) for table in INDEX_TABLES}
 _COMMON_FIELDS = {
@@ -47,8 +50,11 @@ class IndexPlace:
     build_number: int
 
 
-def write_index_files(pieces: Iterator[pa.RecordBatch], place: IndexPlace) -> Iterator[pa.RecordBatch]:
-    """Write the pieces of `build_segments`; yield outcomes and, for good segments, the files with their rows.
+def write_index_files(
+    pieces: Iterator[pa.RecordBatch], place: IndexPlace, throttled: Callable[[], ThrottledReads] = ThrottledReads
+) -> Iterator[pa.RecordBatch]:
+    """Write the pieces of `build_segments`; yield outcomes and, for good segments, the files with their rows, and what
+    `throttled` says at the end.
 
     Runs in tasks. Files that cannot be written raise `RetriableError` or `UsageError`.
     """
@@ -70,6 +76,9 @@ def write_index_files(pieces: Iterator[pa.RecordBatch], place: IndexPlace) -> It
             yield _answer(OUTCOME, row["payload"])
             yield from files.iter_full()
         yield from files.iter_rest()
+    if (reads := throttled()).count:
+        rows = pa.RecordBatch.from_pylist([asdict(reads)], schema=_THROTTLED_SCHEMA)
+        yield _answer(_THROTTLED, rows.serialize().to_pybytes())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -143,6 +152,14 @@ def outcomes_of(answers: pa.Table) -> list[dict[str, object]]:
 def files_of(table_name: str, answers: pa.Table) -> list[DataFile]:
     """Read the files of a table from the tasks' answers."""
     return [DataFile(**row) for row in read_payloads(FILE_SCHEMA, _payloads(table_name, answers)).to_pylist()]
+
+
+def throttled_of(answers: pa.Table) -> ThrottledReads:
+    """Sum the reads that waited for the read quota, of all tasks."""
+    found = ThrottledReads()
+    for row in read_payloads(_THROTTLED_SCHEMA, _payloads(_THROTTLED, answers)).to_pylist():
+        found.add_all(ThrottledReads(**row))
+    return found
 
 
 def _payloads(name: str, answers: pa.Table) -> list[bytes]:

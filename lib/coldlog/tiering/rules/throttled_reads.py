@@ -23,6 +23,12 @@ class ThrottledReads:
             self.total_ms += throttle_ms
             self.longest_ms = max(self.longest_ms, throttle_ms)
 
+    def add_all(self, others: ThrottledReads) -> None:
+        """Count the reads of somebody else too."""
+        self.count += others.count
+        self.total_ms += others.total_ms
+        self.longest_ms = max(self.longest_ms, others.longest_ms)
+
     @property
     def average_ms(self) -> float:
         """0.0 if nothing was throttled."""
