@@ -15,6 +15,7 @@ from coldlog.lookups.lookup_jobs import LookupJob, add_lookup_options
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings_sources import load_settings
+from coldlog.tiering.read_pace import ForkedReads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +28,12 @@ class Told:
 
 def run_list_offsets(spark: SparkSession, asked: Sequence[str], *settings: str) -> str:
     """What it tells on the way; `asked` are options of the command line."""
-    return _run(LookupJob(of_list_offsets=True), spark, asked, settings).progress
+    return _run(LookupJob(of_list_offsets=True, reads=ForkedReads()), spark, asked, settings).progress
 
 
 def run_lookup_offsets(spark: SparkSession, asked: Sequence[str], *settings: str) -> Told:
     """The same of the other job, and what it answers."""
-    return _run(LookupJob(), spark, asked, settings)
+    return _run(LookupJob(reads=ForkedReads()), spark, asked, settings)
 
 
 def _run(job: LookupJob, spark: SparkSession, asked: Sequence[str], settings: Sequence[str]) -> Told:

@@ -32,6 +32,7 @@ from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXP
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline
 from lookup_jobs import read_answers, run_list_offsets
+from read_quotas import shared_quota, taken_bytes
 
 TOPIC, PARTITION_COUNT, RECORD_COUNT = "wide", 1000, 3
 FIRST_MS = 1_700_000_000_000
@@ -211,7 +212,8 @@ def test_job_counts_timed_out_requests_and_reads_the_timeout_at_each_run(wide: W
 
     # A warehouse of a past time is read too, but not written to.
     run_job(wide, requests, output, "remote.list.offsets.request.timeout.ms=1", "warehouse.as_of=v1")
-    printed = run_job(wide, requests, output)
+    printed = run_job(wide, requests, output, *shared_quota(1 << 20))
+    assert taken_bytes(wide.warehouse.uri) >= 1 << 20, "each task takes a second of the quota that all share"
     answers = read_answers(output)
     assert [(row["error"], row["offset"], row["route"], row["local_start_offset"]) for row in answers] == [
         ("NONE", 0, "remote_then_local", 3),
