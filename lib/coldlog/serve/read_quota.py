@@ -3,7 +3,7 @@
 As in a broker, a fetch passes if the rate of those before it is within the quota, and is charged whole. Those that come
 too soon after it are throttled: they get no records, and the answer says how long the client should wait. With
 `fetch.share_quota` a fetch passes if the quota that all processes keep together allows it; the allowance of the time
-that the client is told is reserved, if that is soon. A lookup that reads the archive waits for the same quota, as long
+that the client is told is reserved. A lookup that reads the archive waits for the same quota, as long
 as somebody waits for its answer.
 """
 
@@ -17,7 +17,9 @@ from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.rules.read_allowances import ReadAllowances
 from coldlog.tiering.rules.windowed_rate import WindowedRate
 
-_LONGEST_RESERVED_MS = 5_000
+_LONGEST_RESERVED_MS = 3_600_000
+"""Readers that always wait keep the end of the order as far away as they are many: without a turn in it, the endpoint
+would read nothing beside them. If nobody comes for it, its bytes return."""
 _LONGEST_PAUSE_MS = 100
 
 

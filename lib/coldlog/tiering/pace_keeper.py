@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from coldlog.errors import RetriableError
+from coldlog.errors import ColdlogError, RetriableError
 from coldlog.tiering.process_pace import ProcessPace, longest_wait_ms, too_late
 from coldlog.tiering.rules.fetch_quota import Accepted, Throttled
 from coldlog.tiering.rules.throttled_reads import ThrottledReads
@@ -73,7 +73,7 @@ class PaceKeeper:
     def _reserve(self, size_bytes: int, longest_ms: int) -> Accepted | Throttled:
         kind, milliseconds = _ANSWER.unpack(self._ask(size_bytes, longest_ms, _ANSWER.size))
         if kind == _NO_ANSWER:
-            raise RetriableError("the shared read quota does not answer")
+            raise RetriableError("the shared read quota does not answer; try again, and see the table tier_quotas")
         return Accepted(wait_ms=milliseconds) if kind == _ACCEPTED else Throttled(throttle_ms=milliseconds)
 
     def _ask(self, size_bytes: int, longest_ms: int, answer_bytes: int) -> bytes:
@@ -85,9 +85,9 @@ class PaceKeeper:
                 its.close()
                 answer = ours.recv(answer_bytes, socket.MSG_WAITALL)
             except OSError as ended:
-                raise RetriableError("the process that keeps the read quota has ended") from ended
+                raise RetriableError("the process that keeps the read quota has ended; run again") from ended
         if len(answer) < answer_bytes:
-            raise RetriableError("the process that keeps the read quota has ended")
+            raise RetriableError("the process that keeps the read quota has ended; run again")
         return answer
 
 
@@ -119,7 +119,7 @@ def _answer(pace: ProcessPace, asker: socket.socket) -> None:
             return
         try:
             answer = pace.reserve(size_bytes, longest_ms)
-        except RetriableError:
+        except ColdlogError:
             asker.sendall(_ANSWER.pack(_NO_ANSWER, 0))
             return
         if isinstance(answer, Accepted):

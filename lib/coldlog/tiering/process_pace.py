@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
-from coldlog.errors import AnsweredTooLateError, RetriableError
+from coldlog.errors import AnsweredTooLateError, ColdlogError
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.fetch_quota import Accepted, SharedReads, Throttled
 from coldlog.tiering.rules.pacer import Pacer
@@ -55,7 +55,7 @@ class ProcessPace:
     def close(self) -> None:
         """Return what was reserved and not used, unless the shared quota does not answer."""
         if self._shared is not None:
-            with suppress(RetriableError):
+            with suppress(ColdlogError):
                 self._shared.close()
 
     def _turn(self, size_bytes: int, until_s: float | None) -> int:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from coldlog.errors import RetriableError
 from coldlog.runtime.open_layout import layout_opener
 from coldlog.runtime.settings import Settings
 from coldlog.tiering.rules.quota_config import NO_QUOTA
@@ -85,11 +86,15 @@ class ForkedReads:
             _keeper_of(pace)
 
     def figures(self, settings: Settings) -> dict[str, object]:
-        """Return what was read within the quota since `begin`, for `job_runs`; nothing if that was not called."""
+        """Return what was read within the quota since `begin`, for `job_runs`; nothing if that was not called, or
+        the keeper has ended."""
         keeper = _keepers.get(pace) if (pace := _pace_of(settings)) is not None else None
         if keeper is None:
             return {}
-        read_bytes, reads = keeper.figures()
+        try:
+            read_bytes, reads = keeper.figures()
+        except RetriableError:  # it was killed, after the answers that it was asked for
+            return {}
         return {
             "read_bytes": read_bytes,
             "throttled_reads": reads.count,

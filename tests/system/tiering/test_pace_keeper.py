@@ -15,8 +15,10 @@ import pytest
 
 from coldlog.errors import AnsweredTooLateError, RetriableError
 from coldlog.lookups.deadlines import NoResult, Piece, run_pieces
+from coldlog.runtime.settings_sources import load_settings
 from coldlog.tiering.pace_keeper import PaceKeeper
 from coldlog.tiering.process_pace import ProcessPace
+from coldlog.tiering.read_pace import ForkedReads
 from coldlog.tiering.rules.read_allowances import ReadAllowances
 from coldlog.tiering.shared_quota import READERS, SharedQuota
 from coldlog.tiering.system_clock import SystemClock
@@ -135,3 +137,22 @@ def test_keeper_ends_when_the_process_that_began_it_is_killed(tmp_path: Path) ->
     process.join()
     keeper.wait(60)
     assert taken_bytes(warehouse) == READ, "it returned what was not used"
+
+
+def test_figures_of_a_keeper_that_was_killed_are_left_out(tmp_path: Path) -> None:
+    """The answers are there: a job does not fail after them."""
+    settings = load_settings(
+        "local",
+        [
+            f"archive.uri={tmp_path}",
+            f"warehouse.uri={tmp_path}",
+            f"remote.log.manager.fetch.max.bytes.per.second={RATE}",
+        ],
+    )
+    reads, before = ForkedReads(), set(psutil.Process().children())
+    reads.begin(settings)
+    assert reads.figures(settings)["read_bytes"] == 0
+    (keeper,) = set(psutil.Process().children()) - before
+    keeper.kill()
+    keeper.wait()
+    assert reads.figures(settings) == {}

@@ -13,6 +13,7 @@ from coldlog.serve.metrics import RecentMaximum
 from coldlog.serve.read_quota import ReadQuota
 from coldlog.serve.threads import Threads
 from coldlog.tiering.process_pace import ProcessPace
+from coldlog.tiering.rules.fetch_quota import Accepted
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.rules.read_allowances import ReadAllowances
 from coldlog.tiering.shared_quota import READERS, SharedQuota
@@ -44,12 +45,21 @@ def test_fetches_of_endpoints_that_share_the_quota_come_in_turn_with_readers_tha
     assert taken_bytes(tmp_path) == 3 * RATE, "what nobody read returns"
 
 
-def test_turns_that_are_far_away_are_not_reserved(tmp_path: Path) -> None:
+def test_endpoint_has_its_turn_beside_readers_that_always_wait(tmp_path: Path) -> None:
     clock = VirtualClock()
-    allowances(tmp_path, clock).reserve(6 * RATE, 0)
+    readers = [ProcessPace(RATE, clock, allowances(tmp_path, clock)) for _ in range(8)]
     quota = ReadQuota(CONFIG, clock, allowances(tmp_path, clock))
-    assert quota.charge(RATE) == 6_000
-    assert taken_bytes(tmp_path) == 6 * RATE
+    turns = [0] * len(readers)
+    served = 0
+    for _ in range(60):
+        for number, reader in enumerate(readers):
+            if clock.time_ms >= turns[number]:
+                answer = reader.reserve(RATE, 3_600_000)
+                assert isinstance(answer, Accepted)
+                turns[number] = clock.time_ms + answer.wait_ms
+        served += quota.charge(RATE // 2) == 0
+        clock.time_ms += 1_000
+    assert served >= 5, "a ninth of the time is the endpoint's"
 
 
 def test_lookups_wait_for_the_quota_of_fetches() -> None:
