@@ -53,7 +53,7 @@ def _fetched(client: RawClient, *topics: str) -> dict[str, tuple[int, bool]]:
 
 
 def test_what_hangs_is_an_error_at_its_deadline_and_all_else_is_served(with_a_hanging_log: Endpoint) -> None:
-    endpoint, answers = with_a_hanging_log, []
+    endpoint, answers, waiting = with_a_hanging_log, list[object](), list[float]()
     with connected(endpoint.port) as client:
         both = _fetched(client, "orders", "late.events")
     assert both == {"orders": (_STORAGE_ERROR, False), "late.events": (0, True)}
@@ -68,10 +68,12 @@ def test_what_hangs_is_an_error_at_its_deadline_and_all_else_is_served(with_a_ha
     with connected(endpoint.port) as client:
         offsets = client.ask(2, 11, list_offsets([("orders", 0, -1)]))
         assert offsets.topics[0].partitions[0].offset == 3953
-    for asker in askers:
-        asker.join()
+    address = metrics_address(endpoint)
+    while any(asker.is_alive() for asker in askers):
+        waiting.append(metric_samples(address)["fetches_waiting",])
+    assert 1 <= max(waiting) <= len(askers)
     assert answers == [{"orders": (_STORAGE_ERROR, False)}] * len(askers)
-    samples = metric_samples(metrics_address(endpoint))
+    samples = metric_samples(address)
     errors = {name: value for name, value in samples.items() if name[0] == "fetch_errors_total"}
     assert errors == {("fetch_errors_total", "orders"): 1 + len(askers)}
     with connected(endpoint.port) as client:

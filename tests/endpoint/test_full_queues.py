@@ -15,9 +15,10 @@ import confluent_kafka
 import kafka
 import pytest
 
+from coldlog.model.list_offsets import SpecialTimestamp
 from endpoint.clients import READERS
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import connected, list_offsets
+from endpoint.raw_client import connected, fetch, list_offsets, message
 from endpoint.test_metrics import metric_samples, metrics_address
 from endpoint.truth import true_records
 from s3_proxy import Fault, S3Proxy
@@ -131,6 +132,21 @@ def _ask_aiokafka(address: str, fill: Callable[[], None]) -> int:
             return int((await consumer.offsets_for_times({place: _TIME_MS}))[place].offset)
 
     return asyncio.run(ask())
+
+
+def test_records_and_metadata_are_answered_while_all_threads_for_questions_are_taken(busy: _Busy) -> None:
+    busy.fill()
+    with connected(busy.endpoint.port) as client:
+        client.connection.settimeout(_HANG_S)
+        (topic,) = client.ask(1, 12, fetch(12, [("late.events", 0, 0)])).responses
+        assert (topic.partitions[0].error_code, bool(topic.partitions[0].records)) == (0, True)
+        end = client.ask(2, 11, list_offsets([("orders", 0, int(SpecialTimestamp.LATEST))])).topics[0].partitions[0]
+        assert (end.error_code, end.offset) == (0, 3953)
+        assert client.ask(
+            3, 12, message(3, 12, "MetadataRequest", topics=None, include_topic_authorized_operations=False)
+        ).topics
+    busy.store.begin()
+    assert [each.result() for each in busy.asked] == [_OFFSET] * 2
 
 
 @pytest.mark.parametrize("ask", [_ask_librdkafka, _ask_kafka_python, _ask_aiokafka])

@@ -62,7 +62,9 @@ def test_any_bytes_are_answered_or_end_their_connection(endpoint: Endpoint) -> N
 
 def test_lengths_out_of_bounds_and_apis_that_are_not_offered_end_the_connection(endpoint: Endpoint) -> None:
     header = b"\0\0\0\0\0\0\0\7\xff\xff"
-    for content in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x0a" + b"\x03\xe7" + header[2:]):
+    lengths = b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0\0\0"
+    unknown_api, list_offsets_0 = (b"\0\0\0\x0a" + key + header[2:] for key in (b"\x03\xe7", b"\0\x02"))
+    for content in (*lengths, unknown_api, list_offsets_0):
         with connected(endpoint.port) as client:
             client.connection.sendall(content)
             assert client.is_closed()

@@ -53,7 +53,7 @@ Witness = Mapping[str, str]
 
 KEY = "witness"
 """The key of the witness in the summary of a run."""
-ARCHIVE, EVENTS, LOG_STARTS = "the archive", "the metadata topic", "log_start_offsets.uri"
+ARCHIVE, EVENTS, LOG_STARTS = "the archive", "the metadata topic", "the log start offsets"
 NOTHING = "none"
 _SWITCH = "pipeline.skip_unchanged"
 _WRITTEN_WITHOUT_LOCK = (JOB_RUNS, LIST_OFFSETS_EXPIRATIONS)

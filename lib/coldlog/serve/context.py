@@ -32,7 +32,11 @@ class Context:
     host: str
     port: int
     fetch_threads: Threads
+    """For reads of records."""
     lookup_threads: Threads
+    """For questions for offsets, which may read the archive, too."""
+    table_threads: Threads
+    """For all else that is looked up in the tables."""
     console: Console
     timeout_ms: int
     """The time limit of a ListOffsets that has none of its own."""
@@ -52,13 +56,14 @@ class Context:
     """Whether the newest tables could be opened when they were looked for last."""
     _reported: set[str] = field(default_factory=set)
 
-    async def look_up(self, call: Callable[[], _Found]) -> _Found:
-        """Run a call that asks the tables in a thread. Raise `TimeoutError` if it does not return in time.
+    async def look_up(self, call: Callable[[], _Found], seconds: float | None = None) -> _Found:
+        """Run a call that asks the tables in a thread. Raise `TimeoutError` if it does not return in time; without
+        `seconds`, that of all reads.
 
         The call is never refused. It waits for a thread, however many calls wait: a connection has one request at a
         time, and a client cannot start if its request for metadata is refused.
         """
-        return await self._look_up(call, self.request_seconds, always_waits=True)
+        return await self._look_up(self.table_threads, call, self.request_seconds if seconds is None else seconds)
 
     async def find(self, call: Callable[[], _Found]) -> _Found | None:
         """Do the same, and return None if the tables cannot be read in time."""
@@ -71,12 +76,13 @@ class Context:
             return None
 
     async def look_up_offsets(self, call: Callable[[], _Found], seconds: float) -> _Found:
-        """Do the same as `look_up` for a ListOffsets. Raise `QueueFullError` if too many wait."""
-        return await self._look_up(call, seconds, always_waits=False)
+        """Do the same for a ListOffsets that searches records, in threads of its own. Raise `QueueFullError` if too
+        many wait."""
+        return await self._look_up(self.lookup_threads, call, seconds)
 
-    async def _look_up(self, call: Callable[[], _Found], seconds: float, *, always_waits: bool) -> _Found:
+    async def _look_up(self, threads: Threads, call: Callable[[], _Found], seconds: float) -> _Found:
         try:
-            return await self.lookup_threads.run(call, seconds, always_waits=always_waits)
+            return await threads.run(call, seconds)
         except QueueFullError:
             self.report_once(
                 "full", "more questions wait than remote.log.offset.read.max.pending.tasks; some are refused"

@@ -43,7 +43,8 @@ class _Gauges(Collector):
         self._connections = connections
 
     def collect(self) -> Iterator[Metric]:
-        pools = {"fetch": self._context.fetch_threads, "lookup": self._context.lookup_threads}
+        context = self._context
+        pools = {"fetch": context.fetch_threads, "lookup": context.lookup_threads, "tables": context.table_threads}
         for name, text, measure in _POOLS:
             gauge = GaugeMetricFamily(_PREFIX + name, text, labels=["pool"])
             for pool, threads in pools.items():
@@ -60,7 +61,7 @@ class _Gauges(Collector):
         busy = CounterMetricFamily(
             _PREFIX + "busy_seconds",
             "how long threads have worked on calls that have returned; 1 - rate(...) / threads is the average of "
-            "idle_ratio, as Kafka has it",
+            "idle_ratio",
             labels=["pool"],
         )
         for pool, threads in pools.items():

@@ -41,8 +41,7 @@ class Metrics:
         )
         self.read_seconds = Histogram(
             _PREFIX + "read_seconds",
-            "time to read a partition of a fetch, the wait for a thread included; RemoteLogReaderFetchRateAndTimeMs of "
-            "KIP-405",
+            "time to read a partition of a fetch; RemoteLogReaderFetchRateAndTimeMs of KIP-405",
             buckets=_SECONDS,
             registry=self.registry,
         )
@@ -68,6 +67,11 @@ class Metrics:
             "ExpiresPerSec of DelayedRemoteListOffsetsMetrics, KIP-1075",
             "topic",
             "partition",
+        )
+        self.fetches_waiting = Gauge(
+            _PREFIX + "fetches_waiting",
+            "fetches that wait for their records; PurgatorySize of RemoteFetch of KIP-405",
+            registry=self.registry,
         )
         self.list_offsets_waiting = Gauge(
             _PREFIX + "list_offsets_waiting",

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from coldlog.archive.layouts.paced_layout import PacedLayout
-from coldlog.errors import ColdlogError, RetriableError, UsageError
+from coldlog.errors import ColdlogError, UsageError
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
@@ -87,7 +87,7 @@ def serve(job: PlainJob) -> int:
         asyncio.run(_run(job, view, quota, security, (host, port), advertised_at, metrics_at))
     finally:
         view.close()
-        with suppress(RetriableError):
+        with suppress(ColdlogError):  # then what is reserved passes unused
             quota.close()
     return 0
 
@@ -178,6 +178,7 @@ async def _run(
     with (
         closing(Threads("fetch", job.settings.fetch.threads, job.settings.fetch.max_pending)) as fetch_threads,
         closing(Threads("lookup", settings.lookup_threads, settings.lookup_max_pending)) as lookup_threads,
+        closing(Threads("tables", job.settings.fetch.threads)) as table_threads,
         closing(Threads("offsets", 1)) as offset_threads,
     ):
         context = Context(
@@ -186,6 +187,7 @@ async def _run(
             port=advertised[1] if advertised else listen[1],
             fetch_threads=fetch_threads,
             lookup_threads=lookup_threads,
+            table_threads=table_threads,
             console=job.console,
             timeout_ms=job.settings.list_offsets.timeout_ms,
             request_seconds=settings.request_seconds,
@@ -231,9 +233,11 @@ def follow_settings(job: PlainJob, context: Context) -> None:
         job.console.warn(f"the settings stay as they are: {unfit}")
         return
     context.users, context.timeout_ms = users, settings.list_offsets.timeout_ms
+    context.request_seconds = settings.serve.request_seconds
     context.quota.set(pool_options(settings).quota, shared_allowances(settings, SystemClock()))
     context.fetch_threads.resize(settings.fetch.threads, settings.fetch.max_pending)
     context.lookup_threads.resize(settings.serve.lookup_threads, settings.serve.lookup_max_pending)
+    context.table_threads.resize(settings.fetch.threads)
     job.console.note("users, timeouts, read quota and pools follow the settings as they are now")
 
 

@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 _MOST_GIVEN_UP = 100
+_ANY_NUMBER = 1 << 31
 _Found = TypeVar("_Found")
 _here = threading.local()
 """`call`: what this thread works on."""
@@ -27,9 +28,8 @@ _here = threading.local()
 class _Call:
     """One call, and the future of its answer, which belongs to the event loop."""
 
-    def __init__(self, call: Callable[[], Any], *, always_waits: bool) -> None:
+    def __init__(self, call: Callable[[], Any]) -> None:
         self.call = call
-        self.always_waits = always_waits
         self.loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[Any] = self.loop.create_future()
         self.has_returned = self.is_given_up = False
@@ -56,10 +56,9 @@ class QueueFullError(TimeoutError):
 
 
 class Threads:
-    """At most `count` threads that work on calls in the order in which they are made. At most `max_pending` wait,
-    besides those that always wait."""
+    """At most `count` threads that work on calls in the order in which they are made. At most `max_pending` wait."""
 
-    def __init__(self, name: str, count: int, max_pending: int = 1 << 31) -> None:
+    def __init__(self, name: str, count: int, max_pending: int = _ANY_NUMBER) -> None:
         self._name = name
         self._count = count
         self._max_pending = max_pending
@@ -94,13 +93,13 @@ class Threads:
         """How many threads hang."""
         return self._given_up
 
-    async def run(self, call: Callable[[], _Found], seconds: float, *, always_waits: bool = False) -> _Found:
+    async def run(self, call: Callable[[], _Found], seconds: float) -> _Found:
         """Return what the call returns. Raise `TimeoutError` if that takes longer than `seconds`, `QueueFullError` if
         too many wait."""
-        if not always_waits and self._is_full():
+        if self._is_full():
             self.refused += 1
             raise QueueFullError("too many calls wait for a thread")
-        asked = _Call(call, always_waits=always_waits)
+        asked = _Call(call)
         self._put(asked)
         try:
             async with asyncio.timeout(seconds):
@@ -111,7 +110,7 @@ class Threads:
             raise
         return found
 
-    def resize(self, count: int, max_pending: int) -> None:
+    def resize(self, count: int, max_pending: int = _ANY_NUMBER) -> None:
         """Go on with so many threads, and so many calls that may wait."""
         with self._changed:
             self._count, self._max_pending = count, max_pending
@@ -128,8 +127,7 @@ class Threads:
 
     def _is_full(self) -> bool:
         with self._changed:
-            waiting = sum(not each.always_waits for each in self._waiting)
-            return waiting >= max(self._max_pending, self._idle)
+            return len(self._waiting) >= max(self._max_pending, self._idle)
 
     def _put(self, asked: _Call) -> None:
         with self._changed:

@@ -63,12 +63,14 @@ def tables() -> Iterator[_HangingTables]:
 def _context(tables: _HangingTables, threads: Threads) -> Context:
     view = ArchiveView("memory", cast(RecordSource, SimpleNamespace(tables=tables)), LookupOptions())
     view.topics()
+    others = Threads("others", 1)
     return Context(
         view=view,
         host="",
         port=0,
-        fetch_threads=threads,
+        fetch_threads=others,
         lookup_threads=threads,
+        table_threads=others,
         console=Console(progress=io.StringIO(), results=io.StringIO()),
         timeout_ms=1,
         request_seconds=1,
@@ -147,10 +149,19 @@ def test_questions_that_wait_are_counted_and_those_refused_by_a_full_queue_have_
     assert _expired(context) == {}
 
 
+_CHANGED = (
+    "remote.list.offsets.request.timeout.ms=1",
+    "remote.log.offset.reader.threads=3",
+    "remote.log.reader.threads=4",
+    "serve.request_seconds=7",
+)
+
+
 def test_time_for_questions_follows_the_settings_while_the_endpoint_runs(tables: _HangingTables) -> None:
     with closing(Threads("lookup", 1)) as threads:
         context = _context(tables, threads)
         context.timeout_ms = _HOUR_MS
-        changed = argparse.Namespace(env="local", set=["remote.list.offsets.request.timeout.ms=1"], config=None)
+        changed = argparse.Namespace(env="local", set=list(_CHANGED), config=None)
         follow_settings(PlainJob(settings=load_settings("local"), arguments=changed, console=context.console), context)
+        assert (threads.count, context.fetch_threads.count, context.request_seconds) == (3, 4, 7)
         assert _errors(asyncio.run(answer_list_offsets(context, _question(("orders", 0))))) == [_TIMED_OUT]

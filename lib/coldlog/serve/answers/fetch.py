@@ -22,7 +22,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from coldlog.errors import ColdlogError, RetriableError
+from coldlog.errors import ColdlogError
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.model.states import IsolationLevel
 from coldlog.records.fetch.slice_reader import FetchedBatches
@@ -78,7 +78,10 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     async def fetch_all() -> tuple[list[Values], int]:
         if known is None:
             return [_answer(each, ErrorCode.kafka_storage_error, None) for each in asked], 0
-        return await _fetch(context, request.rights, asked, first, most_bytes, is_committed=is_committed)
+        found, throttled_ms = await _fetch(context, request.rights, asked, first, most_bytes, is_committed=is_committed)
+        if throttled_ms:
+            context.metrics.throttled(throttled_ms)
+        return found, throttled_ms
 
     answers, throttle_ms = await fetch_all()
     wait_s = min(_MOST_WAIT_S, max(0.0, body.max_wait.total_seconds()))
@@ -88,8 +91,6 @@ async def answer_fetch(context: Context, request: Request) -> Values:
                 await news.wait()
         if throttle_ms or news.is_set():
             answers, throttle_ms = await fetch_all()
-    if throttle_ms:
-        context.metrics.throttled(throttle_ms)
     rest = iter(answers)
     return {
         "error_code": ErrorCode.none,
@@ -134,9 +135,13 @@ async def _fetch(
             lambda: _plan(context, rights, asked, first, most_bytes, is_committed=is_committed)
         )
     except TimeoutError:
+        for partition in asked:
+            if partition.name in rights.topics:
+                _count_failed(context, partition, ErrorCode.kafka_storage_error)
         return [_answer(partition, ErrorCode.kafka_storage_error, None) for partition in asked], 0
     reads = [_read(context, partition, *plan) for partition, plan in zip(asked, planned, strict=True)]
-    return await asyncio.gather(*reads), throttle_ms
+    with context.metrics.fetches_waiting.track_inprogress():
+        return await asyncio.gather(*reads), throttle_ms
 
 
 def _plan(
@@ -165,7 +170,7 @@ def _charge(context: Context, size_bytes: int) -> int | ErrorCode:
     """Charge a read; return how long it is throttled, or the error of a shared quota that does not answer."""
     try:
         return context.quota.charge(size_bytes)
-    except RetriableError as failed:
+    except ColdlogError as failed:
         context.report_once("quota", f"the shared read quota does not answer: {failed}")
         return ErrorCode.kafka_storage_error
 
@@ -196,28 +201,11 @@ def _plan_one(context: Context, rights: Rights, asked: _Asked, left: int, *, is_
         return known.ends, ErrorCode.kafka_storage_error
 
 
-async def _read(
-    context: Context,
-    asked: _Asked,
-    ends: PartitionEnds | None,
-    plan: LogSlice | FetchedRecords | FetchFailure | ErrorCode,
-) -> Values:
-    found: FetchedBatches | FetchedRecords | FetchFailure | ErrorCode
-    if isinstance(plan, LogSlice):
-        try:
-            with context.metrics.read_seconds.time():
-                found = await context.read(lambda: context.view.read(plan))
-        except QueueFullError:
-            found = _nothing(plan)  # The client asks again.
-        except TimeoutError:
-            seconds = f"{context.request_seconds:g} s"
-            context.report_once(f"{plan.request}", f"{plan.request}: the archive has not answered within {seconds}")
-            found = ErrorCode.kafka_storage_error
-        except ColdlogError as failed:
-            context.report_once(f"{plan.request}", f"{plan.request}: {failed}")
-            found = ErrorCode.kafka_storage_error
-    else:
-        found = plan
+_Found = FetchedBatches | FetchedRecords | FetchFailure | ErrorCode
+
+
+async def _read(context: Context, asked: _Asked, ends: PartitionEnds | None, plan: LogSlice | _Found) -> Values:
+    found = await _read_slice(context, plan) if isinstance(plan, LogSlice) else plan
     if isinstance(found, FetchFailure):
         found = _error(context, asked, ends, found)
     if isinstance(found, ErrorCode):
@@ -227,6 +215,24 @@ async def _read(
         return _answer(asked, ErrorCode.none, ends)
     context.metrics.fetched(asked.name, sum(map(len, found.pieces)))
     return _answer(asked, ErrorCode.none, ends, found)
+
+
+async def _read_slice(context: Context, plan: LogSlice) -> _Found:
+    def read() -> _Found:
+        with context.metrics.read_seconds.time():
+            return context.view.read(plan)
+
+    try:
+        return await context.read(read)
+    except QueueFullError:
+        return _nothing(plan)  # The client asks again.
+    except TimeoutError:
+        seconds = f"{context.request_seconds:g} s"
+        context.report_once(f"{plan.request}", f"{plan.request}: the archive has not answered within {seconds}")
+        return ErrorCode.kafka_storage_error
+    except ColdlogError as failed:
+        context.report_once(f"{plan.request}", f"{plan.request}: {failed}")
+        return ErrorCode.kafka_storage_error
 
 
 def _count_failed(context: Context, asked: _Asked, error: ErrorCode) -> None:

@@ -26,6 +26,7 @@ from coldlog.serve.threads import QueueFullError
 
 _SINCE_VERSION = {int(special): special.since_version for special in SpecialTimestamp}
 _NO_VERSION = 1 << 15
+_OF_RECORDS = SpecialTimestamp.MAX_TIMESTAMP
 _NOT_YET = (LookupCode.LOCAL_REQUIRED, LookupCode.OPEN_TRANSACTION)
 _Place = tuple[str, int]
 
@@ -57,7 +58,9 @@ async def answer_list_offsets(context: Context, request: Request) -> Values:
     try:
         with context.metrics.list_offsets_waiting.track_inprogress():
             seconds = (timeout_ms if timeout_ms > 0 else context.timeout_ms) / 1000
-            answers = await context.look_up_offsets(look_up, seconds)
+            # As in a broker: only what searches records may have to wait for others that do.
+            is_search = any(each.timestamp_ms >= 0 or each.timestamp_ms == _OF_RECORDS for each in questions)
+            answers = await (context.look_up_offsets if is_search else context.look_up)(look_up, seconds)
     except TimeoutError as late:
         if not isinstance(late, QueueFullError):
             _count_expired(context, request.rights, places)
