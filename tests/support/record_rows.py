@@ -42,8 +42,8 @@ class Reading:
 
 
 def read(warehouse: Warehouse | str, archive: object, *filters: ds.Filter, **options: object) -> Reading:
-    """What tasks give that Spark would run; `kafka_isolation_level` stands for the option with dots."""
-    dotted = {"kafka_isolation_level": "kafka.isolation.level"}
+    """What tasks give that Spark would run; these names stand for options with dots."""
+    dotted = {"kafka_isolation_level": "kafka.isolation.level", "archive_layout": "archive.layout"}
     given = {dotted.get(name, name.lower()): str(value) for name, value in options.items()}
     uri = warehouse if isinstance(warehouse, str) else warehouse.uri
     asked = read_options({"warehouse.uri": uri, "archive.uri": str(archive), **given})
