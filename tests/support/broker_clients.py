@@ -30,6 +30,7 @@ class LogClient(OffsetsClient):
     batches: Sequence[Batch]
     decided: int
     topic_id: str = "A" * 21 + "Q"
+    log_start: int = 0
     local_start: int = 0
     fetched: list[int] = field(default_factory=list)
 
@@ -39,7 +40,7 @@ class LogClient(OffsetsClient):
     def list_offsets(
         self, topic: str, partition: int, questions: Sequence[OffsetQuestion], *, is_leader_asked: bool = False
     ) -> LeaderOffsets:
-        offsets = {-2: 0, -4: self.local_start, -5: self.local_start - 1}
+        offsets = {-2: self.log_start, -4: self.local_start, -5: self.local_start - 1}
         answers = [
             ListedOffset(
                 offset=offsets.get(each.timestamp_ms, self._end(is_committed=each.is_committed)),

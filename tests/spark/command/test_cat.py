@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker_tails import TAIL_MS, write_broker_tails
-from builders.log_directory_writer import write_partition
+from builders.log_directory_writer import LOG_STARTS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.command.cat import compiled_format
 from coldlog.command.main import main
@@ -81,6 +81,8 @@ def test_cat_goes_on_in_the_log_directory_where_the_archive_ends(
     golden_uri: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     tail = write_broker_tails(tmp_path, {"payments"})["payments", 0]
+    stable = min(first for first, _ in tail.fates.values())
+    write_offset_checkpoint(tmp_path / LOG_STARTS, {("payments", 0): stable})
     segment = Segment(batches=(Batch(base_offset=0, records=(Record(timestamp_ms=5, value=b"v"),)),))
     write_partition(tmp_path, "new", 0, [segment])
     whole = ["-w", golden_uri, "--set", f"fetch.log_directory={tmp_path}"]

@@ -10,7 +10,7 @@ import pyspark.sql.datasource as ds
 import pytest
 
 from broker_tails import TAIL_MS, Tail, delete_segments_before, write_broker_tails
-from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
+from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment, build_segment
 from coldlog.errors import RetriableError, UsageError
 from coldlog.records.source.filters import RecordFilter
@@ -138,6 +138,23 @@ def test_offsets_that_left_the_directory_and_are_not_indexed_are_data_loss(
             assert found == [*alone.offsets(), *(offset for offset in later if offset >= tail.active)]
         with pytest.raises(UsageError, match="may belong to a transaction that was aborted"):
             _read(golden_uri, golden_archive, directory, place, kafka_isolation_level=COMMITTED)
+
+
+def test_log_start_of_brokers_hides_no_archived_record_and_is_a_loss_above_the_archives_end(
+    golden_uri: str, golden_archive: Path, directory: Path, tails: Tails
+) -> None:
+    """Brokers that do not tier delete by their own retention."""
+    tail = tails[ORDERS]
+    whole = tail.whole_log(ORDERS, is_committed=False)
+    for log_start in (tail.begin - 100, tail.begin):
+        write_offset_checkpoint(directory / LOG_STARTS, {ORDERS: log_start})
+        assert _read(golden_uri, golden_archive, directory, ORDERS).offsets() == whole
+    delete_segments_before(directory, {ORDERS: tail.active})
+    write_offset_checkpoint(directory / LOG_STARTS, {ORDERS: tail.active})
+    with pytest.raises(UsageError, match=f"{tail.begin} to {tail.active - 1} left the log directory"):
+        _read(golden_uri, golden_archive, directory, ORDERS)
+    found = _read(golden_uri, golden_archive, directory, ORDERS, failondataloss=False).offsets()
+    assert found == [offset for offset in whole if not tail.begin <= offset < tail.active]
 
 
 def test_records_of_a_topic_that_was_created_again_are_not_taken_for_the_archives(

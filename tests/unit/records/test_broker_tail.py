@@ -15,7 +15,7 @@ from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.model.states import IsolationLevel
 from coldlog.records.fetch.archive_tables import ArchivedPartition
-from coldlog.records.fetch.local_tail import LocalTail
+from coldlog.records.fetch.local_tail import LocalTail, StaleArchive
 from coldlog.records.local_log import open_local_log
 from coldlog.runtime.settings_sources import load_settings
 
@@ -115,6 +115,17 @@ def test_brokers_have_in_their_tier_what_is_not_indexed_yet() -> None:
     answer = tail.go_on(_request(7), _archived(7, 3), OF_ARCHIVE)
     assert isinstance(answer, FetchedRecords)
     assert [record.offset for record in answer.records] == [7, 8]
+
+
+def test_log_start_of_brokers_hides_no_archived_offset_and_is_a_gap_above_the_archives_end() -> None:
+    tail = _opened(LogClient(batches=LOG, decided=len(LOG) - 1, log_start=20, local_start=20))
+    answer = tail.go_on(_request(22), _archived(22, 22), OF_ARCHIVE)
+    assert isinstance(answer, FetchedRecords)
+    assert ([record.offset for record in answer.records], answer.ends.log_start_offset) == ([22, 23], 0)
+    lost = tail.go_on(_request(14), _archived(14, 3), OF_ARCHIVE)
+    assert isinstance(lost, StaleArchive)
+    assert "14 to 19 left the brokers and are not indexed" in lost.failure.message
+    assert lost.failure.resume_offset == 20
 
 
 def test_archived_offsets_are_not_asked_of_brokers() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
+from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker
+from coldlog.errors import RetriableError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
@@ -165,8 +166,30 @@ def test_offsets_that_neither_has_are_an_error_also_after_segments_leave_the_dir
         answer = tail.go_on(_request(offset), archived, OF_ARCHIVE)
         assert isinstance(answer, StaleArchive)
         assert answer.failure.error is FetchErrorCode.OFFSET_OUT_OF_RANGE
-        assert "those before 14 left the log directory" in answer.failure.message
+        assert "8 to 13 left the log directory and are not indexed" in answer.failure.message
+        assert answer.failure.resume_offset == 14
     assert _read(tail, _archived(14, 3), 14, UNCOMMITTED, 1) == [each for each in RECORDS if each >= 14]
+
+
+def test_log_start_of_the_directory_hides_no_archived_offset_and_is_a_gap_above_the_archives_end(
+    directory: Path,
+) -> None:
+    write_offset_checkpoint(directory / LOG_STARTS, {("orders", 0): 21})
+    tail, gap = _tail(directory), r"14 to 20 left the log directory and are not indexed"
+    assert _read(tail, _archived(26, 26), 26, UNCOMMITTED, 1) == [26, 27, 28]
+    for end in (14, 26):
+        ends = tail.ends("orders", 0, _archived(end, end))
+        assert ends is not None
+        assert (ends.log_start_offset, ends.end_offset) == (0, END)
+    lost = tail.go_on(_request(14), _archived(14, 14), OF_ARCHIVE)
+    assert isinstance(lost, StaleArchive)
+    assert gap in lost.failure.message
+    with pytest.raises(RetriableError, match=gap):
+        tail.find_offset("orders", 0, 22, _archived(14, 14))
+    for nothing_archived in (None, _archived(0, 0)):
+        ends = tail.ends("orders", 0, nothing_archived)
+        assert ends is not None
+        assert ends.log_start_offset == 21
 
 
 def test_directory_without_the_partition_or_of_another_topic_leaves_the_archive_its_answer(directory: Path) -> None:

@@ -4,9 +4,13 @@ The archive answers up to its end, for readers of committed records up to its la
 local log answers, up to the high watermark or the last stable offset that it shows. So each record is read once.
 The state of a partition is kept until a fetch reaches its end: both ends only grow.
 
-If the directory begins after the archive's end, neither has the offsets between: segments were archived and left the
-directory since the index was built (`StaleArchive`). Brokers have them in their tier. If the topic was created again,
-the local log has another topic, and the archive answers alone; so it does if it does not have the partition.
+The log begins at the archive's log start: brokers that do not tier move theirs by their own retention, and the archive
+still has those records. Only if the archive has no offsets, the local log start counts too.
+
+If the local log begins after the archive's end, neither has the offsets between (`StaleArchive`): segments were
+archived and left the directory since the index was built, or the offsets are lost. Brokers that tier have what left
+their disks. If the topic was created again, the local log has another topic, and the archive answers alone; so it does
+if the local log does not have the partition.
 """
 
 from __future__ import annotations
@@ -49,16 +53,13 @@ class LocalTail:
         self, topic: str, partition: int, timestamp_ms: int, archived: ArchivedPartition | None
     ) -> FoundOffset | None:
         """Return the first record at or after a time that is not archived yet. Raise `RetriableError` if an earlier one
-        may have left the directory since the index was built."""
+        may have left the local log and is not indexed."""
         state = self._read_state(topic, partition, archived)
         if state is None:
             return None
-        first = max(state.log_start_offset, 0 if archived is None else archived.ends.end_offset)
+        first = max(_log_start(archived, state), 0 if archived is None else archived.ends.end_offset)
         if self._first_offset(state) > first:
-            raise RetriableError(
-                f"offsets {first} to {self._first_offset(state) - 1} of {topic}-{partition} left the log directory "
-                "and are not indexed yet; run run_pipeline"
-            )
+            raise RetriableError(f"offsets of {topic}-{partition} are missing: {self._left(first, state)}")
         found = self._tier.find_offset(topic, partition, timestamp_ms, first)
         return None if found is None or found.offset >= state.high_watermark else found
 
@@ -94,8 +95,7 @@ class LocalTail:
         if request.offset >= _readable_end(state, request):
             return FetchedRecords(records=(), next_offset=request.offset, ends=ends, read_bytes=0)
         if request.offset < self._first_offset(state):
-            missing = f"those before {self._first_offset(state)} left the log directory and are not indexed yet"
-            return StaleArchive(self._out_of_range(request, ends, f", but {missing}; run run_pipeline"))
+            return self._stale(request, archived, state, ends)
         answer = self._read(request, state, archived)
         if answer is None:
             raise RetriableError(f"{request}: what {self._name} had changed while it was read; try again")
@@ -138,6 +138,22 @@ class LocalTail:
     def _first_offset(self, state: LocalLogState) -> int:
         return state.log_start_offset if self._tier.covers_archive else state.local_log_start_offset
 
+    def _stale(
+        self, request: FetchRequest, archived: ArchivedPartition | None, state: LocalLogState, ends: PartitionEnds
+    ) -> StaleArchive:
+        first = ends.log_start_offset
+        if archived is not None:
+            first = max(first, archived.ends.readable_end(is_committed=request.is_committed))
+        failure = self._out_of_range(request, ends, f", but {self._left(first, state)}")
+        return StaleArchive(replace(failure, resume_offset=self._first_offset(state)))
+
+    def _left(self, first: int, state: LocalLogState) -> str:
+        """Describe the offsets from `first` on that neither the archive nor the local log has."""
+        return (
+            f"{first} to {self._first_offset(state) - 1} left {self._name} and are not indexed; if they were archived, "
+            "run run_pipeline"
+        )
+
     def _out_of_range(self, request: FetchRequest, ends: PartitionEnds, more: str) -> FetchFailure:
         known = f"the archive and {self._name} have offsets {ends.log_start_offset} to {ends.end_offset - 1}"
         return FetchFailure(error=FetchErrorCode.OFFSET_OUT_OF_RANGE, message=f"{request}: {known}{more}", ends=ends)
@@ -157,6 +173,14 @@ def _readable_end(state: LocalLogState, request: FetchRequest) -> int:
     return state.last_stable_offset if request.is_committed else state.high_watermark
 
 
+def _log_start(archived: ArchivedPartition | None, state: LocalLogState) -> int:
+    """Return where the log begins: the archive's log start, unless the archive has no offsets."""
+    if archived is None:
+        return state.log_start_offset
+    start = archived.ends.log_start_offset
+    return start if start < archived.ends.end_offset else max(start, state.log_start_offset)
+
+
 def _joined(archived: ArchivedPartition | None, state: LocalLogState | None) -> PartitionEnds | None:
     """Return where the archive and the directory together begin and end; None if neither has the partition."""
     if state is None:
@@ -169,7 +193,7 @@ def _joined(archived: ArchivedPartition | None, state: LocalLogState | None) -> 
     if archived is None:
         return ends
     return PartitionEnds(
-        log_start_offset=max(ends.log_start_offset, archived.ends.log_start_offset),
+        log_start_offset=_log_start(archived, state),
         end_offset=max(ends.end_offset, archived.ends.end_offset),
         last_stable_offset=max(ends.last_stable_offset, archived.ends.last_stable_offset),
     )

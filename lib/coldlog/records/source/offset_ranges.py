@@ -3,7 +3,9 @@
 The options are resolved against one version of the tables. A partition begins at its log start, as far as the archive
 knows, and ends where the archive ends. With READ_COMMITTED it ends at its stable offset; after it are transactions
 whose end is not archived. A timestamp means the first offset whose record is at or after it. With a log directory, a
-partition begins and ends where the whole log does, as the directory's files show.
+partition ends where the whole log does, as the directory's files show. It begins at the archive's log start: brokers
+that do not tier move theirs by their own retention, and the archive still has those records. Only if the archive has no
+offsets, the directory's log start counts too.
 
 Data is lost if offsets that are asked for are not served: below the log start, between served segments, or after the
 end. Then a `UsageError` is raised, or they are skipped if the options say so. Offsets that a query's filters exclude
@@ -40,7 +42,7 @@ from coldlog.records.source.options import (
 
 _SHOWN = 5
 _UNSERVED = "are in no served segment; see coldlog.archive_problems"
-_LEFT = "left the log directory and are not indexed yet, run run_pipeline"
+_LEFT = "left the log directory and are not indexed; if they were archived, run run_pipeline"
 _UNDECIDED = "may belong to a transaction that was aborted in offsets which are in no served segment"
 
 
@@ -95,7 +97,8 @@ class _Ends:
 
     @property
     def gap(self) -> tuple[int, int] | None:
-        """Return the offsets that were archived and left the directory since the index was built."""
+        """Return the offsets between the archive's end and the directory's first: they were archived since the index
+        was built, or are lost."""
         if self.local_first is None or self.local_first <= self.archive_end:
             return None
         return self.archive_end, self.local_first
@@ -253,7 +256,7 @@ class OffsetResolver:
 
     def _ends(self, place: TopicPartition, facts: PartitionFacts) -> _Ends:
         state, first = self._state(place, facts), facts.first_offset
-        if state is not None:
+        if state is not None and facts.local_start_offset <= first:
             first = max(first, state.log_start_offset)
         archive_end = max(first, facts.local_start_offset)
         stable = archive_end if facts.stable_offset is None else min(archive_end, facts.stable_offset)
