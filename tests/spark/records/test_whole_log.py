@@ -18,7 +18,7 @@ from coldlog.records.source.options import read_options
 from coldlog.records.source.planning import open_reader, plan_reading
 from coldlog.records.source.streaming import initial_position, latest_position, plan_micro_batch
 from coldlog.tables.delta.warehouse import Warehouse
-from record_rows import Reading, moment, read
+from record_rows import Reading, consumed, moment, read
 
 Place = tuple[str, int]
 Tails = Mapping[Place, Tail]
@@ -138,6 +138,37 @@ def test_offsets_that_left_the_directory_and_are_not_indexed_are_data_loss(
             assert found == [*alone.offsets(), *(offset for offset in later if offset >= tail.active)]
         with pytest.raises(UsageError, match="may belong to a transaction that was aborted"):
             _read(golden_uri, golden_archive, directory, place, kafka_isolation_level=COMMITTED)
+
+
+def test_times_of_archived_records_are_found_if_the_directory_is_behind_the_archive(
+    golden_uri: str, golden_archive: Path, directory: Path
+) -> None:
+    """The directory may be a copy, a follower's, or that of a broker whose last checkpoint is older."""
+    archived = [(row["ts"], row["o"]) for row in consumed(*ORDERS)]
+    timestamp_ms = max(archived)[0]
+    first = min(offset for found_ms, offset in archived if found_ms >= timestamp_ms)
+    write_offset_checkpoint(directory / HIGH_WATERMARKS, {ORDERS: first})
+    for level in (UNCOMMITTED, COMMITTED):
+        given = {"kafka_isolation_level": level}
+        late = _read(golden_uri, golden_archive, directory, ORDERS, startingtimestamp=timestamp_ms, **given)
+        assert late.offsets() == [offset for _, offset in archived if offset >= first]
+        early = _read(golden_uri, golden_archive, directory, ORDERS, endingtimestamp=timestamp_ms, **given)
+        assert early.offsets() == [offset for _, offset in archived if offset < first]
+
+
+def test_times_after_the_archive_are_a_loss_if_their_records_may_have_left_the_directory(
+    golden_uri: str, golden_archive: Path, directory: Path, tails: Tails
+) -> None:
+    tail = tails[ORDERS]
+    delete_segments_before(directory, {ORDERS: tail.active})
+    late = {"startingtimestamp": TAIL_MS + tail.begin}
+    lost = rf"{tail.begin} to {tail.active - 1} of orders-0, which may have .* run run_pipeline; failOnDataLoss=false"
+    with pytest.raises(UsageError, match=lost):
+        _read(golden_uri, golden_archive, directory, ORDERS, **late)
+    found = _read(golden_uri, golden_archive, directory, ORDERS, failondataloss=False, **late)
+    assert found.offsets() == [offset for offset in tail.offsets if offset >= tail.active]
+    early = _read(golden_uri, golden_archive, directory, ORDERS, endingtimestamp=1)
+    assert early.offsets() == [], "the archive answers for its times"
 
 
 def test_log_start_of_brokers_hides_no_archived_record_and_is_a_loss_above_the_archives_end(

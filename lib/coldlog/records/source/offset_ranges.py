@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.formats.kafka.record_columns import RecordBounds
 from coldlog.lookups.list_offsets import ListOffsets
-from coldlog.lookups.local.local_tier import LocalLogState
+from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState
 from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.served_index import ServedIndex
 from coldlog.model.list_offsets import ErrorCode
@@ -105,8 +105,8 @@ class _Ends:
 
 
 class OffsetResolver:
-    """Resolves offsets from one version of the tables; `lookup` finds offsets of timestamps. With `local`, the log goes
-    on there, and `whole_lookup` finds offsets in both."""
+    """Resolves offsets from one version of the tables; `lookup` finds offsets of timestamps in the archive. With
+    `local`, the log goes on there."""
 
     def __init__(
         self,
@@ -116,10 +116,8 @@ class OffsetResolver:
         lookup: ListOffsets,
         *,
         local: LocalLogs | None = None,
-        whole_lookup: ListOffsets | None = None,
     ) -> None:
         self._local = local
-        self._whole_lookup = whole_lookup
         self._options = options
         self._logs = logs
         self._index = index
@@ -284,21 +282,40 @@ class OffsetResolver:
 
     def _offset_at(self, place: TopicPartition, timestamp_ms: int, ends: _Ends, *, is_start: bool) -> int:
         """Return the first offset at or after the timestamp; the end if there is none."""
-        lookup = self._lookup if ends.local_first is None else self._whole_lookup or self._lookup
-        answers = lookup.answer_one(*place, timestamp_ms, is_committed=self._is_committed)
-        error, found = ErrorCode(int(answers.errors[0])), answers.found(0)
-        if error is ErrorCode.KAFKA_STORAGE_ERROR:
-            raise RetriableError(f"the archive does not answer for {place[0]}-{place[1]}")
-        if error not in (ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED, ErrorCode.OPEN_TRANSACTION):
-            raise ColdlogError(f"no offset of {place[0]}-{place[1]} for {timestamp_ms}: {error.name}")
-        if found is not None:
-            return found.offset if ends.local_first is None else min(found.offset, ends.end)
+        found = self._find_archived(place, timestamp_ms, ends)
+        if found is None and ends.local_first is not None:
+            found = self._find_later(place, timestamp_ms, ends)
+        if found is not None and (ends.local_first is None or found.offset < ends.end):
+            return found.offset
         if is_start and not self._options.starts_late:
+            archived = "archived " if ends.local_first is None else ""
             raise UsageError(
-                f"no archived record of {place[0]}-{place[1]} is at or after {timestamp_ms}; "
+                f"no {archived}record of {place[0]}-{place[1]} is at or after {timestamp_ms}; "
                 "startingOffsetsByTimestampStrategy=latest reads nothing of such a partition"
             )
         return ends.end
+
+    def _find_archived(self, place: TopicPartition, timestamp_ms: int, ends: _Ends) -> FoundOffset | None:
+        """Ask the archive. With a directory, it need not have the partition, nor decide the record."""
+        is_whole, passing = ends.local_first is not None, {ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED}
+        passing.add(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_whole else ErrorCode.OPEN_TRANSACTION)
+        answers = self._lookup.answer_one(*place, timestamp_ms, is_committed=self._is_committed and not is_whole)
+        error = ErrorCode(int(answers.errors[0]))
+        if error is ErrorCode.KAFKA_STORAGE_ERROR:
+            raise RetriableError(f"the archive does not answer for {place[0]}-{place[1]}")
+        if error not in passing:
+            raise ColdlogError(f"no offset of {place[0]}-{place[1]} for {timestamp_ms}: {error.name}")
+        return answers.found(0)
+
+    def _find_later(self, place: TopicPartition, timestamp_ms: int, ends: _Ends) -> FoundOffset | None:
+        """Ask the directory for what follows the archive."""
+        assert self._local is not None
+        if ends.gap is not None and self._options.fails_on_data_loss:
+            raise UsageError(
+                f"offsets {ends.gap[0]} to {ends.gap[1] - 1} of {place[0]}-{place[1]}, which may have the first record "
+                f"at or after {timestamp_ms}, {_LEFT}; failOnDataLoss=false reads what there is"
+            )
+        return self._local.tier.find_offset(*place, timestamp_ms, max(ends.archive_end, ends.local_first or 0))
 
 
 def _not_archived(state: LocalLogState) -> PartitionFacts:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from coldlog.lookups.batch_lookup import BatchReader
-from coldlog.lookups.list_offsets import ListOffsets, LookupOptions, open_lookup
+from coldlog.lookups.list_offsets import LookupOptions, open_lookup
 from coldlog.model.states import IsolationLevel
 from coldlog.records.local_log import open_log_directory
 from coldlog.records.source.archived_log import ArchivedLogs, list_source_files
@@ -49,9 +49,8 @@ def _resolving(options: SourceOptions) -> Iterator[tuple[ArchivedLogs, LocalLogs
     batches = BatchReader(open_layout=paced_opener(options.settings), limits=decode_limits(options.settings))
     index, lookup = open_lookup(files.lookups, LookupOptions(batches=batches))
     local = None if tier is None else LocalLogs(tier)
-    whole_lookup = ListOffsets(index, tier, batches)
     try:
-        yield logs, local, OffsetResolver(options, logs, index, lookup, local=local, whole_lookup=whole_lookup)
+        yield logs, local, OffsetResolver(options, logs, index, lookup, local=local)
     finally:
         index.close()
         logs.close()
