@@ -247,7 +247,7 @@ def test_partitions_that_only_the_directory_has_are_read_but_no_internal_topics_
     golden_uri: str, golden_archive: Path, directory: Path
 ) -> None:
     segment = Segment(batches=(Batch(base_offset=0, records=(Record(timestamp_ms=5, value=b"v"),)),))
-    for topic in ("orders-new", "__consumer_offsets"):
+    for topic in ("orders-new", "__consumer_offsets", "__cluster_metadata"):
         write_partition(directory, topic, 0, [segment])
     places = {"fetch.log_directory": directory}
     found = read(golden_uri, golden_archive, subscribepattern="orders-new|__.*", **places)

@@ -25,8 +25,6 @@ from coldlog.lookups.local.local_tier import LocalLogState
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransactions, aborted_in
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""As for Kafka's consumer, no pattern matches these."""
 _WINDOW_BYTES = 4 << 20
 
 

@@ -3,9 +3,8 @@
 The options are resolved against one version of the tables. A partition begins at its log start, as far as the archive
 knows, and ends where the archive ends. With READ_COMMITTED it ends at its stable offset; after it are transactions
 whose end is not archived. A timestamp means the first offset whose record is at or after it. With a log directory, a
-partition ends where the whole log does, as the directory's files show. It begins at the archive's log start: brokers
-that do not tier move theirs by their own retention, and the archive still has those records. Only if the archive has no
-offsets, the directory's log start counts too.
+partition ends where the whole log does, as the directory's files show. Its log start is the archive's: a broker that
+does not tier deletes what is still archived. Only if the archive has no offsets, the directory's log start counts too.
 
 Data is lost if offsets that are asked for are not served: below the log start, between served segments, or after the
 end. Then a `UsageError` is raised, or they are skipped if the options say so. Offsets that a query's filters exclude
@@ -24,12 +23,13 @@ from coldlog.lookups.list_offsets import ListOffsets
 from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState
 from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.served_index import ServedIndex
+from coldlog.model.internal_topics import INTERNAL_TOPICS
 from coldlog.model.list_offsets import ErrorCode
 from coldlog.model.states import IsolationLevel
 from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransactions
 from coldlog.records.source.archived_log import ArchivedLogs, ServedSegment, undecided_offsets, without_offsets
 from coldlog.records.source.filters import RecordFilter
-from coldlog.records.source.local_logs import INTERNAL_TOPICS, LocalLogs
+from coldlog.records.source.local_logs import LocalLogs
 from coldlog.records.source.options import (
     EARLIEST,
     LATEST,

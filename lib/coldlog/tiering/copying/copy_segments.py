@@ -24,6 +24,7 @@ from coldlog.archive.stores.object_writer import WritableStore
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.ids import TopicIdPartition, uuid_text
+from coldlog.model.internal_topics import INTERNAL_TOPICS
 from coldlog.tiering.copying.copy_partition import CopyOutcome, PartitionCopier, PartitionCopy, identify
 from coldlog.tiering.event_logs import KnownEventLog, ReadableEventLog
 from coldlog.tiering.present_archive import find_absent, present_archive
@@ -37,15 +38,7 @@ from coldlog.tiering.tier_assignments import LEADER_OF_ALL, Assignments
 from coldlog.tiering.tier_schedule import TAKEN_PER_THREAD, RunLeases, TierSchedule, TierTask
 from coldlog.tiering.work_pool import WorkPool
 
-INTERNAL_TOPICS = frozenset(
-    {
-        METADATA_TOPIC,
-        "__consumer_offsets",
-        "__transaction_state",
-        "__share_group_state",
-        "__cluster_metadata",
-    }
-)
+_NEVER_COPIED = INTERNAL_TOPICS | {METADATA_TOPIC}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +218,7 @@ def _list_work(directories: Sequence[str], topics: Sequence[str]) -> tuple[list[
             unlisted[directory] = failed
             continue
         for place in places:
-            if place[0] in INTERNAL_TOPICS or not any(fnmatchcase(place[0], pattern) for pattern in topics):
+            if place[0] in _NEVER_COPIED or not any(fnmatchcase(place[0], pattern) for pattern in topics):
                 continue
             if place in found:
                 raise UsageError(
