@@ -8,7 +8,8 @@ This is Kafka's Fetch of one partition, from the archive. The tables say which s
 ranged read gets whole batches. The result of a fetch is a value: `FetchedRecords`, or `FetchFailure` with Kafka's code,
 the available offsets and the offset to continue at. Only wrong arguments are a `UsageError`.
 
-With `fetch.log_directory`, a broker's log directory answers from the end of the archive on.
+With `fetch.log_directory`, a broker's log directory answers from the end of the archive on, and with
+`fetch.bootstrap_servers` the brokers do. A question to a broker has what is left of the fetch's timeout.
 
 The fetcher answers from the table versions that it opened, as of `warehouse.as_of`, until `refresh`. If a segment was
 removed since then, it opens the newest versions once. All threads of a process can share one fetcher, but not a forked
@@ -22,6 +23,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 from coldlog.errors import RetriableError
 from coldlog.lookups.local.local_tier import FoundOffset
@@ -77,10 +79,10 @@ class RecordFetcher:
             timeout_ms=timeout_ms,
         )
         deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
-        failures = 0
+        attempt, failures = request, 0
         while True:
             try:
-                planned = self._source.plan(request)
+                planned = self._source.plan(attempt)
                 return self._source.read(planned) if isinstance(planned, LogSlice) else planned
             except RetriableError as failed:
                 failures += 1
@@ -88,6 +90,7 @@ class RecordFetcher:
                 if left_ms <= 0:
                     return timed_out(request, failures, failed)
             self._clock.wait_ms(min(left_ms, self._backoff.pause_ms(failures, self._chance())))
+            attempt = replace(request, timeout_ms=max(0, deadline_ms - self._clock.monotonic_ms()))
 
     def partition_ends(self, topic: str, partition: int) -> PartitionEnds | None:
         """The first and last offsets of a partition; None if the archive does not have the partition."""

@@ -23,8 +23,8 @@ CLUSTER = Cluster(bootstrap_servers="127.0.0.1:9092", timeout_ms=500)
 
 @dataclass(slots=True, kw_only=True)
 class LogClient(OffsetsClient):
-    """The leader of the log of `batches`, of which the first `decided` are below the high watermark. It counts its
-    fetches."""
+    """The leader of the log of `batches`, of which the first `decided` are below the high watermark. It notes
+    its fetches, and the deadline of each question. `is_throttled`: it sends no records."""
 
     cluster: Cluster = CLUSTER
     batches: Sequence[Batch]
@@ -32,7 +32,9 @@ class LogClient(OffsetsClient):
     topic_id: str = "A" * 21 + "Q"
     log_start: int = 0
     local_start: int = 0
+    is_throttled: bool = False
     fetched: list[int] = field(default_factory=list)
+    deadlines: list[float | None] = field(default_factory=list)
 
     def newest_version(self) -> int:
         return SpecialTimestamp.LATEST_TIERED.since_version
@@ -40,6 +42,7 @@ class LogClient(OffsetsClient):
     def list_offsets(
         self, topic: str, partition: int, questions: Sequence[OffsetQuestion], *, is_leader_asked: bool = False
     ) -> LeaderOffsets:
+        self.deadlines.append(self.deadline)
         offsets = {-2: self.log_start, -4: self.local_start, -5: self.local_start - 1}
         answers = [
             ListedOffset(
@@ -63,12 +66,13 @@ class LogClient(OffsetsClient):
     ) -> FetchedBatches:
         """As a broker: the first batch whole, the last maybe cut, and the aborted transactions that overlap them."""
         self.fetched.append(from_offset)
+        self.deadlines.append(self.deadline)
         end = self._end(is_committed=is_committed)
         found = [
             each for each in self.batches[: self.decided] if each.last_offset >= from_offset and each.base_offset < end
         ]
         content = b"".join(map(build_batch, found))
-        content = content[: max(max_bytes, len(build_batch(found[0])))] if found else b""
+        content = content[: max(max_bytes, len(build_batch(found[0])))] if found and not self.is_throttled else b""
         until = found[-1].last_offset if found else from_offset
         overlapping = [
             (each.producer_id, each.first_offset)

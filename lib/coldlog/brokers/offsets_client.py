@@ -32,6 +32,7 @@ _IN_FLIGHT = 32
 _FETCH_VERSION = 12
 """The last version with topic names."""
 _FETCH_WAIT_MS = 500
+_MOST_FETCH_BYTES = 2**31 - 1
 _MOST_MS = 2**31 - 1 - 60_000
 _OUT_OF_RANGE, _REQUEST_TIMED_OUT = 1, 7
 _NOT_NOW = frozenset({5, 6, 9, 74, 75, 76, 78})
@@ -158,15 +159,15 @@ class OffsetsClient:
         read_committed, which ends at the last stable offset. `is_leader_asked`: look up the leader first."""
 
         async def ask(admin: Any, leader: Leader) -> FetchedBatches:
-            request = client_library().protocol.consumer.FetchRequest
+            request, most_bytes = client_library().protocol.consumer.FetchRequest, min(max_bytes, _MOST_FETCH_BYTES)
             of_topic = request.FetchTopic
             of_partition = of_topic.FetchPartition(
-                partition=partition, current_leader_epoch=-1, fetch_offset=from_offset, partition_max_bytes=max_bytes
+                partition=partition, current_leader_epoch=-1, fetch_offset=from_offset, partition_max_bytes=most_bytes
             )
             message = request(
                 max_wait_ms=min(_FETCH_WAIT_MS, self._timeout_ms // 2),
                 min_bytes=1,
-                max_bytes=max_bytes,
+                max_bytes=most_bytes,
                 isolation_level=int(is_committed),
                 topics=[of_topic(topic=topic, partitions=[of_partition])],
                 max_version=_FETCH_VERSION,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -59,3 +62,26 @@ def test_leader_epoch_of_an_offset_is_the_last_that_begins_at_it_or_before() -> 
     for offset in range(END + 3):
         epochs = [epoch for epoch, start in EPOCHS if start <= offset]
         assert tier.leader_epoch_at("orders", 0, offset) == max(epochs, default=-1)
+
+
+@dataclass(slots=True, kw_only=True)
+class EncodingClient(OffsetsClient):
+    """The leader of an empty log. It encodes each request, as if it were sent."""
+
+    sent: list[int] = field(default_factory=list)
+
+    def _ask_leader(self, topic: str, partition: int, question: Callable[[Any, Leader], Awaitable[Any]]) -> Any:
+        return asyncio.run(question(None, Leader(node_id=1, leader_epoch=0)))  # type: ignore[arg-type]  # a coroutine
+
+    async def _send(self, admin: object, message: Any, leader: Leader) -> Any:
+        message.encode(version=12)
+        self.sent.append(message.max_bytes)
+        answer = SimpleNamespace(error_code=0, records=None, high_watermark=0, aborted_transactions=None)
+        return SimpleNamespace(responses=[SimpleNamespace(partitions=[answer])])
+
+
+def test_fetch_of_more_bytes_than_kafkas_number_holds_asks_for_the_most() -> None:
+    client = EncodingClient(cluster=CLUSTER)
+    for max_bytes in (1, 2**31 - 1, 2**31, 2**63 - 1):
+        assert tier_of(client).read_batches("orders", 0, 0, max_bytes) is None
+    assert client.sent == [1, *[2**31 - 1] * 3]

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
+import time
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from broker_clients import CLUSTER, LogClient
 from builders.segment_builder import Batch, Record, abort_marker, commit_marker
-from coldlog.errors import UsageError
+from coldlog.errors import RetriableError, UsageError
+from coldlog.fetcher import RecordFetcher
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.model.states import IsolationLevel
 from coldlog.records.fetch.archive_tables import ArchivedPartition
 from coldlog.records.fetch.local_tail import LocalTail, StaleArchive
+from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.local_log import open_local_log
 from coldlog.runtime.settings_sources import load_settings
+from virtual_clock import VirtualClock
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
@@ -134,6 +140,41 @@ def test_archived_offsets_are_not_asked_of_brokers() -> None:
     assert isinstance(answer, FetchedRecords)
     assert (answer.next_offset, answer.ends.end_offset) == (-1, END)
     assert client.fetched == []
+
+
+def test_each_question_of_a_fetch_has_the_time_of_the_fetch() -> None:
+    client = LogClient(batches=LOG, decided=len(LOG) - 1)
+    tail, began = _opened(client), time.time()
+    for offset in (6, 7):
+        assert isinstance(
+            tail.go_on(replace(_request(offset), timeout_ms=9_000), _archived(7, 3), OF_ARCHIVE), FetchedRecords
+        )
+    assert len(client.deadlines) >= 2
+    assert all(each is not None and began + 9 <= each <= time.time() + 9 for each in client.deadlines)
+    tail.ends("orders", 0, None)
+    assert client.deadlines[-1] is None, "that of the cluster"
+
+
+def test_each_attempt_has_what_is_left_of_the_time_of_the_fetch() -> None:
+    clock, given_ms = VirtualClock(), list[int]()
+
+    class Unreachable:
+        def plan(self, request: FetchRequest) -> FetchedRecords:
+            given_ms.append(request.timeout_ms)
+            clock.wait_ms(400)
+            raise RetriableError("no answer")
+
+    fetcher = RecordFetcher(cast(RecordSource, Unreachable()), clock=clock, chance=lambda: 0.5)
+    answer = fetcher.fetch_records("orders", 0, 7, timeout_ms=1_000)
+    assert isinstance(answer, FetchFailure)
+    assert answer.error is FetchErrorCode.REQUEST_TIMED_OUT
+    assert given_ms == [1_000, 500, 0]
+
+
+def test_brokers_that_send_no_records_are_asked_again() -> None:
+    tail = _opened(LogClient(batches=LOG, decided=len(LOG) - 1, is_throttled=True))
+    with pytest.raises(RetriableError, match=r"the brokers returned no records .*under a quota.*try again"):
+        tail.go_on(_request(7), _archived(7, 3), OF_ARCHIVE)
 
 
 def test_topic_that_is_created_again_while_it_is_read_leaves_the_archive_its_answer() -> None:

@@ -88,6 +88,9 @@ class LocalTier(Protocol):
 class LocalLog(LocalTier, Protocol):
     """A local tier whose records can be read."""
 
+    def until(self, deadline: float | None) -> LocalLog:
+        """As `LocalTier.until`."""
+
     def read_batches(
         self, topic: str, partition: int, offset: int, max_bytes: int, *, is_committed: bool = False
     ) -> LocalBatches | None:

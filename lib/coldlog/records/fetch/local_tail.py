@@ -15,6 +15,7 @@ if the local log does not have the partition.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
 from coldlog.errors import ArchiveError, RetriableError
@@ -46,7 +47,7 @@ class LocalTail:
 
     def ends(self, topic: str, partition: int, archived: ArchivedPartition | None) -> PartitionEnds | None:
         """Return where the whole log begins and ends now; None if nobody knows the partition."""
-        state = self._read_state(topic, partition, archived)
+        state = self._read_state(self._tier, topic, partition, archived)
         return _joined(archived, state)
 
     def find_offset(
@@ -54,7 +55,7 @@ class LocalTail:
     ) -> FoundOffset | None:
         """Return the first record at or after a time that is not archived yet. Raise `RetriableError` if an earlier one
         may have left the local log and is not indexed."""
-        state = self._read_state(topic, partition, archived)
+        state = self._read_state(self._tier, topic, partition, archived)
         if state is None:
             return None
         first = max(_log_start(archived, state), 0 if archived is None else archived.ends.end_offset)
@@ -67,26 +68,29 @@ class LocalTail:
         self, request: FetchRequest, archived: ArchivedPartition | None, planned: LogSlice | FetchAnswer
     ) -> LogSlice | FetchAnswer | StaleArchive:
         """Return what the archive has planned, with the ends of the whole log, or from the archive's end on the
-        directory's answer. Raise `RetriableError` if the directory does not answer."""
+        local log's answer. Raise `RetriableError` if it does not answer in the request's time."""
+        tier = self._tier.until(time.time() + request.timeout_ms / 1000)
         try:
             if archived is None or request.offset >= archived.ends.readable_end(is_committed=request.is_committed):
-                return self._fetch(request, archived) or planned
+                return self._fetch(tier, request, archived) or planned
             place = (request.topic, request.partition)
-            state = self._states.get(place) or self._read_state(*place, archived)
+            state = self._states.get(place) or self._read_state(tier, *place, archived)
         except ArchiveError as wrong:
             message = f"{request}: {wrong}, in {self._name}"
             return FetchFailure(error=FetchErrorCode.CORRUPT_MESSAGE, message=message)
         ends = _joined(archived, state)
         return planned if planned.ends is None or ends is None else replace(planned, ends=ends)
 
-    def _fetch(self, request: FetchRequest, archived: ArchivedPartition | None) -> FetchAnswer | StaleArchive | None:
+    def _fetch(
+        self, tier: LocalLog, request: FetchRequest, archived: ArchivedPartition | None
+    ) -> FetchAnswer | StaleArchive | None:
         place = (request.topic, request.partition)
         kept = self._states.get(place)
         if kept is not None and self._first_offset(kept) <= request.offset < _readable_end(kept, request):
-            answer = self._read(request, kept, archived)
+            answer = self._read(tier, request, kept, archived)
             if answer is not None:
                 return answer
-        state = self._read_state(*place, archived)
+        state = self._read_state(tier, *place, archived)
         ends = _joined(archived, state)
         if state is None or ends is None:
             return None
@@ -96,17 +100,20 @@ class LocalTail:
             return FetchedRecords(records=(), next_offset=request.offset, ends=ends, read_bytes=0)
         if request.offset < self._first_offset(state):
             return self._stale(request, archived, state, ends)
-        answer = self._read(request, state, archived)
+        answer = self._read(tier, request, state, archived)
         if answer is None:
-            raise RetriableError(f"{request}: what {self._name} had changed while it was read; try again")
+            raise RetriableError(
+                f"{request}: {self._name} returned no records (as brokers do under a quota, or if their remote tier is "
+                "slow), or changed meanwhile; try again"
+            )
         return answer
 
     def _read(
-        self, request: FetchRequest, state: LocalLogState, archived: ArchivedPartition | None
+        self, tier: LocalLog, request: FetchRequest, state: LocalLogState, archived: ArchivedPartition | None
     ) -> FetchedRecords | None:
         """Return the records; None if the directory has changed, and has them no more, or another topic's."""
         place = request.topic, request.partition, request.offset, request.max_bytes
-        found = self._tier.read_batches(*place, is_committed=request.is_committed)
+        found = tier.read_batches(*place, is_committed=request.is_committed)
         ends, until = _joined(archived, state), _readable_end(state, request)
         if found is None or ends is None or found.topic_id != state.topic_id:
             return None
@@ -158,8 +165,10 @@ class LocalTail:
         known = f"the archive and {self._name} have offsets {ends.log_start_offset} to {ends.end_offset - 1}"
         return FetchFailure(error=FetchErrorCode.OFFSET_OUT_OF_RANGE, message=f"{request}: {known}{more}", ends=ends)
 
-    def _read_state(self, topic: str, partition: int, archived: ArchivedPartition | None) -> LocalLogState | None:
-        state = self._tier.read_state(topic, partition)
+    def _read_state(
+        self, tier: LocalLog, topic: str, partition: int, archived: ArchivedPartition | None
+    ) -> LocalLogState | None:
+        state = tier.read_state(topic, partition)
         if state is not None and archived is not None and state.topic_id not in (None, archived.topic_id):
             state = None
         if state is None:
