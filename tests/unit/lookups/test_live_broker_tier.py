@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from coldlog.brokers.kafka_client import open_cluster
 from coldlog.brokers.offsets_client import Leader, LeaderOffsets, ListedOffset, OffsetQuestion, OffsetsClient
 from coldlog.errors import NotSupportedError
+from coldlog.lookups.local import live_broker_tier
 from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
 from coldlog.model.list_offsets import SpecialTimestamp
 
@@ -85,3 +87,44 @@ def test_fetch_of_more_bytes_than_kafkas_number_holds_asks_for_the_most() -> Non
     for max_bytes in (1, 2**31 - 1, 2**31, 2**63 - 1):
         assert tier_of(client).read_batches("orders", 0, 0, max_bytes) is None
     assert client.sent == [1, *[2**31 - 1] * 3]
+
+
+@dataclass(slots=True, kw_only=True)
+class CountedClient(LineageClient):
+    """Counts the clients that are open."""
+
+    open_clients: ClassVar[set[int]] = set()
+
+    def __post_init__(self) -> None:
+        self.open_clients.add(id(self))
+
+    def close(self) -> None:
+        self.open_clients.discard(id(self))
+
+
+def test_clients_of_threads_that_have_ended_are_closed_and_closed_ones_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live_broker_tier, "OffsetsClient", CountedClient)
+    tier = LiveBrokerTier(CLUSTER)
+
+    def ask_in_a_thread(*, is_closing: bool) -> None:
+        def ask() -> None:
+            tier.leader_epoch_at("orders", 0, 5)
+            if is_closing:
+                tier.close()
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+
+    for _ in range(5):
+        ask_in_a_thread(is_closing=True)
+        assert (len(CountedClient.open_clients), len(tier._opened)) == (0, 0)
+    for _ in range(5):
+        ask_in_a_thread(is_closing=False)
+        assert len(CountedClient.open_clients) == len(tier._opened) == 1
+    tier.leader_epoch_at("orders", 0, 5)
+    assert len(CountedClient.open_clients) == 1
+    tier.close_all()
+    assert not CountedClient.open_clients

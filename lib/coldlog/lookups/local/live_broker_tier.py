@@ -1,7 +1,7 @@
 """Ask the brokers of a cluster for what is not archived yet.
 
 The client is created in the thread that asks, at its first question, and kept until the thread calls `close`, or
-another `close_all`.
+another `close_all`. When a client is created, those of threads that have ended are closed.
 
 - `find_offset` first takes the broker's answer, which covers its whole log including its remote tier. A broker cannot
   be told where to begin. If its answer is below `from_offset`, nothing is known about the records from `from_offset`
@@ -62,8 +62,16 @@ class _Held(threading.local):
         return _Held, ()
 
 
-class _Opened(list[tuple[int, OffsetsClient]]):
+class _Opened(dict[threading.Thread, tuple[int, OffsetsClient]]):
     """The clients of all threads, each with its process; a pickled copy has none."""
+
+    def close_ended(self) -> None:
+        """Close the clients of threads that have ended."""
+        for thread in [each for each in list(self) if not each.is_alive()]:
+            # Another thread may have taken it meanwhile.
+            process_id, client = self.pop(thread, (0, None))
+            if client is not None and process_id == os.getpid():
+                client.close()
 
     def __reduce__(self) -> tuple[type[_Opened], tuple[()]]:
         return _Opened, ()
@@ -174,7 +182,7 @@ class LiveBrokerTier:
 
     def close_all(self) -> None:
         """Close the clients of all threads, which must not ask any more."""
-        for process_id, client in self._opened:
+        for process_id, client in list(self._opened.values()):
             if process_id == os.getpid():
                 client.close()
         self._opened.clear()
@@ -184,11 +192,13 @@ class LiveBrokerTier:
         if self._held.client is not None and self._held.process_id == os.getpid():
             self._held.client.close()
         self._held.client = None
+        self._opened.pop(threading.current_thread(), None)
 
     def _client(self) -> OffsetsClient:
         if self._held.client is None or self._held.process_id != os.getpid():
+            self._opened.close_ended()
             self._held.client, self._held.process_id = OffsetsClient(cluster=self.cluster), os.getpid()
-            self._opened.append((os.getpid(), self._held.client))
+            self._opened[threading.current_thread()] = (os.getpid(), self._held.client)
         self._held.client.deadline = self.deadline
         return self._held.client
 
