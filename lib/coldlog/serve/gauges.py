@@ -30,6 +30,21 @@ _POOLS: tuple[tuple[str, str, Callable[[Threads], float]], ...] = (
     ("threads", "threads that there may be", lambda threads: threads.count),
     ("hanging_threads", "threads whose call has not returned by its deadline", lambda threads: threads.given_up),
 )
+_COUNTS: tuple[tuple[str, str, Callable[[Threads], float]], ...] = (
+    ("expired", "calls that did not return by their deadline", lambda threads: threads.expired),
+    (
+        "busy_seconds",
+        "how long threads have worked on calls that have returned; 1 - rate(...) / threads is the average of "
+        "idle_ratio",
+        lambda threads: threads.busy_seconds,
+    ),
+    (
+        "queue_full",
+        "calls refused because too many wait: remote.log.reader.max.pending.tasks of KIP-405 (fetch), "
+        "remote.log.offset.read.max.pending.tasks of KIP-1075 (lookup)",
+        lambda threads: threads.refused,
+    ),
+)
 
 
 def observe(context: Context, connections: Callable[[], int]) -> None:
@@ -50,32 +65,11 @@ class _Gauges(Collector):
             for pool, threads in pools.items():
                 gauge.add_metric([pool], measure(threads))
             yield gauge
-        expired = CounterMetricFamily(
-            _PREFIX + "expired",
-            "calls that did not return by their deadline",
-            labels=["pool"],
-        )
-        for pool, threads in pools.items():
-            expired.add_metric([pool], threads.expired)
-        yield expired
-        busy = CounterMetricFamily(
-            _PREFIX + "busy_seconds",
-            "how long threads have worked on calls that have returned; 1 - rate(...) / threads is the average of "
-            "idle_ratio",
-            labels=["pool"],
-        )
-        for pool, threads in pools.items():
-            busy.add_metric([pool], threads.busy_seconds)
-        yield busy
-        refused = CounterMetricFamily(
-            _PREFIX + "queue_full",
-            "calls refused because too many wait: remote.log.reader.max.pending.tasks of KIP-405 (fetch), "
-            "remote.log.offset.read.max.pending.tasks of KIP-1075 (lookup)",
-            labels=["pool"],
-        )
-        for pool, threads in pools.items():
-            refused.add_metric([pool], threads.refused)
-        yield refused
+        for name, text, count in _COUNTS:
+            counter = CounterMetricFamily(_PREFIX + name, text, labels=["pool"])
+            for pool, threads in pools.items():
+                counter.add_metric([pool], count(threads))
+            yield counter
         yield GaugeMetricFamily(_PREFIX + "connections", "open connections", value=self._connections())
         groups = GaugeMetricFamily(
             _PREFIX + "groups",
