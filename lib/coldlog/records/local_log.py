@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from coldlog.errors import UsageError
 from coldlog.lookups.local.local_tier import LocalLog
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
@@ -10,12 +12,14 @@ from coldlog.runtime.settings import Settings
 
 
 def open_log_directory(settings: Settings) -> LogDirectoryTier | None:
-    """Return the log directory of the settings; None if there is none. Raise `UsageError` beside
-    `warehouse.as_of`."""
+    """Return the log directory of the settings; None if there is none. Raise `UsageError` if it cannot be reached, and
+    beside `warehouse.as_of`."""
     directory = settings.fetch.log_directory
     if directory is None:
         return None
     _refuse_past(settings, "fetch.log_directory")
+    if not os.path.isdir(directory):
+        raise UsageError(f"fetch.log_directory: {directory} is not a directory that can be reached; correct it")
     return LogDirectoryTier(directory=directory, limits=decode_limits(settings))
 
 

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from broker_clients import CLUSTER, LogClient
-from builders.segment_builder import Batch, Record, abort_marker, commit_marker
+from builders.segment_builder import Batch, abort_marker, commit_marker
 from coldlog.errors import RetriableError, UsageError
 from coldlog.fetcher import RecordFetcher
-from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.model.states import IsolationLevel
@@ -23,25 +22,10 @@ from coldlog.records.fetch.local_tail import LocalTail, StaleArchive
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.local_log import open_local_log
 from coldlog.runtime.settings_sources import load_settings
+from tail_batches import LIMITS, OF_ARCHIVE, batch_at
 from virtual_clock import VirtualClock
 
-LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-OF_ARCHIVE = FetchedRecords(
-    records=(), next_offset=-1, ends=PartitionEnds(log_start_offset=0, end_offset=0, last_stable_offset=0), read_bytes=0
-)
-
-
-def _batch(base_offset: int, count: int, producer_id: int = -1) -> Batch:
-    is_transactional = producer_id >= 0
-    return Batch(
-        base_offset=base_offset,
-        records=tuple(Record(timestamp_ms=base_offset, value=b"%d" % (base_offset + at)) for at in range(count)),
-        is_transactional=is_transactional,
-        producer_id=producer_id,
-        producer_epoch=0 if is_transactional else -1,
-        base_sequence=0 if is_transactional else -1,
-    )
 
 
 def _marker(offset: int, producer_id: int, *, is_commit: bool) -> Batch:
@@ -50,9 +34,10 @@ def _marker(offset: int, producer_id: int, *, is_commit: bool) -> Batch:
 
 
 LOG = (
-    _batch(0, 3), _batch(3, 2, 1), _batch(5, 2, 2), _batch(7, 2), _marker(9, 1, is_commit=False), _batch(10, 2, 1),
-    _batch(14, 2), _marker(16, 2, is_commit=True), _marker(17, 1, is_commit=False), _batch(18, 2, 1), _batch(20, 1),
-    _marker(21, 1, is_commit=True), _batch(22, 2, 4), _batch(24, 2), _batch(26, 2),
+    batch_at(0, 3), batch_at(3, 2, 1), batch_at(5, 2, 2), batch_at(7, 2), _marker(9, 1, is_commit=False),
+    batch_at(10, 2, 1), batch_at(14, 2), _marker(16, 2, is_commit=True), _marker(17, 1, is_commit=False),
+    batch_at(18, 2, 1), batch_at(20, 1), _marker(21, 1, is_commit=True), batch_at(22, 2, 4),
+    batch_at(24, 2), batch_at(26, 2),
 )  # fmt: skip
 """Producer 1 aborts twice, then commits; no batch has offsets 12 and 13; the transaction of producer 4 is open. The
 last batch is not decided yet."""
@@ -204,3 +189,8 @@ def test_brokers_are_refused_beside_a_directory_or_a_past_index(assignments: lis
     settings = load_settings("local", ["fetch.bootstrap_servers=127.0.0.1:9092", *assignments])
     with pytest.raises(UsageError, match=message):
         open_local_log(settings)
+
+
+def test_directory_that_cannot_be_reached_is_named_with_its_setting() -> None:
+    with pytest.raises(UsageError, match="fetch.log_directory: /nowhere is not a directory that can be reached"):
+        open_local_log(load_settings("local", ["fetch.log_directory=/nowhere"]))

@@ -9,34 +9,17 @@ import numpy as np
 import pytest
 
 from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_offset_checkpoint, write_partition
-from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker
+from builders.segment_builder import Batch, Segment, abort_marker, commit_marker
 from coldlog.errors import RetriableError
-from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.model.states import IsolationLevel
 from coldlog.records.fetch.archive_tables import ArchivedPartition
 from coldlog.records.fetch.local_tail import LocalTail, StaleArchive
+from tail_batches import LIMITS, OF_ARCHIVE, batch_at
 
-LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 TOPIC_ID = "A" * 22
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-OF_ARCHIVE = FetchedRecords(
-    records=(), next_offset=-1, ends=PartitionEnds(log_start_offset=0, end_offset=0, last_stable_offset=0), read_bytes=0
-)
-"""What an archive planned."""
-
-
-def _batch(base_offset: int, count: int, producer_id: int = -1) -> Batch:
-    is_transactional = producer_id >= 0
-    return Batch(
-        base_offset=base_offset,
-        records=tuple(Record(timestamp_ms=base_offset, value=b"%d" % (base_offset + at)) for at in range(count)),
-        is_transactional=is_transactional,
-        producer_id=producer_id,
-        producer_epoch=0 if is_transactional else -1,
-        base_sequence=0 if is_transactional else -1,
-    )
 
 
 def _abort(offset: int, producer_id: int) -> Batch:
@@ -48,10 +31,16 @@ def _commit(offset: int, producer_id: int) -> Batch:
 
 
 LOG = [
-    (_batch(0, 3), _batch(3, 2, producer_id=1), _batch(5, 2, producer_id=2)),
-    (_batch(7, 2), _abort(9, 1), _batch(10, 2, producer_id=1)),
-    (_batch(14, 2), _commit(16, 2), _abort(17, 1), _batch(18, 3)),
-    (_batch(21, 2, producer_id=3), _batch(23, 2), _commit(25, 3), _batch(26, 2, producer_id=4), _batch(28, 1)),
+    (batch_at(0, 3), batch_at(3, 2, producer_id=1), batch_at(5, 2, producer_id=2)),
+    (batch_at(7, 2), _abort(9, 1), batch_at(10, 2, producer_id=1)),
+    (batch_at(14, 2), _commit(16, 2), _abort(17, 1), batch_at(18, 3)),
+    (
+        batch_at(21, 2, producer_id=3),
+        batch_at(23, 2),
+        _commit(25, 3),
+        batch_at(26, 2, producer_id=4),
+        batch_at(28, 1),
+    ),
 ]
 """No batch has offsets 12 and 13. The transactions of producer 1 are aborted; that of producer 4 is open."""
 END, STABLE = 29, 26
