@@ -2,9 +2,9 @@
 
 A forked process has a copy of its parent's pace, so that each would read at the whole quota. It may be killed at any
 time, and delta-rs, which the shared quota needs, does not work in it if its parent has used delta-rs. So the parent
-forks one more process before all others, the keeper. The others ask it before each read, and wait by themselves. What
-is killed while it waits keeps nothing: the keeper has the allowance. It returns what is left of it when all others have
-ended, and ends.
+starts a Python of its own, the keeper, before it forks. The forked processes ask it before each read, and wait by
+themselves. What is killed while it waits keeps nothing: the keeper has the allowance. It returns what is left of it
+when all others have ended, and ends.
 
 A question is a connection of its own, whose other end is sent to the keeper: `!qq`, bytes and longest wait in
 milliseconds. The answer is `!qq`, one of `_ANSWERS` and milliseconds. A question for 0 bytes is answered with the
@@ -14,37 +14,48 @@ figures: `!qqqq`, bytes that were read, and count, sum and maximum of the times 
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import os
-import signal
+import pickle
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from coldlog.errors import ColdlogError, RetriableError
 from coldlog.tiering.process_pace import ProcessPace, longest_wait_ms, too_late
 from coldlog.tiering.rules.fetch_quota import Accepted, Throttled
 from coldlog.tiering.rules.throttled_reads import ThrottledReads
 
-_fork = multiprocessing.get_context("fork")
 _QUESTION, _ANSWER, _FIGURES = struct.Struct("!qq"), struct.Struct("!qq"), struct.Struct("!qqqq")
 _ACCEPTED, _THROTTLED, _NO_ANSWER = _ANSWERS = range(3)
 _PATIENCE_S = 5.0
+_PROGRAM = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); pickle.load(sys.stdin.buffer)()"
 
 
 class PaceKeeper:
     """A keeper, for this process and all that are forked from it later."""
 
     def __init__(self, open_pace: Callable[[], ProcessPace]) -> None:
-        """Fork the keeper. `open_pace` is called there."""
+        """Start the keeper. `open_pace` is pickled, and called there."""
         self._made_in = os.getpid()
         self._control, its = socket.socketpair()
-        self._process = _fork.Process(target=_keep, args=(open_pace, its, self._control), name="coldlog-read-quota")
-        self._process.start()
-        its.close()
+        with its:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[its.fileno()],
+                process_group=0,  # a terminal's SIGINT is for those who ask; they end, and so does the keeper
+            )
+            work = partial(_keep, open_pace, its.fileno())
+            assert self._process.stdin is not None
+            with suppress(BrokenPipeError), self._process.stdin as start:
+                start.write(pickle.dumps(sys.path) + pickle.dumps(work))
         atexit.register(self.close)
 
     def wait_for(self, size_bytes: int, until_s: float | None = None) -> None:
@@ -67,8 +78,10 @@ class PaceKeeper:
         """Let the keeper end, in the process that made it; no other may ask any more."""
         if os.getpid() == self._made_in and self._control.fileno() >= 0:
             self._control.close()
-            self._process.join(_PATIENCE_S)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_PATIENCE_S)
             self._process.kill()
+            self._process.wait()
 
     def _reserve(self, size_bytes: int, longest_ms: int) -> Accepted | Throttled:
         kind, milliseconds = _ANSWER.unpack(self._ask(size_bytes, longest_ms, _ANSWER.size))
@@ -91,12 +104,9 @@ class PaceKeeper:
         return answer
 
 
-def _keep(open_pace: Callable[[], ProcessPace], control: socket.socket, not_ours: socket.socket) -> None:
+def _keep(open_pace: Callable[[], ProcessPace], descriptor: int) -> None:
     """Answer questions until nobody is left who could ask."""
-    not_ours.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; those who ask end, and so does this
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    pace = open_pace()
+    control, pace = socket.socket(fileno=descriptor), open_pace()
     while True:
         try:
             _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
@@ -107,7 +117,7 @@ def _keep(open_pace: Callable[[], ProcessPace], control: socket.socket, not_ours
         asker = socket.socket(fileno=descriptors[0])
         threading.Thread(target=_answer, args=(pace, asker), daemon=True).start()
     pace.close()
-    os._exit(0)
+    os._exit(0)  # without those who still wait
 
 
 def _answer(pace: ProcessPace, asker: socket.socket) -> None:

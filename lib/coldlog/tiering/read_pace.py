@@ -80,7 +80,7 @@ class ForkedReads:
         return opener if pace is None else partial(_open_paced, opener, ForkedPace(pace=pace))
 
     def begin(self, settings: Settings) -> None:
-        """Fork the process that keeps the quota, if there is one: before the others, and before a table is opened."""
+        """Start the process that keeps the quota, if there is one, before others are forked."""
         pace = _pace_of(settings)
         if pace is not None:
             _keeper_of(pace)

@@ -6,11 +6,13 @@ import copy
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -29,6 +31,7 @@ from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
+from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline
 from lookup_jobs import read_answers, run_list_offsets
@@ -151,6 +154,17 @@ def test_lookups_of_the_archive_have_no_default_timeout(wide: Wide) -> None:
     assert find_offsets_for_timestamps(wide.warehouse, requests, hurried).column("offset").to_pylist() == [0] * 50
 
 
+def use_tables_in_tasks(wide: Wide) -> None:
+    """Use delta-rs in the processes of Spark's tasks: it cannot be used in what they fork."""
+    uri = wide.warehouse.uri
+
+    def use(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert SmallTable(uri=uri, table=JOB_RUNS).exists()
+        yield from batches
+
+    assert wide.warehouse.spark.range(4, numPartitions=4).mapInArrow(use, "id long").count() == 4
+
+
 def run_job(wide: Wide, requests: Path, output: Path, *settings: str, is_recorded: bool = False) -> str:
     """Run the job list_offsets in this session, and return what it prints."""
     own = (f"archive.uri={wide.archive}", f"warehouse.uri={wide.warehouse.uri}")
@@ -212,6 +226,7 @@ def test_job_counts_timed_out_requests_and_reads_the_timeout_at_each_run(wide: W
 
     # A warehouse of a past time is read too, but not written to.
     run_job(wide, requests, output, "remote.list.offsets.request.timeout.ms=1", "warehouse.as_of=v1")
+    use_tables_in_tasks(wide)
     printed = run_job(wide, requests, output, *shared_quota(1 << 20))
     assert taken_bytes(wide.warehouse.uri) >= 1 << 20, "each task takes a second of the quota that all share"
     answers = read_answers(output)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
@@ -102,30 +101,18 @@ def test_read_that_is_late_or_killed_delays_no_other(start: Start) -> None:
     assert read(keeper) > 0, "the keeper goes on"
 
 
-def _share(uri: Path, note: Path) -> None:
-    keeper = PaceKeeper(partial(shared, uri))
-    # delta-rs is used here, and could not be used in processes that are forked now.
-    here = shared(uri)
+def test_forked_processes_share_the_quota_of_all_and_what_is_left_returns(start: Start, tmp_path: Path) -> None:
+    here = shared(tmp_path)
     here.wait_for(READ)
     here.close()
-    made, taken = read_in_processes(keeper, 5), taken_bytes(uri)
+    # delta-rs was used here, and could not be used in processes that are forked now.
+    keeper = start(partial(shared, tmp_path))
+    assert len(read_in_processes(keeper, 5)) == 5
+    assert taken_bytes(tmp_path) >= RATE, "a second's worth was reserved"
     keeper.close()
     with pytest.raises(RetriableError, match="has ended"):
         keeper.wait_for(READ)
-    note.write_text(json.dumps([len(made), taken, taken_bytes(uri)]), encoding="utf-8")
-
-
-def test_forked_processes_share_the_quota_of_all_and_what_is_left_returns(tmp_path: Path) -> None:
-    """In a process of its own: after other tests, this one has used delta-rs, and its keeper could not."""
-    note = tmp_path / "note"
-    process = multiprocessing.get_context("spawn").Process(target=_share, args=(tmp_path / "warehouse", note))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    made_count, taken, taken_at_the_end = json.loads(note.read_text(encoding="utf-8"))
-    assert made_count == 5
-    assert taken >= RATE, "a second's worth was reserved"
-    assert taken_at_the_end == 6 * READ
+    assert taken_bytes(tmp_path) == 6 * READ
 
 
 def _begin_and_hang(uri: Path, note: Path) -> None:
