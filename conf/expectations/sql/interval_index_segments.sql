@@ -2,7 +2,8 @@
 --
 -- One row per segment and build, of builds after :after_build, with counts of its intervals beside what table segments
 -- has. `first_wrong_offset` is the after_offset of the first interval that is wrong in itself or does not fit the previous
--- one. Table segments is compared only while the segment is indexed at sidecar depth.
+-- one; an earlier version wrote a last interval without offsets, which is harmless. Table segments is compared only while
+-- the segment is indexed at sidecar depth.
 WITH in_order AS (
   SELECT
     *,
@@ -17,7 +18,7 @@ WITH in_order AS (
 judged AS (
   SELECT
     *,
-    after_offset <> ifnull(last_offset_before, after_offset) OR last_offset <= after_offset AS is_unlinked,
+    after_offset <> ifnull(last_offset_before, after_offset) OR last_offset < after_offset AS is_unlinked,
     position <= ifnull(position_before, -1) OR position > ifnull(end_position_before, 0) OR size_bytes <= 0 AS is_misplaced,
     ifnull(running_max_timestamp_ms < previous_running_max_timestamp_ms,
            running_max_timestamp_ms IS NULL AND previous_running_max_timestamp_ms IS NOT NULL)

@@ -96,6 +96,7 @@ def find_intervals(
     if not _is_fit(offset_index, time_index, end_offset, max_timestamp_ms, log_bytes):
         return None
     cuts = _find_cuts(offset_index.positions, stride_bytes)
+    cuts = cuts[offset_index.offsets[cuts] < end_offset]  # no batch is after the end
     after_offset = np.concatenate(([offset_index.base_offset - 1], offset_index.offsets[cuts]))
     position = np.concatenate(([0], offset_index.positions[cuts]))
     last_offset = np.concatenate((after_offset[1:], [end_offset]))

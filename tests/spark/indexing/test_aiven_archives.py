@@ -177,11 +177,22 @@ def test_only_unfinished_copies_are_discrepancies_and_every_suite_holds(announce
     require_sound_tables(announced, {"copy_unfinished": 3})
 
 
-def test_compressed_segments_and_answers_equal_those_of_the_broker(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = index(spark, "zstd", tmp_path)
+def test_at_sidecar_depth_compressed_chunks_give_the_answers_of_the_broker(spark: SparkSession, tmp_path: Path) -> None:
+    """A build reads manifests and small files. A lookup reads the chunks in which its interval lies."""
+    warehouse = index(spark, "zstd", tmp_path, IndexDepth.SIDECAR)
     require_true_segments(warehouse, "zstd")
-    require_true_answers(warehouse, "zstd")
+    assert {row["served_index_depth"] for row in segments_of(warehouse).values()} == {"sidecar"}
+    store, batches = counted_reads("zstd")
+    require_true_answers(warehouse, "zstd", LookupOptions(batches=batches))
     require_sound_tables(warehouse, {})
+    queries = [each for each in true_answers("zstd") if each["in_archive"]][::37]
+    with OffsetReader(warehouse.uri, LookupOptions(batches=batches)) as reader:
+        for query in queries:
+            store.reads.clear()
+            found = reader.offset_for_timestamp(query["topic"], query["partition"], query["timestamp"])
+            assert found is not None
+            assert (found.offset, found.timestamp_ms, found.leader_epoch) == expected_facts(query)
+            assert [each.name.rpartition(".")[2] for each in store.reads] == ["rsm-manifest", "log"]
 
 
 def require_sound_tables(warehouse: Warehouse, discrepancies: dict[str, int]) -> None:
@@ -194,6 +205,13 @@ def require_sound_tables(warehouse: Warehouse, discrepancies: dict[str, int]) ->
     assert [each.expectation.id for table in validated.tables for each in table.verdicts if not each.is_met] == []
 
 
+def counted_reads(variant: str) -> tuple[MemoryStore, BatchReader]:
+    """Return the archive of a variant in a store that counts, and what reads there."""
+    root = archive_of(variant)
+    store = MemoryStore({str(path.relative_to(root)): path.read_bytes() for path in root.glob("*/*/*")})
+    return store, BatchReader(open_layout=lambda: AivenLayout(store=store), limits=LIMITS)
+
+
 def test_at_batch_depth_a_lookup_decrypts_the_chunks_of_one_batch(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = index(spark, "encrypted", tmp_path, IndexDepth.BATCH)
     require_true_segments(warehouse, "encrypted")
@@ -201,9 +219,7 @@ def test_at_batch_depth_a_lookup_decrypts_the_chunks_of_one_batch(spark: SparkSe
     with keys_named(spark, keys_setting("encrypted")):
         options = LookupOptions(batches=BatchReader(open_layout=open_layout, limits=LIMITS))
         require_true_answers(warehouse, "encrypted", options)
-        root = archive_of("encrypted")
-        store = MemoryStore({str(path.relative_to(root)): path.read_bytes() for path in root.glob("*/*/*")})
-        counted = BatchReader(open_layout=lambda: AivenLayout(store=store), limits=LIMITS)
+        store, counted = counted_reads("encrypted")
         queries = [each for each in true_answers("encrypted") if each["in_archive"]][::37]
         with OffsetReader(warehouse.uri, LookupOptions(batches=counted)) as reader:
             for query in queries:

@@ -128,6 +128,7 @@ def test_intervals_begin_at_batches_and_cover_the_log(model: SegmentLogModel, st
     assert ends[-1] == model.size_bytes
     assert all(begin <= end for begin, end in zip(found.position.tolist()[1:], ends, strict=False))
     assert found.after_offset.tolist()[1:] == found.last_offset.tolist()[:-1], "each offset is in one interval"
+    assert np.all(found.last_offset > found.after_offset), "and each interval has some"
     assert np.all(np.diff(found.position) >= max(stride_bytes, 1))
 
 
