@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment
 from coldlog.formats.limits import DecodeLimits
-from coldlog.index.changed_logs import replaced_batch, shorter_log
+from coldlog.index.changed_logs import ExpectedEnds, shorter_log
 from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.served_index import FoundInterval
 
@@ -36,7 +36,6 @@ class IntervalSearch:
     interval: FoundInterval
     timestamps_ms: Sequence[int]
     _found: list[FoundOffset] = field(default_factory=list, init=False)
-    _ends: set[int] = field(default_factory=set, init=False)
 
     def run(self) -> list[FoundOffset]:
         """Return the first record of each timestamp, without those that the segment serves no record for.
@@ -46,6 +45,7 @@ class IntervalSearch:
         """
         interval, position, needed = self.interval, self.interval.position, 0
         next_offset, interval_end = self.segment.start_offset, interval.position + interval.size_bytes
+        expected = self._expected()
         while self._is_open and position < self.log_bytes and next_offset <= interval.to_offset:
             border = interval_end if position < interval_end else self.log_bytes
             until = min(position + max(_WINDOW_BYTES, needed), border)
@@ -57,8 +57,9 @@ class IntervalSearch:
             if not len(headers):
                 continue
             next_offset = int(headers.last_offset[-1]) + 1
-            if position < interval_end:
-                self._require_indexed(headers, is_whole=until == interval_end)
+            expected.check(headers)
+            if until == interval_end:
+                expected.finish(interval.position)
             self._search(window, headers, position)
             position = int(headers.position[-1]) + int(headers.size_bytes[-1])
         return self._found
@@ -66,6 +67,14 @@ class IntervalSearch:
     @property
     def _is_open(self) -> bool:
         return len(self._found) < len(self.timestamps_ms)
+
+    def _expected(self) -> ExpectedEnds:
+        """Return what the index tells of the interval. Other batches say nothing about the answer."""
+        interval = self.interval
+        ends = {interval.last_offset} - {interval.end_offset}
+        if interval.position:
+            ends.add(interval.after_offset)
+        return ExpectedEnds(offsets=ends, end_offset=interval.end_offset)
 
     def _read(
         self, position: int, until: int, *, next_offset: int, is_last: bool
@@ -84,22 +93,6 @@ class IntervalSearch:
             max_batch_bytes=self.limits.max_batch_bytes,
         )
         return window, read.headers, read.needed_bytes
-
-    def _require_indexed(self, headers: BatchHeaders, *, is_whole: bool) -> None:
-        """Raise if these are not the batches of the interval: then they say nothing about the answer."""
-        interval = self.interval
-        self._ends.update(headers.last_offset.tolist())
-        wanted = set()
-        if interval.position and (is_whole or int(headers.last_offset[-1]) > interval.after_offset):
-            wanted.add(interval.after_offset)
-        if is_whole and interval.last_offset < interval.end_offset:
-            wanted.add(interval.last_offset)
-        if missing := wanted - self._ends:
-            raise replaced_batch(
-                interval.position,
-                f"batches that end with offset {' and '.join(map(str, sorted(missing)))}",
-                f"offsets {min(self._ends)} to {max(self._ends)} at the ends of batches",
-            )
 
     def _search(self, window: memoryview, headers: BatchHeaders, position: int) -> None:
         """Search the batches in order; only those are decoded whose header has a timestamp that is still sought."""

@@ -211,3 +211,16 @@ def test_another_log_at_the_same_place_is_an_error(tmp_path: Path) -> None:
     assert found(world, EPOCH_MS + 20_000) == (int(ErrorCode.CORRUPT_MESSAGE), -1)
     log.write_bytes(b"".join(batches[:9]))
     assert found(world, EPOCH_MS + 20_000) == (int(ErrorCode.CORRUPT_MESSAGE), -1)
+
+
+def test_batch_after_the_end_of_its_segment_is_an_error(tmp_path: Path) -> None:
+    """No checksum covers a base offset, and no later batch contradicts that of the last one."""
+    segment = rising(400)
+    world = sidecar_world(tmp_path, [segment, rising(10, 800)], stride_bytes=4096)
+    asked_ms = EPOCH_MS + 100 * 399
+    assert found(world, asked_ms) == (0, 798)
+    log = world.written[0].log
+    content = bytearray(log.read_bytes())
+    content[len(content) - len(build_batch(segment.batches[-1])) + 5] ^= 1
+    log.write_bytes(content)
+    assert found(world, asked_ms) == (int(ErrorCode.CORRUPT_MESSAGE), -1)
