@@ -35,7 +35,7 @@ from broker.scenario import make_topic, producer
 from broker.tiered_broker import TieredBroker, running_broker
 from coldlog.indexing.pipeline import run_pipeline
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
-from coldlog.lookups.rows import numbered_requests
+from coldlog.lookups.requests.rows import numbered_requests
 from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX

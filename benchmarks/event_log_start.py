@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from coldlog.formats.kafka.remote_log_events import Event, SegmentMetadataEvent, SegmentUpdateEvent
+from coldlog.formats.kafka.remote_log.remote_log_events import Event, SegmentMetadataEvent, SegmentUpdateEvent
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState

@@ -25,7 +25,7 @@ from benchmarks.spark_job import make_job, run_in_session, warehouse_assignments
 from builders.payload_codecs import Codec
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.states import IndexDepth
 from coldlog.tables.delta.warehouse import Warehouse
 

@@ -150,7 +150,7 @@ def _names_in(module: Path) -> frozenset[str]:
 @cache
 def _relations(root: Path) -> frozenset[str]:
     """Tables, views and functions, which are `coldlog.<name>` in SQL; `coldlog.jar` and the like are not."""
-    definitions = (root / "lib/coldlog/tables/definitions").glob("*.py")
+    definitions = (root / "lib/coldlog/tables/definitions").rglob("*.py")
     return frozenset(
         [each.stem for each in definitions] + [each.stem for each in (root / "lib/coldlog/lookups/sql").glob("*.sql")]
     )

@@ -32,9 +32,9 @@ from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.discrepancies import DiscrepancyKind
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
-from coldlog.tables.definitions.tier_partitions import TIER_PARTITIONS
-from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
-from coldlog.tables.definitions.tier_schedule import TIER_SCHEDULE
+from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
+from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
+from coldlog.tables.definitions.tier.tier_schedule import TIER_SCHEDULE
 
 FOLDER = ROOT / "docs" / "reference"
 TABLES: tuple[TableDefinition, ...] = (

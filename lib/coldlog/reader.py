@@ -27,7 +27,7 @@ from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
 from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.questions import NOT_EXACT, Answers, is_repeated
-from coldlog.lookups.rows import answers_table, questions_of, requests_from_rows
+from coldlog.lookups.requests.rows import answers_table, questions_of, requests_from_rows
 from coldlog.lookups.served_index import list_warehouse_files
 from coldlog.lookups.timed_answers import answer_in_threads
 from coldlog.lookups.transactions import SegmentQuestions
@@ -39,7 +39,7 @@ from coldlog.runtime.opened_here import OpenedHere
 
 Request = tuple[object, ...]
 """(topic, partition, timestamp_ms), optionally followed by current_leader_epoch, isolation_level, timeout_ms, version
-and request_id, as in `coldlog.lookups.requests.REQUEST_SCHEMA`."""
+and request_id, as in `coldlog.lookups.requests.requests_file.REQUEST_SCHEMA`."""
 
 
 class OffsetReader:

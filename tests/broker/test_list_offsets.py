@@ -52,7 +52,7 @@ from coldlog.lookups.local.live_broker_tier import LiveBrokerTier
 from coldlog.lookups.local.local_tier import LocalTier
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.lookups.offset_lookup import list_offsets
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.list_offsets import NEWEST_VERSION, UNKNOWN_EPOCH, ErrorCode, SpecialTimestamp
 from coldlog.reader import OffsetReader
 from coldlog.runtime.console import Console

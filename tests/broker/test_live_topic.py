@@ -19,7 +19,7 @@ from broker.tiered_broker import TieredBroker
 from builders.metadata_events import DELETE, SEGMENT, UPDATE
 from coldlog.brokers.kafka_client import Cluster, describe_topics, iter_records, open_cluster
 from coldlog.errors import RetriableError, UsageError
-from coldlog.formats.kafka.remote_log_metadata import encode_event
+from coldlog.formats.kafka.remote_log.remote_log_metadata import encode_event
 from coldlog.indexing.events.live_topic import TopicSource
 from coldlog.indexing.events.read_events import read_events
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS

@@ -20,7 +20,7 @@ from coldlog.indexing.scan.log_starts import ask_log_start_offsets, merge_log_st
 from coldlog.indexing.witness import EVENTS, KEY, LOG_STARTS
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import PlainJob
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES

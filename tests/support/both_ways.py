@@ -22,7 +22,7 @@ from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.tables.delta.warehouse_lock import LOCK_NAME
+from coldlog.tables.leases.warehouse_lock import LOCK_NAME
 from planning import planned_for_small_tables
 from table_contents import table_contents
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import list_offsets_in_no_hurry
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.model.states import IndexStatus, IsolationLevel
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX

@@ -13,7 +13,7 @@ from coldlog.archive.layouts.local_tiered_storage import ROOT_DIRECTORY, SUFFIXE
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.metadata_log_writer import has_marker
 from coldlog.archive.stores.object_writer import Content, UploadingStore, WritableStore
-from coldlog.formats.kafka.remote_log_events import Event
+from coldlog.formats.kafka.remote_log.remote_log_events import Event
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.ids import TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState

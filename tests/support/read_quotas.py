@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
+from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tiering.shared_quota import READERS
 

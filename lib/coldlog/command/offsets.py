@@ -20,7 +20,7 @@ from coldlog.command.questions import add_question_arguments, answer
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_question_arguments(parser, "SPEC", "latest, earliest, latest-tiered, -1 to -6, or a time")
-    from coldlog.lookups.asked_times import add_request_options
+    from coldlog.lookups.requests.asked_times import add_request_options
 
     add_request_options(parser)
 

@@ -42,8 +42,8 @@ def open_reader(settings: Settings, options: LookupOptions) -> OffsetReader:
 
 def requests_of(arguments: argparse.Namespace, reader: OffsetReader) -> pa.Table:
     """Return the requests of the arguments, or of the file that they name."""
-    from coldlog.lookups.requests import is_file_of_requests, read_requests_file
-    from coldlog.lookups.rows import requests_from_rows
+    from coldlog.lookups.requests.requests_file import is_file_of_requests, read_requests_file
+    from coldlog.lookups.requests.rows import requests_from_rows
 
     if arguments.requests is not None:
         if not is_file_of_requests(arguments.requests):
@@ -60,7 +60,7 @@ def requests_of(arguments: argparse.Namespace, reader: OffsetReader) -> pa.Table
 
 def check_question(arguments: argparse.Namespace) -> None:
     """Read the time, before a table is opened; `UsageError` for arguments that are no question."""
-    from coldlog.lookups.asked_times import request_fields, requested_time
+    from coldlog.lookups.requests.asked_times import request_fields, requested_time
 
     arguments.fields = request_fields(arguments)
     if arguments.requests is not None:
@@ -87,7 +87,7 @@ def answer(arguments: argparse.Namespace, *, is_of_archive: bool) -> int:
     settings = read_settings(arguments)
     keep_pandas_out()
     from coldlog.lookups.lookup_settings import check_local_tier, list_offsets_options, lookup_options
-    from coldlog.lookups.rows import answers_of_archive
+    from coldlog.lookups.requests.rows import answers_of_archive
     from coldlog.tiering.read_pace import paced_opener
 
     if not is_of_archive:
@@ -102,7 +102,7 @@ def answer(arguments: argparse.Namespace, *, is_of_archive: bool) -> int:
 
 def write_answers(arguments: argparse.Namespace, answers: pa.Table) -> int:
     """Write the answers, one row per request."""
-    from coldlog.lookups.asked_times import asked_text
+    from coldlog.lookups.requests.asked_times import asked_text
     from coldlog.runtime.console import human_timestamp
 
     def asked(row: object) -> str:

@@ -53,8 +53,8 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.discrepancies import Severity
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.tables.delta.warehouse_lease import WarehouseLease
-from coldlog.tables.delta.warehouse_lock import writing
+from coldlog.tables.leases.warehouse_lease import WarehouseLease
+from coldlog.tables.leases.warehouse_lock import writing
 from coldlog.tables.sql_names import has_lasting_catalog, register_tables
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts, read_log_start_offsets
 from coldlog.tiering.read_pace import paced_opener

@@ -40,8 +40,8 @@ from coldlog.runtime.open_layout import layout_opener
 from coldlog.runtime.settings import Settings
 from coldlog.tables.definitions.job_runs import RunOutcome
 from coldlog.tables.delta.run_rows import now_ms, read_newest_run
-from coldlog.tables.delta.warehouse_lease import WarehouseLease
-from coldlog.tables.delta.warehouse_lock import writing
+from coldlog.tables.leases.warehouse_lease import WarehouseLease
+from coldlog.tables.leases.warehouse_lock import writing
 from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
 
 _SINCE = "unchanged_since_run"

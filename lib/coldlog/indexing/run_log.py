@@ -2,7 +2,7 @@
 
 The row is written as `running` when the run starts, and replaced when the run ends. The row of a killed run stays. The
 next run that holds the warehouse for writing changes it to `killed`, because no other run can be writing then. If the
-warehouse is not locked (see `coldlog.tables.delta.warehouse_lock`), this can hit a run that is still alive. That run
+warehouse is not locked (see `coldlog.tables.leases.warehouse_lock`), this can hit a run that is still alive. That run
 corrects the row when it ends. Jobs that do not hold the warehouse are recorded by `coldlog.tables.delta.run_rows`.
 
 Each change of the table is one commit without a Spark job (`coldlog.tables.delta.plain_commit`).
@@ -22,7 +22,7 @@ from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows
 from coldlog.tables.delta.row_edits import Row, RowChange
 from coldlog.tables.delta.run_rows import new_run_row, now_ms, reason_of
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.tables.delta.warehouse_lease import APPLICATION, WarehouseLease
+from coldlog.tables.leases.warehouse_lease import APPLICATION, WarehouseLease
 
 _IS_RUNNING: Row = {"outcome": RunOutcome.RUNNING.value}
 _KILLED: Row = {

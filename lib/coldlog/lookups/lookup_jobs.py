@@ -23,7 +23,6 @@ from coldlog.lookups.answers import (
     write_starting_offsets,
     write_table,
 )
-from coldlog.lookups.asked_times import add_request_options, asked_text, request_fields, requested_time
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.lookup_settings import (
     ArchiveReads,
@@ -34,8 +33,9 @@ from coldlog.lookups.lookup_settings import (
 )
 from coldlog.lookups.many_requests import MOST_IN_PROCESS, ProcessEngine, answer_requests, in_no_hurry
 from coldlog.lookups.questions import Answers
-from coldlog.lookups.requests import is_file_of_requests, read_requests_file
-from coldlog.lookups.rows import EXACTNESS_COLUMNS, TimedQuestions, answers_of_archive, requests_from_rows
+from coldlog.lookups.requests.asked_times import add_request_options, asked_text, request_fields, requested_time
+from coldlog.lookups.requests.requests_file import is_file_of_requests, read_requests_file
+from coldlog.lookups.requests.rows import EXACTNESS_COLUMNS, TimedQuestions, answers_of_archive, requests_from_rows
 from coldlog.model.list_offsets import TIMEOUT_SINCE_VERSION, ErrorCode
 from coldlog.model.states import LookupEngine
 from coldlog.runtime.console import Console, counted, human_timestamp
@@ -277,7 +277,7 @@ def _requested(arguments: argparse.Namespace) -> _Requested:
 
 def _requests(requested: _Requested | None, warehouse: Warehouse) -> pa.Table:
     if isinstance(requested, str):
-        from coldlog.lookups.requests_table import read_requests_table
+        from coldlog.lookups.requests.requests_table import read_requests_table
 
         return read_requests_table(requested, warehouse.spark)
     if not isinstance(requested, _Everywhere):

@@ -18,7 +18,7 @@ from coldlog.errors import RetriableError
 from coldlog.lookups.deadlines import NoResult, Piece, run_pieces
 from coldlog.lookups.list_offsets import ListOffsets, LookupOptions, open_lookup
 from coldlog.lookups.questions import Answers, is_repeated
-from coldlog.lookups.rows import TimedQuestions, answers_table, questions_of
+from coldlog.lookups.requests.rows import TimedQuestions, answers_table, questions_of
 from coldlog.lookups.served_index import ServedIndex, list_warehouse_files
 from coldlog.lookups.timed_answers import answer_until
 from coldlog.tables.delta.as_of import find_moment_without_spark

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
 from coldlog.lookups.many_requests import answer_requests, in_no_hurry
 from coldlog.lookups.questions import Answers, Indices, Questions
-from coldlog.lookups.rows import TimedQuestions, answers_of_archive
+from coldlog.lookups.requests.rows import TimedQuestions, answers_of_archive
 from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
 from coldlog.lookups.timed_answers import answer_until
 from coldlog.model.list_offsets import ErrorCode

@@ -22,8 +22,8 @@ from coldlog.archive.stores.local_store import LocalStore
 from coldlog.brokers.event_producer import EventProducer, producing
 from coldlog.brokers.kafka_client import Cluster, OffsetSpec, describe_topics, iter_records, list_offsets
 from coldlog.errors import ArchiveError, UsageError
-from coldlog.formats.kafka.remote_log_events import Event, PartitionDeleteEvent, SegmentSnapshotEvent
-from coldlog.formats.kafka.remote_log_metadata import decode_event, encode_event
+from coldlog.formats.kafka.remote_log.remote_log_events import Event, PartitionDeleteEvent, SegmentSnapshotEvent
+from coldlog.formats.kafka.remote_log.remote_log_metadata import decode_event, encode_event
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.ids import TopicIdPartition
 from coldlog.tiering.rules.metadata_partition import find_metadata_partition

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
+from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
 from coldlog.tables.delta.small_table import Row, SmallTable
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.fetch_quota import Accepted, Throttled

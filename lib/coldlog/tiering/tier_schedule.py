@@ -22,7 +22,7 @@ from enum import StrEnum
 
 from coldlog.errors import RetriableError
 from coldlog.model.ids import TopicIdPartition
-from coldlog.tables.definitions.tier_schedule import TIER_SCHEDULE
+from coldlog.tables.definitions.tier.tier_schedule import TIER_SCHEDULE
 from coldlog.tables.delta.small_table import Row, SmallTable
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.schedule import (

@@ -22,9 +22,9 @@ from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.tier_partitions import TIER_PARTITIONS
-from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
-from coldlog.tables.definitions.tier_schedule import TIER_SCHEDULE
+from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
+from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
+from coldlog.tables.definitions.tier.tier_schedule import TIER_SCHEDULE
 from coldlog.tables.delta.file_checksums import check_file
 from coldlog.tables.delta.locations import local_folder, plain_location
 from coldlog.tables.delta.log_check import LOG_FOLDER

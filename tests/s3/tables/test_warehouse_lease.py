@@ -15,10 +15,10 @@ from coldlog.indexing.run_log import recorded_run
 from coldlog.runtime.settings import MaintenanceSettings
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
-from coldlog.tables.delta.lease_objects import FOLDER
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.tables.delta.warehouse_lease import LeaseHeldError, LeaseLostError, WarehouseLease, take_lease
-from coldlog.tables.delta.warehouse_lock import writing
+from coldlog.tables.leases.lease_objects import FOLDER
+from coldlog.tables.leases.warehouse_lease import LeaseHeldError, LeaseLostError, WarehouseLease, take_lease
+from coldlog.tables.leases.warehouse_lock import writing
 from coldlog.upkeep.maintain import maintain_table
 from s3_proxy import Fault, S3Proxy
 from s3_server import ACCESS_KEY, SECRET_KEY, Bucket

@@ -12,7 +12,7 @@ import pytest
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.runtime.installation import ROOT
-from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
+from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tiering.copying.copy_partition import CopyOutcome
 from coldlog.tiering.rules.quota_config import QuotaConfig

@@ -20,7 +20,7 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from golden_warehouse import build_settings, run_pipeline

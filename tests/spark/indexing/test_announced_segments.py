@@ -23,8 +23,8 @@ from builders.metadata_cache import (
     MetadataCache,
 )
 from builders.metadata_events import DELETE, SEGMENT, UPDATE
-from coldlog.formats.kafka.remote_log_events import Event, SegmentMetadataEvent, UnknownTags
-from coldlog.formats.kafka.remote_log_metadata import encode_event
+from coldlog.formats.kafka.remote_log.remote_log_events import Event, SegmentMetadataEvent, UnknownTags
+from coldlog.formats.kafka.remote_log.remote_log_metadata import encode_event
 from coldlog.indexing.events.announced_segments import announced_segments, deleted_partitions
 from coldlog.indexing.events.event_rows import event_row
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition, uuid_text

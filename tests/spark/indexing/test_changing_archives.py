@@ -24,7 +24,7 @@ from coldlog.errors import UsageError
 from coldlog.formats.kafka.producer_snapshot import ProducerSnapshot, ProducerStateEntry, write_producer_snapshot
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX

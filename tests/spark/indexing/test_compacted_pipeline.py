@@ -13,11 +13,11 @@ from builders.compacted_topic import DELETED, DELETING, FINISHED, STARTED, Draft
 from builders.metadata_topic import became, started
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.metadata_log import METADATA_TOPIC
-from coldlog.formats.kafka.remote_log_metadata import encode_event
+from coldlog.formats.kafka.remote_log.remote_log_metadata import encode_event
 from coldlog.indexing.events.read_events import read_events
 from coldlog.lookups.functions import register_functions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.sql_names import register_tables

@@ -21,7 +21,7 @@ from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.states import IndexDepth
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job

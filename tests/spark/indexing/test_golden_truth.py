@@ -12,7 +12,7 @@ from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.functions import register_functions
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps, list_offsets
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.warehouse import Warehouse

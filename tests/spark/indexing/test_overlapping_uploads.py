@@ -15,10 +15,10 @@ from builders.archive_writer import TopicPartition, WrittenSegment, write_archiv
 from builders.metadata_topic import FINISHED, became, finished, started, values_of, write_topic
 from builders.segment_builder import Batch, Record, Segment
 from builders.side_files import build_leader_epoch_checkpoint
-from coldlog.formats.kafka.remote_log_events import Event
+from coldlog.formats.kafka.remote_log.remote_log_events import Event
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse

@@ -25,7 +25,7 @@ from coldlog.indexing.scan.scan import scan_segments
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse

@@ -32,7 +32,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.table_files import open_table
-from coldlog.tables.delta.warehouse_lock import writing
+from coldlog.tables.leases.warehouse_lock import writing
 from coldlog.tiering.expiry.tier_partitions import RemoteOffsets, TierPartitions
 from coldlog.tiering.system_clock import SystemClock
 from job_runs_table import log_path, rows_of, run_row

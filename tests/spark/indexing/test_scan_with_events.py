@@ -24,11 +24,11 @@ from builders.metadata_topic import (
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import UsageError
-from coldlog.formats.kafka.remote_log_events import Event
+from coldlog.formats.kafka.remote_log.remote_log_events import Event
 from coldlog.indexing.events.read_events import read_events
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.states import RemotePartitionDeleteState
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX

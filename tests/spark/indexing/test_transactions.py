@@ -20,7 +20,7 @@ from coldlog.formats.kafka.records import Record
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.states import IsolationLevel
 from coldlog.model.transactions import AbortedTransaction
 from coldlog.reader import OffsetReader

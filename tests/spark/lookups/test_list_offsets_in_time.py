@@ -24,7 +24,7 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps, list_offsets
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader

@@ -24,7 +24,7 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import list_offsets
-from coldlog.lookups.rows import LIST_OFFSETS_SCHEMA, requests_from_rows
+from coldlog.lookups.requests.rows import LIST_OFFSETS_SCHEMA, requests_from_rows
 from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
 from coldlog.model.states import IsolationLevel
 from coldlog.reader import OffsetReader

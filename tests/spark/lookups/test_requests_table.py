@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.lookups.requests_table import read_requests_table
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.requests_table import read_requests_table
+from coldlog.lookups.requests.rows import requests_from_rows
 
 
 def test_delta_table_of_requests_is_read(spark: SparkSession, tmp_path: Path) -> None:

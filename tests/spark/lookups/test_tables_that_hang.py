@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
-from coldlog.lookups.rows import questions_of, requests_from_rows
+from coldlog.lookups.requests.rows import questions_of, requests_from_rows
 from coldlog.lookups.served_index import list_warehouse_files
 from coldlog.lookups.timed_answers import answer_until
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp

@@ -22,7 +22,7 @@ from coldlog.records.fetch.pool_fetch import PoolOptions
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.records.source.archived_log import ArchivedLogs
-from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
+from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.rules.read_allowances import ReadAllowances

@@ -21,7 +21,7 @@ from builders.segment_builder import Batch, Record, Segment, abort_marker
 from coldlog.errors import UsageError
 from coldlog.indexing.show import show_partitions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
-from coldlog.lookups.rows import requests_from_rows
+from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job
 from coldlog.runtime.settings_sources import load_settings

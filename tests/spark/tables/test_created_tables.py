@@ -13,9 +13,9 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
-from coldlog.tables.definitions.tier_partitions import TIER_PARTITIONS
-from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
-from coldlog.tables.definitions.tier_schedule import TIER_SCHEDULE
+from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
+from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
+from coldlog.tables.definitions.tier.tier_schedule import TIER_SCHEDULE
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
 
@@ -85,6 +85,6 @@ def test_table_and_each_of_its_columns_have_a_comment(
 
 
 def test_every_defined_table_was_checked() -> None:
-    modules = (Path(__file__).parents[3] / "lib" / "coldlog" / "tables" / "definitions").glob("*.py")
+    modules = (Path(__file__).parents[3] / "lib" / "coldlog" / "tables" / "definitions").rglob("*.py")
     defined = {path.stem for path in modules if "TableDefinition(\n    name=" in path.read_text(encoding="utf-8")}
     assert defined == {table.name for table in (*ALL_TABLES, *SMALL_TABLES)}

@@ -21,7 +21,7 @@ from builders.segment_builder import uuid_text_of
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive
 from coldlog.command.main import main
-from coldlog.formats.kafka.remote_log_metadata import encode_event
+from coldlog.formats.kafka.remote_log.remote_log_metadata import encode_event
 from coldlog.indexing.builds.build import build_indexes
 from coldlog.indexing.events.event_rows import event_row, lost_row
 from coldlog.indexing.pipeline import reconcile_archive

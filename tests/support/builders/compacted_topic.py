@@ -18,8 +18,13 @@ from random import Random
 
 from builders.metadata_events import SEGMENT, UPDATE
 from builders.segment_builder import Batch, Record, build_segment
-from coldlog.formats.kafka.remote_log_events import Event, SegmentMetadataEvent, SegmentUpdateEvent, UnknownTags
-from coldlog.formats.kafka.remote_log_metadata import encode_event
+from coldlog.formats.kafka.remote_log.remote_log_events import (
+    Event,
+    SegmentMetadataEvent,
+    SegmentUpdateEvent,
+    UnknownTags,
+)
+from coldlog.formats.kafka.remote_log.remote_log_metadata import encode_event
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition, uuid_bytes, uuid_text
 from coldlog.model.states import RemoteLogSegmentState
 

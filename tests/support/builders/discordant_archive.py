@@ -15,7 +15,7 @@ from builders.archive_writer import TopicPartition, WrittenSegment, write_archiv
 from builders.segment_builder import Batch, Record, Segment, abort_marker, build_segment, uuid_text_of
 from builders.side_files import build_leader_epoch_checkpoint, extend_lineage
 from coldlog.formats.kafka.crc import batch_crc
-from coldlog.formats.kafka.remote_log_events import Event, SegmentMetadataEvent, SegmentUpdateEvent
+from coldlog.formats.kafka.remote_log.remote_log_events import Event, SegmentMetadataEvent, SegmentUpdateEvent
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tables.definitions.discrepancies import DiscrepancyKind

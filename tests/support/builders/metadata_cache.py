@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from coldlog.formats.kafka.remote_log_events import (
+from coldlog.formats.kafka.remote_log.remote_log_events import (
     Event,
     PartitionDeleteEvent,
     SegmentMetadataEvent,

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from coldlog.formats.kafka.flexible_encoding import TaggedFields
-from coldlog.formats.kafka.remote_log_events import (
+from coldlog.formats.kafka.remote_log.flexible_encoding import TaggedFields
+from coldlog.formats.kafka.remote_log.remote_log_events import (
     NO_UNKNOWN_TAGS,
     Event,
     PartitionDeleteEvent,

@@ -11,13 +11,13 @@ from pathlib import Path
 from builders.archive_writer import WrittenSegment
 from builders.segment_builder import Batch, Record, build_segment, uuid_text_of
 from builders.side_files import extend_lineage
-from coldlog.formats.kafka.remote_log_events import (
+from coldlog.formats.kafka.remote_log.remote_log_events import (
     Event,
     PartitionDeleteEvent,
     SegmentMetadataEvent,
     SegmentUpdateEvent,
 )
-from coldlog.formats.kafka.remote_log_metadata import encode_event
+from coldlog.formats.kafka.remote_log.remote_log_metadata import encode_event
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState, RemotePartitionDeleteState
 

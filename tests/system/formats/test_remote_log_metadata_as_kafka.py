@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from builders.metadata_events import DELETE, SEGMENT, events, untagged
 from coldlog.errors import ArchiveError
-from coldlog.formats.kafka.remote_log_metadata import (
+from coldlog.formats.kafka.remote_log.remote_log_metadata import (
     Event,
     PartitionDeleteEvent,
     SegmentMetadataEvent,

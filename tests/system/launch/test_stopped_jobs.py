@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coldlog.tables.delta.run_rows import read_newest_run
-from coldlog.tables.delta.warehouse_lock import writing
+from coldlog.tables.leases.warehouse_lock import writing
 from killed_jobs import find_processes, kill_session, wait_until
 
 JOB = '''"""Wait in a task."""
@@ -20,7 +20,7 @@ from coldlog.indexing.run_log import recorded_run
 from coldlog.launch.entry_point import job_argument_parser, run_job
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.tables.delta.warehouse_lock import writing
+from coldlog.tables.leases.warehouse_lock import writing
 def rows(batches):
     for batch in batches:
         Path("started").touch()

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from coldlog.errors import RetriableError, UsageError
-from coldlog.tables.delta.warehouse_lock import writing
+from coldlog.tables.leases.warehouse_lock import writing
 
 _HOLDER = """
 import sys, time
-from coldlog.tables.delta.warehouse_lock import writing
+from coldlog.tables.leases.warehouse_lock import writing
 with writing(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)

@@ -13,8 +13,8 @@ from coldlog.model.fetch import FetchErrorCode
 from coldlog.model.list_offsets import ErrorCode
 from coldlog.runtime.settings_sources import list_setting_keys
 from coldlog.tables.definitions.catalog import ALL_TABLES
-from coldlog.tables.definitions.tier_partitions import TIER_PARTITIONS
-from coldlog.tables.definitions.tier_schedule import TIER_SCHEDULE
+from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
+from coldlog.tables.definitions.tier.tier_schedule import TIER_SCHEDULE
 
 _ROW = re.compile(
     r"\| (?P<kip>.+?) \| (?P<state>yes|partial|missing|not here) \| (?P<where>.*?) \| ?(?P<tests>.*?) ?\|"

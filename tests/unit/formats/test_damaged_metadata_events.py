@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from builders.metadata_events import DELETE, EVENTS, SEGMENT, UPDATE
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.kafka.remote_log_metadata import Event, UnknownTags, decode_event, encode_event
+from coldlog.formats.kafka.remote_log.remote_log_metadata import Event, UnknownTags, decode_event, encode_event
 
 # Positions of fields: the first three of SEGMENT, the last of DELETE.
 TOPIC, START_OFFSET, EPOCH_COUNT, PARTITION_TAGS = 3, 48, 84, 30

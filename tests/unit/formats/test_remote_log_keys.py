@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.kafka.remote_log_keys import EventKey, decode_event_key
+from coldlog.formats.kafka.remote_log.remote_log_keys import EventKey, decode_event_key
 from coldlog.model.ids import uuid_bytes
 
 TOPIC_ID, SEGMENT_ID = "AAAAAAAAAAAAAAAAAAAAAQ", "BBBBBBBBBBBBBBBBBBBBBA"

@@ -14,7 +14,7 @@ from builders.metadata_events import DELETE, PARTITION, SEGMENT, SNAPSHOT, UPDAT
 from coldlog.errors import ArchiveError, UsageError
 from coldlog.formats.kafka.record_batch import read_batch_headers
 from coldlog.formats.kafka.records import iter_records
-from coldlog.formats.kafka.remote_log_metadata import (
+from coldlog.formats.kafka.remote_log.remote_log_metadata import (
     Event,
     SegmentMetadataEvent,
     SegmentSnapshotEvent,

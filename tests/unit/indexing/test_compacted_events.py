@@ -17,9 +17,9 @@ from builders.compacted_topic import Draft, KeyedLog, KeyedRecord, write_lives
 from builders.metadata_cache import DELETED, DELETING, FINISHED, STARTED, Known, MetadataCache
 from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
 from coldlog.archive.stores.local_store import LocalStore
-from coldlog.formats.kafka.remote_log_events import Event
-from coldlog.formats.kafka.remote_log_keys import decode_event_key
-from coldlog.formats.kafka.remote_log_metadata import decode_event
+from coldlog.formats.kafka.remote_log.remote_log_events import Event
+from coldlog.formats.kafka.remote_log.remote_log_keys import decode_event_key
+from coldlog.formats.kafka.remote_log.remote_log_metadata import decode_event
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.states import RemoteLogSegmentState
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from builders.metadata_events import PARTITION, SEGMENT, SEGMENT_ID, SNAPSHOT, UPDATE
-from coldlog.formats.kafka.remote_log_events import UnknownTags
-from coldlog.formats.kafka.remote_log_metadata import decode_event, encode_event
+from coldlog.formats.kafka.remote_log.remote_log_events import UnknownTags
+from coldlog.formats.kafka.remote_log.remote_log_metadata import decode_event, encode_event
 from coldlog.indexing.events.event_rows import event_row
 from coldlog.model.ids import uuid_bytes
 

@@ -11,7 +11,7 @@ import pytest
 
 from coldlog.errors import UsageError
 from coldlog.lookups.answers import check_target, starting_offsets, write_json_lines
-from coldlog.lookups.rows import ANSWER_SCHEMA, LIST_OFFSETS_SCHEMA
+from coldlog.lookups.requests.rows import ANSWER_SCHEMA, LIST_OFFSETS_SCHEMA
 from coldlog.model.list_offsets import ErrorCode
 
 NONE, LOCAL_REQUIRED = ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coldlog.errors import UsageError
-from coldlog.lookups.requests import is_file_of_requests, read_requests_file
+from coldlog.lookups.requests.requests_file import is_file_of_requests, read_requests_file
 from coldlog.runtime.timestamps import timestamp_from_text
 
 

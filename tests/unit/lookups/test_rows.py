@@ -8,7 +8,13 @@ import pytest
 
 from coldlog.lookups.index_rows import NOTHING
 from coldlog.lookups.questions import EXACT, LOCAL_ONLY, METADATA, NOT_EXACT, REMOTE_THEN_LOCAL, Answers
-from coldlog.lookups.rows import LIST_OFFSETS_SCHEMA, REQUEST_SCHEMA, answers_table, questions_of, requests_from_rows
+from coldlog.lookups.requests.rows import (
+    LIST_OFFSETS_SCHEMA,
+    REQUEST_SCHEMA,
+    answers_table,
+    questions_of,
+    requests_from_rows,
+)
 from coldlog.model.list_offsets import ErrorCode
 from coldlog.model.states import IsolationLevel
 

@@ -25,7 +25,7 @@ from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.errors import ArchiveError, RetriableError, UsageError
 from coldlog.formats.kafka.leader_epoch_checkpoint import read_leader_epoch_checkpoint
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
+from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tiering.copying.copy_partition import CopyOutcome, PartitionCopy
 from coldlog.tiering.copying.copy_segments import CopySummary, copy_segments, random_uuid

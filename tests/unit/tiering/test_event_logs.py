@@ -12,7 +12,7 @@ from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.brokers.kafka_client import Cluster, LiveRecord, OffsetSpec
 from coldlog.errors import ArchiveError
-from coldlog.formats.kafka.remote_log_events import SegmentMetadataEvent, SegmentUpdateEvent
+from coldlog.formats.kafka.remote_log.remote_log_events import SegmentMetadataEvent, SegmentUpdateEvent
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tiering.copying.copy_segments import random_uuid

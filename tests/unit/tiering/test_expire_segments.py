@@ -17,9 +17,9 @@ from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.layouts.local_tiered_storage import ROOT_DIRECTORY
 from coldlog.archive.stores.local_writer import LocalWriter
 from coldlog.errors import RetriableError
-from coldlog.formats.kafka.remote_log_events import SegmentUpdateEvent
+from coldlog.formats.kafka.remote_log.remote_log_events import SegmentUpdateEvent
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.tables.definitions.tier_partitions import TIER_PARTITIONS
+from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tiering.copying.copy_partition import CopyOutcome
 from coldlog.tiering.event_logs import KnownEventLog

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
+from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tiering.rules.fetch_quota import Accepted, FetchQueue, Throttled
 from coldlog.tiering.rules.quota_config import QuotaConfig

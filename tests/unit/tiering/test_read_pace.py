@@ -15,7 +15,7 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.errors import AnsweredTooLateError
 from coldlog.lookups.lookup_settings import list_offsets_options, lookup_options
 from coldlog.runtime.settings_sources import load_settings
-from coldlog.tables.definitions.tier_quotas import TIER_QUOTAS
+from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tiering import system_clock
 from coldlog.tiering.process_pace import ProcessPace

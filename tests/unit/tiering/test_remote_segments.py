@@ -9,8 +9,8 @@ import pytest
 from builders.metadata_events import SEGMENT, SNAPSHOT, UPDATE
 from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
 from coldlog.archive.stores.local_store import LocalStore
-from coldlog.formats.kafka.remote_log_events import Event, PartitionDeleteEvent
-from coldlog.formats.kafka.remote_log_metadata import decode_event
+from coldlog.formats.kafka.remote_log.remote_log_events import Event, PartitionDeleteEvent
+from coldlog.formats.kafka.remote_log.remote_log_metadata import decode_event
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.states import RemoteLogSegmentState, RemotePartitionDeleteState
 from coldlog.tiering.rules.remote_segments import RemoteSegments

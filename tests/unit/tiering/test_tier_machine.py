@@ -19,8 +19,8 @@ from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoi
 from builders.segment_builder import Batch, Record, Segment, build_segment
 from coldlog.archive.layouts.local_tiered_storage import ROOT_DIRECTORY
 from coldlog.errors import RetriableError
-from coldlog.formats.kafka.remote_log_events import SegmentMetadataEvent
-from coldlog.formats.kafka.remote_log_metadata import decode_event
+from coldlog.formats.kafka.remote_log.remote_log_events import SegmentMetadataEvent
+from coldlog.formats.kafka.remote_log.remote_log_metadata import decode_event
 from coldlog.model.ids import TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tiering.copying.copy_partition import CopyOutcome

@@ -13,7 +13,7 @@ from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoi
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.errors import RetriableError
 from coldlog.model.ids import TopicIdPartition
-from coldlog.tables.definitions.tier_schedule import TIER_SCHEDULE
+from coldlog.tables.definitions.tier.tier_schedule import TIER_SCHEDULE
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tiering.copying.copy_partition import CopyOutcome
 from coldlog.tiering.copying.copy_segments import CopySummary

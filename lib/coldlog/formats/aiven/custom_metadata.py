@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.kafka.flexible_encoding import FlexibleReader
+from coldlog.formats.kafka.remote_log.flexible_encoding import FlexibleReader
 
 _REMOTE_SIZE, _OBJECT_PREFIX, _OBJECT_KEY = 0, 1, 2
 _NAME = "custom metadata"

@@ -8,8 +8,8 @@ names. A snapshot event names no partition, and Kafka keeps such events only in 
 from __future__ import annotations
 
 from coldlog.errors import ArchiveError
-from coldlog.formats.kafka.remote_log_keys import decode_event_key
-from coldlog.formats.kafka.remote_log_metadata import (
+from coldlog.formats.kafka.remote_log.remote_log_keys import decode_event_key
+from coldlog.formats.kafka.remote_log.remote_log_metadata import (
     Event,
     PartitionDeleteEvent,
     SegmentMetadataEvent,

@@ -43,7 +43,6 @@ from coldlog.tables.delta.delta_log import (
     stored_column_names,
 )
 from coldlog.tables.delta.file_checksums import damaged
-from coldlog.tables.delta.lease_objects import FOLDER
 from coldlog.tables.delta.locations import spark_uri
 from coldlog.tables.delta.log_check import LOG_FOLDER, check_log, newest_commit_path
 from coldlog.tables.delta.manifest import HELD_TABLES, NUMBERED_TABLES, check_published
@@ -51,7 +50,8 @@ from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows
 from coldlog.tables.delta.row_edits import Row, RowChange, RowMerge
 from coldlog.tables.delta.table_files import list_table_files, read_file_rows, read_if_small
 from coldlog.tables.delta.table_history import list_commits
-from coldlog.tables.delta.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
+from coldlog.tables.leases.lease_objects import FOLDER
+from coldlog.tables.leases.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
 
 _IDEMPOTENT_WRITE = "spark.databricks.delta.write"
 _CANNOT_BE_REBUILT = (*(table for table in INDEX_TABLES if table is not INTERVAL_INDEX), SEGMENT_EVENTS)

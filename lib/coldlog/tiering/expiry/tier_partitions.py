@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from coldlog.model.ids import TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
-from coldlog.tables.definitions.tier_partitions import TIER_PARTITIONS
+from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
 from coldlog.tables.delta.small_table import Row, SmallTable
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.remote_segments import RemoteSegment

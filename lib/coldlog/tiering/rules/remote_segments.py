@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from coldlog.formats.kafka.remote_log_events import (
+from coldlog.formats.kafka.remote_log.remote_log_events import (
     Event,
     PartitionDeleteEvent,
     SegmentMetadataEvent,

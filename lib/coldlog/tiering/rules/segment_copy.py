@@ -24,7 +24,7 @@ from coldlog.archive.layouts.layout import SegmentFileKind
 from coldlog.archive.layouts.local_tiered_storage import list_segment_objects, name_object
 from coldlog.archive.stores.object_writer import Content, WritableStore
 from coldlog.errors import ArchiveError, ColdlogError, Reason
-from coldlog.formats.kafka.remote_log_events import Event, SegmentMetadataEvent, SegmentUpdateEvent
+from coldlog.formats.kafka.remote_log.remote_log_events import Event, SegmentMetadataEvent, SegmentUpdateEvent
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tiering.rules.byte_limiter import ByteLimiter

@@ -21,7 +21,7 @@ import re
 from dataclasses import dataclass
 
 from coldlog.errors import ArchiveError, Reason
-from coldlog.formats.kafka.flexible_encoding import FlexibleReader
+from coldlog.formats.kafka.remote_log.flexible_encoding import FlexibleReader
 from coldlog.model.states import RemoteLogSegmentState
 
 _SEGMENT_KEY_BYTES = 37

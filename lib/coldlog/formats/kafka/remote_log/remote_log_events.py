@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coldlog.formats.kafka.flexible_encoding import TaggedFields
+from coldlog.formats.kafka.remote_log.flexible_encoding import TaggedFields
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState, RemotePartitionDeleteState
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from coldlog.errors import UsageError
-from coldlog.lookups.rows import REQUEST_DEFAULTS, REQUEST_TYPES, numbered_requests, requests_from_rows
+from coldlog.lookups.requests.rows import REQUEST_DEFAULTS, REQUEST_TYPES, numbered_requests, requests_from_rows
 from coldlog.model.states import IsolationLevel
 
 REQUIRED = ("topic", "partition", "timestamp_ms")

@@ -39,7 +39,7 @@ from functools import partial
 from typing import TypeVar
 
 from coldlog.errors import Reason, UsageError
-from coldlog.formats.kafka.flexible_encoding import (
+from coldlog.formats.kafka.remote_log.flexible_encoding import (
     FlexibleReader,
     TaggedFields,
     write_int,
@@ -48,7 +48,7 @@ from coldlog.formats.kafka.flexible_encoding import (
     write_string,
     write_tagged_fields,
 )
-from coldlog.formats.kafka.remote_log_events import (
+from coldlog.formats.kafka.remote_log.remote_log_events import (
     NO_UNKNOWN_TAGS,
     Event,
     PartitionDeleteEvent,

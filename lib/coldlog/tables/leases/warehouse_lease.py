@@ -30,7 +30,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from coldlog.errors import ColdlogError, RetriableError, UsageError
-from coldlog.tables.delta.lease_objects import COMMITS_PER_LEASE, HELD, LEFT, RELEASED, LeaseObjects
+from coldlog.tables.leases.lease_objects import COMMITS_PER_LEASE, HELD, LEFT, RELEASED, LeaseObjects
 
 APPLICATION = "coldlog.writer"
 """The `txnAppId` of every commit under a lease."""

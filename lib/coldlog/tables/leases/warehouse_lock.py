@@ -2,7 +2,7 @@
 
 Two jobs that write one warehouse would take the same build number and leave rows that count twice. So a job that writes
 holds an advisory lock on a file in the warehouse's folder (`flock`). The system releases it when the process ends, also
-when it is killed. On S3 the job holds a lease (`coldlog.tables.delta.warehouse_lease`). Readers need neither. A
+when it is killed. On S3 the job holds a lease (`coldlog.tables.leases.warehouse_lease`). Readers need neither. A
 warehouse elsewhere is not locked: there, the scheduler must not run two jobs at once.
 """
 
@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from coldlog.errors import RetriableError, UsageError
 from coldlog.tables.delta.locations import bucket_and_prefix
-from coldlog.tables.delta.warehouse_lease import DEFAULT_TTL_S, WarehouseLease, holding_lease
+from coldlog.tables.leases.warehouse_lease import DEFAULT_TTL_S, WarehouseLease, holding_lease
 
 LOCK_NAME = ".coldlog-writer"
 

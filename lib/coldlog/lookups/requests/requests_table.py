@@ -7,8 +7,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.lookups.requests import ISOLATION_LEVELS, REQUIRED, has_known_levels
-from coldlog.lookups.rows import REQUEST_TYPES, numbered_requests
+from coldlog.lookups.requests.requests_file import ISOLATION_LEVELS, REQUIRED, has_known_levels
+from coldlog.lookups.requests.rows import REQUEST_TYPES, numbered_requests
 
 _SQL_TYPES = {pa.string(): "STRING", pa.int32(): "INT", pa.int64(): "BIGINT"}
 

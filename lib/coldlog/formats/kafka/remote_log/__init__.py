@@ -1,0 +1,1 @@
+"""Read and write the records of the metadata topic."""

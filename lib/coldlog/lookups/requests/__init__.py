@@ -1,0 +1,1 @@
+"""Read what is asked, and define requests and answers as tables."""

@@ -1,0 +1,1 @@
+"""Define the tables of the tier's own work: partitions, quotas, schedule."""
