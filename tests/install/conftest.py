@@ -56,7 +56,15 @@ def demo(with_everything: Installed, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("demo") / "warehouse"
     # The jars are those of the checkout.
     with_everything.run("setup", "--from", str(JARS))
-    return Demo(folder=folder, printed=with_everything.run("demo", "--folder", str(folder)).stdout)
+    only_spark = _without_packages(folder.parent, "s3fs", "botocore", "aiohttp", "great_expectations", "kafka", "kio")
+    printed = with_everything.run("demo", "--folder", str(folder), PYTHONPATH=str(only_spark)).stdout
+    return Demo(folder=folder, printed=printed)
+
+
+def _without_packages(folder: Path, *names: str) -> Path:
+    """Return a folder for PYTHONPATH with which these packages cannot be imported, as if they were not installed."""
+    (folder / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({names}))\n")
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -121,6 +122,9 @@ def _matching_records(
     if ends is None:
         raise UsageError(f"the warehouse does not know partition {place[1]} of topic {place[0]!r}")
     first = _offset(reader, fetcher, place, asked.begin, ends)
+    if first > ends.end_offset:
+        where = f"{ends.log_start_offset} to {ends.end_offset - 1}"
+        print(f"coldlog cat: {place[0]}-{place[1]} has offsets {where}, none from {first} on", file=sys.stderr)
     end = ends.end_offset
     if asked.until_ms is not None:
         end = _offset(reader, fetcher, place, ("time", asked.until_ms), ends)

@@ -141,8 +141,10 @@ def _run(arguments: list[str]) -> int:
 
 def _run_program(name: str, arguments: list[str]) -> int:
     from coldlog.runtime.extras import MODULES, require_extras
+    from coldlog.runtime.installation import keep_compiled_kernels
 
     require_extras({name} & MODULES.keys())
+    keep_compiled_kernels()
     code: int = import_module(PROGRAMS[name][0]).main(arguments)
     return code
 

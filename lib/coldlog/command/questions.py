@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from coldlog.command.outputs import add_output_options, write_rows
 from coldlog.command.settings_options import add_settings_options, read_settings
 from coldlog.errors import UsageError
+from coldlog.runtime.installation import keep_compiled_kernels
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from coldlog.lookups.list_offsets import LookupOptions
     from coldlog.reader import OffsetReader
     from coldlog.runtime.settings import Settings
+
+
+_DIGITS_OF_SECONDS = 10
+"""Of seconds since the epoch from 2001 to 2286."""
 
 
 def add_question_arguments(parser: argparse.ArgumentParser, time: str, time_help: str) -> None:
@@ -77,6 +83,12 @@ def check_question(arguments: argparse.Namespace) -> None:
     except UnicodeEncodeError as not_utf8:
         raise UsageError(f"topic {arguments.topic!r}: not UTF-8") from not_utf8
     arguments.timestamp_ms = requested_time(" ".join(arguments.time), "time")
+    if len(str(arguments.timestamp_ms)) == _DIGITS_OF_SECONDS and arguments.time == [str(arguments.timestamp_ms)]:
+        print(
+            f"coldlog: {arguments.timestamp_ms} ms since the epoch is in 1970; if these are seconds, give "
+            f"{arguments.timestamp_ms}000",
+            file=sys.stderr,
+        )
 
 
 def answer(arguments: argparse.Namespace, *, is_of_archive: bool) -> int:
@@ -85,6 +97,7 @@ def answer(arguments: argparse.Namespace, *, is_of_archive: bool) -> int:
 
     check_question(arguments)
     settings = read_settings(arguments)
+    keep_compiled_kernels()
     keep_pandas_out()
     from coldlog.lookups.lookup_settings import check_local_tier, list_offsets_options, lookup_options
     from coldlog.lookups.requests.rows import answers_of_archive

@@ -57,4 +57,6 @@ def read_table(
     near = {name: (value, value) for name, value in values.items() if name in table.skipping_columns}
     files = list_table_files(table_location(uri, table.name), table, list(near), as_of_ms=moment_ms)
     rows = read_file_rows(files, list(dict.fromkeys([*columns, *values])), files.ranges.may_hold(near).tolist())
-    return [row for row in rows if all(row[name] == value for name, value in values.items())]
+    # An older release had fewer columns.
+    complete = (dict.fromkeys(columns) | row for row in rows)
+    return [row for row in complete if all(row[name] == value for name, value in values.items())]

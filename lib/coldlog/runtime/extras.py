@@ -13,7 +13,7 @@ from coldlog.runtime.installation import CHECKOUT
 
 MODULES = {
     "records": ("numba", "cramjam", "lz4", "zstandard", "isal", "cryptography", "Crypto"),
-    "s3": ("s3fs", "fsspec", "botocore"),
+    "s3": ("s3fs", "fsspec", "botocore", "aiohttp"),
     "spark": ("pyspark", "py4j", "delta", "pandas"),
     "validate": ("great_expectations",),
     "kafka": ("kafka",),

@@ -7,6 +7,8 @@ keeps what it downloads or packs in the user's cache: `COLDLOG_CACHE`, else `col
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
 from pathlib import Path
 
 _MARKS = ("conf/base.toml", "lib/coldlog/__init__.py")
@@ -93,6 +95,25 @@ def kernel_directory(environment: Path) -> Path:
 
 
 def keep_compiled_kernels() -> None:
-    """Let numba keep what it compiles in the environment of a checkout; elsewhere it chooses a folder itself."""
+    """Choose where numba keeps what it compiles, before a module is imported that it compiles.
+
+    In a checkout that is its environment. An installed package leaves the choice to numba, which takes the package or
+    the user's cache, and fails if it can write neither, as for a service account or in a read-only container. Then a
+    folder for temporary files is taken, which only this user may write: what is kept there is run.
+    """
     if CHECKOUT is not None and (CHECKOUT / ".venv").is_dir():
         os.environ.setdefault("NUMBA_CACHE_DIR", str(CHECKOUT / ".venv" / "numba-cache"))
+        return
+    users = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    if "NUMBA_CACHE_DIR" not in os.environ and not _can_write(PACKAGE) and not _can_write(users):
+        folder = Path(tempfile.gettempdir(), f"coldlog-kernels-{os.getuid()}")
+        folder.mkdir(0o700, exist_ok=True)
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+            os.environ["NUMBA_CACHE_DIR"] = str(folder)
+
+
+def _can_write(folder: Path) -> bool:
+    """Whether the folder, or the nearest one above it that is there, can be written."""
+    nearest = next((each for each in (folder, *folder.parents) if os.path.exists(each)), folder)
+    return os.access(nearest, os.W_OK)

@@ -92,9 +92,15 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(
     assert error in line
 
 
-def test_a_folder_without_tables_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, line = _fails(["lookup", "orders", "0", "-w", str(tmp_path)], capsys)
-    assert (code, "run the pipeline into this warehouse first" in line) == (2, True)
+def test_seconds_are_taken_as_milliseconds_and_a_line_says_so(
+    golden_uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for asked, told in (("1700042400", "1700042400 ms since the epoch is in 1970; if these are seconds"), ("5", "")):
+        assert main(["lookup", "orders", asked, "--json", "-w", golden_uri]) == 0
+        written = capsys.readouterr()
+        assert json.loads(written.out)["offset"] == 0
+        assert told in written.err
+        assert written.err.count("\n") == int(told != "")
 
 
 def test_a_question_writes_nothing(golden_uri: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ def test_every_module_is_of_a_package_that_its_extra_has() -> None:
     config = configparser.ConfigParser(comment_prefixes=("#", "    #"))
     config.read(ROOT / "setup.cfg")
     owners = packages_distributions()
-    through = {"fsspec": "s3fs", "botocore": "s3fs", "py4j": "pyspark"}
+    through = {"fsspec": "s3fs", "botocore": "s3fs", "aiohttp": "s3fs", "py4j": "pyspark"}
     for extra, modules in extras.MODULES.items():
         required = {each.name for each in map(Requirement, config["options.extras_require"][extra].split("\n")[1:])}
         named = {through.get(name, name).replace("_", "-") for module in modules for name in owners[module]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,23 @@ def test_compiled_kernels_are_in_the_users_cache_if_the_environment_cannot_be_wr
     monkeypatch.setenv("COLDLOG_CACHE", str(tmp_path / "cache"))
     assert installation.kernel_directory(tmp_path) == tmp_path / "numba-cache"
     assert installation.kernel_directory(tmp_path / "of-another-user") == tmp_path / "cache" / "numba-cache"
+
+
+def test_kernels_are_kept_in_a_private_folder_if_no_other_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "CHECKOUT", None)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    installation.keep_compiled_kernels()
+    assert "NUMBA_CACHE_DIR" not in os.environ, "numba finds one itself"
+    # Root may write everywhere, so the answer of the system is replaced.
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    installation.keep_compiled_kernels()
+    folder = Path(os.environ["NUMBA_CACHE_DIR"])
+    assert (folder.parent, folder.stat().st_mode & 0o777) == (tmp_path, 0o700)
+
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    folder.chmod(0o777)
+    installation.keep_compiled_kernels()
+    assert "NUMBA_CACHE_DIR" not in os.environ, "others could put there what is run"

@@ -327,7 +327,9 @@ def _code_of(failure: Exception) -> str:
 
 def _answer_of(failure: BaseException | None) -> dict[str, Any]:
     """The answer of S3; empty if there was none."""
-    return getattr(failure, "response", {}) if isinstance(failure, _kinds().answer) else {}
+    response = getattr(failure, "response", None)
+    # First the cheap question: without a bucket, the packages of S3 need not be there.
+    return response if response is not None and isinstance(failure, _kinds().answer) else {}
 
 
 def _shown(failure: Exception) -> str:

@@ -6,6 +6,7 @@ their statistics belong to one version of the Delta table and are read with delt
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from coldlog.errors import UsageError
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.delta.locations import bucket_and_prefix
+from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.log_files import open_log
 from coldlog.tables.delta.table_storage import (
@@ -239,9 +240,21 @@ def commit_ms(location: str, version: int) -> int | None:
     return open_log(location).find_modified_ms(f"{version:020d}.json")
 
 
-def _no_table(location: str, table: TableDefinition, missing: Exception) -> NoTableError:
+def _no_table(location: str, table: TableDefinition, missing: Exception) -> UsageError:
+    folder, cause = local_folder(location), type(missing).__name__
+    if folder is not None:
+        warehouse = os.path.dirname(folder)
+        try:
+            os.stat(folder)
+        except FileNotFoundError:
+            absent = folder if os.path.isdir(warehouse) else warehouse
+            cause = f"there is no folder {absent}"
+        except NotADirectoryError:
+            cause = f"{warehouse} is not a folder"
+        except OSError as refused:
+            return UsageError(f"{location} cannot be read ({refused.strerror}); give this user the right to read it")
     return NoTableError(
-        f"{location} is not a {table.name} table of coldlog ({type(missing).__name__}); "
+        f"{location} is not a {table.name} table of coldlog ({cause}); "
         "run the pipeline into this warehouse first, or correct warehouse.uri"
     )
 

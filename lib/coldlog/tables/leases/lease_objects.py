@@ -20,8 +20,6 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from coldlog.archive.stores.s3_environment import create_s3_client
 from coldlog.archive.stores.s3_failures import S3Target, are_credentials_refused, error_for, status_of
 from coldlog.errors import ColdlogError, RetriableError, UsageError
@@ -122,7 +120,7 @@ class LeaseObjects:
         """Write the lease unless its number exists; return whether it was written."""
         try:
             self._ask("put_object", Key=self._key(number), Body=self._content(state, **more), IfNoneMatch="*")
-        except (BotoCoreError, ClientError) as failed:
+        except _failures() as failed:
             # 409: another put of the same name is in progress.
             if status_of(failed) in (409, 412):
                 return False
@@ -159,17 +157,24 @@ class LeaseObjects:
     def _call(self, operation: str, **arguments: object) -> Mapping[str, Any]:
         try:
             return self._ask(operation, **arguments)
-        except (BotoCoreError, ClientError) as failed:
+        except _failures() as failed:
             raise self._as_error(failed) from None
 
     def _ask(self, operation: str, **arguments: object) -> Mapping[str, Any]:
         answer: Mapping[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, **arguments)
         return answer
 
-    def _as_error(self, failed: BotoCoreError | ClientError) -> ColdlogError:
+    def _as_error(self, failed: Exception) -> ColdlogError:
         if status_of(failed) == 403 and not are_credentials_refused(failed):
             return UsageError(
                 f"no permission to write the warehouse {self._uri}: allow s3:ListBucket, s3:GetObject, s3:PutObject "
                 "and s3:DeleteObject there; check which credentials the environment or the profile names"
             )
         return error_for(failed, S3Target(uri=self._uri, bucket=self._bucket))
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    # Imported here: a warehouse in a folder needs no package of S3.
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    return BotoCoreError, ClientError

@@ -1,0 +1,43 @@
+"""Test what commands say of a place that is no warehouse, and of one that an earlier release made."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from coldlog.command.main import main
+
+EARLIER = Path(__file__).parents[2] / "golden" / "warehouses" / "2026-11-24.tar.gz"
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [("", "there is no folder {place}/segments"), ("none", "there is no folder {place}"), ("file", "{place} is not a")],
+)
+def test_a_place_without_tables_is_named_with_the_cause(
+    name: str, cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    place = tmp_path / name if name else tmp_path
+    assert main(["lookup", "orders", "0", "-w", str(place)]) == 2
+    written = capsys.readouterr()
+    assert (written.out, written.err.count("\n")) == ("", 1)
+    assert f"({cause.format(place=place)}" in written.err
+    assert "run the pipeline into this warehouse first, or correct warehouse.uri" in written.err
+
+
+def test_columns_that_an_earlier_release_did_not_have_are_null(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tarfile.open(EARLIER) as files:
+        files.extractall(tmp_path, filter="data")
+    assert main(["partitions", "--json", "-w", str(tmp_path)]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["finished_max_timestamp_ms"] for row in rows] == [None] * len(rows) != []
+    assert main(["partitions", "--csv", "-w", str(tmp_path)]) == 0
+    assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == len(rows)
