@@ -244,7 +244,8 @@ def _refuse_secret(assignment: _Assignment) -> None:
 def _unknown_key(assignment: _Assignment, keys: list[str]) -> UsageError:
     nearest = difflib.get_close_matches(assignment.key, keys, n=1, cutoff=0.0)[0]
     return UsageError(
-        f"unknown setting {assignment.key} ({assignment.origin}): did you mean {nearest}? --list-settings shows all"
+        f"unknown setting {assignment.key} ({assignment.origin}): did you mean {nearest}? "
+        "`coldlog config show` lists all"
     )
 
 

@@ -65,7 +65,7 @@ def test_wrong_settings_are_refused_on_one_line_before_any_jvm(capsys: pytest.Ca
     answer = capsys.readouterr()
     assert answer.out == ""
     assert answer.err == (
-        "coldlog: unknown setting warehose.uri (--set): did you mean warehouse.uri? --list-settings shows all\n"
+        "coldlog: unknown setting warehose.uri (--set): did you mean warehouse.uri? `coldlog config show` lists all\n"
     )
 
 

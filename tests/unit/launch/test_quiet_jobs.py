@@ -38,7 +38,7 @@ def test_a_quiet_job_prints_results_and_errors_only(
             None,
             ["--set", "archive.url=/x"],
             2,
-            "unknown setting archive.url (--set): did you mean archive.uri? --list-settings shows all",
+            "unknown setting archive.url (--set): did you mean archive.uri? `coldlog config show` lists all",
             False,
         ),
     ],

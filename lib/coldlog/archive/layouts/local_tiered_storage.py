@@ -138,7 +138,7 @@ def open_layout(store: RootedStore, _: LayoutOptions) -> ArchiveLayout:
     if not is_tree:
         raise UsageError(
             f"no {LOCAL_TIERED_STORAGE} archive at {store.uri}: it has neither {ROOT_DIRECTORY} nor a directory "
-            "named <topic>-<partition>-<topic id>"
+            "named <topic>-<partition>-<topic id>; correct archive.uri, or archive.layout"
         )
     return LocalTieredStorageLayout(store=store)
 
