@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parent
 OWN_JAR = REPOSITORY / ".jars" / "coldlog-log-store.jar"
 COPIED = (
     *("conf/*.toml", "conf/*.properties", "conf/*.conf", "conf/jars/*", "conf/expectations/**/*"),
-    *("jobs/*.py", "dags/*.py", "dags/.airflowignore"),
+    *("conf/systemd/*", "jobs/*.py", "dags/*.py", "dags/.airflowignore"),
 )
 ONLY_IN_A_CHECKOUT = {"conf/sample.toml"}
 SAMPLE = REPOSITORY / "tests" / "golden" / "kafka-sample" / "archive"

@@ -146,6 +146,7 @@ def test_the_dags_of_the_package_submit_its_jobs(
     environment = with_everything.python.parents[1]
     (package,) = environment.glob("lib/python3.*/site-packages/coldlog")
     assert {each.name for each in (package / "dags").iterdir()} >= {"coldlog_pipeline.py", ".airflowignore"}
+    assert (package / "conf" / "systemd" / "coldlog-serve.service").is_file()
     variables = {"coldlog_home": str(environment), "coldlog_settings": json.dumps({"warehouse.uri": str(warehouse)})}
     with load_dag_jobs(package / "dags", variables) as dag_jobs:
         monkeypatch.setenv("COLDLOG_JARS", jars)
