@@ -9,7 +9,7 @@ ARGUMENTS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test test-spark test-system test-broker golden-clusters test-damage test-cluster test-airflow mutants lint types format \
+.PHONY: help setup check test test-spark test-system test-broker golden-clusters test-damage test-endpoint test-strangers test-cluster test-airflow mutants lint types format \
 	reference docs notebook bench wheel image test-install constraints clean distclean
 
 help: ## list the targets
@@ -44,10 +44,12 @@ test-spark: setup ## run the tests of Spark with an older one (SPARK=4.0 chooses
 
 # The version of Kafka that test-broker starts; without it the newest (tests/broker/tiered_broker.py).
 KAFKA ?=
-# Chooses what test-damage damages.
+# Chooses what test-damage damages, and what strangers send in test-strangers.
 SEED ?= 1
 # How many files of a warehouse test-damage damages for each way of asking.
 TRIALS ?= 200
+# How many requests strangers send in test-strangers.
+REQUESTS ?= 100000
 # Versions whose golden archives golden-clusters makes anew.
 VERSIONS ?= 3.6.2 3.7.2 3.8.1 3.9.0 4.0.0 4.2.1 4.3.1 4.4.0 3.9.0-to-4.3.1
 
@@ -67,6 +69,12 @@ test-damage: setup ## damage the sample's logs, then files of its warehouse, and
 
 test-endpoint: setup ## read the sample through coldlog serve with Kafka clients
 	$(PYTHON) -m pytest tests/endpoint $(ARGUMENTS)
+
+test-strangers: export SEED := $(SEED)
+test-strangers: export REQUESTS := $(REQUESTS)
+test-strangers: export HANG_S := 60
+test-strangers: setup ## send coldlog serve what no sound client sends (SEED=7 REQUESTS=1000000)
+	$(PYTHON) -m pytest -s tests/endpoint/test_stranger_campaign.py $(ARGUMENTS)
 
 test-cluster: setup ## run the tests that start a Spark cluster and an S3 server of their own
 	@$(SETUP_PYTHON) environment.py cluster

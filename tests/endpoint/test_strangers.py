@@ -2,62 +2,69 @@
 
 from __future__ import annotations
 
-import random
-import socket
+import time
 from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
 
 from endpoint.conftest import Endpoint, serving
 from endpoint.each_request import each_request
-from endpoint.raw_client import connected, list_offsets
-
-_TRIALS = 4000
-
-
-def _mutated(request: bytes, chance: random.Random) -> bytes:
-    content = bytearray(request)
-    for _ in range(chance.randint(1, 6)):
-        at = chance.randrange(len(content))
-        match chance.randrange(5):
-            case 0:
-                content[at] = chance.randrange(256)
-            case 1:
-                content[at : at + 4] = chance.choice(
-                    (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0\0\0\0")
-                )
-            case 2:
-                del content[at : at + chance.randint(1, 8)]
-            case 3:
-                content[at:at] = chance.randbytes(chance.randint(1, 8))
-            case _:
-                content[at] ^= 1 << chance.randrange(8)
-        if len(content) < 4:
-            break
-    if chance.random() < 0.8:  # else the length is wrong too
-        content[:4] = (len(content) - 4).to_bytes(4, "big", signed=True)
-    return bytes(content)
+from endpoint.random_requests import many_entries
+from endpoint.raw_client import connected, fetch, framed, list_offsets, message
+from endpoint.test_metrics import metric_samples, metrics_address
 
 
-def _send(port: int, content: bytes, chance: random.Random) -> None:
-    """Send, perhaps read a little, and go."""
-    with socket.create_connection(("127.0.0.1", port), timeout=0.05) as connection:
-        try:
-            connection.sendall(content)
-            if chance.random() < 0.5:
-                connection.shutdown(socket.SHUT_WR)
-                connection.recv(chance.randint(1, 4096))
-        except OSError:
-            pass  # It has ended the connection, or waits.
+def _metadata(version: int, *topics: tuple[str | None, UUID | None]) -> Any:
+    """A Metadata request of topics by name or id, as the version has them."""
+    names = [{"name": name, **({"topic_id": topic_id} if version >= 10 else {})} for name, topic_id in topics]
+    asked = tuple(message(3, version, "MetadataRequestTopic", **each) for each in names)
+    cluster = {"include_cluster_authorized_operations": False} if version <= 10 else {}
+    return message(3, version, "MetadataRequest", topics=asked, **cluster, include_topic_authorized_operations=False)
 
 
-def test_any_bytes_are_answered_or_end_their_connection(endpoint: Endpoint) -> None:
-    chance, requests = random.Random(1), each_request()
-    for _ in range(_TRIALS):
-        is_noise = chance.random() < 0.1
-        content = chance.randbytes(chance.randint(0, 200)) if is_noise else _mutated(chance.choice(requests), chance)
-        _send(endpoint.port, content, chance)
-    assert "error of coldlog" not in endpoint.said()
+def test_a_topic_that_is_named_again_and_again_is_described_once(endpoint: Endpoint) -> None:
     with connected(endpoint.port) as client:
-        assert client.ask(2, 11, list_offsets([("orders", 0, -1)])).topics[0].partitions[0].offset == 3953
+        answer = client.ask(3, 9, _metadata(9, *[("orders", None)] * 1000, ("payments", None)))
+        assert [topic.name for topic in answer.topics] == ["orders", "payments"]
+        groups = tuple(message(9, 8, "OffsetFetchRequestGroup", group_id="group", topics=None) for _ in range(1000))
+        assert len(client.ask(9, 8, message(9, 8, "OffsetFetchRequest", groups=groups)).groups) == 1
+        described = {"groups": ("group",) * 1000, "include_authorized_operations": False}
+        assert len(client.ask(15, 5, message(15, 5, "DescribeGroupsRequest", **described)).groups) == 1
+
+
+def test_a_topic_without_name_is_refused_where_the_answer_must_name_it(endpoint: Endpoint) -> None:
+    with connected(endpoint.port) as client:
+        (topic,) = client.ask(3, 10, _metadata(10, (None, UUID(int=7)))).topics
+        assert (topic.name, topic.error_code) == ("", ErrorCode.invalid_request)
+        (topic,) = client.ask(3, 12, _metadata(12, (None, UUID(int=7)))).topics
+        assert (topic.name, topic.error_code) == (None, ErrorCode.unknown_topic_id)
+
+
+def test_a_long_request_is_answered_and_one_with_too_many_entries_ends_its_connection(endpoint: Endpoint) -> None:
+    with connected(endpoint.port) as client:
+        client.connection.sendall(many_entries(50_000))
+        assert b"\0\1a" in client.receive()
+        client.connection.sendall(many_entries(100_001))
+        assert client.is_closed()
+
+
+def test_a_client_that_goes_while_it_waits_leaves_no_connection(
+    golden_uri: str, golden_archive: Path, tmp_path: Path
+) -> None:
+    settings = "serve.metrics=127.0.0.1:0", "group.initial.rebalance.delay.ms=600000"
+    end = fetch(12, [("orders", 0, 3953)], max_wait_ms=30_000)
+    with serving(tmp_path / "notes", golden_uri, golden_archive, *settings) as endpoint:
+        address = metrics_address(endpoint)
+        for sent in (framed(1, 12, end), *(each for each in each_request() if each[4:6] == b"\0\x0b")):
+            with connected(endpoint.port) as client:
+                client.connection.sendall(sent)
+                time.sleep(0.5)
+                assert metric_samples(address)["connections",] == 1, "it waits"
+            deadline = time.monotonic() + 10
+            while metric_samples(address)["connections",]:
+                assert time.monotonic() < deadline, "the connection stays"
 
 
 def test_lengths_out_of_bounds_and_apis_that_are_not_offered_end_the_connection(endpoint: Endpoint) -> None:

@@ -22,9 +22,11 @@ from kio.static.constants import EntityType
 from kio.static.primitive import i32Timedelta
 
 from coldlog.errors import ColdlogError
-from coldlog.serve.request_check import skip_entity
+from coldlog.serve.presence import Presence
+from coldlog.serve.request_check import Unread, skip_entity
 from coldlog.serve.security.rights import ALL_RIGHTS, Rights
 
+_ANYBODY = Presence()
 _PIECE_BYTES = 16 * 1024
 """Content of this size is passed on without a copy."""
 _FIXED_HEADER_BYTES = 8
@@ -43,7 +45,8 @@ class MalformedRequestError(ColdlogError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A request. `body` is kio's, of the request's version; None if the version of an ApiVersions is not known.
-    `client_host` is for those that describe groups; `rights` is what the client may use."""
+    `client_host` is for those that describe groups; `rights` is what the client may use, `presence` whether it is
+    there."""
 
     api_key: int
     version: int
@@ -52,6 +55,7 @@ class Request:
     body: Any
     client_host: str = ""
     rights: Rights = ALL_RIGHTS
+    presence: Presence = _ANYBODY
 
 
 class Offered(Protocol):
@@ -60,7 +64,13 @@ class Offered(Protocol):
     def get(self, key: int, /) -> tuple[int, int] | None: ...
 
 
-def read_request(content: bytes, offered: Offered, client_host: str = "", rights: Rights = ALL_RIGHTS) -> Request:
+def read_request(
+    content: bytes,
+    offered: Offered,
+    client_host: str = "",
+    rights: Rights = ALL_RIGHTS,
+    presence: Presence = _ANYBODY,
+) -> Request:
     """Read one request; an ApiVersions of a version that does not exist yet is a request too."""
     if len(content) < _FIXED_HEADER_BYTES:
         raise MalformedRequestError(f"a request of {len(content)} bytes")
@@ -76,7 +86,7 @@ def read_request(content: bytes, offered: Offered, client_host: str = "", rights
     entity = _entity(key, version, is_request=True)
     try:
         header, size = entity_reader(entity.__header_schema__)(content, 0)
-        skip_entity(entity)(content, size)
+        skip_entity(entity)(Unread(content), size)
         body, _ = entity_reader(entity)(content, size)
     except Exception as unfit:
         raise MalformedRequestError(f"bytes that are no request of API key {key} version {version}") from unfit
@@ -89,6 +99,7 @@ def read_request(content: bytes, offered: Offered, client_host: str = "", rights
         body=body,
         client_host=client_host,
         rights=rights,
+        presence=presence,
     )
 
 

@@ -3,6 +3,9 @@
 kio reserves memory for as many entries as an array says that it has, and a process that cannot get it is ended. So a
 walk over the bytes, by the fields of kio's classes, finds every length first: an entry takes at least one byte. What
 does not end within the request is refused, and so is null for an array that may not be null, which kio lets pass.
+
+All arrays of a request together have at most `_MOST_ENTRIES`. More of them would take seconds, and a hundred times the
+memory of their bytes.
 """
 
 from __future__ import annotations
@@ -19,8 +22,15 @@ _SIZES = {
     "timedelta_i32": 4, "int64": 8, "uint64": 8, "float64": 8, "timedelta_i64": 8, "datetime_i64": 8, "uuid": 16,
 }  # fmt: skip
 _MOST_VARINT_BYTES = 5
-Skip = Callable[[bytes, int], int]
+_MOST_ENTRIES = 100_000
+Skip = Callable[["Unread", int], int]
 """Returns the position after what begins at a position; `ValueError` if it does not end within the bytes."""
+
+
+class Unread(bytes):
+    """The bytes of a request, and how many entries its arrays have so far."""
+
+    entries = 0
 
 
 @cache
@@ -36,7 +46,7 @@ def skip_entity(entity: Any) -> Skip:
         else:
             plain.append(skip)
 
-    def skip_fields(content: bytes, at: int) -> int:
+    def skip_fields(content: Unread, at: int) -> int:
         for skip in plain:
             at = skip(content, at)
         return _skip_tagged(content, at, tagged) if is_flexible else at
@@ -70,7 +80,7 @@ def _skip_primitive(kafka_type: str, *, is_flexible: bool) -> Skip:
         raise TypeError(f"unknown type of a field: {kafka_type!r}")
     width = 2 if kafka_type == "string" else 4
 
-    def skip_sized(content: bytes, at: int) -> int:
+    def skip_sized(content: Unread, at: int) -> int:
         size, at = _read_length(content, at, width, is_flexible=is_flexible)
         return _within(content, at + max(0, size))
 
@@ -83,14 +93,14 @@ class _Fixed:
     def __init__(self, size: int) -> None:
         self._size = size
 
-    def __call__(self, content: bytes, at: int) -> int:
+    def __call__(self, content: Unread, at: int) -> int:
         return _within(content, at + self._size)
 
 
 def _skip_nullable(skip: Skip) -> Skip:
     """Skip an entity that may be null: one byte says whether it follows."""
 
-    def skip_nullable(content: bytes, at: int) -> int:
+    def skip_nullable(content: Unread, at: int) -> int:
         after = _within(content, at + 1)
         return after if content[at] >= 0x80 else skip(content, after)
 
@@ -98,10 +108,13 @@ def _skip_nullable(skip: Skip) -> Skip:
 
 
 def _skip_array(skip: Skip, *, is_flexible: bool, may_be_null: bool) -> Skip:
-    def skip_entries(content: bytes, at: int) -> int:
+    def skip_entries(content: Unread, at: int) -> int:
         count, at = _read_length(content, at, 4, is_flexible=is_flexible)
         if count > len(content) - at:
             raise ValueError(f"an array of {count} entries in {len(content) - at} bytes")
+        content.entries += max(0, count)
+        if content.entries > _MOST_ENTRIES:
+            raise ValueError(f"more than {_MOST_ENTRIES} entries")
         if count < 0 and not may_be_null:
             raise ValueError("an array is null that may not be")
         for _ in range(count):
@@ -111,7 +124,7 @@ def _skip_array(skip: Skip, *, is_flexible: bool, may_be_null: bool) -> Skip:
     return skip_entries
 
 
-def _skip_tagged(content: bytes, at: int, known: dict[int, Skip]) -> int:
+def _skip_tagged(content: Unread, at: int, known: dict[int, Skip]) -> int:
     count, at = _read_varint(content, at)
     for _ in range(count):
         tag, at = _read_varint(content, at)
@@ -123,7 +136,7 @@ def _skip_tagged(content: bytes, at: int, known: dict[int, Skip]) -> int:
     return at
 
 
-def _read_length(content: bytes, at: int, width: int, *, is_flexible: bool) -> tuple[int, int]:
+def _read_length(content: Unread, at: int, width: int, *, is_flexible: bool) -> tuple[int, int]:
     """Return a length, -1 for null, and the position after it."""
     if is_flexible:
         size, at = _read_varint(content, at)
@@ -131,7 +144,7 @@ def _read_length(content: bytes, at: int, width: int, *, is_flexible: bool) -> t
     return int.from_bytes(content[at : _within(content, at + width)], "big", signed=True), at + width
 
 
-def _read_varint(content: bytes, at: int) -> tuple[int, int]:
+def _read_varint(content: Unread, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 7 * _MOST_VARINT_BYTES, 7):
         byte = content[_within(content, at + 1) - 1]
@@ -142,7 +155,7 @@ def _read_varint(content: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number that does not end")
 
 
-def _within(content: bytes, at: int) -> int:
+def _within(content: Unread, at: int) -> int:
     if at > len(content):
         raise ValueError("the request ends before its fields")
     return at

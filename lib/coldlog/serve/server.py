@@ -3,7 +3,8 @@
 A request is a length of four bytes and so many bytes. The requests of a connection are answered one after another, as a
 broker does it; other connections go on meanwhile. The length is checked before anything is read. A length out of
 bounds, bytes that are no request, an API that is not offered, or silence for too long end that connection and nothing
-else.
+else. A request of more than `_LARGE_BYTES` is read, and its answer written, in a thread, one at a time: that may take a
+second, in which the others are answered.
 
 `stop` ends the endpoint: nothing new is accepted, connections without a request end at once, the others after their
 answer or the time that is given.
@@ -14,14 +15,23 @@ from __future__ import annotations
 import asyncio
 import ssl
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from coldlog.serve.answers.offered import ANSWERS, VERSIONS
 from coldlog.serve.context import Context
-from coldlog.serve.messages import MalformedRequestError, api_name, read_request, write_answer
+from coldlog.serve.line_limit import LineLimit
+from coldlog.serve.messages import MalformedRequestError, Pieces, api_name, read_request, write_answer
+from coldlog.serve.presence import Presence, WatchedReader
 from coldlog.serve.security.session import Session
+from coldlog.serve.threads import Threads
 
 _LEAST_BYTES = 8
+_LARGE_BYTES = 16 * 1024
+_UNKNOWN_CLIENT_BYTES = 512 * 1024
+"""Of a request before the client has authenticated, as sasl.server.max.receive.size is by default."""
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +50,8 @@ class Server:
         self._context = context
         self._limits = limits
         self._busy: dict[asyncio.Task[None], bool] = {}
+        self._malformed, self._failures = LineLimit(context.console), LineLimit(context.console)
+        self._large = Threads("large requests", 1)
         self._server: asyncio.Server | None = None
 
     @property
@@ -49,7 +61,7 @@ class Server:
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port."""
-        self._server = await asyncio.start_server(self._serve, host, port, ssl=tls)
+        self._server = await asyncio.get_running_loop().create_server(self._protocol, host, port, ssl=tls)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self, seconds: float) -> None:
@@ -67,8 +79,16 @@ class Server:
         for task in list(self._busy):
             task.cancel()
         await asyncio.gather(*self._busy, return_exceptions=True)
+        self._large.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _protocol(self) -> asyncio.StreamReaderProtocol:
+        """Do what asyncio.start_server does, with a reader that notices when the client goes."""
+        presence = Presence()
+        return asyncio.StreamReaderProtocol(
+            WatchedReader(presence), lambda reader, writer: self._serve(reader, writer, presence)
+        )
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, presence: Presence) -> None:
         task = asyncio.current_task()
         assert task is not None
         try:
@@ -83,42 +103,57 @@ class Server:
             writer.transport.set_write_buffer_limits(1)
             session = Session(self._context)
             while not session.has_ended:
-                content = await self._read(reader)
+                content = await self._read(reader, session)
                 self._busy[task] = True
-                await self._answer(content, writer, session)
+                await self._answer(content, writer, session, presence)
                 self._busy[task] = False
         except (asyncio.CancelledError, asyncio.IncompleteReadError, TimeoutError, OSError):
             pass  # The client has gone, was silent, or the endpoint stops.
         except MalformedRequestError as malformed:
             self._context.metrics.malformed.inc()
-            self._context.console.warn(f"{_peer(writer)}: {malformed}; connection closed")
+            self._malformed.warn(f"{_peer(writer)}: connection closed: {malformed}")
         except Exception:  # noqa: BLE001 - the edge of a connection: whatever is wrong ends it alone
-            self._context.console.warn(
+            self._failures.warn(
                 f"{_peer(writer)}: connection closed because of an error of coldlog\n{traceback.format_exc()}"
             )
         finally:
             self._busy.pop(task, None)
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
-    async def _read(self, reader: asyncio.StreamReader) -> bytes:
+    async def _read(self, reader: asyncio.StreamReader, session: Session) -> bytes:
+        most = self._limits.max_request_bytes
+        if not session.is_known:
+            most = min(most, _UNKNOWN_CLIENT_BYTES)
         async with asyncio.timeout(self._limits.idle_seconds):
             size = int.from_bytes(await reader.readexactly(4), "big", signed=True)
-            if not _LEAST_BYTES <= size <= self._limits.max_request_bytes:
+            if not _LEAST_BYTES <= size <= most:
                 raise MalformedRequestError(f"a request of {size} bytes")
             return await reader.readexactly(size)
 
-    async def _answer(self, content: bytes, writer: asyncio.StreamWriter, session: Session) -> None:
-        request = read_request(content, VERSIONS, _peer(writer).rpartition(":")[0], session.rights)
+    async def _answer(self, content: bytes, writer: asyncio.StreamWriter, session: Session, presence: Presence) -> None:
+        session.check(int.from_bytes(content[:2], "big", signed=True))
+        host, rights = _peer(writer).rpartition(":")[0], session.rights
+        request = await self._make(lambda: read_request(content, VERSIONS, host, rights, presence), content)
         began = asyncio.get_running_loop().time()
-        session.check(request)
         answering = ANSWERS.get(request.api_key)
         values = await (answering(self._context, request) if answering else session.answer(request))
-        seconds, pieces = asyncio.get_running_loop().time() - began, write_answer(request, values)
-        self._context.metrics.count(api_name(request), seconds, values, sum(map(len, pieces)))
+        seconds = asyncio.get_running_loop().time() - began
+
+        def write() -> Pieces:
+            pieces = write_answer(request, values)
+            self._context.metrics.count(api_name(request), seconds, values, sum(map(len, pieces)))
+            return pieces
+
+        pieces = await self._make(write, content)
         async with asyncio.timeout(self._limits.idle_seconds):
             for piece in pieces:
                 writer.write(piece)
                 await writer.drain()
+
+    async def _make(self, make: Callable[[], _Made], content: bytes) -> _Made:
+        if len(content) <= _LARGE_BYTES:
+            return make()
+        return await self._large.run(make, self._context.request_seconds)
 
 
 def _peer(writer: asyncio.StreamWriter) -> str:

@@ -37,7 +37,6 @@ _MOST_BYTES = 64 << 20
 """Of one answer, whatever the client allows."""
 _FAILED = ErrorCode.kafka_storage_error, ErrorCode.corrupt_message
 _MOST_WAIT_S = 30.0
-"""A wait is not ended by a client that goes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +85,7 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     answers, throttle_ms = await fetch_all()
     wait_s = min(_MOST_WAIT_S, max(0.0, body.max_wait.total_seconds()))
     if not any(_says_something(answer) for answer in answers) and not context.is_stopping and wait_s > 0:
-        with suppress(TimeoutError):
+        with suppress(TimeoutError), request.presence.waiting():
             async with asyncio.timeout(min(wait_s, throttle_ms / 1000) if throttle_ms else wait_s):
                 await news.wait()
         if throttle_ms or news.is_set():

@@ -61,7 +61,8 @@ async def answer_join_group(context: Context, request: Request) -> Values:
         must_return=request.version >= _RETURNS_FROM,
     )
     if body.group_id in request.rights.groups:
-        joined = await context.groups.join(body.group_id, asked)
+        with request.presence.waiting():
+            joined = await context.groups.join(body.group_id, asked)
     else:
         joined = Joined(error=ErrorCode.group_authorization_failed, member_id=body.member_id)
     return {
@@ -84,7 +85,8 @@ async def answer_sync_group(context: Context, request: Request) -> Values:
     body = request.body
     assignments = {each.member_id: bytes(each.assignment) for each in body.assignments}
     if body.group_id in request.rights.groups:
-        synced = await context.groups.sync(body.group_id, identity(body), assignments)
+        with request.presence.waiting():
+            synced = await context.groups.sync(body.group_id, identity(body), assignments)
     else:
         synced = Synced(error=ErrorCode.group_authorization_failed)
     return {

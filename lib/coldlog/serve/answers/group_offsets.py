@@ -75,7 +75,7 @@ async def answer_offset_fetch(context: Context, request: Request) -> Values:
     return {
         "groups": [
             {"group_id": group.group_id, **_committed(context, rights, group.group_id, group.topics)}
-            for group in body.groups
+            for group in {each.group_id: each for each in body.groups}.values()
         ]
     }
 

@@ -41,7 +41,7 @@ async def answer_list_groups(context: Context, request: Request) -> Values:
 async def answer_describe_groups(context: Context, request: Request) -> Values:
     """State and members of each group."""
     described: list[Values] = []
-    for group_id in request.body.groups:
+    for group_id in dict.fromkeys(request.body.groups):
         group = context.groups.groups.get(group_id)
         if group_id not in request.rights.groups:
             described.append({**_dead(group_id, request.version), **_REFUSED})

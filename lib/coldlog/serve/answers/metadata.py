@@ -19,13 +19,21 @@ from coldlog.serve.context import NODE_ID, Context
 from coldlog.serve.messages import Request, Values
 from coldlog.serve.security.rights import Rights
 
+_NULL_FROM = 12
+"""The version from which on an answer may have topics without a name. A broker refuses requests for such earlier."""
+
 
 async def answer_metadata(context: Context, request: Request) -> Values:
     """All topics, or those that are asked for by name."""
     asked: Sequence[Any] | None = request.body.topics
     is_all = asked is None or (request.version == 0 and not asked)
-    wanted = None if is_all else [(each.name, getattr(each, "topic_id", None)) for each in asked or ()]
-    topics = await context.find(lambda: _topics(context, request.rights, wanted))
+    named = dict.fromkeys((each.name, getattr(each, "topic_id", None)) for each in asked or ())
+    wanted = None if is_all else list(named)  # Each once, as a broker has it: an answer must not outgrow its request.
+    topics: list[Values] | None
+    if wanted is not None and request.version < _NULL_FROM and any(name is None for name, _ in wanted):
+        topics = [_without_partitions(ErrorCode.invalid_request, name or "", None) for name, _ in wanted]
+    else:
+        topics = await context.find(lambda: _topics(context, request.rights, wanted))
     is_empty = topics is None and wanted is None
     if topics is None:
         topics = [_not_available(request.rights, name, topic_id) for name, topic_id in wanted or ()]

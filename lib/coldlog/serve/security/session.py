@@ -51,11 +51,15 @@ class Session:
             return ALL_RIGHTS
         return NO_RIGHTS if self.user is None else users.rights(self.user)
 
-    def check(self, request: Request) -> None:
-        """Raise `MalformedRequestError` if this client may not ask this yet."""
-        is_open = request.api_key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
-        if self._context.users is not None and self.user is None and not is_open:
-            raise MalformedRequestError(f"API key {request.api_key} before the client has authenticated")
+    @property
+    def is_known(self) -> bool:
+        """Whether the client has authenticated, or need not."""
+        return self._context.users is None or self.user is not None
+
+    def check(self, api_key: int) -> None:
+        """Raise `MalformedRequestError` if this client may not ask this yet. Its request has not been read yet."""
+        if not self.is_known and api_key not in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
+            raise MalformedRequestError(f"API key {api_key} before the client has authenticated")
 
     async def answer(self, request: Request) -> Values:
         """Answer a SaslHandshake or SaslAuthenticate."""

@@ -1,0 +1,159 @@
+"""Does an endpoint serve on, and lose nothing, whatever strangers send?
+
+`make test-strangers SEED=7 REQUESTS=1000000` sends other requests, more of them, and a store hangs for a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from endpoint.conftest import Endpoint, serving
+from endpoint.sound_clients import ASKED, OF_TABLES, SoundClients, sound_clients
+from endpoint.test_metrics import metric_samples, metrics_address
+from s3_proxy import Fault, S3Proxy
+from s3_server import Bucket
+
+HANG_S = float(os.environ.get("HANG_S", "2"))
+SEED, REQUESTS = int(os.environ.get("SEED", "28")), int(os.environ.get("REQUESTS", "4000"))
+_TESTS = Path(__file__).parents[1]
+_QUIET_S, _BACK_S = 2.0, 60.0
+_CLIENTS_BEFORE, _READERS, _THREADS = 12, 6, 4
+_MOST_MORE = 20
+"""Threads and descriptors: pools grow when they are used, up to their settings."""
+_MOST_P99_MS = 2000.0
+"""On a machine whose processors do other work too."""
+_MOST_GROWTH = 200 << 20
+"""Bytes of memory: the allocator keeps some, and the groups that strangers made keep their offsets."""
+_UNEXPECTED = ("error of coldlog", "Traceback", "never retrieved", "was destroyed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What the process holds."""
+
+    descriptors: int
+    threads: int
+    memory: int
+
+
+def _use(endpoint: Endpoint) -> _Use:
+    process = psutil.Process(endpoint.process.pid)
+    return _Use(process.num_fds(), process.num_threads(), process.memory_info().rss)
+
+
+def _wait_until_quiet(address: str) -> dict[tuple[str, ...], float]:
+    """Wait until nobody is connected and nothing is under way."""
+    deadline = time.monotonic() + _BACK_S
+    while True:
+        samples = metric_samples(address)
+        under_way = {
+            name: value
+            for name, value in samples.items()
+            if name[0] in ("connections", "fetches_waiting", "list_offsets_waiting", "queue_size", "hanging_threads")
+            or (name[0] == "groups" and name[1] != "Empty")
+        }
+        is_idle = all(value == 1 for name, value in samples.items() if name[0] == "idle_ratio")
+        if is_idle and not any(under_way.values()):
+            return samples
+        assert time.monotonic() < deadline, f"still under way: {under_way}"
+        time.sleep(0.1)
+
+
+def _answered(samples: dict[tuple[str, ...], float]) -> float:
+    return sum(value for name, value in samples.items() if name[0] == "request_seconds_count")
+
+
+def _show(title: str, sound: SoundClients) -> None:
+    print(
+        f"{title}: {len(sound.seconds):,} sound answers, p50 {sound.quantile_ms(50):.1f} ms, "
+        f"p99 {sound.quantile_ms(99):.1f} ms, longest {1000 * max(sound.seconds):.0f} ms"
+    )
+
+
+@pytest.mark.timeout(0)
+def test_strangers_leave_nothing_behind_and_hold_nobody_up(
+    golden_uri: str, golden_archive: Path, tmp_path: Path
+) -> None:
+    with serving(tmp_path / "notes", golden_uri, golden_archive, "serve.metrics=127.0.0.1:0") as endpoint:
+        address, sound = metrics_address(endpoint), sound_clients(endpoint.port)
+        with sound.asking(_CLIENTS_BEFORE):  # So that pools have their threads, and these their files.
+            time.sleep(_QUIET_S)
+        sound.seconds.clear()
+        with sound.asking():
+            time.sleep(_QUIET_S)
+        _show("without strangers", sound)
+        earlier = _answered(_wait_until_quiet(address))
+        before = _use(endpoint)
+        beside = SoundClients(endpoint.port, sound.asked, sound.truth)
+        command = [sys.executable, "-m", "endpoint.strangers", *map(str, (endpoint.port, SEED, REQUESTS))]
+        environment = {**os.environ, "PYTHONPATH": f"{_TESTS}{os.pathsep}{_TESTS.parent / 'lib'}"}
+        began = time.monotonic()
+        with beside.asking():
+            ran = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        seconds, sent = time.monotonic() - began, json.loads(ran.stdout)
+        _show("with strangers", beside)
+        samples = _wait_until_quiet(address)
+        after = _use(endpoint)
+        answered = _answered(samples)
+        print(
+            f"seed {SEED}: {sent['requests']:,} requests of strangers on {sent['connections']:,} connections in "
+            f"{seconds:.0f} s; {answered - earlier - len(beside.seconds):,.0f} answered, "
+            f"{samples['malformed_requests_total',]:,.0f} connections ended; memory {before.memory >> 20} to "
+            f"{after.memory >> 20} MB, {before.threads} to {after.threads} threads, {before.descriptors} to "
+            f"{after.descriptors} descriptors"
+        )
+        said = endpoint.said()
+        assert [line for line in said.splitlines() if any(each in line for each in _UNEXPECTED)] == []
+        assert sound.wrong + beside.wrong == []
+        assert endpoint.process.poll() is None
+        assert after.descriptors <= before.descriptors + _MOST_MORE
+        assert after.threads <= before.threads + _MOST_MORE
+        assert after.memory <= before.memory + _MOST_GROWTH
+        assert beside.quantile_ms(99) <= _MOST_P99_MS
+        assert endpoint.end() == 0
+
+
+@pytest.mark.timeout(0)
+def test_an_archive_that_hangs_holds_up_no_question_and_all_is_back_after_it(
+    golden_uri: str, golden_archive: Path, bucket: Bucket, s3_proxy: S3Proxy, tmp_path: Path
+) -> None:
+    """Readers ask for records all the time. The threads that read the archive are fewer than they are."""
+    tier = golden_archive / "kafka-tiered-storage"
+    for log in (*tier.glob("payments-*"), *tier.glob("late.events-*")):
+        bucket.put_directory(log, f"archive/{tier.name}/{log.name}")
+    settings = "serve.metrics=127.0.0.1:0", f"remote.log.reader.threads={_THREADS}"
+    with serving(tmp_path / "notes", golden_uri, bucket.uri("archive"), *settings) as endpoint:
+        address, sound, records = metrics_address(endpoint), sound_clients(endpoint.port, OF_TABLES), ASKED[4:]
+        readers = sound_clients(endpoint.port, records)
+        with sound.asking(), readers.asking(_READERS):
+            time.sleep(_QUIET_S)
+        assert readers.wrong == []
+        _show("while the store answers", sound)
+        _wait_until_quiet(address)
+        before, beside = _use(endpoint), SoundClients(endpoint.port, sound.asked, sound.truth)
+        s3_proxy.strikes = lambda request: request.is_get
+        s3_proxy.faults = [Fault(hangs=True)] * 100_000
+        with beside.asking(), readers.asking(_READERS):
+            time.sleep(HANG_S)
+            hanging = 100_000 - len(s3_proxy.faults)
+            s3_proxy.begin()
+        _show(f"while it hangs for {HANG_S:g} s", beside)
+        _wait_until_quiet(address)
+        after = _use(endpoint)
+        print(f"before {before}, after {after}")
+        assert hanging >= _THREADS, "reads hang"
+        assert sound_clients(endpoint.port, records).truth == readers.truth
+        assert [line for line in endpoint.said().splitlines() if any(each in line for each in _UNEXPECTED)] == []
+        assert sound.wrong + beside.wrong == []
+        assert after.descriptors <= before.descriptors + _MOST_MORE
+        assert after.threads <= before.threads + _MOST_MORE
+        assert beside.quantile_ms(99) <= _MOST_P99_MS
