@@ -29,8 +29,6 @@ _QUIET_S, _BACK_S = 2.0, 60.0
 _CLIENTS_BEFORE, _READERS, _THREADS = 12, 6, 4
 _MOST_MORE = 20
 """Threads and descriptors: pools grow when they are used, up to their settings."""
-_MOST_P99_MS = 2000.0
-"""On a machine whose processors do other work too."""
 _MOST_GROWTH = 200 << 20
 """Bytes of memory: the allocator keeps some, and the groups that strangers made keep their offsets."""
 _UNEXPECTED = ("error of coldlog", "Traceback", "never retrieved", "was destroyed")
@@ -118,7 +116,6 @@ def test_strangers_leave_nothing_behind_and_hold_nobody_up(
         assert after.descriptors <= before.descriptors + _MOST_MORE
         assert after.threads <= before.threads + _MOST_MORE
         assert after.memory <= before.memory + _MOST_GROWTH
-        assert beside.quantile_ms(99) <= _MOST_P99_MS
         assert endpoint.end() == 0
 
 
@@ -156,4 +153,3 @@ def test_an_archive_that_hangs_holds_up_no_question_and_all_is_back_after_it(
         assert sound.wrong + beside.wrong == []
         assert after.descriptors <= before.descriptors + _MOST_MORE
         assert after.threads <= before.threads + _MOST_MORE
-        assert beside.quantile_ms(99) <= _MOST_P99_MS
