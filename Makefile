@@ -9,7 +9,8 @@ ARGUMENTS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test test-spark test-system test-broker golden-clusters test-damage test-endpoint test-strangers test-cluster test-airflow mutants lint types format \
+.PHONY: help setup check test test-spark test-system test-broker golden-clusters test-damage test-endpoint test-strangers clients test-cluster \
+	test-airflow mutants lint types format \
 	reference docs notebook bench wheel image test-install constraints clean distclean
 
 help: ## list the targets
@@ -75,6 +76,10 @@ test-strangers: export REQUESTS := $(REQUESTS)
 test-strangers: export HANG_S := 60
 test-strangers: setup ## send coldlog serve what no sound client sends (SEED=7 REQUESTS=1000000)
 	$(PYTHON) -m pytest -s tests/endpoint/test_stranger_campaign.py $(ARGUMENTS)
+
+clients: export CLIENTS := all
+clients: setup ## read the sample with every Kafka client, and write the table of docs/reference/clients.md
+	$(PYTHON) -m pytest tests/endpoint -m shows $(ARGUMENTS)
 
 test-cluster: setup ## run the tests that start a Spark cluster and an S3 server of their own
 	@$(SETUP_PYTHON) environment.py cluster

@@ -32,6 +32,6 @@ def run_program(cases: list[dict[str, Any]], directory: Path, timeout_s: int = 5
     ran = subprocess.run(
         [sys.executable, PROGRAM, asked], capture_output=True, text=True, check=False, timeout=timeout_s
     )
-    assert ran.returncode == 0, ran.stderr[-5000:]
+    assert ran.returncode == 0, ran.stderr[-20_000:]
     told: list[dict[str, Any]] = json.loads(ran.stdout.splitlines()[-1])
     return told

@@ -5,7 +5,8 @@
 A case is a format, options, columns to select with a condition, and the file that the rows go to. The program knows
 nothing of either source; it runs in a process of its own, because the Kafka source's jars must be there when Spark
 starts. A case without a file is only counted, `turns` times, and its seconds are printed as JSON: those of the clock,
-and those of processors that the program, its JVM and its Python workers took.
+and those of processors that the program, its JVM and its Python workers took. A case may be a stream: its rows
+go to a directory.
 """
 
 from __future__ import annotations
@@ -34,8 +35,13 @@ def main(path: str) -> None:
 
 
 def _run(spark: SparkSession, case: dict[str, Any]) -> dict[str, Any]:
-    records = spark.read.format(case["format"]).options(**case["options"]).load()
+    reading = spark.readStream if case.get("is_stream") else spark.read
+    records = reading.format(case["format"]).options(**case["options"]).load()
     found: DataFrame = records.where(case["where"]).selectExpr(*case["select"])
+    if found.isStreaming:
+        writing = found.writeStream.format("parquet").option("checkpointLocation", f"{case['file']}.checkpoint")
+        writing.trigger(availableNow=True).start(case["file"]).awaitTermination()
+        return {}
     if "file" in case:
         rows = found.toArrow()
         pq.write_table(rows, case["file"])

@@ -15,6 +15,7 @@ from record_rows import Row
 
 _PATIENCE_S = 60
 Records = dict[Place, list[Row]]
+Offsets = dict[Place, int | None]
 MakeRow = Callable[[int, int, bytes | None, bytes | None, Sequence[Header]], Row]
 """Of offset, timestamp, key, value and headers."""
 
@@ -118,3 +119,37 @@ READERS: dict[str, Reader] = {
     "kafka-python": read_with_kafka_python,
     "aiokafka": read_with_aiokafka,
 }
+
+
+def _find_with_librdkafka(address: str, times: Mapping[Place, int]) -> Offsets:
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "unused"})
+    asked = [confluent_kafka.TopicPartition(*place, timestamp_ms) for place, timestamp_ms in times.items()]
+    found = consumer.offsets_for_times(asked, timeout=_PATIENCE_S)
+    consumer.close()
+    return {(each.topic, each.partition): None if each.offset < 0 else each.offset for each in found}
+
+
+def _find_with_kafka_python(address: str, times: Mapping[Place, int]) -> Offsets:
+    consumer = kafka.KafkaConsumer(bootstrap_servers=address)
+    found = consumer.offsets_for_times({kafka.TopicPartition(*place): at for place, at in times.items()})
+    consumer.close()
+    return {(each.topic, each.partition): answer and answer.offset for each, answer in found.items()}
+
+
+def _find_with_aiokafka(address: str, times: Mapping[Place, int]) -> Offsets:
+    async def find() -> Offsets:
+        consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=address)
+        await consumer.start()
+        found = await consumer.offsets_for_times({aiokafka.TopicPartition(*place): at for place, at in times.items()})
+        await consumer.stop()
+        return {(each.topic, each.partition): answer and answer.offset for each, answer in found.items()}
+
+    return asyncio.run(find())
+
+
+FINDERS: dict[str, Callable[[str, Mapping[Place, int]], Offsets]] = {
+    "librdkafka": _find_with_librdkafka,
+    "kafka-python": _find_with_kafka_python,
+    "aiokafka": _find_with_aiokafka,
+}
+"""Each finds the offset at a time in each partition, or None where no record is that late."""

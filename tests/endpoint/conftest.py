@@ -8,13 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from endpoint.client_table import COLLECTED, are_all, is_apart, write_page
+
+_OUTCOMES = pytest.StashKey[dict[str, bool]]()
+"""Whether a test passed, by its id."""
+_ARE_ALL_CLIENTS_READ = "CLIENTS" in os.environ
 _ROOT = Path(__file__).parents[2]
 _STOP_S = 30
 
@@ -22,6 +27,33 @@ _STOP_S = 30
 def pytest_configure(config: pytest.Config) -> None:
     """Let clients leave connections open: aiokafka closes its event loop before a connection with TLS has ended."""
     config.addinivalue_line("filterwarnings", "ignore:unclosed (transport|<socket):ResourceWarning")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests in `apart`, unless all clients are asked for."""
+    own = [each for each in items if each.path.is_relative_to(Path(__file__).parent)]
+    config.stash[COLLECTED], config.stash[_OUTCOMES] = own, {}
+    if not _ARE_ALL_CLIENTS_READ:
+        config.hook.pytest_deselected(items=[each for each in own if is_apart(each)])
+        items[:] = [each for each in items if not is_apart(each)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note which tests passed."""
+    report = yield
+    outcomes = item.config.stash[_OUTCOMES]
+    outcomes[item.nodeid] = outcomes.get(item.nodeid, True) and report.passed
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write what the tests have shown into the page of clients."""
+    collected = session.config.stash.get(COLLECTED, [])
+    if _ARE_ALL_CLIENTS_READ and are_all(collected):
+        outcomes = session.config.stash[_OUTCOMES]
+        write_page(collected, outcomes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

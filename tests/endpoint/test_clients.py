@@ -7,11 +7,12 @@ from pathlib import Path
 import kafka
 import pytest
 
-from endpoint.clients import READERS
+from endpoint.clients import FINDERS, READERS
 from endpoint.conftest import Endpoint, serving
-from endpoint.truth import LEVELS, PLACES, end_offset, log_start, true_records
+from endpoint.truth import LEVELS, PLACES, end_offset, log_start, true_records, true_times
 
 
+@pytest.mark.shows("{client}", "{level}")
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("client", READERS)
 def test_every_archived_record_is_the_one_that_the_broker_gave(endpoint: Endpoint, client: str, level: str) -> None:
@@ -28,6 +29,14 @@ def test_every_record_arrives_though_no_log_was_indexed(
     with serving(tmp_path / "notes", golden_sidecar_uri, golden_archive) as endpoint:
         found = READERS["librdkafka"](endpoint.address, PLACES, level)
     assert not [place for place in PLACES if found[place] != true_records(place, level)]
+
+
+@pytest.mark.shows("{client}", "times")
+@pytest.mark.parametrize("client", FINDERS)
+def test_the_offset_at_a_time_is_that_of_a_scan_of_the_archive(endpoint: Endpoint, client: str) -> None:
+    for asked in true_times():
+        found = FINDERS[client](endpoint.address, {place: timestamp_ms for place, (timestamp_ms, _) in asked.items()})
+        assert found == {place: offset for place, (_, offset) in asked.items()}
 
 
 def test_the_log_begins_and_ends_where_the_archive_does(endpoint: Endpoint) -> None:

@@ -30,7 +30,6 @@ _SERVED = {
 _BEFORE_THE_GAP = {"gap": [*range(50)], "bad": [*range(50)], "bad-end": [*range(100)], "torn": []}
 _CORRUPT = confluent_kafka.KafkaError.INVALID_MSG
 _PATIENCE_S = 60
-Reader = Callable[[str, str, int, int], tuple[list[int], int]]
 
 
 def _read_with_librdkafka(address: str, topic: str, offset: int, most: int) -> tuple[list[int], int]:
@@ -72,6 +71,9 @@ def _read_with_kafka_python(address: str, topic: str, offset: int, most: int) ->
     return offsets, 0
 
 
+_READERS = {"librdkafka": _read_with_librdkafka, "kafka-python": _read_with_kafka_python}
+
+
 async def _read_with_aiokafka(address: str, topic: str, is_warned: Callable[[], bool]) -> list[int]:
     consumer = aiokafka.AIOKafkaConsumer(
         bootstrap_servers=address, auto_offset_reset="none", enable_auto_commit=False, retry_backoff_ms=20
@@ -110,18 +112,21 @@ def test_gaps_are_passed_over_to_the_end_if_the_operator_says_so(skipping: Endpo
     assert {topic: [row["o"] for row in rows] for (topic, _), rows in found.items()} == _SERVED
 
 
+@pytest.mark.shows("{client}", "gaps", "error")
 @pytest.mark.parametrize("topic", _BEFORE_THE_GAP)
-@pytest.mark.parametrize("read", [_read_with_librdkafka, _read_with_kafka_python])
+@pytest.mark.parametrize("client", _READERS)
 def test_the_application_gets_an_error_at_a_gap_and_may_go_on_after_it(
-    strict: Endpoint, read: Reader, topic: str
+    strict: Endpoint, client: str, topic: str
 ) -> None:
-    before = _BEFORE_THE_GAP[topic]
+    read, before = _READERS[client], _BEFORE_THE_GAP[topic]
     assert read(strict.address, topic, 0, len(before) + 1) == (before, _CORRUPT)
     after = [offset for offset in _SERVED[topic] if offset >= len(before)]
     if after:
         assert read(strict.address, topic, after[0], 10) == (after[:10], 0)
 
 
+@pytest.mark.shows("java", "gaps", "error")
+@pytest.mark.shows("console-consumer", "gaps", "error")
 def test_java_s_consumer_ends_with_an_error_at_a_gap(strict: Endpoint) -> None:
     tool = [
         find_tool("java"),
@@ -137,6 +142,7 @@ def test_java_s_consumer_ends_with_an_error_at_a_gap(strict: Endpoint) -> None:
     assert "corrupt message when fetching offset 50" in ended.stdout + ended.stderr
 
 
+@pytest.mark.shows("aiokafka", "gaps", "warns, waits")
 def test_aiokafka_gets_nothing_from_a_gap_on_and_warns(strict: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
     offsets = asyncio.run(_read_with_aiokafka(strict.address, "bad", lambda: "CorruptRecord" in caplog.text))
     assert offsets == _BEFORE_THE_GAP["bad"]

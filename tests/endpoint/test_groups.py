@@ -94,6 +94,7 @@ def _share_all(members: list[Member]) -> bool:
     return all(each.assigned for each in members) and sorted(p for each in members for p in each.assigned) == _SHARED
 
 
+@pytest.mark.shows("{clients[0]}", "groups")
 @pytest.mark.parametrize(
     "clients",
     [

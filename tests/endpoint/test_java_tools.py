@@ -27,6 +27,7 @@ def _offsets(lines: list[str]) -> dict[Place, int]:
     return {(topic, int(partition)): int(offset) for topic, partition, offset in parts}
 
 
+@pytest.mark.shows("get-offsets", "times")
 def test_get_offset_shell_prints_the_ends_of_every_partition(endpoint: Endpoint, jars: Path) -> None:
     def offsets(time: str) -> dict[Place, int]:
         return _offsets(_run(jars, "GetOffsetShell", "--bootstrap-server", endpoint.address, "--time", time))
@@ -35,6 +36,7 @@ def test_get_offset_shell_prints_the_ends_of_every_partition(endpoint: Endpoint,
     assert offsets("latest") == {place: end_offset(place, "read_uncommitted") for place in PLACES}
 
 
+@pytest.mark.shows("console-consumer", "{level}", "yes, offsets")
 @pytest.mark.parametrize("level", LEVELS)
 def test_console_consumer_prints_every_record_of_a_partition(endpoint: Endpoint, jars: Path, level: str) -> None:
     true = [row["o"] for row in true_records(("payments", 0), level)]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 
-from golden_warehouse import golden_partitions
+from golden_warehouse import golden_partitions, golden_queries
 from record_rows import Row, consumed, true_batches
 
 Place = tuple[str, int]
@@ -52,6 +53,22 @@ def true_records(place: Place, level: str) -> list[Row]:
         }
         for row in records
     ]
+
+
+@cache
+def true_times(rounds: int = 4) -> list[dict[Place, tuple[int, int | None]]]:
+    """Questions for offsets by time, each place once a round: the time, and what a scan of the archive gives."""
+    queries: dict[object, list[Row]] = defaultdict(list)
+    for each in golden_queries():
+        queries[each["topic"], each["partition"]].append(each)
+    asked: list[dict[Place, tuple[int, int | None]]] = [{} for _ in range(rounds)]
+    for place in PLACES:
+        own = queries[place]
+        for number in range(rounds):
+            query = own[number * (len(own) - 1) // (rounds - 1)]
+            found = query["scan"] if "scan" in query else query["ru"] if query["archive"] else {}
+            asked[number][place] = int(query["ts"]), found.get("offset")
+    return asked
 
 
 def as_row(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> Row:
