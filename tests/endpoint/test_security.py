@@ -178,6 +178,9 @@ def test_nothing_is_answered_before_a_client_has_authenticated(
             client.ask(18, 3, message(18, 3, "ApiVersionsRequest", client_software_name="", client_software_version=""))
             with pytest.raises(ConnectionError):
                 client.ask(2, 11, list_offsets([("orders", 0, -1)]))
+        with connected(endpoint.port) as client:
+            client.connection.sendall((512 * 1024 + 1).to_bytes(4, "big"))
+            assert client.is_closed(), "its memory is not for strangers"
         for user, password in ((_USER, "wrong"), ("nobody", _PASSWORD), (_USER, "")):
             with connected(endpoint.port) as client:
                 assert client.ask(17, 1, message(17, 1, "SaslHandshakeRequest", mechanism="PLAIN")).error_code == 0

@@ -1,4 +1,4 @@
-"""Write at most a few warnings a minute of what strangers can cause, or their bytes would fill the disk with lines."""
+"""Limit the warnings that strangers can cause, so that they cannot fill the disk with lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MINUTE_S = 60.0
 
 
 class LineLimit:
-    """Warnings of one kind. The first one of a later minute says how many were left out before."""
+    """Ten warnings of one kind a minute. The first one of a later minute says how many were left out before."""
 
     def __init__(self, console: Console, seconds: Callable[[], float] = time.monotonic) -> None:
         self._console = console

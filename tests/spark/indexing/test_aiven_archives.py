@@ -29,7 +29,7 @@ from coldlog.archive.layouts.aiven_layout import AivenLayout
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive
-from coldlog.archive.stores.memory_store import MemoryStore
+from coldlog.archive.stores.memory_store import MemoryStore, ReadRange
 from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.builds.build import build_indexes
 from coldlog.indexing.publish.materialize import materialize_metadata
@@ -188,11 +188,8 @@ def test_at_sidecar_depth_compressed_chunks_give_the_answers_of_the_broker(spark
     queries = [each for each in true_answers("zstd") if each["in_archive"]][::37]
     with OffsetReader(warehouse.uri, LookupOptions(batches=batches)) as reader:
         for query in queries:
-            store.reads.clear()
-            found = reader.offset_for_timestamp(query["topic"], query["partition"], query["timestamp"])
-            assert found is not None
-            assert (found.offset, found.timestamp_ms, found.leader_epoch) == expected_facts(query)
-            assert [each.name.rpartition(".")[2] for each in store.reads] == ["rsm-manifest", "log"]
+            reads = reads_of_lookup(reader, store, query)
+            assert [each.name.rpartition(".")[2] for each in reads] == ["rsm-manifest", "log"]
 
 
 def require_sound_tables(warehouse: Warehouse, discrepancies: dict[str, int]) -> None:
@@ -212,6 +209,15 @@ def counted_reads(variant: str) -> tuple[MemoryStore, BatchReader]:
     return store, BatchReader(open_layout=lambda: AivenLayout(store=store), limits=LIMITS)
 
 
+def reads_of_lookup(reader: OffsetReader, store: MemoryStore, query: TrueAnswer) -> list[ReadRange]:
+    """Check the answer, and return what was read for it."""
+    store.reads.clear()
+    found = reader.offset_for_timestamp(query["topic"], query["partition"], query["timestamp"])
+    assert found is not None
+    assert (found.offset, found.timestamp_ms, found.leader_epoch) == expected_facts(query)
+    return store.reads
+
+
 def test_at_batch_depth_a_lookup_decrypts_the_chunks_of_one_batch(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = index(spark, "encrypted", tmp_path, IndexDepth.BATCH)
     require_true_segments(warehouse, "encrypted")
@@ -223,11 +229,7 @@ def test_at_batch_depth_a_lookup_decrypts_the_chunks_of_one_batch(spark: SparkSe
         queries = [each for each in true_answers("encrypted") if each["in_archive"]][::37]
         with OffsetReader(warehouse.uri, LookupOptions(batches=counted)) as reader:
             for query in queries:
-                store.reads.clear()
-                found = reader.offset_for_timestamp(query["topic"], query["partition"], query["timestamp"])
-                assert found is not None
-                assert (found.offset, found.timestamp_ms, found.leader_epoch) == expected_facts(query)
-                manifest, log = store.reads
+                manifest, log = reads_of_lookup(reader, store, query)
                 assert manifest.name.endswith(".rsm-manifest")
                 # A batch of at most 16 KiB lies in two chunks at most.
                 assert log.name.endswith(".log")

@@ -20,7 +20,7 @@ from coldlog.serve.messages import Request, Values
 from coldlog.serve.security.rights import Rights
 
 _NULL_FROM = 12
-"""The version from which on an answer may have topics without a name. A broker refuses requests for such earlier."""
+"""The first version whose answers may have topics without a name. A broker refuses earlier requests for such topics."""
 
 
 async def answer_metadata(context: Context, request: Request) -> Values:
