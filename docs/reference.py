@@ -29,6 +29,7 @@ from coldlog.runtime.settings import SETTING_GROUPS
 from coldlog.runtime.settings_sources import SettingKey, list_setting_keys
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
+from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.discrepancies import DiscrepancyKind
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
@@ -44,6 +45,7 @@ TABLES: tuple[TableDefinition, ...] = (
     TIER_QUOTAS,
     REPLAY_POSITIONS,
     COMMITTED_OFFSETS,
+    DAMAGE_REPORTS,
 )
 """Those that every warehouse has, then those that a job makes when it needs them."""
 EXIT_CODES: Mapping[int, str] = {

@@ -347,7 +347,7 @@ def _build(job: Job, warehouse: Warehouse, layout: ArchiveLayout, plan: ServingP
 
 def _build_facts(summary: BuildSummary) -> Iterator[str]:
     yield f"{counted(summary.indexed_count, 'segment')} indexed"
-    if summary.indexed_count or summary.recounted_count:
+    if summary.indexed_count or summary.recounted_count or summary.reported_count:
         yield f"{human_bytes(summary.log_bytes)} read"
         yield counted(summary.batch_count, "batch", "batches")
         yield counted(summary.record_count, "record")
@@ -356,6 +356,8 @@ def _build_facts(summary: BuildSummary) -> Iterator[str]:
         yield f"{summary.throttle_ms / 1000:.1f} s waited for the read quota, all tasks together"
     if summary.recounted_count:
         yield f"{counted(summary.recounted_count, 'segment')} recounted from a new log start offset"
+    if summary.reported_count:
+        yield f"{counted(summary.reported_count, 'segment')} read completely after reports of damage"
     if summary.quarantined_count:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.reasons.items()))
         yield f"{summary.quarantined_count} quarantined ({reasons})"

@@ -27,12 +27,14 @@ from coldlog.indexing.witness import (
     KEY,
     LOG_STARTS,
     NOTHING,
+    REPORTS,
     Witness,
     find_change,
     log_starts_digest,
     may_be_unchanged,
     read_surroundings,
     read_table_states,
+    reports_state,
 )
 from coldlog.runtime.console import Stage, counted
 from coldlog.runtime.job import PlainJob
@@ -103,6 +105,7 @@ def _find_change(settings: Settings, witness: Witness, stage: Stage) -> str | No
 def _iter_states(settings: Settings, stage: Stage) -> Iterator[Witness]:
     """Yield everything that a witness names, cheap states first."""
     yield read_surroundings(settings)
+    yield {REPORTS: reports_state(settings.warehouse_uri)}
     yield read_table_states(settings.warehouse_uri)
     supplied = settings.log_start_offsets.uri
     log_starts = {} if supplied is None else read_log_start_offsets(supplied)

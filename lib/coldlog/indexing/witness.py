@@ -11,6 +11,8 @@ Versions of tables that only the holder of the lock writes are taken at the end.
 Of a metadata topic that brokers have, the state is its id and the ends of its partitions. Log start offsets that
 brokers answer are a state, too.
 
+A run that succeeds leaves no report of damage. One that a lookup made meanwhile is a change.
+
 No step depends on the clock. What only time or a repetition changes has no witness, and the next run does every step:
 a Delta table of events, segments that are tried again, a validation, directories that could not be listed, damaged
 metadata partitions, segments that are pending, and rows of superseded builds, which the next run removes.
@@ -42,6 +44,7 @@ from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
+from coldlog.tables.delta.damage_reports import read_damage_reports
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, table_location
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.small_table import SmallTable
@@ -54,6 +57,7 @@ Witness = Mapping[str, str]
 KEY = "witness"
 """The key of the witness in the summary of a run."""
 ARCHIVE, EVENTS, LOG_STARTS = "the archive", "the metadata topic", "the log start offsets"
+REPORTS = "the reports of damage"
 NOTHING = "none"
 _SWITCH = "pipeline.skip_unchanged"
 _WRITTEN_WITHOUT_LOCK = (JOB_RUNS, LIST_OFFSETS_EXPIRATIONS)
@@ -103,6 +107,7 @@ def witness_of_run(settings: Settings, surroundings: Witness, summary: Mapping[s
         ARCHIVE: scan["listing_digest"],
         EVENTS: metadata.get("source_digest") or NOTHING,
         LOG_STARTS: scan["log_starts_digest"],
+        REPORTS: NOTHING,
         **read_table_states(settings.warehouse_uri),
     }
 
@@ -117,6 +122,11 @@ def read_table_states(uri: str) -> dict[str, str]:
         for table, state in zip(ALL_TABLES, states, strict=True)
         if table not in _WRITTEN_WITHOUT_LOCK
     }
+
+
+def reports_state(uri: str) -> str:
+    """How many reports of damage wait for a build."""
+    return str(len(read_damage_reports(uri)) or NOTHING)
 
 
 def _table_state(uri: str, storage: Mapping[str, str] | None, table: TableDefinition) -> str:

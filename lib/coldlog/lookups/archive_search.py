@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldlog.errors import AnsweredTooLateError, ArchiveError, ColdlogError, RetriableError
+from coldlog.lookups.damaged_segments import find_damage
 from coldlog.lookups.index_rows import NOTHING, Int64s
 from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.questions import Answers, Flags, Indices, PartitionQuestions, iter_runs
@@ -46,7 +47,7 @@ class BatchQuestion:
         try:
             stairs = reader.read_stairs(self.segment, self.batch)
         except (ArchiveError, RetriableError) as failed:
-            answers.errors[self.where] = _code_of(failed)
+            _put_failure(answers, self.where, self.segment, failed)
         else:
             for at, timestamp_ms in zip(self.where.tolist(), self.timestamps_ms.tolist(), strict=True):
                 if (found := stairs.first_at_or_after(timestamp_ms)) is not None:
@@ -76,7 +77,7 @@ class IntervalQuestion:
         try:
             found = reader.search_interval(self.segment, self.interval, self.timestamps_ms.tolist())
         except (ArchiveError, RetriableError) as failed:
-            answers.errors[self.where] = _code_of(failed)
+            _put_failure(answers, self.where, self.segment, failed)
             return
         for at, record in zip(self.where.tolist(), found, strict=False):
             answers.find(at, record)
@@ -90,6 +91,13 @@ class IntervalQuestion:
         except RetriableError as failed:
             unanswered = self.where[is_missing]
             answers.errors[unanswered[answers.offsets[unanswered] < 0]] = _code_of(failed)
+
+
+def _put_failure(answers: Answers, where: Indices, segment: Mapping[str, object], failed: ColdlogError) -> None:
+    answers.errors[where] = _code_of(failed)
+    damage = find_damage(segment, failed) if isinstance(failed, ArchiveError) else None
+    if damage is not None:
+        answers.damages.append(damage)
 
 
 def _code_of(failed: ColdlogError) -> ErrorCode:

@@ -23,7 +23,9 @@ SEGMENT_NUMBERS = (
     "served_build_number", "end_offset", "served_from_offset", "served_to_offset", "running_max_timestamp_ms",
     "broker_running_max_timestamp_ms", "is_at_batch_depth", "is_at_sidecar_depth",
 )  # fmt: skip
-OBJECT_COLUMNS = ("topic", "partition", "topic_id", "segment_id", "start_offset", "objects", "size_bytes")
+OBJECT_COLUMNS = (
+    "topic", "partition", "topic_id", "segment_id", "start_offset", "objects", "size_bytes", "served_build_number",
+)  # fmt: skip
 NO_SEGMENTS = np.empty(0, dtype=np.int64)
 
 

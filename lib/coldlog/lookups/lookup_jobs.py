@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldlog.errors import UsageError
+from coldlog.errors import ColdlogError, UsageError
 from coldlog.lookups.answers import (
     STANDARD_OUTPUT,
     check_target,
@@ -23,6 +23,7 @@ from coldlog.lookups.answers import (
     write_starting_offsets,
     write_table,
 )
+from coldlog.lookups.damaged_segments import DamagedSegment
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.lookup_settings import (
     ArchiveReads,
@@ -46,12 +47,14 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.locations import table_location
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
-from coldlog.tables.delta.run_rows import RunBesideWriters, run_beside_writers
+from coldlog.tables.delta.run_rows import RunBesideWriters, now_ms, run_beside_writers
 
 if TYPE_CHECKING:
     from coldlog.tables.delta.warehouse import Warehouse
 
 _SHOWN_ROWS = 100
+_MOST_REPORTS = 100
+"""Segments that a run reports as damaged. If the settings name the wrong archive, every segment looks damaged."""
 
 
 def add_list_offsets_options(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +80,9 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
         help="a .csv or .jsonl file, or a Delta table, with topic, partition, timestamp_ms",
     )
     parser.add_argument(
-        "--record-run", action="store_true", help="give this run a row in job_runs: for schedulers, not for questions"
+        "--record-run",
+        action="store_true",
+        help="give this run a row in job_runs, and report damage to the next build: for schedulers, not for questions",
     )
     answered = parser.add_argument_group("answers (default: a table on the screen)")
     answered.add_argument(
@@ -177,8 +182,15 @@ class LookupJob:
             options = list_offsets_options(settings, self._reads.opener)
         else:
             options = in_no_hurry(lookup_options(settings, self._reads.opener))
+        damages: set[DamagedSegment] = set()
+
+        def answer_and_note(timed: TimedQuestions, options: LookupOptions) -> Answers:
+            found = answer(timed, options)
+            damages.update(found.damages)
+            return found
+
         with console.stage("answers" if self._of_list_offsets else "lookup") as stage:
-            all_answers = answer_requests(requests, options, answer)
+            all_answers = answer_requests(requests, options, answer_and_note)
             answers = all_answers if self._of_list_offsets else answers_of_archive(all_answers)
             if not self._of_list_offsets:
                 found = answers.num_rows - answers.column("offset").null_count
@@ -190,6 +202,8 @@ class LookupJob:
             console.note(f"answers are in the table {arguments.output_table}")
         _write_answers(arguments, console, answers, all_answers)
         self._run.figures.update(_figures(answers), **self._reads.figures(settings))
+        if damages and arguments.record_run and settings.warehouse.as_of is None:
+            _report(settings.warehouse_uri, damages, console)
         if self._of_list_offsets:
             self._late = _expiration_rows(answers, settings.list_offsets.timeout_ms, requests)
         if late := sum(int(str(row["request_count"])) for row in self._late):
@@ -219,6 +233,23 @@ def _expiration_rows(answers: pa.Table, default_timeout_ms: int, requests: pa.Ta
         }
         for row in counted.to_pylist()
     ]
+
+
+def _report(uri: str, damages: set[DamagedSegment], console: Console) -> None:
+    """Report damaged segments to the next build. The answers do not depend on it, so a failure is a warning."""
+    # Imported here, because few runs find damage.
+    from coldlog.tables.delta.damage_reports import add_damage_reports
+
+    moment_ms, by_segment = now_ms(), dict[tuple[str, int, int, str], DamagedSegment]()
+    for each in sorted(damages, key=lambda damage: damage.position):
+        by_segment.setdefault((each.topic, each.partition, each.start_offset, each.segment_id), each)
+    reported = sorted(by_segment)[:_MOST_REPORTS]
+    try:
+        add_damage_reports(uri, [by_segment[key].row(moment_ms) for key in reported])
+    except ColdlogError as failed:
+        console.warn(f"damage is not reported to the next build: {failed.text_with_notes}")
+    else:
+        console.warn(f"{counted(len(reported), 'damaged segment')} reported to the next build (table damage_reports)")
 
 
 def _figures(answers: pa.Table) -> dict[str, object]:

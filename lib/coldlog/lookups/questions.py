@@ -6,13 +6,14 @@ The requests of one partition are answered together.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coldlog.lookups.damaged_segments import DamagedSegment
 from coldlog.lookups.index_rows import NOTHING, Int64s
 from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.model.list_offsets import NEWEST_VERSION, OLDEST_VERSION, UNKNOWN_EPOCH, ErrorCode, Route, SpecialTimestamp
@@ -44,7 +45,7 @@ class Questions:
 class Answers:
     """Answers as arrays, one entry per request. Where there is no value, `timestamps_ms` is NOTHING, the others are -1.
     `routes` are indices into `ROUTES`. If an answer is not exact, `passed_from` and `passed_to` are the first and last
-    offset of the range that may hold an earlier match."""
+    offset of the range that may hold an earlier match. `damages` were found on the way; one may be there repeatedly."""
 
     errors: Int64s
     offsets: Int64s
@@ -55,27 +56,33 @@ class Answers:
     exactness: Int64s
     passed_from: Int64s
     passed_to: Int64s
+    damages: list[DamagedSegment] = field(default_factory=list)
 
     @staticmethod
     def nothing(count: int, error: ErrorCode = ErrorCode.NONE) -> Answers:
         """Return answers without an offset."""
         # The columns are rows of one array: a single lookup spends much of its time in making arrays.
-        columns = np.full((len(Answers.__slots__), count), -1, dtype=np.int64)
+        columns = np.full((len(ANSWER_COLUMNS), count), -1, dtype=np.int64)
         columns[0], columns[2] = error, NOTHING
         return Answers(*columns)
 
     def put(self, where: Indices | Flags, others: Answers) -> None:
         """Replace the answers at these places by others."""
-        for name in self.__slots__:
+        for name in ANSWER_COLUMNS:
             getattr(self, name)[where] = getattr(others, name)
+        self.damages.extend(others.damages)
 
     def take(self, where: Indices | Flags) -> Answers:
         """Return the answers at these places."""
-        return Answers(*(getattr(self, name)[where] for name in self.__slots__))
+        taken = Answers(*(getattr(self, name)[where] for name in ANSWER_COLUMNS))
+        taken.damages.extend(self.damages)
+        return taken
 
     def copy(self) -> Answers:
         """Return an independent copy."""
-        return Answers(*(getattr(self, name).copy() for name in self.__slots__))
+        copied = Answers(*(getattr(self, name).copy() for name in ANSWER_COLUMNS))
+        copied.damages.extend(self.damages)
+        return copied
 
     def refuse(self, where: Indices | Flags, error: ErrorCode) -> None:
         """Remove the offset at these places and set the error; the route stays."""
@@ -101,6 +108,10 @@ class Answers:
         self.offsets[at] = found.offset
         self.timestamps_ms[at] = found.timestamp_ms
         self.leader_epochs[at] = found.leader_epoch
+
+
+ANSWER_COLUMNS = tuple(each.name for each in fields(Answers) if each.name != "damages")
+"""The fields with one entry per request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from coldlog.runtime.console import counted, human_bytes
 from coldlog.runtime.job import PlainJob
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
+from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -39,7 +40,7 @@ from coldlog.tables.delta.table_storage import (
     opening,
 )
 
-_WITHOUT_SPARK = (TIER_PARTITIONS, TIER_QUOTAS, TIER_SCHEDULE, REPLAY_POSITIONS, COMMITTED_OFFSETS)
+_WITHOUT_SPARK = (TIER_PARTITIONS, TIER_QUOTAS, TIER_SCHEDULE, REPLAY_POSITIONS, COMMITTED_OFFSETS, DAMAGE_REPORTS)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -25,10 +25,12 @@ from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.damage_reports import add_damage_reports, clear_damage_reports
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.table_files import open_table
@@ -198,10 +200,18 @@ def _expire(place: Place) -> None:
     )
 
 
-def _commit(place: Place) -> None:
+def _empty_row(table: TableDefinition) -> dict[str, object]:
     empty = {"STRING": "", "INT": 0, "BIGINT": 0}
-    row = {column.name: empty[column.type] for column in QUARANTINE.columns}
-    assert commit_rows(place.location(QUARANTINE), QUARANTINE, RowChange(added=[row])) == 0
+    return {column.name: empty[column.type] for column in table.columns}
+
+
+def _commit(place: Place) -> None:
+    change = RowChange(added=[_empty_row(QUARANTINE)])
+    assert commit_rows(place.location(QUARANTINE), QUARANTINE, change) == 0
+
+
+def _report_damage(place: Place) -> None:
+    add_damage_reports(str(place.warehouse), [_empty_row(DAMAGE_REPORTS)])
 
 
 def _start_run(place: Place, **end: object) -> None:
@@ -237,7 +247,7 @@ def _lose_table(place: Place) -> None:
 CHANGES = (
     _touch, _replace, _remove, _add, _add_unrecognized, _add_beside_partitions, _add_empty_partition, _remove_partition,
     _append_event, _supply_log_start, _expire, _commit, _kill_run, _fail_run, _run_of_earlier_release, _maintain,
-    _damage_log, _lose_table,
+    _damage_log, _lose_table, _report_damage,
 )  # fmt: skip
 
 
@@ -247,6 +257,12 @@ def test_run_does_every_step_after_a_change(place: Place, change: Callable[[Plac
     runs = place.runs()
     assert place.end_unchanged() is None
     assert place.runs() == runs
+
+
+def test_reports_of_damage_that_a_build_has_removed_are_no_change(place: Place) -> None:
+    _report_damage(place)
+    clear_damage_reports(str(place.warehouse), [_empty_row(DAMAGE_REPORTS)])
+    assert place.end_unchanged() == 0
 
 
 @pytest.mark.parametrize(

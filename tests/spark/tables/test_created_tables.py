@@ -11,6 +11,7 @@ from pyspark.sql import Row, SparkSession
 
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
+from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
 from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
@@ -19,7 +20,7 @@ from coldlog.tables.definitions.tier.tier_schedule import TIER_SCHEDULE
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
 
-SMALL_TABLES = (TIER_SCHEDULE, TIER_PARTITIONS, TIER_QUOTAS, REPLAY_POSITIONS, COMMITTED_OFFSETS)
+SMALL_TABLES = (TIER_SCHEDULE, TIER_PARTITIONS, TIER_QUOTAS, REPLAY_POSITIONS, COMMITTED_OFFSETS, DAMAGE_REPORTS)
 # A feature of readers keeps out those that do not know it; version 1 has none, and every reader of Delta knows it.
 READER_VERSION = 1
 # These bind only who writes, and none of them changes what a reader finds in the files: clustering is kept in domain

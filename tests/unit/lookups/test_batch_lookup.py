@@ -25,6 +25,7 @@ SEGMENT = {
     "start_offset": 0,
     "segment_id": "B" * 21 + "A",
     "objects": [{"kind": "log", "name": LOG, "size_bytes": 1}],
+    "served_build_number": 1,
 }
 
 

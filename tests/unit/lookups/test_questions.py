@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from coldlog.lookups.index_rows import NOTHING
 from coldlog.lookups.questions import (
+    ANSWER_COLUMNS,
     Answers,
     PartitionQuestions,
     Questions,
@@ -72,10 +73,10 @@ def test_special_timestamps_of_a_partition_are_listed_once() -> None:
 
 
 def test_fields_of_an_answer_are_independent() -> None:
-    for name in Answers.__slots__:
+    for name in ANSWER_COLUMNS:
         answers = Answers.nothing(2)
         getattr(answers, name)[1] = 77
-        changed = {each: getattr(answers, each)[1] for each in Answers.__slots__ if getattr(answers, each)[1] == 77}
+        changed = {each: getattr(answers, each)[1] for each in ANSWER_COLUMNS if getattr(answers, each)[1] == 77}
         assert list(changed) == [name]
 
 
@@ -88,6 +89,6 @@ def test_refused_answer_has_the_error_and_no_offset() -> None:
     assert (found.offset, found.timestamp_ms, found.leader_epoch) == (0, 5, 3)
     answers.refuse(np.array([0]), ErrorCode.STALE_INDEX)
     assert answers.found(0) is None
-    assert [int(getattr(answers, name)[0]) for name in Answers.__slots__] == [
+    assert [int(getattr(answers, name)[0]) for name in ANSWER_COLUMNS] == [
         10_003, -1, NOTHING, -1, 2, -1, -1, -1, -1,
     ]  # fmt: skip

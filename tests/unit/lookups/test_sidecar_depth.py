@@ -158,6 +158,7 @@ def test_the_largest_timestamp_is_not_known_if_no_record_has_it(tmp_path: Path) 
         pytest.param({"announced": [{"announced_max_timestamp_ms": EPOCH_MS}]}, id="another announced maximum"),
         pytest.param({"time_index": b""}, id="empty time index"),
         pytest.param({"time_index": b"damage"}, id="damaged time index"),
+        pytest.param({"announced": [{"is_log_damaged": True}]}, id="damaged log, restored since"),
     ],
 )
 def test_a_segment_that_is_not_fit_is_indexed_at_batch_depth(tmp_path: Path, changes: dict[str, Any]) -> None:

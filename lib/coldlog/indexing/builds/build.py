@@ -5,6 +5,9 @@ segments to files of the index tables. The driver reads the outcome of each segm
 publishes last, with one merge into `segments` that sets each segment's build number. A killed run leaves rows of a
 build number that was never published. The next run first removes them, so the tables end the same.
 
+Segments that lookups reported as damaged are indexed again at record depth, which decodes every record. Lookups then no
+longer read their logs, so a report that was wrong is not repeated.
+
 Afterwards, a segment that contains a partition's log start offset is counted again from that offset, under its own
 build number. Lookups see nothing of a build before `materialize_metadata` publishes it. Until then, the older rows of a
 segment still answer.
@@ -32,6 +35,7 @@ from coldlog.indexing.builds.build_work import (
     DeepenedPart,
     find_pending_work,
     find_recount_work,
+    find_reported_work,
     find_shallow_work,
     survey_builds,
 )
@@ -45,13 +49,14 @@ from coldlog.indexing.builds.index_files import (
 )
 from coldlog.indexing.builds.segment_build import READ_COLUMNS, BuildOptions, OutcomeKind, build_segments
 from coldlog.indexing.publish.serving_plan import ServingPlan
-from coldlog.model.states import IndexStatus
+from coldlog.model.states import IndexDepth, IndexStatus
 from coldlog.runtime.console import counted
 from coldlog.runtime.progress import Progress
 from coldlog.runtime.spark_failures import error_of_a_worker
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.damage_reports import clear_damage_reports, read_damage_reports
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.read_pace import take_throttled
 from coldlog.upkeep.superseded_builds import remove_superseded
@@ -85,6 +90,8 @@ class BuildSummary:
     last_build_number: int = 0
     indexed_count: int = 0
     recounted_count: int = 0
+    reported_count: int = 0
+    """Segments that were indexed again because a lookup reported damage."""
     quarantined_count: int = 0
     damaged_log_count: int = 0
     """Segments that are indexed without the damaged places of their logs."""
@@ -108,7 +115,8 @@ def build_indexes(
     report: Callable[[str], None] = lambda _: None,
     plan: ServingPlan | None = None,
 ) -> BuildSummary:
-    """Index every pending segment, then count segments again that contain a log start offset.
+    """Index every pending segment, then those that were reported as damaged. Count segments again that contain a log
+    start offset.
 
     On return `plan` is up to date. Segments whose bytes are wrong go to `quarantine`, and the run continues. It fails
     at its end with `ColdlogError` if there is more than one and their share is above `max_quarantined_share`, and with
@@ -128,16 +136,42 @@ def build_indexes(
         is_mirror=layout.is_mirror,
     )
     indexed = _run_commits(warehouse, layout, settings, pending, summary, report)
+    # Segments that were reported as damaged say nothing about the share of bad ones.
+    bad_count = summary.quarantined_count + summary.damaged_log_count
+    reported = _index_reported(warehouse, layout, settings, summary, report)
     # A segment that is counted again is not one more that is damaged.
-    bad_count, damaged_log_count = summary.quarantined_count + summary.damaged_log_count, summary.damaged_log_count
+    damaged_log_count = summary.damaged_log_count
     recount = find_recount_work(warehouse, plan, is_mirror=layout.is_mirror)
     recounted = _run_commits(warehouse, layout, settings, recount, summary, report)
     summary.indexed_count, summary.recounted_count = len(indexed), len(recounted)
     summary.damaged_log_count = damaged_log_count
     # If a segment was counted again, the rows of its first count are removed.
-    summary.batch_count, summary.record_count, summary.stair_count = _totals(indexed | recounted)
+    summary.batch_count, summary.record_count, summary.stair_count = _totals(indexed | reported | recounted)
     _fail_if_too_bad(summary, bad_count, len(pending), settings.max_quarantined_share)
     return summary
+
+
+def _index_reported(
+    warehouse: Warehouse,
+    layout: ArchiveLayout,
+    settings: BuildSettings,
+    summary: BuildSummary,
+    report: Callable[[str], None],
+) -> _Written:
+    """Index the segments that lookups reported as damaged; return what was indexed.
+
+    Reports are removed at the end, unless a segment could not be read: those of segments with a new build are void.
+    """
+    reports = read_damage_reports(warehouse.uri)
+    if not reports:
+        return {}
+    work = find_reported_work(warehouse, reports, is_mirror=layout.is_mirror)
+    complete = replace(settings, options=replace(settings.options, depth=IndexDepth.RECORD))
+    indexed = _run_commits(warehouse, layout, complete, work, summary, report)
+    summary.reported_count = len(work)
+    if not summary.unreadable_count:
+        clear_damage_reports(warehouse.uri, reports)
+    return indexed
 
 
 def deepen_indexes(

@@ -19,7 +19,8 @@ class SegmentWork:
     """A segment to read.
 
     Running maxima and stairs count records from `count_from_offset` on. Announced values are None if no event is known.
-    `is_last`: no listed segment of its directory begins after it.
+    `is_last`: no listed segment of its directory begins after it. `is_log_damaged`: the log was found damaged, so it is
+    read at every depth.
     """
 
     segment: ListedSegment
@@ -31,6 +32,7 @@ class SegmentWork:
     announced_max_timestamp_ms: int | None = None
     announced_leader_epochs: tuple[EpochStart, ...] = ()
     is_last: bool = False
+    is_log_damaged: bool = False
 
     @property
     def log_bytes(self) -> int:
@@ -50,6 +52,7 @@ class SegmentWork:
             announced_max_timestamp_ms=_known_integer(row.get("announced_max_timestamp_ms")),
             announced_leader_epochs=_epoch_starts(row.get("announced_leader_epochs")),
             is_last=row.get("is_last") is True,
+            is_log_damaged=row.get("is_log_damaged") is True,
         )
 
 

@@ -7,6 +7,7 @@ that the build needs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -17,9 +18,11 @@ from coldlog.errors import Reason
 from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.model.states import IndexDepth, IndexStatus
+from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
 
 _EARLIEST_MS, _LATEST_MS = -(1 << 63), (1 << 63) - 1
@@ -49,6 +52,13 @@ def survey_builds(warehouse: Warehouse) -> BuildSurvey:
 def _is_retriable() -> Column:
     """Select segments with a file that was damaged, and may have been restored."""
     return (F.col("index_status") == IndexStatus.QUARANTINED.value) | (F.size("damaged_files") > 0)
+
+
+def _is_log_damaged() -> Column:
+    """Select segments whose log was read and found damaged. Of those in quarantine, one that had an index before."""
+    is_lost = (F.col("index_status") == IndexStatus.QUARANTINED.value) & F.col("build_number").isNotNull()
+    has_holes = (F.col("index_status") == IndexStatus.INDEXED.value) & F.col("holes").isNotNull()
+    return is_lost | has_holes
 
 
 def find_pending_work(
@@ -119,6 +129,18 @@ def find_recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: boo
     return work
 
 
+def find_reported_work(warehouse: Warehouse, reports: Sequence[Row], *, is_mirror: bool) -> list[SegmentWork]:
+    """Find the segments of reports of damage that still have the build that was reported."""
+    if not reports:
+        return []
+    key = [*SEGMENTS.key, "build_number"]
+    reported = warehouse.local(DAMAGE_REPORTS, [dict(row) for row in reports]).select(*key)
+    segments = warehouse.read(SEGMENTS).withColumn("is_last", _is_last() if is_mirror else F.lit(False))
+    is_readable = (F.col("index_status") == IndexStatus.INDEXED.value) & F.col("is_listed")
+    found = segments.where(is_readable).join(F.broadcast(reported), key, "left_semi")
+    return _work_of(found.withColumn("count_from_offset", _counted_from()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepenedPart:
     """Which segments to index again: those that are indexed at a lesser depth than `depth`, of topics that match one of
@@ -141,9 +163,13 @@ def find_shallow_work(warehouse: Warehouse, part: DeepenedPart, *, is_mirror: bo
         is_wanted = is_wanted & (F.coalesce("max_timestamp_ms", F.lit(_LATEST_MS)) >= part.from_timestamp_ms)
     if part.to_timestamp_ms is not None:
         is_wanted = is_wanted & (F.coalesce("min_timestamp_ms", F.lit(_EARLIEST_MS)) <= part.to_timestamp_ms)
-    count_from = F.coalesce("counted_from_offset", "start_offset")
-    work = _work_of(segments.where(is_wanted).withColumn("count_from_offset", count_from))
+    work = _work_of(segments.where(is_wanted).withColumn("count_from_offset", _counted_from()))
     return [each for each in work if any(fnmatchcase(each.segment.topic, pattern) for pattern in part.topics)]
+
+
+def _counted_from() -> Column:
+    """The offset that a segment was counted from before."""
+    return F.coalesce("counted_from_offset", "start_offset")
 
 
 def _is_last() -> Column:
@@ -160,5 +186,6 @@ def _work_of(segments: DataFrame) -> list[SegmentWork]:
         "count_from_offset", "announced_size_bytes", "announced_end_offset",
         "announced_max_timestamp_ms", "announced_leader_epochs", "is_last",
     )  # fmt: skip
-    ordered = segments.select(*columns).toArrow().sort_by([(name, "ascending") for name in SEGMENTS.key])
+    rows = segments.select(*columns, _is_log_damaged().alias("is_log_damaged")).toArrow()
+    ordered = rows.sort_by([(name, "ascending") for name in SEGMENTS.key])
     return [SegmentWork.from_row(row) for row in ordered.to_pylist()]

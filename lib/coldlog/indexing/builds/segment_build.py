@@ -4,8 +4,8 @@ This runs in a task. It reads the segment's small files and its log in windows, 
 ends with one outcome piece: indexed, quarantined (the bytes are wrong, with the facts) or unreadable (the store did not
 answer; to be tried again). A failure of one segment becomes its outcome, and the next segment is read.
 
-At sidecar depth no byte of the log is read (`sidecar_index`), unless the small files are not fit for it: then the
-segment is indexed at batch depth.
+At sidecar depth no byte of the log is read (`sidecar_index`), unless the small files are not fit for it, or the log was
+found damaged before: then the segment is indexed at batch depth.
 
 A segment must agree with its side files: the offset index must not point after the end of the log or between batches,
 the time index must not name offsets that the log does not hold, and the transaction index must list the aborts that the
@@ -164,7 +164,8 @@ def _index_at_depth(
     """As `_index_one`; at sidecar depth without the log, unless something is damaged or not fit for it."""
     if options.depth is not IndexDepth.SIDECAR:
         return (yield from _index_one(earlier, work, options, losses))
-    found = None if losses.log or losses.files else find_sidecar_index(earlier, work, options.stride_bytes)
+    is_fit = not (losses.log or losses.files or work.is_log_damaged)
+    found = find_sidecar_index(earlier, work, options.stride_bytes) if is_fit else None
     if found is None:
         return (yield from _index_one(earlier, work, replace(options, depth=IndexDepth.BATCH), losses))
     yield encode_rows(INTERVAL_INDEX.name, work.segment, interval_index_rows(found.intervals))

@@ -1,0 +1,94 @@
+"""Test that damage that a lookup finds in a log is in the tables after the next build."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coldlog.archive.open_archive import open_archive
+from coldlog.indexing.builds.build import BuildSettings, BuildSummary, build_indexes
+from coldlog.indexing.publish.materialize import materialize_metadata
+from coldlog.model.states import IndexDepth
+from coldlog.reader import OffsetReader
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.damage_reports import add_damage_reports, read_damage_reports
+from coldlog.tables.delta.row_edits import Row
+from coldlog.tables.delta.warehouse import Warehouse
+from golden_warehouse import build_settings
+from lookup_jobs import read_answers, run_lookup_offsets
+from planning import planned_for_small_tables
+
+TOPIC, PARTITION = "orders", "0"
+ROTTEN_AT = 100
+"""A byte of the first batch."""
+AT_SIDECAR_DEPTH = build_settings(IndexDepth.SIDECAR)
+
+
+@pytest.fixture
+def warehouse(golden_sidecar: Warehouse, tmp_path: Path) -> Warehouse:
+    """A copy of the sample's tables at sidecar depth."""
+    return Warehouse(spark=golden_sidecar.spark, uri=str(shutil.copytree(golden_sidecar.uri, tmp_path / "warehouse")))
+
+
+@pytest.fixture
+def archive(golden_archive: Path, tmp_path: Path) -> Path:
+    """A copy of the sample whose logs can be replaced."""
+    return Path(shutil.copytree(golden_archive, tmp_path / "archive", copy_function=os.link))
+
+
+def _damage(archive: Path, segment: Row) -> None:
+    (log,) = archive.rglob(f"*{segment['segment_id']}.log")
+    content = bytearray(log.read_bytes())
+    content[ROTTEN_AT] ^= 1
+    log.unlink()
+    log.write_bytes(content)
+
+
+def _segments(warehouse: Warehouse) -> list[Row]:
+    """The served segments of the partition, in the order of their offsets."""
+    rows = warehouse.read(SEGMENTS).where(f"topic = '{TOPIC}' AND partition = {PARTITION}").toArrow().to_pylist()
+    return sorted((row for row in rows if row["served_from_offset"] is not None), key=lambda row: row["start_offset"])
+
+
+def test_segments_in_which_a_scheduled_lookup_finds_damage_are_read_by_the_next_build(
+    warehouse: Warehouse, archive: Path, tmp_path: Path
+) -> None:
+    first, second = _segments(warehouse)[:2]
+    assert (first["index_depth"], second["index_depth"]) == ("sidecar", "sidecar")
+    _damage(archive, first)
+    output, places = tmp_path / "answers", [f"warehouse.uri={warehouse.uri}", f"archive.uri={archive}"]
+    asked = ["--topic", TOPIC, "--partition", PARTITION, "--timestamp", "0", "--output", str(output)]
+
+    def look_up(*more: str) -> object:
+        run_lookup_offsets(warehouse.spark, [*asked, *more], *places)
+        (answer,) = read_answers(output)
+        return answer["error"]
+
+    def build(settings: BuildSettings = AT_SIDECAR_DEPTH) -> BuildSummary:
+        return build_indexes(warehouse, open_archive(str(archive), "local_tiered_storage"), settings)
+
+    with planned_for_small_tables(warehouse.spark):
+        assert look_up() == "CORRUPT_MESSAGE"
+        assert read_damage_reports(warehouse.uri) == [], "a question writes nothing"
+        assert look_up("--record-run") == "CORRUPT_MESSAGE"
+        (report,) = read_damage_reports(warehouse.uri)
+        assert (report["segment_id"], report["reason"]) == (first["segment_id"], "crc_mismatch")
+        wrong = report | {name: second[name] for name in (*SEGMENTS.key, "build_number")}
+        void = report | {"build_number": 0}  # as a build leaves it that was killed before it removed the report
+        add_damage_reports(warehouse.uri, [wrong, void])
+        assert build().reported_count == 2
+        assert read_damage_reports(warehouse.uri) == []
+        materialize_metadata(warehouse)
+        built = _segments(warehouse)[:2]
+        assert [row["index_depth"] for row in built] == ["record", "record"]
+        assert [row["holes"] is not None for row in built] == [True, False]
+        with OffsetReader(warehouse.uri) as reader:
+            found = reader.offset_for_timestamp(TOPIC, int(PARTITION), 0)
+        assert found is not None
+        assert (found.offset > 0, found.is_exact) == (True, False)
+        assert build(replace(AT_SIDECAR_DEPTH, retry_quarantined=True)).damaged_log_count == 1
+        assert _segments(warehouse)[0]["holes"] == built[0]["holes"], "its log is read at sidecar depth too"
