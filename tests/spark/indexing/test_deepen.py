@@ -6,8 +6,10 @@ import io
 import json
 import shutil
 from argparse import Namespace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,15 +25,19 @@ from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.states import IndexDepth
+from coldlog.reader import OffsetReader
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
+from cut_runs import copies_behind, copies_behind_each_write, copies_in_order
 from golden_warehouse import build_settings, golden_queries
 from planning import planned_for_small_tables
 from read_quotas import shared_quota, taken_bytes
@@ -87,21 +93,84 @@ def test_parts_are_deepened_until_the_tables_are_those_of_a_deep_build(
         assert rows == expected, table.name
 
 
-def _job(warehouse: Warehouse, archive: Path, **arguments: str | None) -> Job:
+def _job(warehouse: Warehouse, archive: Path, *changed: str, **arguments: str | None) -> Job:
     places = [f"warehouse.uri={warehouse.uri}", f"archive.uri={archive}"]
-    settings = load_settings("local", [*places, *shared_quota(1 << 30)])
+    settings = load_settings("local", [*places, *shared_quota(1 << 30), *changed])
     given = {"topics": None, "since": None, "until": None, "depth": "record"} | arguments
     console = Console(progress=io.StringIO(), results=io.StringIO())
     return Job(spark=warehouse.spark, settings=settings, arguments=Namespace(**given), console=console)
 
 
-def test_the_job_reads_only_segments_that_may_have_a_record_of_the_times(
-    warehouse: Warehouse, golden_archive: Path
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deepened:
+    """A warehouse after the job, with copies behind each write of the job. `segments` are those of the topic before,
+    and the job was to read those from the time `border` on."""
+
+    warehouse: Warehouse
+    archive: Path
+    copies: Path
+    segments: list[dict[str, Any]]
+    border: int
+    first_answers: list[Row]
+
+    def run(self, warehouse: Warehouse) -> None:
+        """Run the job; it needs at least two commits of index rows."""
+        half = sum(row["size_bytes"] for row in self.segments if row["max_timestamp_ms"] >= self.border) // 2
+        times = {"since": str(self.border), "depth": "batch"}
+        with planned_for_small_tables(warehouse.spark):
+            deepen(_job(warehouse, self.archive, f"build.max_bytes_per_commit={half + 1}", topics="orders", **times))
+
+
+def _answers(location: Path, archive: Path) -> list[Row]:
+    """The answers to all queries about the topic, by a reader without Spark."""
+    opener = partial(open_archive, str(archive), "local_tiered_storage")
+    options = LookupOptions(batches=BatchReader(open_layout=opener, limits=build_settings().options.limits))
+    asked = [(q["topic"], q["partition"], q["ts"]) for q in golden_queries() if q["topic"] == "orders"]
+    with OffsetReader(location, options) as reader:
+        return reader.list_offsets(asked)
+
+
+@pytest.fixture(scope="module")
+def deepened(golden_sidecar: Warehouse, golden_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Deepened:
+    folder = tmp_path_factory.mktemp("deepened")
+    location = Path(shutil.copytree(golden_sidecar.uri, folder / "warehouse"))
+    warehouse = Warehouse(spark=golden_sidecar.spark, uri=str(location))
     segments = warehouse.read(SEGMENTS).where("topic = 'orders' AND index_depth = 'sidecar'").toArrow().to_pylist()
-    border = sorted(row["max_timestamp_ms"] for row in segments)[len(segments) // 2]
-    with planned_for_small_tables(warehouse.spark):
-        deepen(_job(warehouse, golden_archive, topics="orders", since=str(border), depth="batch"))
+    made = Deepened(
+        warehouse=warehouse,
+        archive=golden_archive,
+        copies=folder / "copies",
+        segments=segments,
+        border=sorted(row["max_timestamp_ms"] for row in segments)[len(segments) // 2],
+        first_answers=_answers(location, golden_archive),
+    )
+    with pytest.MonkeyPatch.context() as patch, copies_behind_each_write(location, made.copies, patch):
+        made.run(warehouse)
+    return made
+
+
+def test_answers_are_the_same_wherever_the_job_is_killed(deepened: Deepened) -> None:
+    """Behind each of its commits, which is right before the next one."""
+    copies = copies_in_order(deepened.copies)
+    assert len(copies_behind(deepened.copies, "add_files", OFFSET_INDEX)) >= 2
+    assert len(copies_behind(deepened.copies, "merge", SEGMENTS)) >= 3, "at least two builds, and what they serve"
+    for location in (*copies, Path(deepened.warehouse.uri)):
+        assert _answers(location, deepened.archive) == deepened.first_answers, location.name
+
+
+def test_job_that_was_killed_before_its_last_build_counts_ends_the_same_when_repeated(deepened: Deepened) -> None:
+    """It has published an earlier one, and not materialized it."""
+    cut = Warehouse(
+        spark=deepened.warehouse.spark, uri=str(copies_behind(deepened.copies, "add_files", OFFSET_INDEX)[-1])
+    )
+    deepened.run(cut)
+    for table in (*INDEX_TABLES, PARTITION_METADATA, SEGMENTS):
+        rows, expected = (table_rows(each, table, without=BUILD_NUMBERS) for each in (cut, deepened.warehouse))
+        assert rows == expected, table.name
+
+
+def test_the_job_reads_only_segments_that_may_have_a_record_of_the_times(deepened: Deepened) -> None:
+    warehouse, segments, border = deepened.warehouse, deepened.segments, deepened.border
     served = warehouse.read(SEGMENTS).where("topic = 'orders' AND served_index_depth = 'batch'").toArrow().to_pylist()
     deep = {row["segment_id"] for row in served} & {row["segment_id"] for row in segments}
     assert deep == {row["segment_id"] for row in segments if row["max_timestamp_ms"] >= border}
