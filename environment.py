@@ -350,7 +350,7 @@ def compile_own_jar(directory: Path, lock: int) -> None:
     """Compile lib/java against Spark and the jars in `directory`, with the compiler of Spark's generated code."""
     spark_jars = next(VENV.glob("lib/python*/site-packages/pyspark")) / "jars"
     compiler = [str(each) for name in ("janino", "commons-compiler") for each in spark_jars.glob(f"{name}-*.jar")]
-    needed = [*spark_jars.glob("*.jar"), *directory.glob("*delta-storage-*.jar")]
+    needed = [*spark_jars.glob("*.jar"), *directory.glob("delta-*.jar")]
     sources = [str(each) for each in sorted(JAVA_SOURCES.rglob("*.java"))]
     classes = directory / "classes"
     program = [find_java(), "-cp", os.pathsep.join(compiler), "org.codehaus.commons.compiler.samples.CompilerDemo"]

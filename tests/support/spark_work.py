@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
+
+_TABLE_SCAN = re.compile("Location: (PreparedDeltaFileIndex|AllFilesIndex)")
 
 
 @dataclass(slots=True)
@@ -28,7 +31,7 @@ def counting_work(spark: SparkSession) -> Iterator[SparkWork]:
     jobs_after, executions_after = _numbers(spark)
     work.jobs, work.executions = jobs_after - jobs, executions_after - executions
     plans = [each.physicalPlanDescription() for each in _executions(spark) if each.executionId() > executions]
-    work.table_scans = sum(plan.count("Location: PreparedDeltaFileIndex") for plan in plans)
+    work.table_scans = sum(len(_TABLE_SCAN.findall(plan)) for plan in plans)
 
 
 def _numbers(spark: SparkSession) -> tuple[int, int]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from py4j.java_gateway import JavaClass
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.delta.file_checksums import damaged
+from coldlog.tables.delta.locations import spark_uri
+from coldlog.tables.delta.log_check import LOG_FOLDER
 from coldlog.tables.delta.table_files import open_table
 from coldlog.tables.delta.warehouse import Warehouse
 
@@ -38,7 +43,27 @@ def register_tables(warehouse: Warehouse) -> None:
         if table.name in views | known:
             kind = "VIEW" if table.name in views else "TABLE"
             spark.sql(f"DROP {kind} IF EXISTS {DATABASE}.{table.name}")
-        spark.sql(statement)
+        try:
+            spark.sql(statement)
+        except AnalysisException as refused:
+            # The log was read before, and its tables are there.
+            if refused.getCondition() != "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_TXN_LOG":
+                raise
+            why = "Spark finds no schema in it"
+            raise damaged(f"{warehouse.location(table)}/{LOG_FOLDER}", why) from refused
+    _take_small_tables_whole(warehouse)
+
+
+def _take_small_tables_whole(warehouse: Warehouse) -> None:
+    """Spare queries the Spark job with which Delta chooses files of a small table (lib/java/coldlog/SmallTables.java).
+
+    Without coldlog's jar, queries find the same rows, with that job.
+    """
+    gateway = warehouse.spark._jvm
+    assert gateway is not None
+    rule = gateway.coldlog.SmallTables
+    if isinstance(rule, JavaClass):
+        rule.install(warehouse.spark._jsparkSession, spark_uri(warehouse.uri))
 
 
 def _statement(warehouse: Warehouse, table: TableDefinition) -> str:
