@@ -111,7 +111,9 @@ def drop_deleted(warehouse: Warehouse, before_ms: int) -> int:
     )
     count = marks.count()
     if count:
-        warehouse.merge(SEGMENTS, marks, update=("superseded_build_numbers", "build_number", "index_depth"))
+        warehouse.merge(
+            SEGMENTS, marks, update=("superseded_build_numbers", "build_number", "index_depth"), count=count
+        )
     remove_superseded(warehouse)
     return count
 

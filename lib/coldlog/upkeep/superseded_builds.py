@@ -24,10 +24,11 @@ def remove_superseded(warehouse: Warehouse) -> None:
     build_number = F.explode("superseded_build_numbers").alias("build_number")
     stale = replaced.select("topic", "partition", "segment_id", "served_build_number", build_number)
     stale = stale.where(~F.equal_null("build_number", F.col("served_build_number"))).drop("served_build_number")
+    stale_rows = warehouse.rows_if_few(stale)
     for table in INDEX_TABLES:
-        warehouse.delete_matching(table, stale)
+        warehouse.delete_matching(table, stale_rows)
     marks = replaced.select(*SEGMENTS.key, kept.alias("superseded_build_numbers"))
-    warehouse.merge(SEGMENTS, marks, update=("superseded_build_numbers",))
+    warehouse.merge(SEGMENTS, warehouse.rows_if_few(marks), update=("superseded_build_numbers",))
 
 
 def last_build_number(warehouse: Warehouse) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,12 +15,19 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
 from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
+from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
 from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
 from coldlog.tables.definitions.tier.tier_schedule import TIER_SCHEDULE
+from coldlog.tables.delta.delta_log import file_count_if_known
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
+from spark_work import counting_work
+
+FIRST = "_delta_log/00000000000000000000.json"
 
 SMALL_TABLES = (TIER_SCHEDULE, TIER_PARTITIONS, TIER_QUOTAS, REPLAY_POSITIONS, COMMITTED_OFFSETS, DAMAGE_REPORTS)
 # A feature of readers keeps out those that do not know it; version 1 has none, and every reader of Delta knows it.
@@ -83,6 +92,34 @@ def test_table_and_each_of_its_columns_have_a_comment(
     # As engines without Spark see them.
     fields = DeltaTable(created.location(table)).schema().fields
     assert {field.name: field.metadata.get("comment") for field in fields} == comments
+
+
+def test_tables_created_without_spark_are_those_of_its_statements(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path / "made" / "here"))
+    by_spark = Warehouse(spark=spark, uri=str(tmp_path / "by spark"))
+    with counting_work(spark) as work:
+        assert warehouse.create_missing() == len(ALL_TABLES)
+    assert (work.jobs, work.executions) == (0, 0)
+    for table in (SEGMENTS, JOB_RUNS, OFFSET_INDEX):
+        spark.sql(table.create_statement(by_spark.identifier(table), by_spark.location(table)))
+        made, expected = (
+            [json.loads(line) for line in Path(each.location(table), FIRST).read_text("utf-8").splitlines()]
+            for each in (warehouse, by_spark)
+        )
+        assert [_comparable(action) for action in made[1:]] == [_comparable(action) for action in expected[1:]]
+        assert file_count_if_known(spark, warehouse.location(table)) == 0
+    assert warehouse.create_missing() == 0
+
+
+def _comparable(action: dict[str, Any]) -> dict[str, Any]:
+    """Without what differs from table to table, sets sorted, JSON in texts parsed."""
+    ((kind, fields),) = action.items()
+    fields = {name: value for name, value in fields.items() if name not in ("id", "createdTime")}
+    for name in {"schemaString", "configuration"} & fields.keys():
+        fields[name] = json.loads(fields[name]) if isinstance(fields[name], str) else fields[name]
+    if kind == "protocol":
+        fields["writerFeatures"] = sorted(fields["writerFeatures"])
+    return {kind: fields}
 
 
 def test_every_defined_table_was_checked() -> None:

@@ -30,7 +30,7 @@ def _contents(warehouse: Warehouse) -> list[Row]:
 
 
 def _apply(warehouse: Warehouse, golden: Sequence[Row]) -> list[list[Row]]:
-    """Append, update, insert, remove; the contents after each."""
+    """Append, update, insert, remove by key and by other columns; the contents after each."""
     bounds = {"from_offset": 1, "to_offset": 2, "position": 0, "end_position": 9}
     hole = bounds | {"reason": "bad", "max_timestamp_bound_ms": 5}
     updates = [_changed(row, index_status="pending", holes=[hole], end_offset=None) for row in golden[3:9]]
@@ -47,6 +47,11 @@ def _apply(warehouse: Warehouse, golden: Sequence[Row]) -> list[list[Row]]:
     warehouse.merge(SEGMENTS, marked, remove="is_gone")
     steps.append(_contents(warehouse))
     warehouse.merge(SEGMENTS, warehouse.local(SEGMENTS, golden[2:4]), count=2)
+    steps.append(_contents(warehouse))
+    warehouse.delete_keys(SEGMENTS, warehouse.local(SEGMENTS, golden[2:3]))
+    steps.append(_contents(warehouse))
+    places = [{name: row[name] for name in ("topic", "partition", "end_offset")} for row in golden[:11]]
+    warehouse.delete_matching(SEGMENTS, [places[0], places[8], places[3] | {"end_offset": None}])
     steps.append(_contents(warehouse))
     return steps
 
@@ -65,7 +70,7 @@ def test_changes_without_spark_equal_those_with_it(spark: SparkSession, golden_r
     with as_large_tables():
         expected = _apply(large, golden_rows)
     assert _apply(small, golden_rows) == expected
-    assert [len(rows) for rows in expected] == [6, 6, 7, 7]
+    assert [len(rows) for rows in expected] == [6, 6, 7, 7, 6, 5]
     assert small.read(SEGMENTS).toArrow().sort_by("segment_id") == large.read(SEGMENTS).toArrow().sort_by("segment_id")
 
 

@@ -18,7 +18,7 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.delta.file_checksums import check_file, checksums_path, find_checksums
 from coldlog.tables.delta.log_check import check_log
-from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows
+from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows, create_table
 from coldlog.tables.delta.row_edits import RowChange
 from job_runs_table import actions_of, commit_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
 
@@ -343,3 +343,21 @@ def test_data_file_and_commit_are_on_the_disk_before_the_version_is_taken(
     _append(runs, "a")
     assert found == {"data file": True, "commit": True, "names of data files": True}
     assert Path(runs, "_delta_log").stat().st_ino in synchronized[synchronized.index(_LINKED) :]
+
+
+def test_tables_with_other_defaults_and_in_other_stores_are_left_to_spark(tmp_path: Path) -> None:
+    place = str(tmp_path / "job_runs")
+    for key, value in (("logRetentionDuration", "interval 3 days"), ("enableRowTracking", "true")):
+        assert not create_table(place, JOB_RUNS, "", {f"delta.{key}": value})
+    assert not create_table("hdfs://namenode/job_runs", JOB_RUNS, "", {})
+    assert not Path(place).exists()
+
+
+def test_a_table_is_created_once(tmp_path: Path) -> None:
+    place = str(tmp_path / "here" / "job_runs")
+    schema = json.dumps({"type": "struct", "fields": []})
+    assert create_table(place, JOB_RUNS, schema, {})
+    made = _contents(place)
+    assert create_table(place, JOB_RUNS, schema, {})
+    assert _contents(place) == made
+    check_log(place)

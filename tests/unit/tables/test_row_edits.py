@@ -15,7 +15,7 @@ from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.data_files import DataFileWriter
 from coldlog.tables.delta.plain_commit import commit_rows
-from coldlog.tables.delta.row_edits import Key, Row, RowMerge
+from coldlog.tables.delta.row_edits import Key, Row, RowMerge, RowRemoval
 from coldlog.tables.delta.table_files import read_if_small
 from job_runs_table import actions_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
 
@@ -172,3 +172,18 @@ def _required_values() -> Row:
         if column.required:
             values[column.name] = "" if kind == pa.string() else empty
     return values
+
+
+def test_rows_that_equal_one_of_a_removal_in_its_columns_go(runs: str) -> None:
+    before = rows_of(runs)
+
+    def remove(*rows: Row) -> int | None:
+        return commit_rows(runs, JOB_RUNS, RowRemoval(rows=rows))
+
+    assert remove({"run_id": "a", "outcome": "failed"}, {"run_id": "b", "outcome": None}) == 0
+    assert remove({"run_id": "a", "error": None}) == 0, "NULL equals nothing"
+    assert not _is_there(runs, NEWEST + 2)
+    assert remove({"run_id": "a", "outcome": "running"}, {"run_id": "x", "outcome": "running"}) == 1
+    del before["a"]
+    assert rows_of(runs) == before
+    assert remove() == 0

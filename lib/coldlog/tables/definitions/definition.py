@@ -138,15 +138,17 @@ class TableDefinition:
             return None
         return f"ALTER TABLE {qualified_name} ADD COLUMNS ({', '.join(column.ddl for column in added)})"
 
+    @property
+    def all_properties(self) -> dict[str, str]:
+        """The properties with which the table is created."""
+        skipping = ",".join(self.skipping_columns)
+        fixed = {"delta.dataSkippingStatsColumns": skipping, "delta.enableDeletionVectors": "false"}
+        return {**fixed, **self.properties}
+
     def create_statement(self, qualified_name: str, location: str) -> str:
         """`CREATE TABLE IF NOT EXISTS` for Spark with Delta at `location`."""
         columns = ",\n  ".join(column.ddl for column in self.columns)
-        properties = {
-            "delta.dataSkippingStatsColumns": ",".join(self.skipping_columns),
-            "delta.enableDeletionVectors": "false",
-            **self.properties,
-        }
-        properties_text = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        properties_text = ", ".join(f"'{key}' = '{value}'" for key, value in self.all_properties.items())
         comment = self.comment.replace("\\", "\\\\").replace("'", "\\'")
         where = location.replace("\\", "\\\\").replace("'", "\\'")
         return (

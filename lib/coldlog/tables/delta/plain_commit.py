@@ -1,4 +1,4 @@
-"""Append rows to a Delta table and change a few rows, without Spark.
+"""Create a Delta table, append rows to it and change a few rows, without Spark.
 
 A change reads the newest version with delta-rs, writes one file with the new rows and those of the files that it
 replaces, and puts the next version if it does not exist (`log_files`). If another writer has put that version first,
@@ -20,7 +20,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -34,15 +34,25 @@ from coldlog.archive.stores.s3_client import S3Options
 from coldlog.errors import ColdlogError, RetriableError
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.data_files import DataFile, DataFileWriter
-from coldlog.tables.delta.locations import local_folder
+from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import check_log, create_checkpoint
 from coldlog.tables.delta.log_files import NO_LINKS, LogFiles, open_log
-from coldlog.tables.delta.row_edits import Key, Row, RowChange, RowMerge
+from coldlog.tables.delta.row_edits import Change, Key, Row
 from coldlog.tables.delta.table_files import open_table, read_whole_file
 
 Action = dict[str, Any]
 
 _FEATURES = frozenset({"appendOnly", "invariants", "clustering", "domainMetadata"})
+_CLUSTERING = "delta.clustering"
+_DEFAULTS = {
+    "delta.enableDeletionVectors": "false",
+    "delta.enableRowTracking": "false",
+    "delta.enableChangeDataFeed": "false",
+    "delta.enableInCommitTimestamps": "false",
+    "delta.columnMapping.mode": "none",
+    "delta.checkpointPolicy": "classic",
+}
+"""The properties that coldlog's sessions give every table; other values need features of Delta."""
 _WRITER_VERSIONS = (1, 2, 7)
 """Versions 3 to 6 imply features that are not in `_FEATURES`."""
 _ATTEMPTS = 50
@@ -64,7 +74,7 @@ class LaterWriterError(ColdlogError):
 
 
 def commit_rows(
-    location: str, table: TableDefinition, change: RowChange | RowMerge, transaction: tuple[str, int] | None = None
+    location: str, table: TableDefinition, change: Change, transaction: tuple[str, int] | None = None
 ) -> int | None:
     """Make the change in one commit, or none if nothing changes; return the number of changed rows.
 
@@ -81,11 +91,57 @@ def commit_rows(
     raise RetriableError(f"other jobs changed table {location} in all {_ATTEMPTS} attempts; run again")
 
 
+def create_table(location: str, table: TableDefinition, schema: str, properties: Mapping[str, str]) -> bool:
+    """Create an empty table, unless another writer creates it first; False if that needs Spark.
+
+    `schema` is the JSON of its columns, as Spark writes it; `properties` are the table's own and the defaults of the
+    session. A default that is not in `_DEFAULTS` may need a feature that this module does not know.
+    """
+    if local_folder(location) is None and bucket_and_prefix(location) is None:
+        return False
+    if any(_DEFAULTS.get(key, value) != value or key not in _DEFAULTS for key, value in properties.items()):
+        return False
+    log, now_ms = open_log(location), time.time_ns() // 1_000_000
+    configuration = {**properties, **table.all_properties}
+    described = {"description": table.comment, "isManaged": "false", "properties": _dump(configuration)}
+    columns = {"partitionBy": "[]", "clusterBy": json.dumps(table.clustered_by)}
+    info = _commit_info(-1, "CREATE TABLE", columns | described, now_ms)
+    del info["readVersion"]
+    metadata = {
+        "id": str(uuid4()),
+        "description": table.comment,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema,
+        "partitionColumns": [],
+        "configuration": configuration,
+        "createdTime": now_ms,
+    }
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": sorted(_FEATURES)}
+    clustering = {"clusteringColumns": [[name] for name in table.clustered_by], "domainName": _CLUSTERING}
+    domain = {"domain": _CLUSTERING, "configuration": _dump(clustering), "removed": False}
+    actions = [
+        {"commitInfo": info | {"isBlindAppend": True}},
+        {"metaData": metadata},
+        {"protocol": protocol},
+        {"domainMetadata": domain},
+    ]
+    try:
+        if not _put(log, location, 0, actions):
+            return False
+    except _LostRaceError:
+        return True
+    facts = {"metadata": metadata, "protocol": protocol, "domainMetadata": [domain], "numMetadata": 1, "numProtocol": 1}
+    none = {"tableSizeBytes": 0, "numFiles": 0, "setTransactions": [], "allFiles": []}
+    with suppress(OSError, ColdlogError):
+        log.replace(_name(0, "crc"), _dump({"txnId": info["txnId"], **none, **facts}).encode())
+    return True
+
+
 def _commit_once(
     log: LogFiles,
     location: str,
     table: TableDefinition,
-    change: RowChange | RowMerge,
+    change: Change,
     transaction: tuple[str, int] | None,
 ) -> int | None:
     """Make the change on top of the newest version; `_LostRaceError` if another writer puts the next one first."""
@@ -182,7 +238,7 @@ class _Plan:
     changed_count: int
 
 
-def _plan(delta: DeltaTable, location: str, table: TableDefinition, change: RowChange | RowMerge) -> _Plan | None:
+def _plan(delta: DeltaTable, location: str, table: TableDefinition, change: Change) -> _Plan | None:
     """Plan the change; None if files with too many rows would be read."""
     files = [] if change.is_blind else pa.table(delta.get_add_actions(flatten=True)).to_pylist()
     concerned = [file for file in files if change.may_match(file)]
@@ -217,7 +273,7 @@ def _write_file(location: str, table: TableDefinition, rows: pa.Table) -> DataFi
 
 def _actions(
     version: int,
-    change: RowChange | RowMerge,
+    change: Change,
     plan: _Plan,
     file: DataFile | None,
     transaction: tuple[str, int] | None,

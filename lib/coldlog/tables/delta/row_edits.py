@@ -120,6 +120,50 @@ class RowMerge:
         ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowRemoval:
+    """Rows to remove: those that equal one of `rows`, which have one or more of the table's columns, in all of these.
+
+    As in SQL, NULL equals nothing.
+    """
+
+    rows: Sequence[Row]
+    _names: tuple[str, ...] = field(init=False, repr=False)
+    _values: set[Key] = field(init=False, repr=False)
+    _ranges: dict[str, tuple[Any, Any]] = field(init=False, repr=False)
+
+    most_read_rows: ClassVar[float] = RowMerge.most_read_rows
+    is_blind: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        names = tuple(self.rows[0]) if self.rows else ()
+        values = {key for row in self.rows if None not in (key := tuple(row[name] for name in names))}
+        ranges = {name: _range_of([each[at] for each in values]) for at, name in enumerate(names)}
+        object.__setattr__(self, "_names", names)
+        object.__setattr__(self, "_values", values)
+        object.__setattr__(self, "_ranges", ranges)
+
+    def may_match(self, file: Row) -> bool:
+        """As `RowMerge.may_match`."""
+        return bool(self._values) and all(
+            _overlaps(low, high, file.get(f"min.{name}"), file.get(f"max.{name}"))
+            for name, (low, high) in self._ranges.items()
+        )
+
+    def change(self, stored: pa.Table, _: set[Key]) -> tuple[pa.Table, int]:
+        """Return the rows of a file that stay, and how many go."""
+        keys = zip(*(stored.column(name).to_pylist() for name in self._names), strict=True)
+        kept = stored.filter(pa.array([key not in self._values for key in keys], pa.bool_()))
+        return kept, stored.num_rows - kept.num_rows
+
+    def rows_to_add(self, _: set[Key]) -> list[Row]:
+        """Return nothing."""
+        return []
+
+
+Change = RowChange | RowMerge | RowRemoval
+
+
 def _range_of(values: list[Any]) -> tuple[Any, Any]:
     known = [value for value in values if value is not None]
     return (min(known), max(known)) if len(known) == len(values) and known else (None, None)

@@ -23,10 +23,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.model.states import IndexDepth
 from coldlog.runtime.setting_uris import require_same_place
+from coldlog.runtime.spark_failures import explain_failure
 from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
@@ -46,8 +48,8 @@ from coldlog.tables.delta.file_checksums import damaged
 from coldlog.tables.delta.locations import spark_uri
 from coldlog.tables.delta.log_check import LOG_FOLDER, check_log, newest_commit_path
 from coldlog.tables.delta.manifest import HELD_TABLES, NUMBERED_TABLES, check_published
-from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows
-from coldlog.tables.delta.row_edits import Row, RowChange, RowMerge
+from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows, create_table
+from coldlog.tables.delta.row_edits import Change, Row, RowChange, RowMerge, RowRemoval
 from coldlog.tables.delta.table_files import list_table_files, read_file_rows, read_if_small
 from coldlog.tables.delta.table_history import list_commits
 from coldlog.tables.leases.lease_objects import FOLDER
@@ -55,6 +57,7 @@ from coldlog.tables.leases.warehouse_lease import APPLICATION, LeaseLostError, W
 
 _IDEMPOTENT_WRITE = "spark.databricks.delta.write"
 _CANNOT_BE_REBUILT = (*(table for table in INDEX_TABLES if table is not INTERVAL_INDEX), SEGMENT_EVENTS)
+_DEFAULTS = "spark.databricks.delta.properties.defaults."
 _FEW_ROWS = 1_000
 """So many are read and written in this process: Spark's planning takes longer."""
 _FEW_FILES = 8
@@ -204,8 +207,16 @@ class Warehouse:
             )
         self._add_columns([table for table in ALL_TABLES if table not in missing])
 
+        defaults = {
+            f"delta.{key.removeprefix(_DEFAULTS)}": value
+            for key, value in self.spark.conf.getAll.items()
+            if key.startswith(_DEFAULTS)
+        }
+
         def create(table: TableDefinition) -> None:
-            self.spark.sql(table.create_statement(self.identifier(table), self.location(table)))
+            schema = StructType.fromDDL(", ".join(column.ddl for column in table.columns)).json()
+            if not create_table(self.location(table), table, schema, defaults):
+                self.spark.sql(table.create_statement(self.identifier(table), self.location(table)))
 
         with ThreadPoolExecutor(_TABLES_AT_ONCE) as creations:
             for creation in [creations.submit(create, table) for table in missing]:
@@ -249,8 +260,12 @@ class Warehouse:
             return DeltaTable.isDeltaTable(self.spark, self.location(table))
         except (IllegalArgumentException, Py4JJavaError) as unreadable:
             is_lost = "Could not find any delta files" in str(unreadable)
+            is_of_delta = "org.apache.spark.sql.delta.Delta" in str(unreadable)
             if isinstance(unreadable, Py4JJavaError) and not is_lost:
-                raise
+                if not is_of_delta or explain_failure(unreadable) is not None:
+                    raise
+                why = str(unreadable.java_exception).partition("\n")[0]
+                raise damaged(f"{self.location(table)}/{LOG_FOLDER}", why) from unreadable
             if is_lost:  # delta-rs needs only the checkpoint of its version
                 raise damaged(newest_commit_path(self.location(table)), "it is missing") from unreadable
             why = str(unreadable).partition("\n")[0]
@@ -326,7 +341,7 @@ class Warehouse:
         with self.commits(), checked, self._encodings(table):
             rows.select(*table.column_names).write.format("delta").mode("append").save(self.location(table))
 
-    def change_rows(self, table: TableDefinition, change: RowChange | RowMerge) -> int | None:
+    def change_rows(self, table: TableDefinition, change: Change) -> int | None:
         """Make the change in one commit without a Spark job; return the number of changed rows.
 
         None: the table needs Spark, and nothing was written (`commit_rows`).
@@ -415,15 +430,25 @@ class Warehouse:
             )
         self.spark.catalog.dropTempView(source)
 
+    def rows_if_few(self, rows: DataFrame) -> DataFrame | list[Row]:
+        """Return the rows themselves if they are few, to change tables without Spark's planning; else the frame."""
+        few = rows.limit(max(_FEW_ROWS + 1, 1)).toArrow()
+        return few.to_pylist() if few.num_rows <= _FEW_ROWS else rows
+
     def delete_keys(self, table: TableDefinition, keys: DataFrame) -> None:
         """Remove the rows whose key is in `keys`."""
-        self.delete_matching(table, keys.select(*table.key))
+        self.delete_matching(table, self.rows_if_few(keys.select(*table.key)))
 
-    def delete_matching(self, table: TableDefinition, rows: DataFrame) -> None:
+    def delete_matching(self, table: TableDefinition, rows: DataFrame | Sequence[Row]) -> None:
         """Remove every row that equals a row of `rows` in all columns of `rows`; these rows must not repeat."""
         self._refuse_writing()
         if self.is_known_empty(table):
             return
+        if not isinstance(rows, DataFrame):
+            if not rows or self.change_rows(table, RowRemoval(rows=rows)) is not None:
+                return
+            schema = pa.schema([table.arrow_schema.field(name) for name in rows[0]])
+            rows = self.spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=schema))
         source = f"coldlog_stale_{table.name}"
         rows.createOrReplaceTempView(source)
         on = " AND ".join(f"t.{name} = s.{name}" for name in rows.columns)
