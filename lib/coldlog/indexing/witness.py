@@ -38,13 +38,13 @@ from coldlog.indexing.digests import digest_of
 from coldlog.model.states import IndexStatus
 from coldlog.runtime.installation import default_jar_directory
 from coldlog.runtime.settings import MetadataSource, Settings
+from coldlog.tables.damage_reports import read_damage_reports
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
-from coldlog.tables.delta.damage_reports import read_damage_reports
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, table_location
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.small_table import SmallTable

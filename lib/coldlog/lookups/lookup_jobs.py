@@ -238,7 +238,7 @@ def _expiration_rows(answers: pa.Table, default_timeout_ms: int, requests: pa.Ta
 def _report(uri: str, damages: set[DamagedSegment], console: Console) -> None:
     """Report damaged segments to the next build. The answers do not depend on it, so a failure is a warning."""
     # Imported here, because few runs find damage.
-    from coldlog.tables.delta.damage_reports import add_damage_reports
+    from coldlog.tables.damage_reports import add_damage_reports
 
     moment_ms, by_segment = now_ms(), dict[tuple[str, int, int, str], DamagedSegment]()
     for each in sorted(damages, key=lambda damage: damage.position):

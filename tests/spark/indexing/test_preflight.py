@@ -24,13 +24,13 @@ from coldlog.model.ids import TopicIdPartition
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.damage_reports import add_damage_reports, clear_damage_reports
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.delta.damage_reports import add_damage_reports, clear_damage_reports
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.table_files import open_table

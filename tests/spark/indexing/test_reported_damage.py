@@ -14,8 +14,8 @@ from coldlog.indexing.builds.build import BuildSettings, BuildSummary, build_ind
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
+from coldlog.tables.damage_reports import add_damage_reports, read_damage_reports
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.delta.damage_reports import add_damage_reports, read_damage_reports
 from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings

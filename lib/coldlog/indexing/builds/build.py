@@ -53,10 +53,10 @@ from coldlog.model.states import IndexDepth, IndexStatus
 from coldlog.runtime.console import counted
 from coldlog.runtime.progress import Progress
 from coldlog.runtime.spark_failures import error_of_a_worker
+from coldlog.tables.damage_reports import clear_damage_reports, read_damage_reports
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.delta.damage_reports import clear_damage_reports, read_damage_reports
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.read_pace import take_throttled
 from coldlog.upkeep.superseded_builds import remove_superseded
