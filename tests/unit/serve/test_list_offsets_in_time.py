@@ -149,6 +149,26 @@ def test_questions_that_wait_are_counted_and_those_refused_by_a_full_queue_have_
     assert _expired(context) == {}
 
 
+class _Name(str):
+    """A topic's name that counts how often names are compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        _Name.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_a_partition_that_is_named_again_and_again_costs_as_much_each_time(tables: _HangingTables) -> None:
+    """This is done while other clients wait."""
+    count = 1000
+    with closing(Threads("lookup", 1)) as threads:
+        question = _question(*((_Name("orders"), 0) for _ in range(count)))
+        assert len(_errors(asyncio.run(answer_list_offsets(_context(tables, threads), question)))) == count
+    assert 0 < _Name.compared < 10 * count
+
+
 _CHANGED = (
     "remote.list.offsets.request.timeout.ms=1",
     "remote.log.offset.reader.threads=3",

@@ -7,6 +7,7 @@ records its last stable offset. An answer that would pass over a gap is CORRUPT_
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ async def answer_list_offsets(context: Context, request: Request) -> Values:
     is_committed = getattr(body, "isolation_level", 0) == 1
     asked = [(topic.name, each) for topic in body.topics for each in topic.partitions]
     places = [(name, each.partition_index) for name, each in asked]
-    repeated = {place for place in places if places.count(place) > 1} if len(set(places)) < len(places) else set()
+    repeated = {place for place, count in Counter(places).items() if count > 1}
     questions = [
         OffsetQuestion(
             topic=name,
