@@ -41,7 +41,7 @@ class Secured:
     certificate: Path
 
 
-def _write_certificate(directory: Path) -> Path:
+def write_certificate(directory: Path) -> Path:
     """Write a certificate of 127.0.0.1, signed by itself, and its key into one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "coldlog")])
@@ -75,7 +75,7 @@ def secured(
 ) -> Iterator[Secured]:
     """The sample, served with TLS to one user."""
     directory = tmp_path_factory.mktemp("secured")
-    certificate = _write_certificate(directory)
+    certificate = write_certificate(directory)
     settings = f"serve.tls_certificate={certificate}", f"serve.users={users}"
     with serving(directory / "notes", golden_uri, golden_archive, *settings) as endpoint:
         yield Secured(endpoint=endpoint, certificate=certificate)
@@ -195,7 +195,7 @@ def test_nothing_is_answered_before_a_client_has_authenticated(
 def test_another_machine_may_connect_only_with_tls_and_users(
     golden_uri: str, golden_archive: Path, users: Path, tmp_path: Path
 ) -> None:
-    certificate = _write_certificate(tmp_path)
+    certificate = write_certificate(tmp_path)
     tls, known = f"serve.tls_certificate={certificate}", f"serve.users={users}"
     settings = [f"warehouse.uri={golden_uri}", f"archive.uri={golden_archive}"]
     for given in ([], [tls], [known]):

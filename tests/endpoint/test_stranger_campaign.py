@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -31,6 +32,8 @@ _MOST_MORE = 20
 """Threads and descriptors: pools grow when they are used, up to their settings."""
 _MOST_GROWTH = 200 << 20
 """Bytes of memory: the allocator keeps some, and the groups that strangers made keep their offsets."""
+_MOST_END_S = 0.3
+"""Seconds of a processor. On a busy machine they take many times as long."""
 _UNEXPECTED = ("error of coldlog", "Traceback", "never retrieved", "was destroyed")
 
 
@@ -46,6 +49,12 @@ class _Use:
 def _use(endpoint: Endpoint) -> _Use:
     process = psutil.Process(endpoint.process.pid)
     return _Use(process.num_fds(), process.num_threads(), process.memory_info().rss)
+
+
+def _processor_s() -> float:
+    """What programs that have ended took."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _wait_until_quiet(address: str) -> dict[tuple[str, ...], float]:
@@ -116,7 +125,9 @@ def test_strangers_leave_nothing_behind_and_hold_nobody_up(
         assert after.descriptors <= before.descriptors + _MOST_MORE
         assert after.threads <= before.threads + _MOST_MORE
         assert after.memory <= before.memory + _MOST_GROWTH
+        began = _processor_s() + sum(psutil.Process(endpoint.process.pid).cpu_times()[:2])
         assert endpoint.end() == 0
+        assert _processor_s() - began < _MOST_END_S, "its end does not wait for a busy machine"
 
 
 @pytest.mark.timeout(0)

@@ -173,14 +173,6 @@ class ArchiveView:
         self._source.refresh()
         return self._source.tables is not before
 
-    def close(self) -> None:
-        """Close the files."""
-        self._source.close()
-        with self._turn:
-            for _, reader in self._idle_readers:
-                reader.close()
-            self._idle_readers = []
-
     def _incarnations(self) -> list[Incarnation]:
         return self._source.tables.incarnations()
 

@@ -14,9 +14,10 @@ import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import NoReturn
 
 from coldlog.archive.layouts.paced_layout import PacedLayout
 from coldlog.errors import ColdlogError, UsageError
@@ -36,6 +37,7 @@ from coldlog.serve.groups.coordinator import MOST_SESSION_S, Coordinator
 from coldlog.serve.groups.offset_table import OffsetTable
 from coldlog.serve.metrics import Metrics
 from coldlog.serve.metrics_server import start_metrics_server
+from coldlog.serve.process_end import close_in_time, leave, limit_end
 from coldlog.serve.read_quota import ReadQuota
 from coldlog.serve.security.session import mechanisms
 from coldlog.serve.security.users import Users, read_users, write_user
@@ -46,12 +48,12 @@ from coldlog.tiering.system_clock import SystemClock
 _Address = tuple[str, int]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the endpoint with these arguments; return the exit code."""
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the endpoint with these arguments, and end the process with the exit code."""
     parser = job_argument_parser("serve", __doc__)
     parser.prog = "coldlog serve"
     add_serve_options(parser)
-    return run_plain_job(serve, parser, argv)
+    leave(run_plain_job(serve, parser, argv))
 
 
 def add_serve_options(parser: argparse.ArgumentParser) -> None:
@@ -86,9 +88,7 @@ def serve(job: PlainJob) -> int:
     try:
         asyncio.run(_run(job, view, quota, security, (host, port), advertised_at, metrics_at))
     finally:
-        view.close()
-        with suppress(ColdlogError):  # then what is reserved passes unused
-            quota.close()
+        close_in_time(quota.close)  # Without it, what is reserved passes unused.
     return 0
 
 
@@ -216,6 +216,7 @@ async def _run(
         job.console.note(f"listening on {listen[0]}:{port}; clients are told {context.host}:{context.port}")
         refreshing = asyncio.create_task(_refresh(context, settings))
         await ended.wait()
+        limit_end(settings.drain_seconds)
         job.console.note("stopping")
         refreshing.cancel()
         await server.stop(settings.drain_seconds)
