@@ -14,7 +14,8 @@ from builders.payload_codecs import Codec
 class Sizes:
     """How much data: `mix`, `clicks` and `large` hold every codec, `large` for batch depth, `stairs` and `tables` for
     lookups, `record_count` records of each codec for the data source, `replayed_count` about so many in one order,
-    `small_segment_count` segments of a few hundred bytes, `served_bytes` in a tier that clients read."""
+    `small_segment_count` segments of a few hundred bytes, `served_bytes` in a tier that clients read, rows of
+    `scale_segment_count` segments without an archive."""
 
     mix: LogShape
     clicks: LogShape
@@ -25,6 +26,7 @@ class Sizes:
     replayed_count: int
     small_segment_count: int
     served_bytes: int
+    scale_segment_count: int
     turns: int
 
 
@@ -41,6 +43,7 @@ def full_sizes(large_gb: float) -> Sizes:
         replayed_count=50_000_000,
         small_segment_count=100_000,
         served_bytes=2_000 * MIB,
+        scale_segment_count=1_000_000,
         turns=5,
     )
 
@@ -57,6 +60,7 @@ def quick_sizes() -> Sizes:
         replayed_count=2_000_000,
         small_segment_count=1_000,
         served_bytes=256 * MIB,
+        scale_segment_count=20_000,
         turns=3,
     )
 

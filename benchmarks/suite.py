@@ -1,6 +1,6 @@
 """suite: what is measured, on how much data, and where do the figures go?
 
-    run.py [NAME] [--quick] [--only NAME] [--gb N]
+    run.py [NAME] [--quick] [--only NAME] [--gb N] [--segments N]
 
 A table on the screen while it goes, and benchmarks/results/latest.json with the machine's facts beside the figures.
 """
@@ -13,7 +13,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks.bulk_lookups import measure_bulk_lookups
@@ -25,6 +25,7 @@ from benchmarks.lookups import measure_lookups
 from benchmarks.measuring import Figure
 from benchmarks.records import measure_records
 from benchmarks.replay import measure_replay
+from benchmarks.scale import measure_scale
 from benchmarks.serve import measure_serve
 from benchmarks.sizes import Sizes, full_sizes, quick_sizes
 from benchmarks.small_runs import measure_small_runs
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "start": measure_start,
     "checks": measure_checks,
     "small-runs": measure_small_runs,
+    "scale": measure_scale,
     "serve": measure_serve,
 }
 
@@ -58,9 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="little data, few turns: to see that everything runs")
     parser.add_argument("name", nargs="?", choices=sorted(BENCHMARKS), help="as --only")
     parser.add_argument("--only", choices=sorted(BENCHMARKS), help="one benchmark alone")
+    parser.add_argument("--segments", type=int, help="how many segments the benchmark scale generates rows of")
     parser.add_argument("--gb", type=float, default=10.0, help="size of the large archives (default 10)")
     asked = parser.parse_args(arguments)
     sizes = quick_sizes() if asked.quick else full_sizes(asked.gb)
+    if asked.segments is not None:
+        sizes = replace(sizes, scale_segment_count=asked.segments)
     figures: list[Figure] = []
     print(_COLUMNS.format("", "what", "on", "figure", "", "beside", "ratio", "target"))
     for name, benchmark in BENCHMARKS.items():

@@ -1,0 +1,105 @@
+"""scale: how do the steps that look at every segment grow with the number of segments, without an archive?
+
+Rows of `segments` and `partition_metadata` are generated (`generated_tables`), a hundred segments in each partition,
+one record in each. Measured are what a run does with them when nothing has changed (the survey of a build, the serving
+plan, materialize), single lookups, and the size of a row. docs/scale.md computes larger archives from such figures.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.generated_tables import (
+    FIRST_MS,
+    STEP_MS,
+    TablesShape,
+    get_tables,
+    offset_at_or_after,
+    topic_and_partition,
+)
+from benchmarks.measuring import Figure
+from benchmarks.sizes import Sizes
+from benchmarks.spark_job import make_job
+
+from coldlog.indexing.builds.build_work import survey_builds
+from coldlog.indexing.publish.materialize import materialize_metadata
+from coldlog.indexing.publish.serving_plan import ServingPlan
+from coldlog.reader import OffsetReader
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.table_files import open_table
+from coldlog.tables.delta.warehouse import Warehouse
+
+_SEGMENTS_A_PARTITION = 100
+_LOOKUPS = 2_000
+
+
+def measure_scale(sizes: Sizes) -> Iterator[Figure]:
+    """A tenth of the segments first, then all: what is linear takes ten times as long."""
+    session = make_job(["warehouse.uri=spark-warehouse"])[0].spark
+    try:
+        for count in (sizes.scale_segment_count // 10, sizes.scale_segment_count):
+            partitions = max(1, count // _SEGMENTS_A_PARTITION)
+            shape = TablesShape(partition_count=partitions, segments=_SEGMENTS_A_PARTITION, batches=1, stairs=1)
+            yield from _figures(get_tables(session, shape), shape)
+    finally:
+        session.stop()
+
+
+def _figures(warehouse: Warehouse, shape: TablesShape) -> Iterator[Figure]:
+    count = shape.partition_count * shape.segments
+    materialize_metadata(warehouse)  # what the generated rows leave open
+    steps: dict[str, Callable[[], object]] = {
+        "survey of a build": lambda: survey_builds(warehouse),
+        "serving plan": lambda: _plan(warehouse),
+        "materialize, nothing changed": lambda: materialize_metadata(warehouse),
+    }
+    for name, step in steps.items():
+        started = time.perf_counter()
+        step()
+        seconds = time.perf_counter() - started
+        yield Figure(
+            benchmark="scale",
+            what=name,
+            on=f"{count:,} segments",
+            value=seconds,
+            unit="s",
+            against="us a segment",
+            ratio=seconds / count * 1e6,
+        )
+    size_bytes = sum(
+        Path(file).stat().st_size for file in open_table(warehouse.location(SEGMENTS), SEGMENTS).file_uris()
+    )
+    yield Figure(
+        benchmark="scale", what="row of segments", on=f"{count:,} segments", value=size_bytes / count, unit="bytes"
+    )
+    yield from _lookups(Path(warehouse.uri), shape)
+
+
+def _lookups(location: Path, shape: TablesShape) -> Iterator[Figure]:
+    """Random partitions and times; the first half warms."""
+    randomness, milliseconds = random.Random(11), list[float]()
+    with OffsetReader(location) as reader:
+        for _ in range(2 * _LOOKUPS):
+            topic, partition = topic_and_partition(randomness.randrange(shape.partition_count))
+            timestamp_ms = FIRST_MS + randomness.randrange((shape.records - 1) * STEP_MS)
+            started = time.perf_counter()
+            found = reader.offset_for_timestamp(topic, partition, timestamp_ms)
+            milliseconds.append((time.perf_counter() - started) * 1000)
+            if found is None or found.offset != offset_at_or_after(timestamp_ms, shape):
+                raise RuntimeError(f"a wrong answer: {found}")
+    warm = sorted(milliseconds[_LOOKUPS:])
+    for what, value in (
+        ("one lookup, first of all", milliseconds[0]),
+        ("one lookup, median", warm[len(warm) // 2]),
+        ("one lookup, 99th percentile", warm[len(warm) * 99 // 100]),
+    ):
+        count = shape.partition_count * shape.segments
+        yield Figure(benchmark="scale", what=what, on=f"{count:,} segments", value=value, unit="ms")
+
+
+def _plan(warehouse: Warehouse) -> object:
+    with ServingPlan(warehouse) as plan:
+        return plan.totals
