@@ -10,7 +10,15 @@ from __future__ import annotations
 import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
-from coldlog.tiering.copying.copy_job import add_copy_options, copy
+from coldlog.runtime.job import PlainJob
+from coldlog.tiering.job_arguments import add_copy_options
+
+
+def call(job: PlainJob) -> int:
+    from coldlog.tiering.copying.copy_job import copy
+
+    return copy(job)
+
 
 if __name__ == "__main__":
-    sys.exit(run_plain_job(copy, add_copy_options(job_argument_parser(__file__, __doc__))))
+    sys.exit(run_plain_job(call, add_copy_options(job_argument_parser(__file__, __doc__))))

@@ -9,8 +9,16 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.indexing.pipeline import deepen
 from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.runtime.job import Job
+from coldlog.runtime.open_layout import require_archive
+
+
+def call(job: Job) -> None:
+    from coldlog.indexing.pipeline import deepen
+
+    deepen(job)
+
 
 if __name__ == "__main__":
     parser = job_argument_parser(__file__, __doc__)
@@ -26,4 +34,4 @@ if __name__ == "__main__":
     parser.add_argument(
         "--depth", choices=("batch", "record"), default="record", help="index.depth to reach (default: record)"
     )
-    sys.exit(run_job(deepen, parser))
+    sys.exit(run_job(call, parser, first=require_archive))

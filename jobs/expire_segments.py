@@ -10,7 +10,15 @@ from __future__ import annotations
 import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
-from coldlog.tiering.expiry.expire_job import add_expire_options, expire
+from coldlog.runtime.job import PlainJob
+from coldlog.tiering.job_arguments import add_expire_options
+
+
+def call(job: PlainJob) -> int:
+    from coldlog.tiering.expiry.expire_job import expire
+
+    return expire(job)
+
 
 if __name__ == "__main__":
-    sys.exit(run_plain_job(expire, add_expire_options(job_argument_parser(__file__, __doc__))))
+    sys.exit(run_plain_job(call, add_expire_options(job_argument_parser(__file__, __doc__))))

@@ -11,9 +11,17 @@ from __future__ import annotations
 import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
-from coldlog.records.fetch_job import add_fetch_options, fetch
+from coldlog.records.fetch_arguments import add_fetch_options
+from coldlog.runtime.job import PlainJob
+
+
+def call(job: PlainJob) -> int:
+    from coldlog.records.fetch_job import fetch
+
+    return fetch(job)
+
 
 if __name__ == "__main__":
     parser = job_argument_parser(__file__, __doc__)
     add_fetch_options(parser)
-    sys.exit(run_plain_job(fetch, parser))
+    sys.exit(run_plain_job(call, parser))

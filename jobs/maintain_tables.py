@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.indexing.pipeline import maintain
 from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.runtime.job import Job
 from coldlog.upkeep.verify import verify_if_asked
+
+
+def call(job: Job) -> None:
+    from coldlog.indexing.pipeline import maintain
+
+    maintain(job)
+
 
 if __name__ == "__main__":
     parser = job_argument_parser(__file__, __doc__)
     parser.add_argument(
         "--verify", action="store_true", help="read all tables, list what is damaged, and exit with 1 if something is"
     )
-    sys.exit(run_job(maintain, parser, first=verify_if_asked, has_rows_in_spark=True))
+    sys.exit(run_job(call, parser, first=verify_if_asked, has_rows_in_spark=True))

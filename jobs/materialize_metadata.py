@@ -7,8 +7,15 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.indexing.pipeline import materialize
 from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.runtime.job import Job
+
+
+def call(job: Job) -> None:
+    from coldlog.indexing.pipeline import materialize
+
+    materialize(job)
+
 
 if __name__ == "__main__":
-    sys.exit(run_job(materialize, job_argument_parser(__file__, __doc__)))
+    sys.exit(run_job(call, job_argument_parser(__file__, __doc__)))

@@ -10,11 +10,18 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.indexing.pipeline import run_pipeline
 from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.runtime.job import Job
 from coldlog.upkeep.rebuild import add_options, set_tables_aside
+
+
+def call(job: Job) -> None:
+    from coldlog.indexing.pipeline import run_pipeline
+
+    run_pipeline(job)
+
 
 if __name__ == "__main__":
     parser = job_argument_parser(__file__, __doc__)
     add_options(parser)
-    sys.exit(run_job(run_pipeline, parser, first=set_tables_aside))
+    sys.exit(run_job(call, parser, first=set_tables_aside))

@@ -9,8 +9,15 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.indexing.pipeline import reconcile_archive
 from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.runtime.job import Job
+
+
+def call(job: Job) -> int:
+    from coldlog.indexing.pipeline import reconcile_archive
+
+    return reconcile_archive(job)
+
 
 if __name__ == "__main__":
     parser = job_argument_parser(__file__, __doc__)
@@ -19,4 +26,4 @@ if __name__ == "__main__":
         choices=("error", "warning"),
         help="exit with 1 if there is a problem of this severity or a worse one",
     )
-    sys.exit(run_job(reconcile_archive, parser))
+    sys.exit(run_job(call, parser))

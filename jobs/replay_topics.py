@@ -10,9 +10,17 @@ from __future__ import annotations
 import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_job
-from coldlog.replay.runs.replay_job import add_replay_options, replay_topics
+from coldlog.replay.runs.replay_arguments import add_replay_options
+from coldlog.runtime.job import Job
+
+
+def call(job: Job) -> None:
+    from coldlog.replay.runs.replay_job import replay_topics
+
+    replay_topics(job)
+
 
 if __name__ == "__main__":
     parser = job_argument_parser(__file__, __doc__)
     add_replay_options(parser)
-    sys.exit(run_job(replay_topics, parser, has_rows_in_spark=True))
+    sys.exit(run_job(call, parser, has_rows_in_spark=True))

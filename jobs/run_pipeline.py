@@ -8,9 +8,23 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.indexing.pipeline import run_pipeline
-from coldlog.indexing.preflight import end_unchanged_run
 from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.runtime.job import Job, PlainJob
+from coldlog.runtime.open_layout import require_archive
+
+
+def first(job: PlainJob) -> int | None:
+    require_archive(job)
+    from coldlog.indexing.preflight import end_unchanged_run
+
+    return end_unchanged_run(job)
+
+
+def call(job: Job) -> None:
+    from coldlog.indexing.pipeline import run_pipeline
+
+    run_pipeline(job)
+
 
 if __name__ == "__main__":
-    sys.exit(run_job(run_pipeline, job_argument_parser(__file__, __doc__), first=end_unchanged_run))
+    sys.exit(run_job(call, job_argument_parser(__file__, __doc__), first=first))

@@ -8,8 +8,16 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.indexing.pipeline import scan
 from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.runtime.job import Job
+from coldlog.runtime.open_layout import require_archive
+
+
+def call(job: Job) -> None:
+    from coldlog.indexing.pipeline import scan
+
+    scan(job)
+
 
 if __name__ == "__main__":
-    sys.exit(run_job(scan, job_argument_parser(__file__, __doc__)))
+    sys.exit(run_job(call, job_argument_parser(__file__, __doc__), first=require_archive))

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.indexing.pipeline import validate
 from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.runtime.job import Job
+
+
+def call(job: Job) -> None:
+    from coldlog.indexing.pipeline import validate
+
+    validate(job)
+
 
 if __name__ == "__main__":
     parser = job_argument_parser(__file__, __doc__)
     parser.add_argument("--full", action="store_true", help="validate all rows, also those validated before")
-    sys.exit(run_job(validate, parser, has_rows_in_spark=True))
+    sys.exit(run_job(call, parser, has_rows_in_spark=True))

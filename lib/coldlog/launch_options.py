@@ -16,7 +16,6 @@ Wrong settings end it with exit code 2 and one line on stderr.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import importlib.util
 import json
@@ -28,6 +27,7 @@ from pathlib import Path
 from coldlog.errors import UsageError
 from coldlog.launch.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
 from coldlog.launch.submit import get_job
+from coldlog.runtime.argument_parser import CommandParser
 from coldlog.runtime.installation import CONF, EXECUTORS, JOBS
 from coldlog.runtime.settings_sources import load_settings
 
@@ -40,12 +40,7 @@ _LAUNCH_PREFIXES = ("spark.jars.", "spark.submit.")
 
 def main(argv: Sequence[str]) -> int:
     """Print the launch options, as JSON or as words for a shell; returns an exit code."""
-    parser = argparse.ArgumentParser(
-        prog="coldlog launch-options",
-        description=(__doc__ or "").strip(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = CommandParser("coldlog launch-options", __doc__)
     parser.add_argument("job", nargs="?", help="print words for spark-submit that start this job")
     parser.add_argument("--master", help="the master that spark-submit is given (default: MASTER, then the settings')")
     parser.add_argument("--env", default="local", metavar="NAME", help="read conf/NAME.toml (default: local)")

@@ -38,7 +38,7 @@ COMMANDS = {
 }
 """Each has a module of its name in this package."""
 PROGRAMS = {
-    "serve": ("coldlog.serve.program", "serve the archive to Kafka clients"),
+    "serve": ("coldlog.serve.command_line", "serve the archive to Kafka clients"),
     "launch-options": ("coldlog.launch_options", "print what a plain spark-submit needs to start a job"),
 }
 """The module and the summary of programs with a `main` of their own."""
@@ -121,15 +121,10 @@ def _run(arguments: list[str]) -> int:
         return _run_program(arguments[0], arguments[1:])
     if arguments[0] not in COMMANDS:
         raise UsageError(f"unknown command {arguments[0]!r}; {_nearest(arguments[0])}coldlog --help lists all")
-    import argparse
+    from coldlog.runtime.argument_parser import CommandParser
 
     module = import_module(f"coldlog.command.{arguments[0].replace('-', '_')}")
-    parser = argparse.ArgumentParser(
-        prog=f"coldlog {arguments[0]}",
-        description=(module.__doc__ or "").strip(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = CommandParser(f"coldlog {arguments[0]}", module.__doc__)
     module.add_arguments(parser)
     try:
         parsed = parser.parse_intermixed_args(arguments[1:])
@@ -143,7 +138,8 @@ def _run_program(name: str, arguments: list[str]) -> int:
     from coldlog.runtime.extras import MODULES, require_extras
     from coldlog.runtime.installation import keep_compiled_kernels
 
-    require_extras({name} & MODULES.keys())
+    if not {"-h", "--help", "--list-settings"} & {*arguments}:
+        require_extras({name} & MODULES.keys())
     keep_compiled_kernels()
     code: int = import_module(PROGRAMS[name][0]).main(arguments)
     return code

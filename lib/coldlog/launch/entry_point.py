@@ -9,13 +9,13 @@ lines (`coldlog.runtime.spark_failures`). Any other error keeps its traceback, b
 from __future__ import annotations
 
 import argparse
-import textwrap
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.launch.stop_signals import StoppedBySignal, StopSignals
+from coldlog.runtime.argument_parser import EXIT_USAGE, CommandParser
 from coldlog.runtime.console import Console
 from coldlog.runtime.extras import missing_extra
 from coldlog.runtime.installation import CHECKOUT
@@ -24,17 +24,13 @@ from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import list_setting_keys, load_settings
 from coldlog.runtime.spark_versions import installed_series
 
-EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
+EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 130, 143
 
 
 def job_argument_parser(script: str, documentation: str | None) -> argparse.ArgumentParser:
     """A parser with the options of every job, from the job's `__file__` and `__doc__`."""
-    parser = argparse.ArgumentParser(
-        prog=f"{'coldlog' if CHECKOUT is None else 'spark-submit.sh'} {Path(script).stem}",
-        description=textwrap.dedent(documentation or "").strip(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    program = "coldlog" if CHECKOUT is None else "spark-submit.sh"
+    parser = CommandParser(f"{program} {Path(script).stem}", documentation)
     add_common_options(parser)
     return parser
 

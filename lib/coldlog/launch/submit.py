@@ -29,6 +29,8 @@ _WITHOUT_SPARK = {
     "expire_segments": ("records",),
 }
 """The extras that these jobs need; all others need `spark`."""
+_HELP = frozenset({"-h", "--help", "--list-settings"})
+"""What a job answers without its packages."""
 
 
 def main(argv: Sequence[str], directory: Path = JOBS) -> int:
@@ -46,9 +48,10 @@ def main(argv: Sequence[str], directory: Path = JOBS) -> int:
 def become(job: str, arguments: Sequence[str], directory: Path = JOBS) -> NoReturn:
     """Replace this process by the job; `UsageError` if there is no such job, or a package that it needs is missing."""
     script = get_job(job, directory)
-    require_extras(_WITHOUT_SPARK.get(job, ("spark",)))
-    if job not in _WITHOUT_SPARK:
-        installed_series()  # refuses a Spark that is not supported, before the job imports its modules
+    if _HELP.isdisjoint(arguments):
+        require_extras(_WITHOUT_SPARK.get(job, ("spark",)))
+        if job not in _WITHOUT_SPARK:
+            installed_series()  # refuses a Spark that is not supported, before the job imports its modules
     _execute([sys.executable, str(script), *arguments])
 
 

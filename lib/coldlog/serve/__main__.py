@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coldlog.serve.program import main
+from coldlog.serve.command_line import main
 
 if __name__ == "__main__":
     main()

@@ -1,27 +1,19 @@
-"""Serve the archive to Kafka clients.
-
-Clients give this address as bootstrap.servers and read the archived topics as from a broker: records of both isolation
-levels, offsets by time, metadata. Nothing can be written. Runs without Spark and Java, until SIGTERM or SIGINT; see
-docs/how-to/serve-kafka-clients.md.
-"""
+"""Open the endpoint of the settings, and serve until a signal ends it; `command_line` has its arguments."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import signal
 import ssl
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import NoReturn
 
 from coldlog.archive.layouts.paced_layout import PacedLayout
 from coldlog.errors import ColdlogError, UsageError
-from coldlog.launch.entry_point import job_argument_parser, run_plain_job
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import CommittedOffsets, OnGap, ServeOnGap
@@ -37,7 +29,7 @@ from coldlog.serve.groups.coordinator import MOST_SESSION_S, Coordinator
 from coldlog.serve.groups.offset_table import OffsetTable
 from coldlog.serve.metrics import Metrics
 from coldlog.serve.metrics_server import start_metrics_server
-from coldlog.serve.process_end import close_in_time, leave, limit_end
+from coldlog.serve.process_end import close_in_time, limit_end
 from coldlog.serve.read_quota import ReadQuota
 from coldlog.serve.security.session import mechanisms
 from coldlog.serve.security.users import Users, read_users, write_user
@@ -46,27 +38,6 @@ from coldlog.serve.threads import Threads
 from coldlog.tiering.system_clock import SystemClock
 
 _Address = tuple[str, int]
-
-
-def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run the endpoint with these arguments, and end the process with the exit code."""
-    parser = job_argument_parser("serve", __doc__)
-    parser.prog = "coldlog serve"
-    add_serve_options(parser)
-    leave(run_plain_job(serve, parser, argv))
-
-
-def add_serve_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of serve."""
-    group = parser.add_argument_group("serve")
-    group.add_argument("--listen", metavar="HOST:PORT", help="address to listen on (default: serve.listen)")
-    group.add_argument(
-        "--advertise", metavar="HOST:PORT", help="address that clients are told (default: that of --listen)"
-    )
-    group.add_argument("--metrics", metavar="HOST:PORT", help="address that Prometheus asks (default: serve.metrics)")
-    group.add_argument(
-        "--hash-password", metavar="USER", help="read a password, print the user's part of serve.users, and end"
-    )
 
 
 def serve(job: PlainJob) -> int:

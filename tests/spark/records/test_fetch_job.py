@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
-from coldlog.records.fetch_job import add_fetch_options, fetch
+from coldlog.records.fetch_arguments import add_fetch_options
+from coldlog.records.fetch_job import fetch
 from coldlog.runtime.console import Console
 from coldlog.runtime.installation import ROOT
 from coldlog.runtime.job import PlainJob

@@ -22,14 +22,13 @@ from coldlog.records.source.planning import find_spans
 from coldlog.replay.order import Head, iter_merged
 from coldlog.replay.runs import replay_order, replay_sinks
 from coldlog.replay.runs.replay import (
-    NegativeTimestamps,
     ReplayOptions,
-    ReplayOrder,
     ReplaySink,
     ReplaySummary,
     SinkRun,
     replay,
 )
+from coldlog.replay.runs.replay_arguments import NegativeTimestamps, ReplayOrder
 from coldlog.replay.runs.replay_sinks import DeltaSink, JsonLinesSink, TopicSink
 from coldlog.replay.runs.replay_state import ReplayStates, TaskState
 from golden_warehouse import golden_partitions

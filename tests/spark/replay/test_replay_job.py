@@ -13,8 +13,9 @@ from coldlog.launch.entry_point import job_argument_parser
 from coldlog.records.source.datasource import source_defaults
 from coldlog.records.source.options import read_options
 from coldlog.replay.runs import replay_job
-from coldlog.replay.runs.replay import NegativeTimestamps, ReplayOptions, ReplayOrder, ReplaySummary
-from coldlog.replay.runs.replay_job import _facts, _sink, _source, add_replay_options, replay_options
+from coldlog.replay.runs.replay import ReplayOptions, ReplaySummary
+from coldlog.replay.runs.replay_arguments import NegativeTimestamps, ReplayOrder, add_replay_options
+from coldlog.replay.runs.replay_job import _facts, _sink, _source, replay_options
 from coldlog.replay.runs.replay_order import TaskCounts
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job

@@ -11,7 +11,7 @@ from pathlib import Path
 from coldlog.launch.entry_point import job_argument_parser
 from coldlog.runtime.installation import CONF
 from coldlog.runtime.settings_sources import load_settings
-from coldlog.serve.program import add_serve_options
+from coldlog.serve.command_line import add_serve_options
 
 UNIT = CONF / "systemd" / "coldlog-serve.service"
 PAGE = CONF.parent / "docs" / "how-to" / "serve-kafka-clients.md"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 import subprocess
 import sys
 import zipfile
@@ -181,20 +180,6 @@ def test_help_is_printed_without_a_session(tmp_path: Path) -> None:
     answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout.startswith("usage: spark-submit.sh run_pipeline ")
-
-
-@pytest.mark.parametrize(("name", "summary"), list_jobs(ROOT / "jobs").items())
-def test_every_job_of_the_repository_prints_its_help(
-    name: str, summary: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", [name, "--help"])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(ROOT / "jobs" / f"{name}.py"), run_name="__main__")
-    printed = capsys.readouterr()
-    assert (ended.value.code, printed.err) == (0, "")
-    assert printed.out.startswith(f"usage: spark-submit.sh {name} ")
-    assert summary in printed.out
-    assert re.fullmatch(r"[A-Z][^?]*\.", summary)
 
 
 def test_a_job_prints_only_progress_on_stderr_and_results_on_stdout(tmp_path: Path) -> None:

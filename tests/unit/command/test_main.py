@@ -25,3 +25,25 @@ def test_without_a_command_all_are_listed_and_the_exit_code_is_2(capsys: pytest.
     assert main([]) == 2
     listed = capsys.readouterr().out
     assert [name for name in (*COMMANDS, *PROGRAMS, *JOBS) if f"  {name} " not in listed] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["lookup", "--partitions", "0"], "unrecognized arguments: --partitions"),
+        (["segments", "-p", "one"], "argument -p/--partition: invalid int value: 'one'"),
+        (["cat"], "the following arguments are required: TOPIC"),
+        (["launch-options", "--jar"], "unrecognized arguments: --jar"),
+    ],
+)
+def test_wrong_arguments_are_one_line_that_names_the_help(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(arguments)
+    except SystemExit as ended:  # of a program
+        code = int(ended.code or 0)
+    printed = capsys.readouterr()
+    prog = f"coldlog {arguments[0]}"
+    assert (code, printed.out) == (2, "")
+    assert printed.err == f"{prog}: error: {complaint}; see {prog} --help\n"

@@ -15,8 +15,9 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
 from coldlog.runtime.console import human_duration
 from coldlog.runtime.settings_sources import settings_of
-from coldlog.tiering.copying.copy_job import add_copy_options, copy, copy_options
+from coldlog.tiering.copying.copy_job import copy, copy_options
 from coldlog.tiering.copying.copy_segments import CopyOptions
+from coldlog.tiering.job_arguments import add_copy_options
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.tier_assignments import Assignments, Role

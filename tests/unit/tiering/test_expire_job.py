@@ -11,8 +11,9 @@ from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoi
 from coldlog.errors import UsageError
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
 from coldlog.runtime.settings_sources import settings_of
-from coldlog.tiering.copying.copy_job import add_copy_options, copy
-from coldlog.tiering.expiry.expire_job import add_expire_options, expire, expire_options, read_retentions
+from coldlog.tiering.copying.copy_job import copy
+from coldlog.tiering.expiry.expire_job import expire, expire_options, read_retentions
+from coldlog.tiering.job_arguments import add_copy_options, add_expire_options
 from coldlog.tiering.rules.expiry import Retention
 from job_runs_table import rows_of, unpack_job_runs
 from tier_jobs import DAY, aged_segment, orders_arguments

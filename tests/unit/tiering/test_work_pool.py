@@ -12,10 +12,11 @@ import pytest
 
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
-from coldlog.tiering.copying.copy_job import add_copy_options, copy
+from coldlog.tiering.copying.copy_job import copy
 from coldlog.tiering.copying.copy_partition import PartitionCopier
-from coldlog.tiering.expiry.expire_job import add_expire_options, expire
+from coldlog.tiering.expiry.expire_job import expire
 from coldlog.tiering.expiry.expire_partition import PartitionExpirer
+from coldlog.tiering.job_arguments import add_copy_options, add_expire_options
 from coldlog.tiering.work_pool import WorkPool
 from tier_jobs import aged_segment, orders_arguments
 

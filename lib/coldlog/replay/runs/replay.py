@@ -16,7 +16,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +26,7 @@ from coldlog.records.source.filters import RecordFilter
 from coldlog.records.source.offset_ranges import PartitionSpan
 from coldlog.records.source.options import Limit, SourceOptions, Strategy, Subscription
 from coldlog.records.source.planning import find_spans, plan_reading
+from coldlog.replay.runs.replay_arguments import NegativeTimestamps, ReplayOrder
 from coldlog.replay.runs.replay_order import OrderedReading, Survey, TaskCounts, ordered, survey
 from coldlog.replay.runs.replay_state import (
     PartitionState,
@@ -40,20 +40,6 @@ from coldlog.tiering.rules.clock import Clock
 
 _POLL_MS = 1_000
 _SHOWN = 5
-
-
-class ReplayOrder(StrEnum):
-    """Which partitions share one order: all, or those with the same number, as the tasks of Kafka Streams."""
-
-    ALL = "all"
-    TASKS = "tasks"
-
-
-class NegativeTimestamps(StrEnum):
-    """What to do with records with a negative timestamp: keep them in place, or drop them as Kafka Streams does."""
-
-    KEEP = "keep"
-    DROP = "drop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

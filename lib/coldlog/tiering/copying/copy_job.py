@@ -7,8 +7,6 @@ The exit code is 1 if a partition failed. A partition that is held back is repor
 
 from __future__ import annotations
 
-import argparse
-
 from coldlog.archive.open_archive import directory_of
 from coldlog.archive.stores.s3_location import is_s3_uri
 from coldlog.errors import UsageError
@@ -54,16 +52,6 @@ def copy(job: PlainJob, clock: Clock | None = None) -> int:
         _report(summary, stage)
     _show(job, summary)
     return int(bool(summary.error))
-
-
-def add_copy_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add `--all`."""
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help="with a schedule: process all partitions that no other run holds, also those not due",
-    )
-    return parser
 
 
 def copy_options(settings: Settings) -> CopyOptions:

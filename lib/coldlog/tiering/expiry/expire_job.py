@@ -9,7 +9,6 @@ event log that a broker keeps or that does not exist (without events every objec
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
@@ -88,24 +87,6 @@ def _recorded(job: PlainJob) -> AbstractContextManager[RunBesideWriters]:
     if job.arguments.dry_run:
         return nullcontext(RunBesideWriters())
     return run_beside_writers(job.settings, job.console, "expire_segments")
-
-
-def add_expire_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add `--dry-run`, `--all` and `--pass-future-timestamps`."""
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print what would be deleted and why, but delete nothing"
-    )
-    parser.add_argument(
-        "--all", action="store_true", help="process all partitions that no other run holds, also those not due"
-    )
-    parser.add_argument(
-        "--pass-future-timestamps",
-        action="append_const",
-        dest="set",
-        const="expire.pass_future_timestamps=true",
-        help="also delete a segment with a timestamp in the future if the segments after it are expired by time",
-    )
-    return parser
 
 
 def expire_options(settings: Settings, *, is_dry_run: bool) -> ExpireOptions:
