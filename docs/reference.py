@@ -24,6 +24,7 @@ from coldlog.launch.submit import list_jobs
 from coldlog.lookups.functions import FUNCTIONS, VIEWS, query_text
 from coldlog.model.fetch import FetchErrorCode
 from coldlog.model.list_offsets import ErrorCode
+from coldlog.runtime.argument_parser import EXIT_USAGE
 from coldlog.runtime.installation import ROOT
 from coldlog.runtime.settings import SETTING_GROUPS
 from coldlog.runtime.settings_sources import SettingKey, list_setting_keys
@@ -52,7 +53,7 @@ EXIT_CODES: Mapping[int, str] = {
     0: "The job is done.",
     entry_point.EXIT_FAILED: "The job failed, or it found what it must fail for (`reconcile_archive --fail-on`, "
     "critical expectations of `validate_tables`, too many quarantined segments). The message says what to do.",
-    entry_point.EXIT_USAGE: "The command is wrong: an argument, a setting, a request or a missing table.",
+    EXIT_USAGE: "The command is wrong: an argument, a setting, a request or a missing table.",
     entry_point.EXIT_INTERRUPTED: "The job was stopped by Ctrl-C (SIGINT).",
     entry_point.EXIT_TERMINATED: "The job was stopped by SIGTERM.",
 }

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.launch.entry_point import job_argument_parser, require_archive, run_job
 from coldlog.runtime.job import Job
-from coldlog.runtime.open_layout import require_archive
 
 
 def call(job: Job) -> None:

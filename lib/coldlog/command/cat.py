@@ -24,7 +24,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from coldlog.command.outputs import standard_output
-from coldlog.command.questions import open_reader
+from coldlog.command.questions import known_partitions, open_reader
 from coldlog.command.settings_options import add_settings_options, read_settings
 from coldlog.command.without_pandas import keep_pandas_out
 from coldlog.errors import ColdlogError, UsageError
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     ):
         tier = open_log_directory(settings)
         later = [] if tier is None else [number for topic, number in tier.partitions() if topic == arguments.topic]
-        for partition in arguments.partition or _partitions(reader, arguments.topic, later):
+        for partition in arguments.partition or known_partitions(settings, reader, arguments.topic, later):
             place = (arguments.topic, partition)
             for record in islice(_matching_records(reader, fetcher, place, asked), arguments.count):
                 output.write(asked.write(*place, record))
@@ -217,13 +217,6 @@ def _time_or_offset(text: str) -> tuple[str, int]:
     if re.fullmatch(r"-?[0-9]{1,18}", text):
         return ("tail", -int(text)) if text.startswith("-") else ("offset", int(text))
     raise UsageError(f"--offset {text!r}: expected an offset, beginning, -N or s@TIME")
-
-
-def _partitions(reader: OffsetReader, topic: str, later: list[int]) -> list[int]:
-    partitions = sorted({*reader.partitions(topic), *later})
-    if not partitions:
-        raise UsageError(f"the warehouse does not know the topic {topic!r}; `coldlog topics` lists all")
-    return partitions
 
 
 def _offset(

@@ -1,17 +1,23 @@
-"""List the archived partitions: offsets, newest record, sizes, gaps.
+"""List the archived partitions: offsets, newest record, sizes, gaps, holes.
 
     coldlog partitions
     coldlog partitions orders --json
 
-Deleted incarnations of a topic are listed with --all.
+A gap is a place between segments where offsets are missing, a hole one inside a damaged log (`hole_count` of --json
+and --csv). Deleted incarnations of a topic are listed with --all.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
+from typing import TYPE_CHECKING
 
-from coldlog.command.outputs import Shown, write_rows
-from coldlog.command.table_rows import Rows, add_listing_arguments, prepare, read_table, wanted
+from coldlog.command.outputs import Shown
+from coldlog.command.table_rows import Rows, add_listing_arguments, prepare, read_table, wanted, write_listing
+
+if TYPE_CHECKING:
+    from coldlog.runtime.settings import Settings
 
 _SHOWN: Shown = {
     "topic": lambda row: row["topic"],
@@ -23,7 +29,10 @@ _SHOWN: Shown = {
     "records": lambda row: row["record_count"],
     "log bytes": lambda row: _bytes(row["size_bytes"]),
     "gaps": lambda row: row["gap_count"],
+    "holes": lambda row: row["hole_count"],
 }
+_KEY = ("topic", "partition", "topic_id")
+_SERVED = ("served_from_offset", "served_to_offset")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +50,24 @@ def run(arguments: argparse.Namespace) -> int:
     values = wanted(arguments) if arguments.all else {**wanted(arguments), "is_current": True}
     rows: Rows = read_table(settings, PARTITION_METADATA, names, values)
     rows.sort(key=lambda row: (row["topic"], row["partition"], row["topic_id"]))
-    write_rows(arguments, names, rows, _SHOWN)
+    _count_holes(settings, values, rows)
+    write_listing(arguments, settings, [*names, "hole_count"], rows, _SHOWN)
     return 0
+
+
+def _count_holes(settings: Settings, values: dict[str, object], rows: Rows) -> None:
+    """Set `hole_count` of each partition: the places in served logs that are damaged and lost offsets."""
+    from coldlog.tables.definitions.segments import SEGMENTS
+
+    places = {name: value for name, value in values.items() if name != "is_current"}
+    counts: Counter[tuple[object, ...]] = Counter()
+    for segment in read_table(settings, SEGMENTS, (*_KEY, *_SERVED, "served_holes"), places) if rows else ():
+        first, last = (segment[name] for name in _SERVED)
+        for hole in segment["served_holes"] or () if first is not None else ():
+            end = last if hole["to_offset"] is None else min(hole["to_offset"], last)
+            counts[tuple(segment[name] for name in _KEY)] += max(hole["from_offset"], first) <= end
+    for row in rows:
+        row["hole_count"] = counts[tuple(row[name] for name in _KEY)]
 
 
 def _range(first: object, last: object) -> str:

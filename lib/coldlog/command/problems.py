@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from coldlog.command.outputs import Shown, write_rows
-from coldlog.command.table_rows import Rows, add_listing_arguments, prepare, read_table, wanted
+from coldlog.command.outputs import Shown
+from coldlog.command.table_rows import Rows, add_listing_arguments, prepare, read_table, wanted, write_listing
 
 if TYPE_CHECKING:
     from coldlog.runtime.settings import Settings
@@ -51,13 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
     if not values:
         problems += _unlisted(settings)
     most = _SEVERITIES.index(arguments.severity or "info")
-    problems = [
+    listed = [
         row for row in problems if _SEVERITIES.index(row["severity"]) <= most and arguments.kind in (None, row["kind"])
     ]
-    problems.sort(key=_rank)
+    listed.sort(key=_rank)
     shown: Shown = {name.replace("_", " "): _cell(name) for name in _NAMES[:-1] if name != "segment_id"}
-    write_rows(arguments, _NAMES, problems, shown)
-    return int(any(row["severity"] == "error" for row in problems))
+    write_listing(arguments, settings, _NAMES, listed, shown, is_known=bool(problems))
+    return int(any(row["severity"] == "error" for row in listed))
 
 
 def _cell(name: str) -> Any:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from coldlog.command.known_topics import find_unknown
 from coldlog.command.outputs import add_output_options, write_rows
 from coldlog.command.settings_options import add_settings_options, read_settings
 from coldlog.errors import UsageError
@@ -46,7 +48,7 @@ def open_reader(settings: Settings, options: LookupOptions) -> OffsetReader:
     return OffsetReader(uri, options, as_of_ms=find_moment_without_spark(settings.warehouse.as_of, uri))
 
 
-def requests_of(arguments: argparse.Namespace, reader: OffsetReader) -> pa.Table:
+def requests_of(arguments: argparse.Namespace, settings: Settings, reader: OffsetReader) -> pa.Table:
     """Return the requests of the arguments, or of the file that they name."""
     from coldlog.lookups.requests.requests_file import is_file_of_requests, read_requests_file
     from coldlog.lookups.requests.rows import requests_from_rows
@@ -57,11 +59,17 @@ def requests_of(arguments: argparse.Namespace, reader: OffsetReader) -> pa.Table
                 f"--requests {arguments.requests}: expected a .csv or .jsonl file; the jobs also read a Delta table"
             )
         return read_requests_file(arguments.requests)
-    partitions = arguments.partition or reader.partitions(arguments.topic)
-    if not partitions:
-        raise UsageError(f"the warehouse does not know the topic {arguments.topic!r}; `coldlog topics` lists all")
+    partitions = arguments.partition or known_partitions(settings, reader, arguments.topic)
     asked, fields = arguments, arguments.fields
     return requests_from_rows([(asked.topic, partition, asked.timestamp_ms, *fields) for partition in partitions])
+
+
+def known_partitions(settings: Settings, reader: OffsetReader, topic: str, later: Iterable[int] = ()) -> list[int]:
+    """Return the partitions of a topic, with `later` ones that are not archived; `UsageError` if there is none."""
+    partitions = sorted({*reader.partitions(topic), *later})
+    if not partitions:
+        raise find_unknown(settings, topic) or UsageError(f"the topic {topic!r} has no published partition yet")
+    return partitions
 
 
 def check_question(arguments: argparse.Namespace) -> None:
@@ -109,7 +117,7 @@ def answer(arguments: argparse.Namespace, *, is_of_archive: bool) -> int:
     options = options_of(settings, paced_opener)
     with open_reader(settings, options) as reader:
         timeout_ms = getattr(arguments, "timeout_ms", None)
-        answers = reader.answer_table(requests_of(arguments, reader), timeout_ms=timeout_ms)
+        answers = reader.answer_table(requests_of(arguments, settings, reader), timeout_ms=timeout_ms)
     return write_answers(arguments, answers_of_archive(answers) if is_of_archive else answers)
 
 

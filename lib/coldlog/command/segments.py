@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 
-from coldlog.command.outputs import Shown, write_rows
-from coldlog.command.table_rows import add_listing_arguments, prepare, read_table, wanted
+from coldlog.command.outputs import Shown
+from coldlog.command.table_rows import add_listing_arguments, prepare, read_table, wanted, write_listing
 
 _NAMES = (
     "topic", "partition", "topic_id", "start_offset", "segment_id", "end_offset", "min_timestamp_ms",
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         "not served": lambda row: row["not_served_reason"],
         "segment": lambda row: row["segment_id"],
     }
-    write_rows(arguments, _NAMES, rows, shown)
+    write_listing(arguments, settings, _NAMES, rows, shown)
     return 0
 
 

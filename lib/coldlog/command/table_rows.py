@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from coldlog.command.outputs import add_output_options
+from coldlog.command.outputs import Shown, add_output_options, write_rows
 from coldlog.command.settings_options import add_settings_options, read_settings
 
 if TYPE_CHECKING:
@@ -32,6 +32,30 @@ def prepare(arguments: argparse.Namespace) -> Settings:
     settings = read_settings(arguments)
     keep_pandas_out()
     return settings
+
+
+def write_listing(
+    arguments: argparse.Namespace,
+    settings: Settings,
+    names: Sequence[str],
+    rows: Rows,
+    shown: Shown,
+    *,
+    is_known: bool = False,
+) -> None:
+    """Write the rows. If there are none, and the topic or partition is unknown, raise `UsageError`.
+
+    `is_known`: it is in a table that is not searched here. CSV has its line of names in any case.
+    """
+    from coldlog.command.known_topics import find_unknown
+
+    wrong = None
+    if not rows and not is_known and arguments.topic is not None:
+        wrong = find_unknown(settings, arguments.topic, getattr(arguments, "partition", None))
+    if wrong is None or arguments.csv:
+        write_rows(arguments, names, rows, shown)
+    if wrong is not None:
+        raise wrong
 
 
 def wanted(arguments: argparse.Namespace) -> dict[str, object]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 from itertools import groupby
 
-from coldlog.command.outputs import Shown, write_rows
-from coldlog.command.table_rows import Rows, add_listing_arguments, prepare, read_table, wanted
+from coldlog.command.outputs import Shown
+from coldlog.command.table_rows import Rows, add_listing_arguments, prepare, read_table, wanted, write_listing
 
 _SUMS = ("segment_count", "record_count", "size_bytes", "gap_count")
 _NAMES = ("topic", "topic_id", "partition_count", *_SUMS, "max_timestamp_ms")
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         "newest record": lambda row: human_timestamp(row["max_timestamp_ms"]),  # type: ignore[arg-type]  # of the table
         "gaps": lambda row: row["gap_count"],
     }
-    write_rows(arguments, _NAMES, _topics(partitions), shown)
+    write_listing(arguments, settings, _NAMES, _topics(partitions), shown)
     return 0
 
 

@@ -1,5 +1,6 @@
 """Run a job from its command line to its exit code.
 
+The function of a job imports what it calls when it is called, so that help needs no package of an extra.
 Every job parses its arguments, reads settings, starts a session, makes one call and returns an exit code: 0 done (or
 the code that the job returned), 2 wrong arguments or settings, 130 and 143 stopped by SIGINT (Ctrl-C) or SIGTERM, 1 any
 other failure. An error that coldlog raised on purpose and a stop are printed on one line, a failure of Spark on a few
@@ -20,6 +21,7 @@ from coldlog.runtime.console import Console
 from coldlog.runtime.extras import missing_extra
 from coldlog.runtime.installation import CHECKOUT
 from coldlog.runtime.job import Job, PlainJob, job_console
+from coldlog.runtime.open_layout import layout_opener
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import list_setting_keys, load_settings
 from coldlog.runtime.spark_versions import installed_series
@@ -55,6 +57,11 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         help="set one setting; can be repeated, overrides files and variables",
     )
     common.add_argument("--list-settings", action=_ListSettings, help="list every setting, and exit")
+
+
+def require_archive(job: PlainJob) -> None:
+    """Open the archive; as `first` of a job, it refuses a wrong `archive.uri` before Spark starts."""
+    layout_opener(job.settings)()
 
 
 def run_job(

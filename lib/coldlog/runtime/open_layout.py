@@ -12,7 +12,6 @@ from coldlog.runtime.settings import Settings
 if TYPE_CHECKING:
     from coldlog.archive.layouts.layout import ArchiveLayout
     from coldlog.archive.stores.s3_client import S3Options
-    from coldlog.runtime.job import PlainJob
 
 
 def layout_opener(settings: Settings) -> Callable[[], ArchiveLayout]:
@@ -28,11 +27,6 @@ def _open_layout(uri: str, settings: Settings) -> ArchiveLayout:
     archive = settings.archive
     options = LayoutOptions(above_partitions=archive.above_partitions or "", key_prefix=archive.key_prefix or "")
     return open_archive(uri, archive.layout, options, s3_options(settings))
-
-
-def require_archive(job: PlainJob) -> None:
-    """Open the archive before Spark starts: a wrong `archive.uri` costs a listing, not the start of Spark."""
-    layout_opener(job.settings)()
 
 
 def decode_limits(settings: Settings) -> DecodeLimits:

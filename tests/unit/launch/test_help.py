@@ -42,7 +42,7 @@ def test_help_needs_no_package_of_an_extra(
 
 @pytest.mark.parametrize("option", ["--help", "-h", "--list-settings"])
 def test_a_job_is_started_for_its_help_without_its_packages(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    started = []
+    started: list[list[str]] = []
     submit: Any = import_module("coldlog.launch.submit")
     monkeypatch.setattr(submit, "_execute", started.append)
     monkeypatch.setattr("coldlog.runtime.extras.find_spec", lambda _: None)

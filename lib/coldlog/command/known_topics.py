@@ -1,0 +1,37 @@
+"""Say which topic or partition the warehouse does not have, and which name is near."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coldlog.command.table_rows import read_table
+from coldlog.errors import UsageError
+
+if TYPE_CHECKING:
+    from coldlog.runtime.settings import Settings
+
+
+def find_unknown(settings: Settings, topic: str, partition: int | None = None) -> UsageError | None:
+    """Return the error for a topic, or a partition of it, that is in none of the tables; None if it is there."""
+    from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+    from coldlog.tables.definitions.segments import SEGMENTS
+
+    known: dict[str, set[int]] = {}
+    # Segments that no run has published yet are in the second table only.
+    for table in (PARTITION_METADATA, SEGMENTS):
+        for row in read_table(settings, table, ("topic", "partition")):
+            known.setdefault(row["topic"], set()).add(row["partition"])
+        if topic in known and (partition is None or partition in known[topic]):
+            return None
+    if topic not in known:
+        return UsageError(f"the warehouse does not know the topic {topic!r}{_nearest(topic, known)} lists all")
+    return UsageError(
+        f"the warehouse does not know partition {partition} of topic {topic!r}; `coldlog partitions {topic}` lists all"
+    )
+
+
+def _nearest(topic: str, known: dict[str, set[int]]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(topic, known, n=1)
+    return f": did you mean {near[0]}? `coldlog topics`" if near else "; `coldlog topics`"

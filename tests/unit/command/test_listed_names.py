@@ -1,0 +1,82 @@
+"""Test what listings say of topics and partitions that are not there, and of logs with holes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from coldlog.command.main import main
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+
+HOLE = {"position": 0, "end_position": 9, "reason": "crc_mismatch", "max_timestamp_bound_ms": 5}
+HOLES = [
+    {"from_offset": 3, "to_offset": 4, **HOLE},
+    {"from_offset": 8, "to_offset": None, **HOLE},
+    {"from_offset": 7, "to_offset": 6, **HOLE},  # it lost no offset
+    {"from_offset": 20, "to_offset": 25, **HOLE},  # another segment serves these
+]
+
+EMPTY = {"STRING": "", "INT": 0, "BIGINT": 0, "BOOLEAN": False}
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> str:
+    """A warehouse with the partitions orders-0, which has holes, and orders-1; no run has published payments-0 yet."""
+    first, second, unpublished = (
+        {"topic": topic, "partition": partition, "topic_id": "a"}
+        for topic, partition in (("orders", 0), ("orders", 1), ("payments", 0))
+    )
+    served = {"served_from_offset": 0, "served_to_offset": 9}
+    partitions = [{**place, "is_current": True, "gap_count": 0} for place in (first, second)]
+    segments = [
+        {**first, **served, "served_holes": HOLES},
+        {**second, **served},
+        {**second, "served_holes": HOLES},
+        unpublished,
+    ]
+    for table, rows in ((PARTITION_METADATA, partitions), (SEGMENTS, segments)):
+        empty = {each.name: EMPTY.get(each.type, []) for each in table.columns if each.required}
+        full = pa.Table.from_pylist([{**empty, **row} for row in rows], schema=table.arrow_schema)
+        write_deltalake(tmp_path / table.name, full)
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["partitions", "orderz"], "the topic 'orderz': did you mean orders? `coldlog topics` lists all"),
+        (["segments", "nowhere"], "the topic 'nowhere'; `coldlog topics` lists all"),
+        (["topics", "order"], "the topic 'order': did you mean orders? `coldlog topics` lists all"),
+        (["segments", "orders", "-p", "7"], "partition 7 of topic 'orders'; `coldlog partitions orders` lists all"),
+    ],
+)
+@pytest.mark.parametrize("form", [[], ["--json"], ["--csv"]])
+def test_a_name_that_is_not_there_is_wrong_and_the_nearest_is_named(
+    command: list[str], told: str, form: list[str], warehouse: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, *form, "-w", warehouse]) == 2
+    printed = capsys.readouterr()
+    assert printed.err == f"coldlog {command[0]}: the warehouse does not know {told}\n"
+    lines = printed.out.splitlines()
+    assert [line.split(",")[0] for line in lines] == (["topic"] if form == ["--csv"] else [])
+
+
+def test_a_known_topic_may_have_nothing_to_list(warehouse: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["partitions", "payments"], ["segments", "orders", "--status", "quarantined"]):
+        assert main([*command, "--json", "-w", warehouse]) == 0
+        assert capsys.readouterr() == ("", "")
+
+
+def test_partitions_count_the_holes_that_served_logs_have(warehouse: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["partitions", "--json", "-w", warehouse]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["partition"], row["gap_count"], row["hole_count"]) for row in rows] == [(0, 0, 2), (1, 0, 0)]
+    assert main(["partitions", "-w", warehouse]) == 0
+    headers, _, first, second = capsys.readouterr().out.splitlines()
+    assert headers.split()[-2:] == ["gaps", "holes"]
+    assert (first.split()[-2:], second.split()[-2:]) == (["0", "2"], ["0", "0"])
