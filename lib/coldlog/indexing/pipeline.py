@@ -45,6 +45,8 @@ from coldlog.indexing.witness import log_starts_digest, read_surroundings, witne
 from coldlog.lookups.functions import register_functions
 from coldlog.model.states import IndexDepth
 from coldlog.runtime.console import Stage, counted, human_bytes
+from coldlog.runtime.given_settings import with_given_settings
+from coldlog.runtime.installation import COMMAND
 from coldlog.runtime.job import Job
 from coldlog.runtime.open_layout import decode_limits, layout_opener, s3_options
 from coldlog.runtime.settings import MetadataSource, Settings
@@ -174,7 +176,8 @@ def run_pipeline(job: Job) -> None:
         if discrepancies.count_of(Severity.ERROR):
             show_errors(job, warehouse)
         elif discrepancies.count_of(Severity.WARNING):
-            job.console.warn("to see the warnings and what to do, run: ./spark-submit.sh reconcile_archive")
+            listing = with_given_settings(f"{COMMAND} problems", job.arguments)
+            job.console.warn(f"to see the warnings and what to do, run: {listing}")
         show_lookups(job, warehouse)
         if failure is not None:
             raise failure

@@ -51,15 +51,29 @@ def resolve_jars(directory: Path) -> None:
         _resolve_with_ivy(directory)
 
 
-def copy_jars(source: Path, directory: Path) -> None:
-    """Copy the jars of a folder, without the classes of coldlog, which the package has."""
+def find_jars(source: Path) -> list[Path]:
+    """List the jars of a folder to copy, without the classes of coldlog, which the package has.
+
+    `UsageError` if it is no folder, or does not have what the installed Spark needs; the message says what that is.
+    """
+    series = installed_series()
+    needed = [f"{artifact}-{version}.jar" for _, artifact, version in map(_parts, list_packages(series))]
+    expected = (
+        f"expected a folder with the {len(needed)} jars for Spark {series.name}, such as the one that `coldlog setup` "
+        "prints on a machine with a network, or .jars of a checkout"
+    )
+    if not source.is_dir():
+        raise UsageError(f"{source} is not a folder: {expected}")
     jars = sorted(each for each in source.glob("*.jar") if not each.name.startswith("coldlog"))
-    for package in list_packages(installed_series()):
-        _, artifact, version = package.split(":")
-        if not any(each.name.endswith(f"{artifact}-{version}.jar") for each in jars):
-            raise UsageError(f"{source} has no {artifact}-{version}.jar: give a folder with the jars of {POM}")
-    for each in jars:
-        shutil.copyfile(each, directory / each.name)
+    missing = [name for name in needed if not any(each.name.endswith(name) for each in jars)]
+    if missing:
+        more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+        raise UsageError(f"{source} has no {missing[0]}{more}: {expected}")
+    return jars
+
+
+def _parts(package: str) -> list[str]:
+    return package.split(":")
 
 
 def list_packages(series: SparkSeries) -> list[str]:

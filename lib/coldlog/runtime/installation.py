@@ -61,6 +61,8 @@ SAMPLE = PACKAGE / "sample" if CHECKOUT is None else CHECKOUT / "tests" / "golde
 POM = CONF / "jars" / "pom.xml"
 EXECUTORS = _find_cache() / "executors" if CHECKOUT is None else CHECKOUT / ".executors"
 """Where packages for the workers of a cluster are made."""
+COMMAND = "coldlog" if CHECKOUT is None else ".venv/bin/coldlog"
+"""The command as a user starts it; in a checkout, from its folder."""
 SETUP = "coldlog setup" if CHECKOUT is None else "make setup"
 """The command that resolves the jars."""
 

@@ -52,7 +52,7 @@ def test_a_spark_that_is_not_supported_is_named(
 @pytest.mark.parametrize(
     ("variable", "check", "finding", "mend"),
     [
-        ("JAVA_HOME", "java", "not found; the jobs need it", "install Java 17 or newer; set JAVA_HOME or PATH"),
+        ("JAVA_HOME", "java", "not found; only the jobs need it", "install Java 17 or newer; set JAVA_HOME or PATH"),
         ("COLDLOG_JARS", "jars", "none in", "make setup"),
     ],
 )

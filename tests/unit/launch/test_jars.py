@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from coldlog.command.main import main
 from coldlog.errors import UsageError
 from coldlog.launch import jars
+from coldlog.runtime import installation
 from coldlog.runtime.spark_versions import NEWEST, SERIES
 
 
@@ -29,19 +31,34 @@ def test_the_pom_names_the_jars_of_the_newest_spark() -> None:
     assert all(series.jar_properties.keys() == NEWEST.jar_properties.keys() for series in SERIES.values())
 
 
-def test_jars_are_copied_without_those_of_coldlog(tmp_path: Path) -> None:
-    source, target = tmp_path / "source", tmp_path / "target"
+def test_jars_are_copied_without_those_of_coldlog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "cache" / "target"
     source.mkdir()
-    target.mkdir()
+    monkeypatch.setattr(installation, "CHECKOUT", None)  # as an installed package
+    monkeypatch.setenv("COLDLOG_JARS", str(target))
     named = [package.split(":") for package in jars.list_packages(NEWEST)]
     wanted = {f"{group}_{artifact}-{version}.jar" for group, artifact, version in named}
     for name in {*wanted, "coldlog-log-store.jar", "stamp"}:
         (source / name).touch()
-    jars.copy_jars(source, target)
+    assert main(["setup", "--from", str(source)]) == 0
     assert {each.name for each in target.iterdir()} == wanted
+    assert capsys.readouterr() == (f"{target}\n", "")
+    assert main(["setup", "--from", str(source)]) == 0
+    assert capsys.readouterr() == (f"{target}\n", "coldlog setup: the jars are there already\n")
+    assert main(["setup", "--from", str(tmp_path / "nowhere")]) == 2, "although nothing is to do"
 
 
 def test_a_folder_of_other_versions_is_refused(tmp_path: Path) -> None:
     (tmp_path / "delta-spark_4.2_2.13-4.0.0.jar").touch()
-    with pytest.raises(UsageError, match=r"has no delta-spark_4.2_2.13-4.4.0.jar"):
-        jars.copy_jars(tmp_path, tmp_path)
+    expected = (
+        "expected a folder with the 9 jars for Spark 4.2, such as the one that `coldlog setup` prints on a machine "
+        "with a network, or .jars of a checkout"
+    )
+    with pytest.raises(UsageError) as wrong:
+        jars.find_jars(tmp_path)
+    assert str(wrong.value) == f"{tmp_path} has no delta-spark_4.2_2.13-4.4.0.jar and 8 others: {expected}"
+    with pytest.raises(UsageError) as wrong:
+        jars.find_jars(tmp_path / "nowhere")
+    assert str(wrong.value) == f"{tmp_path / 'nowhere'} is not a folder: {expected}"
