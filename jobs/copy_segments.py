@@ -7,6 +7,7 @@ docs/how-to/copy-segments.md.
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
@@ -20,5 +21,9 @@ def call(job: PlainJob) -> int:
     return copy(job)
 
 
+def make_parser() -> argparse.ArgumentParser:
+    return add_copy_options(job_argument_parser(__file__, __doc__))
+
+
 if __name__ == "__main__":
-    sys.exit(run_plain_job(call, add_copy_options(job_argument_parser(__file__, __doc__))))
+    sys.exit(run_plain_job(call, make_parser()))

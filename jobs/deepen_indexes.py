@@ -7,6 +7,7 @@ logs that no build has read so far. If the job is killed, start it again: finish
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from coldlog.launch.entry_point import job_argument_parser, require_archive, run_job
@@ -19,7 +20,7 @@ def call(job: Job) -> None:
     deepen(job)
 
 
-if __name__ == "__main__":
+def make_parser() -> argparse.ArgumentParser:
     parser = job_argument_parser(__file__, __doc__)
     parser.add_argument(
         "--topics", metavar="A,B", help="names or patterns with * and ?, separated by commas (default: build.deepen)"
@@ -33,4 +34,8 @@ if __name__ == "__main__":
     parser.add_argument(
         "--depth", choices=("batch", "record"), default="record", help="index.depth to reach (default: record)"
     )
-    sys.exit(run_job(call, parser, first=require_archive))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(call, make_parser(), first=require_archive))

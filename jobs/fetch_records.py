@@ -8,6 +8,7 @@ docs/how-to/fetch-records.md.
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
@@ -21,7 +22,11 @@ def call(job: PlainJob) -> int:
     return fetch(job)
 
 
-if __name__ == "__main__":
+def make_parser() -> argparse.ArgumentParser:
     parser = job_argument_parser(__file__, __doc__)
     add_fetch_options(parser)
-    sys.exit(run_plain_job(call, parser))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_plain_job(call, make_parser()))

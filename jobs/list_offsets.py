@@ -10,14 +10,20 @@ remote.list.offsets.request.timeout.ms is answered with REQUEST_TIMED_OUT and co
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_job
 from coldlog.lookups.lookup_jobs import LookupJob, add_list_offsets_options
 from coldlog.tiering.read_pace import ForkedReads
 
-if __name__ == "__main__":
+
+def make_parser() -> argparse.ArgumentParser:
     parser = job_argument_parser(__file__, __doc__)
     add_list_offsets_options(parser)
+    return parser
+
+
+if __name__ == "__main__":
     job = LookupJob(of_list_offsets=True, reads=ForkedReads())
-    sys.exit(run_job(job.with_spark, parser, first=job.in_process))
+    sys.exit(run_job(job.with_spark, make_parser(), first=job.in_process))

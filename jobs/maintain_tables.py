@@ -7,6 +7,7 @@ saved. Answers do not change. With --verify it only reads: every file of every t
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_job
@@ -20,9 +21,13 @@ def call(job: Job) -> None:
     maintain(job)
 
 
-if __name__ == "__main__":
+def make_parser() -> argparse.ArgumentParser:
     parser = job_argument_parser(__file__, __doc__)
     parser.add_argument(
         "--verify", action="store_true", help="read all tables, list what is damaged, and exit with 1 if something is"
     )
-    sys.exit(run_job(call, parser, first=verify_if_asked, has_rows_in_spark=True))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(call, make_parser(), first=verify_if_asked, has_rows_in_spark=True))

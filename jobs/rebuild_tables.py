@@ -8,6 +8,7 @@ run_pipeline once it has begun to build. See docs/how-to/rebuild-tables.md.
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_job
@@ -21,7 +22,11 @@ def call(job: Job) -> None:
     run_pipeline(job)
 
 
-if __name__ == "__main__":
+def make_parser() -> argparse.ArgumentParser:
     parser = job_argument_parser(__file__, __doc__)
     add_options(parser)
-    sys.exit(run_job(call, parser, first=set_tables_aside))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(call, make_parser(), first=set_tables_aside))

@@ -7,6 +7,7 @@ quarantine, gaps between served offsets.
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_job
@@ -19,11 +20,15 @@ def call(job: Job) -> int:
     return reconcile_archive(job)
 
 
-if __name__ == "__main__":
+def make_parser() -> argparse.ArgumentParser:
     parser = job_argument_parser(__file__, __doc__)
     parser.add_argument(
         "--fail-on",
         choices=("error", "warning"),
         help="exit with 1 if there is a problem of this severity or a worse one",
     )
-    sys.exit(run_job(call, parser))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(call, make_parser()))

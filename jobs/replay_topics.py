@@ -7,6 +7,7 @@ docs/how-to/replay-topics.md.
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_job
@@ -20,7 +21,11 @@ def call(job: Job) -> None:
     replay_topics(job)
 
 
-if __name__ == "__main__":
+def make_parser() -> argparse.ArgumentParser:
     parser = job_argument_parser(__file__, __doc__)
     add_replay_options(parser)
-    sys.exit(run_job(call, parser, has_rows_in_spark=True))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(call, make_parser(), has_rows_in_spark=True))

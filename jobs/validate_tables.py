@@ -7,6 +7,7 @@ fails if a critical expectation is not met; a warning is only shown. Run it afte
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_job
@@ -19,7 +20,11 @@ def call(job: Job) -> None:
     validate(job)
 
 
-if __name__ == "__main__":
+def make_parser() -> argparse.ArgumentParser:
     parser = job_argument_parser(__file__, __doc__)
     parser.add_argument("--full", action="store_true", help="validate all rows, also those validated before")
-    sys.exit(run_job(call, parser, has_rows_in_spark=True))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(call, make_parser(), has_rows_in_spark=True))

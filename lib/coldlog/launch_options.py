@@ -40,13 +40,7 @@ _LAUNCH_PREFIXES = ("spark.jars.", "spark.submit.")
 
 def main(argv: Sequence[str]) -> int:
     """Print the launch options, as JSON or as words for a shell; returns an exit code."""
-    parser = CommandParser("coldlog launch-options", __doc__)
-    parser.add_argument("job", nargs="?", help="print words for spark-submit that start this job")
-    parser.add_argument("--master", help="the master that spark-submit is given (default: MASTER, then the settings')")
-    parser.add_argument("--env", default="local", metavar="NAME", help="read conf/NAME.toml (default: local)")
-    parser.add_argument("--config", metavar="FILE", help="read settings from FILE too (default: COLDLOG_CONFIG)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set one setting")
-    arguments = parser.parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     environment = {**os.environ, **({"MASTER": arguments.master} if arguments.master else {})}
     try:
         settings = load_settings(arguments.env, arguments.set, config=arguments.config)
@@ -62,6 +56,17 @@ def main(argv: Sequence[str]) -> int:
         return 2
     print(told)
     return 0
+
+
+def make_parser() -> CommandParser:
+    """Make the parser of the arguments."""
+    parser = CommandParser("coldlog launch-options", __doc__)
+    parser.add_argument("job", nargs="?", help="print words for spark-submit that start this job")
+    parser.add_argument("--master", help="the master that spark-submit is given (default: MASTER, then the settings')")
+    parser.add_argument("--env", default="local", metavar="NAME", help="read conf/NAME.toml (default: local)")
+    parser.add_argument("--config", metavar="FILE", help="read settings from FILE too (default: COLDLOG_CONFIG)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set one setting")
+    return parser
 
 
 def launch_options(options: Mapping[str, str]) -> dict[str, str]:

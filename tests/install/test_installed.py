@@ -69,6 +69,16 @@ def test_a_missing_extra_is_named_on_one_line(bare: Installed, warehouse: Path, 
     assert refused.stderr.count("\n") == 1
 
 
+def test_help_is_printed_without_extras(bare: Installed) -> None:
+    for command, name in (
+        ("run", "run_pipeline"),
+        ("replay", "replay_topics"),
+        ("copy", "copy_segments"),
+        ("serve", "serve"),
+    ):
+        assert bare.run(command, "--help").stdout.startswith(f"usage: coldlog {name} ")
+
+
 def test_the_oldest_versions_are_those_that_are_declared(with_records: Installed) -> None:
     """So that an environment of the oldest is not another of the newest."""
     versions = {each.name: with_records.version(each.name) for each in list_ranges() if each.name in ("numpy", "numba")}
@@ -102,10 +112,6 @@ def test_importing_the_package_has_no_side_effects(bare: Installed) -> None:
         "print(sorted({'pandas', 'numba', 'pyspark', 'asyncio'} & sys.modules.keys()))"
     )
     assert told == "[]\n"
-
-
-def test_a_job_lists_its_options_with_all_extras(with_everything: Installed) -> None:
-    assert with_everything.run("run", "--help").stdout.startswith("usage: coldlog run_pipeline ")
 
 
 def test_the_demo_indexes_and_asks_what_the_package_carries(demo: Demo) -> None:

@@ -1,11 +1,10 @@
-"""Print a script that completes commands, options and topics in a shell.
+"""Print a script that completes commands, options, their choices, settings and topics in a shell.
 
     source <(coldlog completion bash)
     source <(coldlog completion zsh)
     coldlog completion fish | source
 
-Topics are those of the warehouse of the settings; options are read from the help of each command. After `--set`, the
-names of settings are completed.
+Topics are those of the warehouse that the line names by -w, --set, --config or --env, else that of the settings.
 """
 
 from __future__ import annotations
@@ -14,47 +13,50 @@ import argparse
 
 from coldlog.command.outputs import standard_output
 
-_BASH = """\
+_SCRIPTS = {
+    "bash": """\
 _coldlog() {
-  local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]}
-  if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W "COMMANDS" -- "$word"))
-  elif [ "${COMP_WORDS[COMP_CWORD-1]}" = --set ]; then
-    compopt -o nospace 2>/dev/null
-    COMPREPLY=($(compgen -S = -W "$(coldlog config show --csv 2>/dev/null | tail -n +2 | cut -d, -f1)" -- "$word"))
-  elif [[ $word == -* ]]; then
-    COMPREPLY=($(compgen -W "$(coldlog "$command" --help 2>/dev/null | grep -oE -- '--[a-z-]+' | sort -u)" -- "$word"))
-  elif [ "$COMP_CWORD" -eq 2 ] && [[ " ASKING " == *" $command "* ]]; then
-    COMPREPLY=($(compgen -W "$(coldlog topics --csv 2>/dev/null | tail -n +2 | cut -d, -f1)" -- "$word"))
+  local IFS=$'\\n'
+  COMPREPLY=($(coldlog __complete line "${COMP_LINE:0:COMP_POINT}" "$COMP_WORDBREAKS" 2>/dev/null))
+  [[ ${COMPREPLY[0]-} != *= ]] || compopt -o nospace 2>/dev/null
+}
+complete -o default -F _coldlog coldlog
+""",
+    "zsh": """\
+_coldlog() {
+  local -a found
+  found=(${(f)"$(coldlog __complete words "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)"})
+  if (( $#found )); then
+    compadd -S '' -- ${(M)found:#*=}
+    compadd -- ${found:#*=}
   else
-    COMPREPLY=($(compgen -f -- "$word"))
+    _files
   fi
 }
-complete -F _coldlog coldlog
-"""
-_ZSH = "autoload -Uz compinit bashcompinit && compinit && bashcompinit\n"
-_FISH = """\
-complete -c coldlog -f -n __fish_use_subcommand -a 'COMMANDS'
-complete -c coldlog -f -n '__fish_seen_subcommand_from ASKING; and test (count (commandline -opc)) -eq 2' \\
-  -a '(coldlog topics --csv 2>/dev/null | tail -n +2 | cut -d, -f1)'
-complete -c coldlog -l set -x -a '(coldlog config show --csv 2>/dev/null | tail -n +2 | cut -d, -f1)='
-complete -c coldlog -n 'test (count (commandline -opc)) -ge 2' \\
-  -a '(coldlog (commandline -opc)[2] --help 2>/dev/null | string match -ar -- "--[a-z-]+")'
-"""
-_ASKING = ("lookup", "offsets", "cat", "topics", "partitions", "segments", "problems")
-"""Commands whose first argument is a topic."""
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+compdef _coldlog coldlog
+""",
+    "fish": """\
+function __coldlog_complete
+  set -l words (commandline -opc) (commandline -ct)
+  set -l found (coldlog __complete words $words[2..-1] 2>/dev/null)
+  if test (count $found) -gt 0
+    printf '%s\\n' $found
+  else
+    __fish_complete_path (commandline -ct)
+  end
+end
+complete -c coldlog -f -a '(__coldlog_complete)'
+""",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+    parser.add_argument("shell", choices=tuple(_SCRIPTS), help="the shell")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the script."""
-    from coldlog.command.main import COMMANDS, JOBS, PROGRAMS
-
-    script = {"bash": _BASH, "zsh": _ZSH + _BASH, "fish": _FISH}[arguments.shell]
-    names = " ".join((*COMMANDS, *PROGRAMS, *JOBS))
-    standard_output().write(script.replace("COMMANDS", names).replace("ASKING", " ".join(_ASKING)))
+    standard_output().write(_SCRIPTS[arguments.shell])
     return 0

@@ -186,7 +186,7 @@ def _check_metadata_topic(settings: Settings) -> str:
         raise _WrongError(f"{uri} is not a folder", "correct metadata.uri")
     if settings.metadata.source is MetadataSource.LOG_SEGMENTS:
         partition = re.compile(rf"{re.escape(topic)}-[0-9]+")
-        names = open_store(uri, s3_options(settings)).iter_directories("")
+        names = open_store(uri, s3_options(settings)).list_directories("")
         if not any(partition.fullmatch(name) for name in names):
             mend = "correct metadata.uri: the folder that holds them; or metadata.topic"
             raise _WrongError(f"{uri} has no directory {topic}-<partition>", mend)

@@ -15,9 +15,15 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from coldlog import __version__
 from coldlog.errors import ColdlogError, UsageError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from coldlog.runtime.argument_parser import CommandParser
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE = 1, 2, 130, 141
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -57,6 +63,8 @@ JOBS = {
     "expire": ("expire_segments", "delete segments by the retention of their topics"),
 }
 """The name and the summary of each job; `jobs` becomes it. It also goes by its own name."""
+COMPLETE = "__complete"
+"""What the scripts of `completion` call; it is not listed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -113,6 +121,10 @@ def _run(arguments: list[str]) -> int:
     if arguments[0] in ("-V", "--version"):
         print(f"coldlog {__version__}")
         return 0
+    if arguments[0] == COMPLETE:
+        from coldlog.command.suggestions import print_suggestions
+
+        return print_suggestions(arguments[1:])
     if arguments[0] in JOBS or arguments[0] in {job for job, _ in JOBS.values()}:
         from coldlog.command.jobs import become
 
@@ -121,17 +133,22 @@ def _run(arguments: list[str]) -> int:
         return _run_program(arguments[0], arguments[1:])
     if arguments[0] not in COMMANDS:
         raise UsageError(f"unknown command {arguments[0]!r}; {_nearest(arguments[0])}coldlog --help lists all")
-    from coldlog.runtime.argument_parser import CommandParser
-
-    module = import_module(f"coldlog.command.{arguments[0].replace('-', '_')}")
-    parser = CommandParser(f"coldlog {arguments[0]}", module.__doc__)
-    module.add_arguments(parser)
+    module = import_module(f"coldlog.command.{arguments[0]}")
     try:
-        parsed = parser.parse_intermixed_args(arguments[1:])
+        parsed = make_parser(arguments[0], module).parse_intermixed_args(arguments[1:])
     except SystemExit as ended:
         return int(ended.code or 0)
     code: int = module.run(parsed)
     return code
+
+
+def make_parser(name: str, module: ModuleType) -> CommandParser:
+    """Make the parser of a command from its module."""
+    from coldlog.runtime.argument_parser import CommandParser
+
+    parser = CommandParser(f"coldlog {name}", module.__doc__)
+    module.add_arguments(parser)
+    return parser
 
 
 def _run_program(name: str, arguments: list[str]) -> int:

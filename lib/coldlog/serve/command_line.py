@@ -18,10 +18,15 @@ from coldlog.serve.process_end import leave
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the endpoint with these arguments, and end the process with the exit code."""
+    leave(run_plain_job(_serve, make_parser(), argv))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of the arguments."""
     parser = job_argument_parser("serve", __doc__)
     parser.prog = "coldlog serve"
     add_serve_options(parser)
-    leave(run_plain_job(_serve, parser, argv))
+    return parser
 
 
 def add_serve_options(parser: argparse.ArgumentParser) -> None:
