@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from coldlog.errors import UsageError
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.delta.delta_log import stored_column_names
 from coldlog.tables.delta.file_checksums import damaged
 from coldlog.tables.delta.locations import spark_uri
 from coldlog.tables.delta.log_check import LOG_FOLDER
@@ -51,7 +52,19 @@ def register_tables(warehouse: Warehouse) -> None:
                 raise
             why = "Spark finds no schema in it"
             raise damaged(f"{warehouse.location(table)}/{LOG_FOLDER}", why) from refused
+        _require_columns(warehouse, table)
     _take_small_tables_whole(warehouse)
+
+
+def _require_columns(warehouse: Warehouse, table: TableDefinition) -> None:
+    if warehouse.as_of is not None:
+        return  # the view has NULL for a column that came later
+    stored = stored_column_names(warehouse.spark, warehouse.location(table))
+    if missing := [name for name in table.column_names if name not in stored]:
+        raise UsageError(
+            f"{warehouse.location(table)} has no column {', '.join(missing)}: the next run_pipeline adds the columns "
+            "of this release; if it has run, the log of the table is damaged, and rebuild_tables makes it anew"
+        )
 
 
 def _take_small_tables_whole(warehouse: Warehouse) -> None:

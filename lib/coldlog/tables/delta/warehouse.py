@@ -437,7 +437,8 @@ class Warehouse:
 
     def delete_keys(self, table: TableDefinition, keys: DataFrame) -> None:
         """Remove the rows whose key is in `keys`."""
-        self.delete_matching(table, self.rows_if_few(keys.select(*table.key)))
+        if not self.is_known_empty(table):
+            self.delete_matching(table, self.rows_if_few(keys.select(*table.key)))
 
     def delete_matching(self, table: TableDefinition, rows: DataFrame | Sequence[Row]) -> None:
         """Remove every row that equals a row of `rows` in all columns of `rows`; these rows must not repeat."""
