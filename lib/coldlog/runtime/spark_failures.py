@@ -61,6 +61,9 @@ _RESTORE = (
 _AGAIN = "start the job again: it continues from what was published"
 
 
+LOG_IS_DAMAGED = "the log of a table is damaged"
+
+
 def explain_failure(error: BaseException) -> str | None:
     """Return the lines that explain the failure to the user; None if `error` is not one of those listed above."""
     chain = list(_chain(error))
@@ -194,7 +197,7 @@ def _table_is_damaged(text: str) -> str | None:
         return f"a file of {owner} cannot be read: {path}{why}; if it is damaged, {_RESTORE}"
     log = _DAMAGED_LOG.search(text)
     if log is not None:
-        return f"the log of a table is damaged: {_shortened(_user_uri(log[1]))}; {_RESTORE}"
+        return f"{LOG_IS_DAMAGED}: {_shortened(_user_uri(log[1]))}; {_RESTORE}"
     place = _NO_TABLE.search(text)
     if place is not None:
         path = _user_uri(place[1] or place[2])

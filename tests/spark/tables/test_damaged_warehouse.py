@@ -90,7 +90,7 @@ def _register(warehouse: Warehouse) -> object:
             "a file of the log of a table cannot be read: {table}/_delta_log/00000000000000000002.json "
             "(JsonParseException: ",
         ),
-        (_lose_commit(1), _has, "the log of a table is damaged: Versions (0, 2) are not contiguous"),
+        (_lose_commit(1), _has, "{table}/_delta_log is damaged: Versions (0, 2) are not contiguous"),
         (
             _lose_commit(0),
             _has,

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from coldlog.runtime.spark_failures import explain_failure
+from coldlog.runtime.spark_failures import LOG_IS_DAMAGED, explain_failure
 from coldlog.tables.delta.data_files import DataFile
 from coldlog.tables.delta.file_checksums import checksums_path, damaged
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
@@ -67,10 +67,21 @@ def check_checkpoint(spark: SparkSession, location: str) -> None:
     try:
         _snapshot(spark, location).numOfFiles()
     except Py4JJavaError as failed:
-        if explain_failure(failed) is not None:
+        why = unnamed_damage(failed, location)
+        if why is None and explain_failure(failed) is not None:
             raise
-        why = str(failed.java_exception).partition("\n")[0]
+        why = why or str(failed.java_exception).partition("\n")[0]
         raise damaged(f"{location}/{LOG_FOLDER}/{name}", f"Spark cannot read it ({why})") from failed
+
+
+def unnamed_damage(failed: Py4JJavaError, location: str) -> str | None:
+    """What Delta found wrong in the table's log, if a user would be told so without the table's name; else None."""
+    explained = explain_failure(failed)
+    if explained is not None:
+        is_unnamed = explained.startswith(LOG_IS_DAMAGED) and location.rpartition("://")[2] not in explained
+        return explained.removeprefix(f"{LOG_IS_DAMAGED}: ").partition(";")[0] if is_unnamed else None
+    text = str(failed.java_exception).partition("\n")[0]
+    return text.partition(": ")[2] if text.startswith("org.apache.spark.sql.delta.Delta") else None
 
 
 def commit_text(spark: SparkSession, location: str, version: int) -> str:

@@ -28,7 +28,6 @@ from pyspark.sql.types import StructType
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.model.states import IndexDepth
 from coldlog.runtime.setting_uris import require_same_place
-from coldlog.runtime.spark_failures import explain_failure
 from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
@@ -43,6 +42,7 @@ from coldlog.tables.delta.delta_log import (
     find_data_location,
     newest_version,
     stored_column_names,
+    unnamed_damage,
 )
 from coldlog.tables.delta.file_checksums import damaged
 from coldlog.tables.delta.locations import spark_uri
@@ -260,11 +260,10 @@ class Warehouse:
             return DeltaTable.isDeltaTable(self.spark, self.location(table))
         except (IllegalArgumentException, Py4JJavaError) as unreadable:
             is_lost = "Could not find any delta files" in str(unreadable)
-            is_of_delta = "org.apache.spark.sql.delta.Delta" in str(unreadable)
             if isinstance(unreadable, Py4JJavaError) and not is_lost:
-                if not is_of_delta or explain_failure(unreadable) is not None:
+                why = unnamed_damage(unreadable, self.location(table))
+                if why is None:
                     raise
-                why = str(unreadable.java_exception).partition("\n")[0]
                 raise damaged(f"{self.location(table)}/{LOG_FOLDER}", why) from unreadable
             if is_lost:  # delta-rs needs only the checkpoint of its version
                 raise damaged(newest_commit_path(self.location(table)), "it is missing") from unreadable
