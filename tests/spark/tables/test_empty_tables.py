@@ -19,6 +19,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.tables.sql_names import register_tables
 
 GROUP = "looks at empty tables"
 
@@ -133,6 +134,14 @@ def test_missing_columns_are_added_to_a_table_of_an_older_release(spark: SparkSe
     version = made.newest_version(SEGMENT_EVENTS)
     assert made.create_missing() == 0
     assert made.newest_version(SEGMENT_EVENTS) == version, "columns are added once"
+
+
+def test_sql_names_the_table_that_lacks_a_column_of_this_release(spark: SparkSession, empty: Warehouse) -> None:
+    older = replace(SEGMENT_EVENTS, columns=SEGMENT_EVENTS.columns[:-1])
+    shutil.rmtree(Path(empty.uri) / SEGMENT_EVENTS.name)
+    spark.sql(older.create_statement(empty.identifier(older), empty.location(older)))
+    with pytest.raises(UsageError, match=f"segment_events has no column {SEGMENT_EVENTS.columns[-1].name}: the next run"):
+        register_tables(empty)
 
 
 def test_table_without_a_required_column_is_refused_with_its_name(spark: SparkSession, warehouse: Path) -> None:

@@ -431,7 +431,7 @@ class Warehouse:
 
     def rows_if_few(self, rows: DataFrame) -> DataFrame | list[Row]:
         """Return the rows themselves if they are few, to change tables without Spark's planning; else the frame."""
-        few = rows.limit(max(_FEW_ROWS + 1, 1)).toArrow()
+        few = rows.limit(_FEW_ROWS + 1).toArrow()
         return few.to_pylist() if few.num_rows <= _FEW_ROWS else rows
 
     def delete_keys(self, table: TableDefinition, keys: DataFrame) -> None:
