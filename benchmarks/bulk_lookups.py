@@ -24,6 +24,7 @@ from benchmarks.generated_tables import (
     TablesShape,
     get_tables,
     offset_at_or_after,
+    time_single_lookups,
     topic_and_partition,
 )
 from benchmarks.measuring import Figure
@@ -36,7 +37,6 @@ from broker.tiered_broker import TieredBroker, running_broker
 from coldlog.indexing.pipeline import run_pipeline
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.requests.rows import numbered_requests
-from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -105,28 +105,11 @@ def _measure_tables(warehouse: Warehouse, sizes: Sizes, rates: Mapping[str, floa
 
 
 def _measure_reader(location: Path, shape: TablesShape) -> Iterator[Figure]:
-    """Random partitions and times; the first half warms."""
-    randomness = random.Random(11)
-    milliseconds = []
-    with OffsetReader(str(location)) as reader:
-        for _ in range(2 * _SINGLE_LOOKUPS):
-            topic, partition = topic_and_partition(randomness.randrange(shape.partition_count))
-            timestamp_ms = FIRST_MS + randomness.randrange((shape.records - 1) * STEP_MS)
-            started = time.perf_counter()
-            found = reader.offset_for_timestamp(topic, partition, timestamp_ms)
-            milliseconds.append((time.perf_counter() - started) * 1000)
-            if found is None or found.offset != offset_at_or_after(timestamp_ms, shape):
-                raise RuntimeError(f"a wrong answer: {found}")
-    warm = sorted(milliseconds[_SINGLE_LOOKUPS:])
-    for what, value in (
-        ("one lookup by OffsetReader, median", warm[len(warm) // 2]),
-        ("one lookup by OffsetReader, 99th percentile", warm[len(warm) * 99 // 100]),
-        ("one lookup by OffsetReader, first of all", milliseconds[0]),
-    ):
+    for what, value in time_single_lookups(location, shape, _SINGLE_LOOKUPS).items():
         is_judged = "first" not in what
         yield Figure(
             benchmark="bulk",
-            what=what,
+            what=f"one lookup by OffsetReader, {what}",
             on=f"{shape.stair_count:,} stairs",
             value=value,
             unit="ms",

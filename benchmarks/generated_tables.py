@@ -7,6 +7,8 @@ a stair, some milliseconds later than the one before; so the right answer to any
 
 from __future__ import annotations
 
+import random
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState
+from coldlog.reader import OffsetReader
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
@@ -217,3 +220,26 @@ def _append(warehouse: Warehouse, table: TableDefinition, rows: DataFrame) -> No
     """In key order, some millions of rows a file."""
     in_order = rows.repartitionByRange(8, "topic", "partition").sortWithinPartitions(*table.key)
     warehouse.append(table, in_order)
+
+
+def time_single_lookups(location: Path, shape: TablesShape, count: int) -> dict[str, float]:
+    """Ask for random partitions and times, twice `count`, and check each answer.
+
+    Returns milliseconds: the median and the 99th percentile of the second half, and the first of all.
+    """
+    randomness, milliseconds = random.Random(11), list[float]()
+    with OffsetReader(str(location)) as reader:
+        for _ in range(2 * count):
+            topic, partition = topic_and_partition(randomness.randrange(shape.partition_count))
+            timestamp_ms = FIRST_MS + randomness.randrange((shape.records - 1) * STEP_MS)
+            started = time.perf_counter()
+            found = reader.offset_for_timestamp(topic, partition, timestamp_ms)
+            milliseconds.append((time.perf_counter() - started) * 1000)
+            if found is None or found.offset != offset_at_or_after(timestamp_ms, shape):
+                raise RuntimeError(f"a wrong answer: {found}")
+    warm = sorted(milliseconds[count:])
+    return {
+        "median": warm[len(warm) // 2],
+        "99th percentile": warm[len(warm) * 99 // 100],
+        "first of all": milliseconds[0],
+    }

@@ -7,18 +7,14 @@ plan, materialize), single lookups, and the size of a row. docs/scale.md compute
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.generated_tables import (
-    FIRST_MS,
-    STEP_MS,
     TablesShape,
     get_tables,
-    offset_at_or_after,
-    topic_and_partition,
+    time_single_lookups,
 )
 from benchmarks.measuring import Figure
 from benchmarks.sizes import Sizes
@@ -27,7 +23,6 @@ from benchmarks.spark_job import make_job
 from coldlog.indexing.builds.build_work import survey_builds
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.publish.serving_plan import ServingPlan
-from coldlog.reader import OffsetReader
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.table_files import open_table
 from coldlog.tables.delta.warehouse import Warehouse
@@ -79,25 +74,9 @@ def _figures(warehouse: Warehouse, shape: TablesShape) -> Iterator[Figure]:
 
 
 def _lookups(location: Path, shape: TablesShape) -> Iterator[Figure]:
-    """Random partitions and times; the first half warms."""
-    randomness, milliseconds = random.Random(11), list[float]()
-    with OffsetReader(location) as reader:
-        for _ in range(2 * _LOOKUPS):
-            topic, partition = topic_and_partition(randomness.randrange(shape.partition_count))
-            timestamp_ms = FIRST_MS + randomness.randrange((shape.records - 1) * STEP_MS)
-            started = time.perf_counter()
-            found = reader.offset_for_timestamp(topic, partition, timestamp_ms)
-            milliseconds.append((time.perf_counter() - started) * 1000)
-            if found is None or found.offset != offset_at_or_after(timestamp_ms, shape):
-                raise RuntimeError(f"a wrong answer: {found}")
-    warm = sorted(milliseconds[_LOOKUPS:])
-    for what, value in (
-        ("one lookup, first of all", milliseconds[0]),
-        ("one lookup, median", warm[len(warm) // 2]),
-        ("one lookup, 99th percentile", warm[len(warm) * 99 // 100]),
-    ):
-        count = shape.partition_count * shape.segments
-        yield Figure(benchmark="scale", what=what, on=f"{count:,} segments", value=value, unit="ms")
+    count = shape.partition_count * shape.segments
+    for what, value in time_single_lookups(location, shape, _LOOKUPS).items():
+        yield Figure(benchmark="scale", what=f"one lookup, {what}", on=f"{count:,} segments", value=value, unit="ms")
 
 
 def _plan(warehouse: Warehouse) -> object:

@@ -140,7 +140,9 @@ def test_sql_names_the_table_that_lacks_a_column_of_this_release(spark: SparkSes
     older = replace(SEGMENT_EVENTS, columns=SEGMENT_EVENTS.columns[:-1])
     shutil.rmtree(Path(empty.uri) / SEGMENT_EVENTS.name)
     spark.sql(older.create_statement(empty.identifier(older), empty.location(older)))
-    with pytest.raises(UsageError, match=f"segment_events has no column {SEGMENT_EVENTS.columns[-1].name}: the next run"):
+    with pytest.raises(
+        UsageError, match=f"segment_events has no column {SEGMENT_EVENTS.columns[-1].name}: the next run"
+    ):
         register_tables(empty)
 
 
