@@ -1,4 +1,4 @@
-"""Let jobs treat the small tables of tests as large ones, which Spark reads and changes."""
+"""Let jobs treat the small tables and archives of tests as large ones, which Spark reads and changes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from contextlib import contextmanager
 
 import pytest
 
+from coldlog.indexing.scan import listing
 from coldlog.tables.delta import warehouse
 
 
 @contextmanager
 def as_large_tables() -> Iterator[None]:
-    """Within the block, no table is small enough to be read or changed without Spark."""
+    """Within the block, no table and no archive is small enough to be read, listed or changed without Spark."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(warehouse, "_FEW_ROWS", -1)
+        patch.setattr(warehouse, "_FEW_ROWS", 0)
+        patch.setattr(listing, "_MOST_DIRECTORIES_HERE", -1)
         yield

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from coldlog.errors import UsageError
 from coldlog.model.list_offsets import ErrorCode
+from coldlog.runtime.arrow_frames import frame_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +70,7 @@ def write_starting_offsets(answers: pa.Table, path: str) -> None:
 
 def write_table(answers: pa.Table, location: str, spark: SparkSession) -> None:
     """Replace the Delta table at `location` and its columns: the answers of the other job have more columns."""
-    rows = spark.createDataFrame(answers).write.format("delta").mode("overwrite")
+    rows = frame_of(spark, answers).write.format("delta").mode("overwrite")
     rows.option("overwriteSchema", "true").save(location)
 
 

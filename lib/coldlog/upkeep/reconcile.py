@@ -14,17 +14,21 @@ event count as a copy in progress if they were written within an hour after the 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES, DiscrepancyKind, Severity
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.row_edits import Row, key_of
 from coldlog.tables.delta.warehouse import Warehouse
 
 _PARTITION = ("topic", "partition", "topic_id")
 _COMPARED = ("topic_id", "severity", "expected", "found", "advice")
+_STORED_COLUMNS = (*DISCREPANCIES.key, *_COMPARED, "first_seen_ms")
 _PATIENCE_MS = 60 * 60 * 1000
 
 
@@ -51,18 +55,14 @@ class _Rule:
     found: str
 
     @property
-    def discrepancy(self) -> Column:
-        """The discrepancy as a struct; NULL if there is none."""
-        return F.when(
-            F.expr(self.when),
-            F.struct(
-                F.lit(self.kind.value).alias("kind"),
-                F.lit(self.kind.severity.value).alias("severity"),
-                F.expr(self.expected).alias("expected"),
-                F.expr(self.found).alias("found"),
-                F.lit(self.kind.advice).alias("advice"),
-            ),
-        )
+    def discrepancy(self) -> str:
+        """The discrepancy as a struct; NULL if there is none. As one text, because each call of Spark's functions takes
+        time."""
+        # Not an escaped quote: a setting of Spark says how quotes are escaped.
+        advice = self.kind.advice.replace("'", "', chr(39), '")
+        return f"""CASE WHEN {self.when} THEN named_struct(
+          'kind', '{self.kind.value}', 'severity', '{self.kind.severity.value}',
+          'expected', {self.expected}, 'found', {self.found}, 'advice', concat('{advice}')) END"""
 
 
 _FACTS = {
@@ -229,29 +229,45 @@ _RULES = (
 
 def reconcile(warehouse: Warehouse) -> ReconcileSummary:
     """Update `discrepancies` to the differences in `segments`."""
-    wanted = find_discrepancies(warehouse.read(SEGMENTS))
+    segments = warehouse.small_table(SEGMENTS)
+    stored = None if segments is None else warehouse.rows_if_small(DISCREPANCIES, _STORED_COLUMNS)
+    if segments is None or stored is None:
+        return _update_with_spark(warehouse, find_discrepancies(warehouse.read(SEGMENTS)))
+    wanted = find_discrepancies(warehouse.local(SEGMENTS, segments)).toArrow().to_pylist()
+    changes = _changes_here(wanted, stored)
+    changed = [row for row in changes if row["change"] != "same"]
+    warehouse.merge(DISCREPANCIES, changed, remove="is_mended")
+    return _summary(Counter((str(row["kind"]), str(row["change"])) for row in changes))
+
+
+def _update_with_spark(warehouse: Warehouse, wanted: DataFrame) -> ReconcileSummary:
     changes = _changes(wanted, warehouse.read(DISCREPANCIES)).persist()
     try:
-        counted = changes.groupBy("kind", "change").count().collect()
-        changed_count = sum(row["count"] for row in counted if row["change"] != "same")
+        counted = {(row[0], row[1]): row[2] for row in changes.groupBy("kind", "change").count().collect()}
+        changed_count = sum(count for (_, change), count in counted.items() if change != "same")
         if changed_count:
             changed = changes.where("change <> 'same'")
             warehouse.merge(DISCREPANCIES, changed, remove="is_mended", count=changed_count)
     finally:
         changes.unpersist()
+    return _summary(counted)
+
+
+def _summary(counted: Mapping[tuple[str, str], int]) -> ReconcileSummary:
+    """Sum up how many rows have each kind and `change`."""
     counts: dict[str, int] = {}
     of_change = {"new": 0, "mended": 0, "changed": 0, "same": 0}
-    for row in counted:
-        of_change[row["change"]] += row["count"]
-        if row["change"] != "mended":
-            counts[row["kind"]] = counts.get(row["kind"], 0) + row["count"]
+    for (kind, change), count in counted.items():
+        of_change[change] += count
+        if change != "mended":
+            counts[kind] = counts.get(kind, 0) + count
     return ReconcileSummary(counts=counts, new_count=of_change["new"], mended_count=of_change["mended"])
 
 
 def find_discrepancies(segments: DataFrame) -> DataFrame:
     """Compute the rows of `discrepancies`, without their time, from the rows of `segments`."""
-    found = F.array_compact(F.array(*(rule.discrepancy for rule in _RULES)))
-    return _facts(segments).select(*_PARTITION, "start_offset", "segment_id", F.inline(found))
+    found = f"inline(array_compact(array({', '.join(rule.discrepancy for rule in _RULES)})))"
+    return _facts(segments).selectExpr(*_PARTITION, "start_offset", "segment_id", found)
 
 
 def _facts(segments: DataFrame) -> DataFrame:
@@ -264,12 +280,28 @@ def _facts(segments: DataFrame) -> DataFrame:
     )
     of_all = announced.agg(F.max("event_timestamp_ms").alias("newest_event_ms"))
     joined = segments.join(F.broadcast(of_partition), list(_PARTITION), "left").crossJoin(F.broadcast(of_all))
-    return joined.withColumns({name: F.expr(fact) for name, fact in _FACTS.items()})
+    return joined.selectExpr("*", *(f"{fact} AS {name}" for name, fact in _FACTS.items()))
+
+
+def _changes_here(wanted: list[Row], stored: list[Row]) -> list[Row]:
+    """Return the rows of `_changes`."""
+    before = {key_of(DISCREPANCIES, row): row for row in stored}
+    now_ms = time.time_ns() // 1_000_000
+    changes = []
+    for row in wanted:
+        known = before.pop(key_of(DISCREPANCIES, row), None)
+        if known is None:
+            change = "new"
+        else:
+            change = "same" if all(row[name] == known[name] for name in _COMPARED) else "changed"
+        first_seen_ms = now_ms if known is None else known["first_seen_ms"]
+        changes.append(row | {"first_seen_ms": first_seen_ms, "is_mended": False, "change": change})
+    return changes + [row | {"is_mended": True, "change": "mended"} for row in before.values()]
 
 
 def _changes(wanted: DataFrame, stored: DataFrame) -> DataFrame:
     """Return every row that is wanted or stored, with its `change`: new, changed, mended (resolved) or same."""
-    names = (*_COMPARED, "first_seen_ms")
+    names = (name for name in _STORED_COLUMNS if name not in DISCREPANCIES.key)
     before = stored.select(*DISCREPANCIES.key, *(F.col(name).alias(f"stored_{name}") for name in names))
     both = wanted.join(before, list(DISCREPANCIES.key), "full_outer")
     is_mended, is_same = F.col("severity").isNull(), F.lit(True)

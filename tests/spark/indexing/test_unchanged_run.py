@@ -37,8 +37,8 @@ class Most:
     table_scans: tuple[int, ...]
 
 
-SMALL = Most(jobs=11, executions=9, stage_jobs=(0, 2, 3, 4, 2), table_scans=(0, 0, 0, 0, 0))
-LARGE = Most(jobs=28, executions=31, stage_jobs=(0, 4, 7, 9, 8), table_scans=(0, 1, 3, 7, 4))
+SMALL = Most(jobs=4, executions=5, stage_jobs=(0, 1, 1, 0, 2), table_scans=(0, 0, 0, 0, 0))
+LARGE = Most(jobs=28, executions=31, stage_jobs=(0, 4, 7, 9, 8), table_scans=(0, 1, 3, 6, 4))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -54,6 +55,19 @@ def _apply(warehouse: Warehouse, golden: Sequence[Row]) -> list[list[Row]]:
     warehouse.delete_matching(SEGMENTS, [places[0], places[8], places[3] | {"end_offset": None}])
     steps.append(_contents(warehouse))
     return steps
+
+
+def test_a_frame_has_the_rows_behind_an_empty_batch(spark: SparkSession, golden_uri: str) -> None:
+    warehouse = Warehouse(spark=spark, uri=golden_uri)
+    rows = warehouse.read(SEGMENTS).toArrow()
+    pieces = [rows.slice(0, 3), rows.slice(0, 0), rows.slice(3, 2)]
+    in_batches = pa.Table.from_batches([_batch(piece) for piece in pieces])
+    assert warehouse.local(SEGMENTS, in_batches).count() == 5
+
+
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    """One batch, also of no rows."""
+    return pa.RecordBatch.from_pylist(table.to_pylist(), schema=table.schema)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
 
+_SURVEYED_COLUMNS = ("build_number", "index_status", "damaged_files", "superseded_build_numbers")
 _EARLIEST_MS, _LATEST_MS = -(1 << 63), (1 << 63) - 1
 
 
@@ -39,7 +40,18 @@ class BuildSurvey:
 
 
 def survey_builds(warehouse: Warehouse) -> BuildSurvey:
-    """Count the work in `segments` with one query."""
+    """Count the work in `segments`, without a query if the table is small."""
+    rows = warehouse.rows_if_small(SEGMENTS, _SURVEYED_COLUMNS)
+    if rows is not None:
+        status = [row["index_status"] for row in rows]
+        return BuildSurvey(
+            last_build_number=max((row["build_number"] or 0 for row in rows), default=0),
+            pending_count=status.count(IndexStatus.PENDING.value),
+            retriable_count=sum(
+                row["index_status"] == IndexStatus.QUARANTINED.value or bool(row["damaged_files"]) for row in rows
+            ),
+            superseded_count=sum(row["superseded_build_numbers"] is not None for row in rows),
+        )
     counts = warehouse.read(SEGMENTS).agg(
         F.coalesce(F.max("build_number"), F.lit(0)).alias("last_build_number"),
         F.count_if(F.col("index_status") == IndexStatus.PENDING.value).alias("pending_count"),
@@ -121,8 +133,7 @@ def find_recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: boo
     plan.forget()
     if not plan.totals.uncounted_segment_count:
         return []
-    uncounted = plan.segments.where(F.col("must_count_from").isNotNull())
-    from_offsets = uncounted.select(*SEGMENTS.key, F.col("must_count_from").alias("count_from_offset"))
+    from_offsets = plan.uncounted_segments().withColumnRenamed("must_count_from", "count_from_offset")
     segments = warehouse.read(SEGMENTS).withColumn("is_last", _is_last() if is_mirror else F.lit(False))
     work = _work_of(segments.join(from_offsets, list(SEGMENTS.key), "inner"))
     plan.forget()

@@ -16,15 +16,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from coldlog.errors import UsageError
-from coldlog.indexing.publish.serving_plan import SERVED_COLUMNS, ServingPlan
+from coldlog.indexing.publish.planned_rows import SERVED_COLUMNS
+from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.indexing.publish.txn_segments import publish_txn_segments
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.publish_manifest import publish_manifest
+from coldlog.tables.delta.row_edits import changed_rows
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.superseded_builds import remove_superseded
 
@@ -56,10 +58,9 @@ def materialize_metadata(warehouse: Warehouse, plan: ServingPlan | None = None) 
             "build_indexes first"
         )
     if totals.changed_segment_count:
-        changed = plan.segments.where("is_changed")
-        warehouse.merge(SEGMENTS, changed, update=SERVED_COLUMNS, count=totals.changed_segment_count)
+        warehouse.merge(SEGMENTS, plan.changed_segments(), update=SERVED_COLUMNS, count=totals.changed_segment_count)
     if totals.may_hold_aborts or not warehouse.is_known_empty(TXN_SEGMENTS):
-        publish_txn_segments(warehouse, plan.partitions.where(~F.col("txn_index_empty")))
+        publish_txn_segments(warehouse, plan.txn_segments())
     changed_partition_count = _publish_partitions(warehouse, plan)
     if totals.changed_segment_count and totals.superseded_segment_count:
         remove_superseded(warehouse)
@@ -75,11 +76,19 @@ def materialize_metadata(warehouse: Warehouse, plan: ServingPlan | None = None) 
 
 def _publish_partitions(warehouse: Warehouse, plan: ServingPlan) -> int:
     """Publish the rows of partitions; return the number of changed rows."""
+    wanted = plan.partitions()
     if warehouse.is_known_empty(PARTITION_METADATA):
         if plan.totals.partition_count:
-            warehouse.append(PARTITION_METADATA, plan.partitions, count=plan.totals.partition_count)
+            warehouse.append(PARTITION_METADATA, wanted, count=plan.totals.partition_count)
         return plan.totals.partition_count
-    changed = plan.partitions.subtract(warehouse.read(PARTITION_METADATA)).persist()
+    if not isinstance(wanted, DataFrame):
+        stored = warehouse.rows_if_small(PARTITION_METADATA, PARTITION_METADATA.column_names)
+        if stored is not None:
+            changes = changed_rows(PARTITION_METADATA, stored, wanted)
+            warehouse.merge(PARTITION_METADATA, changes)
+            return len(changes)
+        wanted = warehouse.local(PARTITION_METADATA, wanted)
+    changed = wanted.subtract(warehouse.read(PARTITION_METADATA)).persist()
     changed_count = changed.count()
     if changed_count:
         warehouse.merge(PARTITION_METADATA, changed, count=changed_count)

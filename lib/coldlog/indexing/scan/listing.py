@@ -1,4 +1,4 @@
-"""List the segments of the archive in Spark tasks.
+"""List the segments of the archive: a small one in this process, a larger one in Spark tasks.
 
 A task lists many partition directories, several at once. The result has one row per segment and one row per object that
 the layout does not recognize. No object is opened, except an object that names a directory's topic. The state of a
@@ -42,6 +42,8 @@ LISTED_COLUMNS = ("size_bytes", "objects", "missing_kinds", "log_modified_ms")
 _MOST_DIRECTORIES_A_TASK, _LISTED_AT_ONCE = 64, 16
 _DIGESTED_AT_ONCE = 1024
 """Directories whose rows one process holds."""
+_MOST_DIRECTORIES_HERE, _MOST_ROWS_HERE = 256, 10_000
+"""What is listed in this process, because Spark's tasks take seconds to start."""
 LISTED_SCHEMA = pa.schema(
     [
         *(
@@ -76,6 +78,51 @@ class ArchiveDigest:
     unlisted_count: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListingTotals:
+    """Numbers of what was listed. `unrecognized` includes the `unlisted` directories; `digests` is a sum."""
+
+    segments: int = 0
+    log_bytes: int = 0
+    incomplete: int = 0
+    unrecognized: int = 0
+    unlisted: int = 0
+    digests: int = 0
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch | pa.Table) -> ListingTotals:
+        """Count rows of `LISTED_SCHEMA`."""
+        objects = (object_ for listed in rows["objects"].to_pylist() for object_ in listed or ())
+        segments = pc.sum(pc.is_null(rows["unrecognized_name"])).as_py() or 0
+        return cls(
+            segments=segments,
+            log_bytes=sum(each["size_bytes"] for each in objects if each["kind"] == SegmentFileKind.LOG.value),
+            incomplete=sum(bool(kinds) for kinds in rows["missing_kinds"].to_pylist()),
+            unrecognized=len(rows) - segments,
+            # Of the unrecognized rows, only a directory that cannot be listed has its topic.
+            unlisted=pc.count(rows["topic"]).as_py() - segments,
+            digests=sum(rows["row_digest"].to_pylist()),
+        )
+
+    def __add__(self, other: ListingTotals) -> ListingTotals:
+        return ListingTotals(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
+
+
+def list_here(layout: ArchiveLayout, directories: tuple[PartitionDirectory, ...]) -> pa.Table | None:
+    """List what `list_in_tasks` lists, in this process; None if that is too much."""
+    if len(directories) > _MOST_DIRECTORIES_HERE:
+        return None
+    batches: list[pa.RecordBatch] = []
+    start, count = 0, 1
+    # One directory may have a million segments. So it starts with one, and goes on with twice as many.
+    while start < len(directories):
+        batches += list_directories(layout, directories[start : start + count])
+        if sum(map(len, batches)) > _MOST_ROWS_HERE:
+            return None
+        start, count = start + count, count * 2
+    return pa.Table.from_batches(batches, schema=LISTED_SCHEMA)
+
+
 def list_in_tasks(
     warehouse: Warehouse, layout: ArchiveLayout, directories: tuple[PartitionDirectory, ...]
 ) -> DataFrame:
@@ -107,19 +154,15 @@ def list_directories(layout: ArchiveLayout, directories: Sequence[PartitionDirec
 def digest_archive(layout: ArchiveLayout) -> ArchiveDigest:
     """List the whole archive in this process, and return its digest."""
     listing = layout.list_partition_directories()
-    found, digests, segment_count, unlisted_count = listing.directories, 0, 0, 0
+    found, totals = listing.directories, ListingTotals()
     for start in range(0, len(found), _DIGESTED_AT_ONCE):
         for rows in list_directories(layout, found[start : start + _DIGESTED_AT_ONCE]):
-            is_segment = pc.is_null(rows["unrecognized_name"])
-            segments = pc.sum(is_segment).as_py() or 0
-            segment_count += segments
-            unlisted_count += pc.count(rows["topic"]).as_py() - segments
-            digests += sum(rows["row_digest"].to_pylist())
+            totals += ListingTotals.of(rows)
     return ArchiveDigest(
-        digest=listing_digest(listing, digests),
+        digest=listing_digest(listing, totals.digests),
         partition_count=len(found),
-        segment_count=segment_count,
-        unlisted_count=unlisted_count,
+        segment_count=totals.segments,
+        unlisted_count=totals.unlisted,
     )
 
 

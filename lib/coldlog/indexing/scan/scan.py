@@ -21,18 +21,27 @@ whose deletion was not announced, and an archive that lists none of the segments
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from coldlog.archive.layouts.layout import ArchiveLayout, UnrecognizedObject
 from coldlog.errors import UsageError
 from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS, announced_segments
-from coldlog.indexing.scan.listing import LISTED_COLUMNS, SEGMENT_COLUMNS, list_in_tasks, listing_digest
+from coldlog.indexing.scan.listing import (
+    LISTED_COLUMNS,
+    SEGMENT_COLUMNS,
+    ListingTotals,
+    list_here,
+    list_in_tasks,
+    listing_digest,
+)
 from coldlog.indexing.scan.lost_announcements import lost_offsets, with_lost_announcements
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
+from coldlog.runtime.arrow_frames import frame_of
 from coldlog.runtime.console import Console, counted
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
@@ -81,56 +90,69 @@ def scan_segments(
     `report` receives lines about directories that cannot be listed; without it they are printed to stderr.
     """
     directories = layout.list_partition_directories()
-    listed = list_in_tasks(warehouse, layout, directories.directories).persist()
+    here = list_here(layout, directories.directories)
+    if here is None:
+        listed = list_in_tasks(warehouse, layout, directories.directories).persist()
+    else:
+        listed = frame_of(warehouse.spark, here)
     try:
         listed_segments = listed.where(F.col("unrecognized_name").isNull()).select(*SEGMENT_COLUMNS)
         expected = _expected(listed_segments, announced_segments(warehouse), lost_offsets(warehouse))
-        totals = _totals(listed)
-        found = _differences(expected, warehouse.read(SEGMENTS), is_mirror=layout.is_mirror).persist()
+        totals = _totals(listed) if here is None else ListingTotals.of(here)
+        stored = None if here is None else warehouse.small_table(SEGMENTS)
+        before = warehouse.read(SEGMENTS) if stored is None else warehouse.local(SEGMENTS, stored)
+        found = _differences(expected, before, is_mirror=layout.is_mirror)
+        # One query finds few differences; what follows works on these rows, without a Spark job.
+        found_here = None if stored is None else found.toArrow()
+        found = found.persist() if found_here is None else frame_of(warehouse.spark, found_here)
         differences = found
-        if totals["unlisted"]:
+        if totals.unlisted:
             unlisted = listed.where(_IS_UNLISTED)
             # From the cached rows: pushing this join into the expressions above takes the optimizer very long.
             differences = _without_unknown(found, unlisted)
-            _report_unlisted(unlisted, totals["unlisted"], report or Console().warn)
-        counts = {row["change"]: row["count"] for row in differences.groupBy("change").count().collect()}
-        if not totals["segments"]:
+            _report_unlisted(unlisted, totals.unlisted, report or Console().warn)
+        counts: Mapping[str, int]
+        if found_here is None or totals.unlisted:
+            counts = {row["change"]: row["count"] for row in differences.groupBy("change").count().collect()}
+        else:
+            counts = Counter(found_here["change"].to_pylist())
+        if not totals.segments:
             _refuse_emptied(warehouse, layout, differences)
         elif counts.get("gone") and counts.get("new") and not accept_replaced:
             _refuse_replaced(warehouse, layout, listed_segments)
         _write_differences(warehouse, differences, counts)
         found.unpersist()
         unrecognized_count = 0
-        if totals["unrecognized"] or directories.unrecognized or not warehouse.is_known_empty(UNRECOGNIZED_OBJECTS):
+        if totals.unrecognized or directories.unrecognized or not warehouse.is_known_empty(UNRECOGNIZED_OBJECTS):
             unrecognized_count = _write_unrecognized(warehouse, listed, directories.unrecognized)
     finally:
         listed.unpersist()
     return ScanSummary(
         partition_count=len(directories.directories),
-        segment_count=totals["segments"],
-        log_bytes=totals["bytes"] or 0,
+        segment_count=totals.segments,
+        log_bytes=totals.log_bytes,
         new_count=counts.get("new", 0),
         changed_count=counts.get("changed", 0),
         gone_count=counts.get("gone", 0),
-        incomplete_count=totals["incomplete"],
+        incomplete_count=totals.incomplete,
         unrecognized_count=unrecognized_count,
-        unlisted_count=totals["unlisted"],
-        listing_digest=listing_digest(directories, int(totals["digests"] or 0)),
+        unlisted_count=totals.unlisted,
+        listing_digest=listing_digest(directories, totals.digests),
     )
 
 
-def _totals(listed: DataFrame) -> Row:
+def _totals(listed: DataFrame) -> ListingTotals:
     is_segment = F.col("unrecognized_name").isNull()
     counts = listed.agg(
         F.count_if(is_segment).alias("segments"),
-        F.sum(F.when(is_segment, F.expr(_LOG_OBJECT_BYTES))).alias("bytes"),
+        F.sum(F.when(is_segment, F.expr(_LOG_OBJECT_BYTES))).alias("log_bytes"),
         F.count_if(is_segment & (F.size("missing_kinds") > 0)).alias("incomplete"),
         F.count("unrecognized_name").alias("unrecognized"),
         F.expr(f"count_if({_IS_UNLISTED})").alias("unlisted"),
         # A decimal, because a sum of BIGINT would overflow.
         F.sum(F.col("row_digest").cast("decimal(38, 0)")).alias("digests"),
     )
-    return counts.collect()[0]
+    return ListingTotals(**{name: int(count or 0) for name, count in counts.collect()[0].asDict().items()})
 
 
 def _expected(listed: DataFrame, announced: DataFrame, lost: dict[int, list[int]]) -> DataFrame:
@@ -281,7 +303,7 @@ def _refuse_replaced(warehouse: Warehouse, layout: ArchiveLayout, listed: DataFr
         )
 
 
-def _write_differences(warehouse: Warehouse, differences: DataFrame, counts: dict[str, int]) -> None:
+def _write_differences(warehouse: Warehouse, differences: DataFrame, counts: Mapping[str, int]) -> None:
     if not counts:
         return
     if set(counts) == {"new"}:

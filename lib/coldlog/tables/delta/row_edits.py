@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from coldlog.tables.definitions.definition import TableDefinition
 
-Row = dict[str, object]
+Row = dict[str, Any]
 Key = tuple[object, ...]
 """The values of a table's key columns."""
 
@@ -79,7 +79,7 @@ class RowMerge:
     is_blind: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        by_key = {tuple(row[name] for name in self.table.key): row for row in self.rows}
+        by_key = {key_of(self.table, row): row for row in self.rows}
         ranges = {name: _range_of([key[at] for key in by_key]) for at, name in enumerate(self.table.key)}
         object.__setattr__(self, "_by_key", by_key)
         object.__setattr__(self, "_ranges", ranges)
@@ -118,6 +118,17 @@ class RowMerge:
             for row in new
             if not (self.remove and row[self.remove])
         ]
+
+
+def changed_rows(table: TableDefinition, stored: Sequence[Row], wanted: Sequence[Row]) -> list[Row]:
+    """Return the `wanted` rows that are not stored, or stored with other values."""
+    by_key = {key_of(table, row): row for row in stored}
+    return [row for row in wanted if by_key.get(key_of(table, row)) != row]
+
+
+def key_of(table: TableDefinition, row: Row) -> Key:
+    """Return the values of the key columns."""
+    return tuple(row[name] for name in table.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

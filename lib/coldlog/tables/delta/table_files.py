@@ -156,7 +156,7 @@ def read_file_rows(
 def read_whole_file(location: str, path: str, table: TableDefinition, columns: Sequence[str] | None = None) -> pa.Table:
     """Read all rows of a file, or only some columns, in the table's schema. Columns that the table got after the file
     was written are NULL."""
-    schema = table.arrow_schema if columns is None else pa.schema([table.arrow_schema.field(name) for name in columns])
+    schema = _schema(table, columns)
     try:
         stored = read_file(location, path, schema.names)
     except (DeltaError, OSError, pa.ArrowException) as failed:
@@ -171,21 +171,35 @@ def read_whole_file(location: str, path: str, table: TableDefinition, columns: S
 
 
 def read_if_small(
-    location: str, table: TableDefinition, most_rows: int, *, version: int | None = None
+    location: str,
+    table: TableDefinition,
+    most_rows: int,
+    *,
+    version: int | None = None,
+    columns: Sequence[str] | None = None,
+    most_files: int | None = None,
 ) -> pa.Table | None:
-    """Read the newest version of a table with at most `most_rows` rows.
+    """Read the newest version of a table with at most `most_rows` rows and `most_files` files.
 
-    None: it has more rows, only an engine can read it (deletion vectors), or its newest version is not `version`.
+    None: it has more, only an engine can read it (deletion vectors), it has not all `columns` (without these, of the
+    definition), or its newest version is not `version`.
     """
     delta = open_table(location, table)
     if delta.protocol().min_reader_version != 1 or version not in (None, delta.version()):
         return None
+    schema = _schema(table, columns)
+    if not {field.name for field in delta.schema().fields}.issuperset(schema.names):
+        return None
     files = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
     counts = files["num_records"].to_pylist() if "num_records" in files.column_names else [None]
-    if None in counts or sum(counts) > most_rows:
+    if None in counts or sum(counts) > most_rows or (most_files is not None and len(counts) > most_files):
         return None
-    pieces = [read_whole_file(location, path, table) for path in files["path"].to_pylist()]
-    return pa.concat_tables([table.arrow_schema.empty_table(), *pieces])
+    pieces = [read_whole_file(location, path, table, columns) for path in files["path"].to_pylist()]
+    return pa.concat_tables([schema.empty_table(), *pieces])
+
+
+def _schema(table: TableDefinition, columns: Sequence[str] | None) -> pa.Schema:
+    return table.arrow_schema if columns is None else pa.schema([table.arrow_schema.field(name) for name in columns])
 
 
 def _checksums_of(actions: pa.Table, table: TableDefinition) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.model.states import IndexDepth
+from coldlog.runtime.arrow_frames import frame_of
 from coldlog.runtime.setting_uris import require_same_place
 from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
@@ -50,7 +51,7 @@ from coldlog.tables.delta.log_check import LOG_FOLDER, check_log, newest_commit_
 from coldlog.tables.delta.manifest import HELD_TABLES, NUMBERED_TABLES, check_published
 from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows, create_table
 from coldlog.tables.delta.row_edits import Change, Row, RowChange, RowMerge, RowRemoval
-from coldlog.tables.delta.table_files import list_table_files, read_file_rows, read_if_small
+from coldlog.tables.delta.table_files import NoTableError, list_table_files, read_file_rows, read_if_small
 from coldlog.tables.delta.table_history import list_commits
 from coldlog.tables.leases.lease_objects import FOLDER
 from coldlog.tables.leases.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
@@ -61,6 +62,9 @@ _DEFAULTS = "spark.databricks.delta.properties.defaults."
 _FEW_ROWS = 1_000
 """So many are read and written in this process: Spark's planning takes longer."""
 _FEW_FILES = 8
+_SMALL_TABLES = 10
+"""So many times `_FEW_ROWS` are worked on in this process where Spark would start tasks in Python for them."""
+_SMALL_TABLE_FILES = 64
 _TABLES_AT_ONCE = 8
 """Each table takes some requests to the store, one after another."""
 
@@ -274,19 +278,28 @@ class Warehouse:
         """Read all columns of the definition, of a `version` if one is given.
 
         The rows of a small table are read at once, in this process: Spark would plan and run a query to find its files.
-        So its frame does not change if rows are written after this call, and neither does that of an empty table. A
-        missing table or column raises `UsageError`, a damaged log or file `ColdlogError`.
+        So its frame does not change if rows are written after this call. A missing table or column raises
+        `UsageError`, a damaged log or file `ColdlogError`.
         """
-        rows = self._load(table, version)
-        if self.as_of is not None:
-            return rows
-        count = file_count_if_known(self.spark, self.location(table), is_just_loaded=True)
-        if version is None and count == 0:
-            return rows.where(F.lit(False))
-        if count is None or count > _FEW_FILES:
-            return rows
-        small = read_if_small(self.data_location(table), table, _FEW_ROWS, version=version)
-        return rows if small is None else self.local(table, small)
+        small = None if self.as_of is not None else self._small(table, _FEW_ROWS, _FEW_FILES, version=version)
+        return self._load(table, version) if small is None else self.local(table, small)
+
+    def _small(
+        self,
+        table: TableDefinition,
+        most_rows: int,
+        most_files: int,
+        *,
+        version: int | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table | None:
+        check_log(self.location(table))
+        try:
+            return read_if_small(
+                self.data_location(table), table, most_rows, version=version, columns=columns, most_files=most_files
+            )
+        except NoTableError:
+            return None  # Spark's error is raised
 
     def _load(self, table: TableDefinition, version: int | None) -> DataFrame:
         reader = self.spark.read.format("delta")
@@ -313,10 +326,19 @@ class Warehouse:
         """Whether Delta knows without a query that the table has no files."""
         return file_count_if_known(self.spark, self.location(table), is_just_loaded=is_just_loaded) == 0
 
-    def small_rows(self, table: TableDefinition, columns: Sequence[str]) -> list[dict[str, object]]:
+    def small_rows(self, table: TableDefinition, columns: Sequence[str]) -> list[Row]:
         """Read columns of every row in this process, without a query; for tables whose rows fit in the driver."""
         files = list_table_files(self.data_location(table), table, [], as_of_ms=self.as_of_ms)
         return list(read_file_rows(files, columns))
+
+    def rows_if_small(self, table: TableDefinition, columns: Sequence[str]) -> list[Row] | None:
+        """Read columns of every row in this process; None if the table is too large, or needs Spark."""
+        rows = self.small_table(table, columns)
+        return None if rows is None else rows.to_pylist()
+
+    def small_table(self, table: TableDefinition, columns: Sequence[str] | None = None) -> pa.Table | None:
+        """As `rows_if_small`, in columns; without `columns`, all of them."""
+        return self._small(table, _SMALL_TABLES * _FEW_ROWS, _SMALL_TABLE_FILES, columns=columns)
 
     def view(self, table: TableDefinition) -> str:
         """Create a temporary view of the table and return its name, for `IDENTIFIER(:table)`, which takes no paths."""
@@ -327,15 +349,17 @@ class Warehouse:
     def local(self, table: TableDefinition, rows: Iterable[dict[str, object]] | pa.Table) -> DataFrame:
         """Make a frame of rows from the driver, in the table's schema."""
         arrow = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=table.arrow_schema)
-        return self.spark.createDataFrame(arrow)
+        return frame_of(self.spark, arrow)
 
-    def append(self, table: TableDefinition, rows: DataFrame, *, count: int | None = None) -> None:
+    def append(self, table: TableDefinition, rows: DataFrame | Sequence[Row], *, count: int | None = None) -> None:
         """Add rows; `count`: see `merge`."""
         few = self._few(rows, table.column_names, count)
         if few is not None:
             if not few or self.change_rows(table, RowChange(added=few)) is not None:
                 return
-            rows = self.local(table, few)
+            rows = few
+        if not isinstance(rows, DataFrame):
+            rows = self.local(table, rows)
         checked = nullcontext() if self.lease is None else self._requiring_a_commit(table, self.lease)
         with self.commits(), checked, self._encodings(table):
             rows.select(*table.column_names).write.format("delta").mode("append").save(self.location(table))
@@ -359,7 +383,7 @@ class Warehouse:
         if isinstance(rows, DataFrame):
             is_few = count is not None and count <= _FEW_ROWS
             return rows.select(*names).toArrow().to_pylist() if is_few else None
-        return rows if len(rows) <= _FEW_ROWS else None
+        return rows if len(rows) <= _SMALL_TABLES * _FEW_ROWS else None
 
     def data_location(self, table: TableDefinition) -> str:
         """The place where tasks write files for `add_files`."""
@@ -411,7 +435,7 @@ class Warehouse:
         if not isinstance(rows, DataFrame):
             fields = [table.arrow_schema.field(name) for name in names]
             fields += [pa.field(remove, pa.bool_())] if remove else []
-            rows = self.spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=pa.schema(fields)))
+            rows = frame_of(self.spark, pa.Table.from_pylist(list(rows), schema=pa.schema(fields)))
         if self.is_known_empty(table):
             if not update:
                 self.append(table, rows.where(~F.col(remove)) if remove else rows)
@@ -448,7 +472,7 @@ class Warehouse:
             if not rows or self.change_rows(table, RowRemoval(rows=rows)) is not None:
                 return
             schema = pa.schema([table.arrow_schema.field(name) for name in rows[0]])
-            rows = self.spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=schema))
+            rows = frame_of(self.spark, pa.Table.from_pylist(list(rows), schema=schema))
         source = f"coldlog_stale_{table.name}"
         rows.createOrReplaceTempView(source)
         on = " AND ".join(f"t.{name} = s.{name}" for name in rows.columns)

@@ -1,0 +1,306 @@
+"""Plan one topic-partition from its rows of `segments`: `index.partition_plan` for rows of tables.
+
+The planned rows have three kinds of facts: the served columns of segments, the row of `partition_metadata`, and in it
+the rows of `txn_segments`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+
+import pyarrow as pa
+
+from coldlog.index.leader_epoch_lineage import EpochStart
+from coldlog.index.partition_plan import Checkpoints, CutMaxima, IncarnationPlan, ServedSegment, plan_partition
+from coldlog.index.segment_facts import SegmentFacts
+from coldlog.index.txn_segments import ServedEpochs, find_txn_segments
+from coldlog.index.unserved_ranges import UnservedRange
+from coldlog.model.states import IndexStatus, RemoteLogSegmentState
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
+from coldlog.tables.delta.row_edits import Row
+
+SERVED_COLUMNS = (
+    "is_within_lineage",
+    "served_from_offset",
+    "served_to_offset",
+    "served_build_number",
+    "served_index_depth",
+    "served_holes",
+    "not_served_reason",
+    "previous_running_max_timestamp_ms",
+    "running_max_timestamp_ms",
+    "broker_previous_running_max_timestamp_ms",
+    "broker_running_max_timestamp_ms",
+)
+TXN_COLUMNS = tuple(name for name in TXN_SEGMENTS.column_names if name not in ("topic", "partition", "topic_id"))
+
+
+def _of_txn_segments(column: str) -> pa.Field:
+    return TXN_SEGMENTS.arrow_schema.field(column).with_nullable(True)
+
+
+PLANNED_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("topic_id", pa.string()),
+        ("start_offset", pa.int64()),
+        ("segment_id", pa.string()),
+        *(SEGMENTS.arrow_schema.field(name) for name in SERVED_COLUMNS),
+        ("is_changed", pa.bool_()),
+        ("is_cut_at_end", pa.bool_()),
+        ("must_count_from", pa.int64()),
+        ("superseded_segment_count", pa.int64()),
+        *(
+            field.with_nullable(True)
+            for field in PARTITION_METADATA.arrow_schema
+            if field.name not in PARTITION_METADATA.key
+        ),
+        ("txn_segments", pa.list_(pa.struct([_of_txn_segments(name) for name in TXN_COLUMNS]))),
+    ]
+)
+"""Rows with a segment_id are those of segments, the others those of partitions."""
+READ_COLUMNS = (
+    "topic", "partition", "topic_id", "start_offset", "segment_id", "end_offset", "state", "state_source",
+    "index_status", "build_number", "index_depth", "counted_from_offset", "counted_max_timestamp_ms",
+    "counted_max_timestamp_offset", "metadata_max_timestamp_ms",
+    "log_modified_ms", "size_bytes", "record_count", "txn_index_empty", "segment_leader_epochs", "was_copied",
+    "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs", "event_timestamp_ms",
+    "open_transaction_count", "open_from_offset", "superseded_build_numbers", "holes", *SERVED_COLUMNS,
+)  # fmt: skip
+
+
+_Rank = tuple[tuple[bool, int], tuple[bool, int], str]
+
+
+def plan_all_partitions(
+    rows: Iterable[Row], log_start_offsets: Mapping[tuple[str, int], int], cut_maxima: CutMaxima
+) -> pa.Table:
+    """Plan every topic-partition from the rows of `segments`, in the columns of `PLANNED_SCHEMA`."""
+    by_partition: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        by_partition.setdefault((row["topic"], row["partition"]), []).append(row)
+    planned: list[Row] = []
+    for partition, members in by_partition.items():
+        checkpoints = _newest_checkpoints(members)
+        planned += _planned(members, log_start_offsets.get(partition), checkpoints, cut_maxima)
+    return pa.Table.from_pylist(planned, schema=PLANNED_SCHEMA)
+
+
+def plan_rows(rows: pa.Table, cut_maxima: CutMaxima) -> pa.Table:
+    """Plan one topic-partition from its rows of `segments`. Three columns are added to them: `log_start_offset`;
+    `has_checkpoint`; and `checkpoint`, which only the segment with the newest one of its incarnation has."""
+    members = rows.to_pylist()
+    checkpoints = {row["topic_id"]: _epoch_starts(row["checkpoint"]) for row in members if row["checkpoint"]}
+    planned = list(_planned(members, members[0]["log_start_offset"], checkpoints, cut_maxima))
+    return pa.Table.from_pylist(planned, schema=PLANNED_SCHEMA)
+
+
+def _planned(
+    members: Iterable[Row], log_start_offset: int | None, checkpoints: Checkpoints, cut_maxima: CutMaxima
+) -> Iterator[Row]:
+    by_id = {row["segment_id"]: row for row in members}
+    first_row = next(iter(by_id.values()))
+    where = {"topic": first_row["topic"], "partition": first_row["partition"]}
+    for plan in plan_partition(map(_facts, by_id.values()), log_start_offset, checkpoints, cut_maxima):
+        for served in plan.segments:
+            row = _segment_row(served, by_id[served.segment.segment_id])
+            if row["is_changed"] or row["is_cut_at_end"] or row["must_count_from"] is not None:
+                yield where | row
+        yield where | _partition_row(plan, by_id)
+
+
+def _newest_checkpoints(members: Iterable[Row]) -> Checkpoints:
+    """Return the leader epoch checkpoint of the newest segment of each incarnation (`serving_plan._rank`)."""
+    newest: dict[str, tuple[_Rank, Sequence[EpochStart]]] = {}
+    for row in members:
+        row["has_checkpoint"] = row["leader_epoch_checkpoint"] is not None
+        rank = _rank(row)
+        if rank is not None and (row["topic_id"] not in newest or newest[row["topic_id"]][0] < rank):
+            newest[row["topic_id"]] = rank, _epoch_starts(row["leader_epoch_checkpoint"])
+    return {topic_id: checkpoint for topic_id, (_, checkpoint) in newest.items()}
+
+
+def _rank(row: Row) -> _Rank | None:
+    checkpointed, announced = _last_epoch(row["leader_epoch_checkpoint"]), _last_epoch(row["announced_leader_epochs"])
+    if checkpointed is None or row["state"] != RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name:
+        return None
+    if row["index_status"] == IndexStatus.INDEXED.value:
+        return (
+            _known_first(_last_epoch(row["segment_leader_epochs"])),
+            _known_first(row["end_offset"]),
+            row["segment_id"],
+        )
+    if row["index_status"] == IndexStatus.QUARANTINED.value and announced in (None, checkpointed):
+        end_offset = row["start_offset"] if row["announced_end_offset"] is None else row["announced_end_offset"]
+        return _known_first(checkpointed), _known_first(end_offset), row["segment_id"]
+    return None
+
+
+def _known_first(value: int | None) -> tuple[bool, int]:
+    """Order None before every number."""
+    return value is not None, value or 0
+
+
+def _last_epoch(entries: Sequence[Row] | None) -> int | None:
+    return entries[-1]["leader_epoch"] if entries else None
+
+
+def _facts(row: Row) -> SegmentFacts:
+    is_finished = _is_finished(row)
+    is_usable = is_finished and row["index_status"] == IndexStatus.INDEXED.value
+    listed = {name: row[name] for name in ("topic_id", "segment_id", "start_offset")}
+    is_deleted = bool(row["was_copied"]) and str(row["state"]).startswith("DELETE_SEGMENT")
+    if not is_usable and not is_deleted:
+        return SegmentFacts(
+            is_usable=False,
+            is_finished=is_finished,
+            is_unread=_is_unread(row),
+            hides_log_start=row["index_status"] == IndexStatus.QUARANTINED.value and not row["has_checkpoint"],
+            written_ms=_written_ms(row),
+            end_offset=-1 if row["announced_end_offset"] is None else _count(row["announced_end_offset"]),
+            metadata_max_timestamp_ms=_first_known(row["announced_max_timestamp_ms"]),
+            **listed,
+        )
+    counted = {name: row[name] for name in ("counted_from_offset", "counted_max_timestamp_ms")} if is_usable else {}
+    return SegmentFacts(
+        is_usable=is_usable,
+        is_finished=is_finished,
+        is_deleted=is_deleted,
+        written_ms=_written_ms(row),
+        end_offset=max(_count(row["end_offset"]), _count(row["announced_end_offset"])),
+        leader_epochs=_epoch_starts(row["announced_leader_epochs"] or row["segment_leader_epochs"]),
+        counted_max_timestamp_offset=row["counted_max_timestamp_offset"] if is_usable else None,
+        metadata_max_timestamp_ms=_first_known(row["announced_max_timestamp_ms"], row["metadata_max_timestamp_ms"]),
+        hides_log_start=is_usable and not row["has_checkpoint"],
+        holes=_holes(row["holes"]) if is_usable else (),
+        **listed,
+        **counted,
+    )
+
+
+def _is_finished(row: Row) -> bool:
+    """Whether the segment was copied and not deleted. An orphan is whole, but no event announced it."""
+    is_copied: bool = row["state"] == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+    return is_copied and row["index_status"] != IndexStatus.ORPHAN.value
+
+
+def _is_unread(row: Row) -> bool:
+    """Whether the archive should have the segment, and its records are not indexed. A listed segment with missing files
+    may still be uploaded, or damaged: nothing tells which."""
+    is_listed_in_part = row["index_status"] == IndexStatus.INCOMPLETE.value and row["state_source"] == "listing"
+    return _is_finished(row) or is_listed_in_part
+
+
+def _written_ms(row: Row) -> int | None:
+    return _first_known(row["event_timestamp_ms"], row["log_modified_ms"])
+
+
+def _first_known(*values: object) -> int | None:
+    return next((value for value in values if isinstance(value, int)), None)
+
+
+def _epoch_starts(entries: Sequence[Row] | None) -> tuple[EpochStart, ...]:
+    return tuple((entry["leader_epoch"], entry["start_offset"]) for entry in entries or ())
+
+
+def _holes(holes: Sequence[Row] | None) -> tuple[UnservedRange, ...]:
+    """Return the holes that lost offsets."""
+    names = [each.name for each in fields(UnservedRange)]
+    ranges = [UnservedRange(**{name: hole[name] for name in names}) for hole in holes or ()]
+    return tuple(each for each in ranges if each.to_offset is None or each.to_offset >= each.from_offset)
+
+
+def _segment_row(served: ServedSegment, stored: Row) -> Row:
+    wanted: Row = {
+        "is_within_lineage": served.is_within_lineage,
+        "served_from_offset": served.from_offset,
+        "served_to_offset": served.to_offset,
+        "served_build_number": None if served.from_offset is None else stored["build_number"],
+        "served_index_depth": None if served.from_offset is None else stored["index_depth"],
+        "served_holes": None if served.from_offset is None else stored["holes"],
+        "not_served_reason": None if served.reason is None else served.reason.value,
+        "previous_running_max_timestamp_ms": served.previous_running_max_timestamp_ms,
+        "running_max_timestamp_ms": served.running_max_timestamp_ms,
+        "broker_previous_running_max_timestamp_ms": served.broker_previous_running_max_timestamp_ms,
+        "broker_running_max_timestamp_ms": served.broker_running_max_timestamp_ms,
+    }
+    return {
+        "topic_id": served.segment.topic_id,
+        "start_offset": served.segment.start_offset,
+        "segment_id": served.segment.segment_id,
+        **wanted,
+        "is_changed": any(stored[name] != wanted[name] for name in SERVED_COLUMNS),
+        "is_cut_at_end": served.is_cut_at_end,
+        "must_count_from": served.must_count_from if served.reason is None else None,
+    }
+
+
+def _partition_row(plan: IncarnationPlan, by_id: Mapping[str, Row]) -> Row:
+    stored = [by_id[each.segment.segment_id] for each in plan.segments]
+    served_segments = [(each, by_id[each.segment.segment_id]) for each in plan.segments if each.reason is None]
+    served = [row for _, row in served_segments]
+    status = [row["index_status"] for row in stored]
+    return {
+        "topic_id": plan.topic_id,
+        "is_current": plan.is_current,
+        "log_start_offset": None if plan.log_start is None else plan.log_start.offset,
+        "log_start_source": None if plan.log_start is None else plan.log_start.source.value,
+        "leader_epoch_lineage": [
+            {"leader_epoch": epoch, "start_offset": offset} for epoch, offset in plan.lineage.entries
+        ],
+        "earliest_offset": plan.earliest_offset,
+        "latest_tiered_offset": plan.latest_tiered_offset,
+        "max_timestamp_ms": plan.max_timestamp_ms,
+        "max_timestamp_offset": plan.max_timestamp_offset,
+        "finished_max_timestamp_ms": plan.finished_max_timestamp_ms,
+        "segment_count": len(stored),
+        "served_segment_count": len(served),
+        "unserved_segment_count": len(stored) - len(served),
+        "pending_segment_count": status.count(IndexStatus.PENDING.value),
+        "quarantined_segment_count": status.count(IndexStatus.QUARANTINED.value),
+        "txn_index_segment_count": sum(row["txn_index_empty"] is False for row in served),
+        "txn_index_empty": all(row["txn_index_empty"] for row in served) if served else None,
+        "size_bytes": sum(_count(row["size_bytes"]) for row in served),
+        "record_count": sum(_count(row["record_count"]) for row in served),
+        "gap_count": plan.gap_count,
+        "unserved_ranges": [asdict(each) for each in plan.unserved_ranges],
+        "superseded_segment_count": sum(row["superseded_build_numbers"] is not None for row in stored),
+        "txn_segments": [asdict(each) for each in find_txn_segments(map(_served_epochs, served_segments))],
+        **_stable_offset(plan, by_id),
+    }
+
+
+def _served_epochs(served: tuple[ServedSegment, Row]) -> ServedEpochs:
+    segment, row = served
+    announced = row["announced_leader_epochs"]
+    return ServedEpochs(
+        segment_id=row["segment_id"],
+        start_offset=row["start_offset"],
+        end_offset=max(_count(row["end_offset"]), _count(row["announced_end_offset"])),
+        served_from_offset=_count(segment.from_offset),
+        served_to_offset=_count(segment.to_offset),
+        leader_epochs=_epoch_starts(row["segment_leader_epochs"] if announced is None else announced),
+        txn_index_empty=row["txn_index_empty"],
+    )
+
+
+def _stable_offset(plan: IncarnationPlan, by_id: Mapping[str, Row]) -> Row:
+    """The transactions that the last served segment leaves open; a reader of committed records stops at the oldest."""
+    if plan.latest_tiered_offset is None:
+        return {"stable_offset": None, "open_transaction_count": None}
+    newest = max((each for each in plan.segments if each.reason is None), key=lambda each: each.to_offset or 0)
+    row = by_id[newest.segment.segment_id]
+    open_from = _first_known(row["open_from_offset"])
+    end = plan.latest_tiered_offset + 1
+    return {
+        "stable_offset": end if open_from is None else min(end, open_from),
+        "open_transaction_count": row["open_transaction_count"],
+    }
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
