@@ -32,6 +32,7 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
 from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.discrepancies import DiscrepancyKind
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
 from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
@@ -47,6 +48,7 @@ TABLES: tuple[TableDefinition, ...] = (
     REPLAY_POSITIONS,
     COMMITTED_OFFSETS,
     DAMAGE_REPORTS,
+    DIRECTORY_DIGESTS,
 )
 """Those that every warehouse has, then those that a job makes when it needs them."""
 EXIT_CODES: Mapping[int, str] = {

@@ -138,7 +138,7 @@ def _end_unchanged(indexed: Indexed) -> tuple[int | None, str]:
     progress = io.StringIO()
     console = Console(progress=progress, results=io.StringIO())
     job = PlainJob(settings=indexed.settings, arguments=argparse.Namespace(), console=console)
-    return end_unchanged_run(job), progress.getvalue()
+    return end_unchanged_run(job).exit_code, progress.getvalue()
 
 
 def test_run_ends_without_spark_while_the_brokers_say_the_same(indexed: Indexed) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from coldlog.indexing.pipeline import run_pipeline
-from coldlog.indexing.preflight import end_unchanged_run
+from coldlog.indexing.preflight import PreflightOutcome, end_unchanged_run
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings import Settings
@@ -38,17 +38,19 @@ class BothWays:
         """Run the job as its command does; return whether it ended before Spark."""
         settings = self._settings(location, *changed)
         plain = PlainJob(settings=settings, arguments=argparse.Namespace(), console=_console())
-        if end_unchanged_run(plain) is not None:
+        outcome = end_unchanged_run(plain)
+        if outcome.exit_code is not None:
             return True
+        job = Job(spark=self.spark, settings=settings, arguments=argparse.Namespace(), console=_console())
         with planned_for_small_tables(self.spark):
-            run_pipeline(Job(spark=self.spark, settings=settings, arguments=argparse.Namespace(), console=_console()))
+            run_pipeline(job, outcome.touched)
         return False
 
     def leave_to_spark(self, location: Path) -> None:
         """The preflight does nothing over what a killed run left, so a run without it is the same."""
         before = _files(location)
         plain = PlainJob(settings=self._settings(location), arguments=argparse.Namespace(), console=_console())
-        assert end_unchanged_run(plain) is None, location
+        assert end_unchanged_run(plain) == PreflightOutcome(), location
         assert _files(location) == before, location
 
     def finish(self, location: Path) -> Warehouse:

@@ -7,7 +7,7 @@ of the console, and records the run in `job_runs`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from coldlog.archive.layouts.aiven_keys import list_key_ids
@@ -24,6 +24,7 @@ from coldlog.indexing.events.read_events import read_events
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.indexing.run_log import recorded_run
+from coldlog.indexing.scan.listing import ArchiveDigest
 from coldlog.indexing.scan.log_starts import (
     ask_log_start_offsets,
     merge_log_start_offsets,
@@ -32,6 +33,7 @@ from coldlog.indexing.scan.log_starts import (
 )
 from coldlog.indexing.scan.other_key_prefixes import find_other_key_prefixes
 from coldlog.indexing.scan.scan import scan_segments
+from coldlog.indexing.scan.touched import Touched, keep_digests
 from coldlog.indexing.show import (
     show_errors,
     show_lookups,
@@ -41,7 +43,15 @@ from coldlog.indexing.show import (
     show_quarantine,
 )
 from coldlog.indexing.witness import KEY as WITNESS
-from coldlog.indexing.witness import log_starts_digest, read_surroundings, witness_of_run
+from coldlog.indexing.witness import (
+    REPORTS,
+    find_change,
+    log_starts_digest,
+    read_surroundings,
+    read_table_states,
+    reports_state,
+    witness_of_run,
+)
 from coldlog.lookups.functions import register_functions
 from coldlog.model.states import IndexDepth
 from coldlog.runtime.console import Stage, counted, human_bytes
@@ -54,6 +64,7 @@ from coldlog.runtime.timestamps import timestamp_from_text
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.discrepancies import Severity
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tables.leases.warehouse_lease import WarehouseLease
 from coldlog.tables.leases.warehouse_lock import writing
@@ -72,7 +83,7 @@ def scan(job: Job) -> None:
     """scan_segments: list the archive."""
     with _writing(job, "scan_segments") as (warehouse, run):
         run["metadata"] = _read_metadata(job, warehouse)
-        run["scan"] = _scan(job, warehouse, layout_opener(job.settings)())
+        run["scan"] = _scan(job, warehouse, layout_opener(job.settings)()).facts
 
 
 def build(job: Job) -> None:
@@ -155,21 +166,26 @@ def maintain(job: Job) -> None:
     show_maintenance(job, summary)
 
 
-def run_pipeline(job: Job) -> None:
-    """Run all four jobs, then show the results and a few lookups; validate if `validation.after_build` is set."""
+def run_pipeline(job: Job, touched: Touched | None = None) -> None:
+    """Run all four jobs, then show the results and a few lookups; validate if `validation.after_build` is set.
+
+    If a preflight found the partitions that have changed, only these are worked on.
+    """
     layout = layout_opener(job.settings)()
     with _writing(job, RUN_PIPELINE) as (warehouse, run):
         surroundings = read_surroundings(job.settings)
         run["metadata"] = _read_metadata(job, warehouse)
-        run["scan"] = _scan(job, warehouse, layout)
+        limited, touched = _limited(job, warehouse, touched, surroundings)
+        scan = _scan(job, limited, layout, touched)
+        run["scan"] = scan.facts
         failure = None
-        with ServingPlan(warehouse) as plan:
+        with ServingPlan(limited) as plan:
             try:
-                run["build"] = _build(job, warehouse, paced_opener(job.settings)(), plan)
+                run["build"] = _build(job, limited, paced_opener(job.settings)(), plan)
             except ColdlogError as failed:  # publish what was indexed before the failure
                 failure = failed
-            run["materialize"] = _materialize(job, warehouse, plan)
-        discrepancies = _reconcile(job, warehouse)
+            run["materialize"] = _materialize(job, limited, plan)
+        discrepancies = _reconcile(job, limited)
         run["reconcile"] = dataclasses.asdict(discrepancies)
         show_partitions(job, warehouse)
         show_quarantine(job, warehouse)
@@ -184,6 +200,23 @@ def run_pipeline(job: Job) -> None:
         if job.settings.validation.after_build:
             run["validate"] = validate_and_show(job, warehouse, is_full=False)
         run[WITNESS] = witness_of_run(job.settings, surroundings, run)
+        if run[WITNESS] is not None:
+            keep_digests(warehouse.uri, scan.archive)
+
+
+def _limited(
+    job: Job, warehouse: Warehouse, touched: Touched | None, surroundings: Mapping[str, str]
+) -> tuple[Warehouse, Touched | None]:
+    """Limit the warehouse to the partitions that have changed, if the listing is still all that has changed since the
+    run whose witness the preflight found."""
+    if touched is None:
+        return warehouse, None
+    states = {**surroundings, REPORTS: reports_state(warehouse.uri), **read_table_states(warehouse.uri)}
+    is_known_empty = all(map(warehouse.is_known_empty, (SEGMENT_EVENTS, UNRECOGNIZED_OBJECTS)))
+    if not is_known_empty or find_change(touched.witness, states) is not None:
+        return warehouse, None
+    job.console.note(f"working on {counted(len(touched.partitions), 'changed partition')} only")
+    return dataclasses.replace(warehouse, partitions=touched.partitions), touched
 
 
 @contextmanager
@@ -249,14 +282,24 @@ def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:
     return dataclasses.asdict(summary) | {"source_digest": source_digest}
 
 
-def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, object]:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Scanned:
+    """What a scan tells the run's row, and what it found in each directory."""
+
+    facts: dict[str, object]
+    archive: ArchiveDigest
+
+
+def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout, touched: Touched | None = None) -> _Scanned:
     with job.console.stage("scan") as stage:
         supplied = job.settings.log_start_offsets.uri
         # Read before anything is written: a wrong file stops the run.
         log_starts = {} if supplied is None else read_log_start_offsets(supplied)
         accept_replaced = job.settings.scan.accept_replaced_archive
-        summary = scan_segments(warehouse, layout, accept_replaced=accept_replaced, report=job.console.warn)
-        live = _merge_log_starts(job, warehouse, log_starts, stage)
+        summary = scan_segments(
+            warehouse, layout, accept_replaced=accept_replaced, report=job.console.warn, touched=touched
+        )
+        live = _merge_log_starts(job, dataclasses.replace(warehouse, partitions=None), log_starts, stage)
         stage.add(counted(summary.partition_count, "partition"), counted(summary.segment_count, "segment") + " listed")
         stage.add(human_bytes(summary.log_bytes), f"{summary.new_count} new", f"{summary.changed_count} changed")
         for count, label in (
@@ -270,7 +313,9 @@ def _scan(job: Job, warehouse: Warehouse, layout: ArchiveLayout) -> dict[str, ob
     for prefix, count in find_other_key_prefixes(warehouse, layout).items():
         lost = counted(count, "finished segment")
         job.console.warn(f"not listed: {lost} below the key prefix {prefix!r}; add it to archive.key_prefix")
-    return dataclasses.asdict(summary) | {"log_starts_digest": log_starts_digest(log_starts, live)}
+    facts = summary.facts() | {"log_starts_digest": log_starts_digest(log_starts, live)}
+    facts["limited_to_partitions"] = None if touched is None else len(touched.partitions)
+    return _Scanned(facts=facts, archive=summary.archive)
 
 
 def _merge_log_starts(job: Job, warehouse: Warehouse, supplied: LogStarts, stage: Stage) -> LiveLogStarts | None:

@@ -20,7 +20,8 @@ from coldlog.errors import ColdlogError
 from coldlog.indexing.events.event_sources import TableSource
 from coldlog.indexing.pipeline import RUN_PIPELINE, ask_live_log_starts, open_event_source
 from coldlog.indexing.run_log import record_unchanged_run
-from coldlog.indexing.scan.listing import digest_archive
+from coldlog.indexing.scan.listing import ArchiveDigest, digest_archive
+from coldlog.indexing.scan.touched import Touched, find_touched
 from coldlog.indexing.witness import (
     ARCHIVE,
     EVENTS,
@@ -61,49 +62,67 @@ class _LastRun:
     full_run_id: str
 
 
-def end_unchanged_run(job: PlainJob) -> int | None:
-    """End the run if nothing has changed since the last one, and return its exit code; None: the run must be made."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightOutcome:
+    """`exit_code` is that of the run if it has ended. If it must be made, `touched` are the partitions that have
+    changed; None: all may have."""
+
+    exit_code: int | None = None
+    touched: Touched | None = None
+
+
+def end_unchanged_run(job: PlainJob) -> PreflightOutcome:
+    """End the run if nothing has changed since the last one."""
     settings = job.settings
     is_possible = settings.pipeline.skip_unchanged and may_be_unchanged(settings)
     if not is_possible or _find_last_run(settings.warehouse_uri) is None:
-        return None
+        return PreflightOutcome()
     started_ms = now_ms()
     try:
         with writing(settings.warehouse_uri, lease_s=settings.warehouse.lease_seconds) as lease:
             if lease is not None and lease.was_abandoned:
                 raise _LeftToSparkError
             with job.console.stage("preflight") as stage:
-                return 0 if _end_if_unchanged(settings, lease, stage, started_ms) else None
+                return _end_if_unchanged(settings, lease, stage, started_ms)
     except _LeftToSparkError:
-        return None
+        return PreflightOutcome()
 
 
-def _end_if_unchanged(settings: Settings, lease: WarehouseLease | None, stage: Stage, started_ms: int) -> bool:
-    last = _find_last_run(settings.warehouse_uri)
+def _end_if_unchanged(
+    settings: Settings, lease: WarehouseLease | None, stage: Stage, started_ms: int
+) -> PreflightOutcome:
+    last, touched = _find_last_run(settings.warehouse_uri), None
     try:
-        change = "the last run" if last is None else _find_change(settings, last.witness, stage)
+        if last is None:
+            change: str | None = "the last run"
+        else:
+            change, archive = _find_change(settings, last.witness, stage)
+            if archive is not None and change == ARCHIVE and settings.log_start_offsets.bootstrap_servers is None:
+                touched = find_touched(settings.warehouse_uri, last.witness, last.witness[ARCHIVE], archive)
     except ColdlogError as in_doubt:
-        change = f"not known ({in_doubt})"
+        change, touched = f"not known ({in_doubt})", None
     if last is not None and change is None:
         summary = {_SINCE: last.full_run_id, KEY: last.witness}
         if record_unchanged_run(settings.warehouse_uri, lease, RUN_PIPELINE, started_ms, summary):
             stage.add("nothing has changed since the last run")
-            return True
+            return PreflightOutcome(exit_code=0)
         change = "job_runs"
     stage.facts[:] = [f"changed: {change}"]
-    return False
+    return PreflightOutcome(touched=touched)
 
 
-def _find_change(settings: Settings, witness: Witness, stage: Stage) -> str | None:
-    """Return the first thing of the witness that has changed."""
-    for now in _iter_states(settings, stage):
+def _find_change(settings: Settings, witness: Witness, stage: Stage) -> tuple[str | None, ArchiveDigest | None]:
+    """Return the first thing of the witness that has changed, and what was listed, if it came to that."""
+    for now in _iter_states(settings):
         if change := find_change(witness, now):
-            return change
-    return None
+            return change, None
+    archive = digest_archive(layout_opener(settings)())
+    stage.add(counted(len(archive.directories), "partition"), counted(archive.totals.segments, "segment") + " listed")
+    return find_change(witness, {ARCHIVE: archive.digest}), archive
 
 
-def _iter_states(settings: Settings, stage: Stage) -> Iterator[Witness]:
-    """Yield everything that a witness names, cheap states first."""
+def _iter_states(settings: Settings) -> Iterator[Witness]:
+    """Yield everything that a witness names but the archive, cheap states first."""
     yield read_surroundings(settings)
     yield {REPORTS: reports_state(settings.warehouse_uri)}
     yield read_table_states(settings.warehouse_uri)
@@ -112,9 +131,6 @@ def _iter_states(settings: Settings, stage: Stage) -> Iterator[Witness]:
     yield {LOG_STARTS: log_starts_digest(log_starts, ask_live_log_starts(settings))}
     source = open_event_source(settings)
     yield {EVENTS: NOTHING if source is None or isinstance(source, TableSource) else source.digest()}
-    archive = digest_archive(layout_opener(settings)())
-    stage.add(counted(archive.partition_count, "partition"), counted(archive.segment_count, "segment") + " listed")
-    yield {ARCHIVE: archive.digest}
 
 
 def _find_last_run(uri: str) -> _LastRun | None:

@@ -31,6 +31,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow.compute as pc
+
 import coldlog
 from coldlog.archive.layouts.aiven_keys import list_key_ids
 from coldlog.archive.stores.s3_environment import s3_endpoint
@@ -48,7 +50,7 @@ from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, table_location
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.small_table import SmallTable
-from coldlog.tables.delta.table_files import list_table_files, open_table, read_file_rows
+from coldlog.tables.delta.table_files import list_table_files, open_table, read_columns
 from coldlog.tables.delta.table_storage import delta_storage_options
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts
 
@@ -155,8 +157,10 @@ def _tier_state(uri: str) -> str:
 def _has_open_work(uri: str) -> bool:
     """Whether segments are pending, or rows of superseded builds are still there."""
     files = list_table_files(table_location(uri, SEGMENTS.name), SEGMENTS, [])
-    rows = read_file_rows(files, ("index_status", "superseded_build_numbers"))
-    return any(row["index_status"] == IndexStatus.PENDING.value or row["superseded_build_numbers"] for row in rows)
+    rows = read_columns(files, SEGMENTS, ("index_status", "superseded_build_numbers"))
+    is_pending = pc.equal(rows["index_status"], IndexStatus.PENDING.value)
+    is_superseded = pc.greater(pc.list_value_length(rows["superseded_build_numbers"]), 0)
+    return bool(pc.any(is_pending).as_py() or pc.any(is_superseded).as_py())
 
 
 def _code_digest() -> str:

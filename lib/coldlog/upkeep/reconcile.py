@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -232,12 +232,19 @@ def reconcile(warehouse: Warehouse) -> ReconcileSummary:
     segments = warehouse.small_table(SEGMENTS)
     stored = None if segments is None else warehouse.rows_if_small(DISCREPANCIES, _STORED_COLUMNS)
     if segments is None or stored is None:
-        return _update_with_spark(warehouse, find_discrepancies(warehouse.read(SEGMENTS)))
+        summary = _update_with_spark(warehouse, find_discrepancies(warehouse.read(SEGMENTS)))
+        return summary if warehouse.partitions is None else replace(summary, counts=_counts_of_all(warehouse))
     wanted = find_discrepancies(warehouse.local(SEGMENTS, segments)).toArrow().to_pylist()
     changes = _changes_here(wanted, stored)
     changed = [row for row in changes if row["change"] != "same"]
     warehouse.merge(DISCREPANCIES, changed, remove="is_mended")
-    return _summary(Counter((str(row["kind"]), str(row["change"])) for row in changes))
+    summary = _summary(Counter((str(row["kind"]), str(row["change"])) for row in changes))
+    return summary if warehouse.partitions is None else replace(summary, counts=_counts_of_all(warehouse))
+
+
+def _counts_of_all(warehouse: Warehouse) -> dict[str, int]:
+    """Count the discrepancies of all partitions by kind."""
+    return dict(Counter(str(row["kind"]) for row in warehouse.small_rows(DISCREPANCIES, ("kind",))))
 
 
 def _update_with_spark(warehouse: Warehouse, wanted: DataFrame) -> ReconcileSummary:

@@ -21,6 +21,7 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
 from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
@@ -40,7 +41,15 @@ from coldlog.tables.delta.table_storage import (
     opening,
 )
 
-_WITHOUT_SPARK = (TIER_PARTITIONS, TIER_QUOTAS, TIER_SCHEDULE, REPLAY_POSITIONS, COMMITTED_OFFSETS, DAMAGE_REPORTS)
+_WITHOUT_SPARK = (
+    TIER_PARTITIONS,
+    TIER_QUOTAS,
+    TIER_SCHEDULE,
+    REPLAY_POSITIONS,
+    COMMITTED_OFFSETS,
+    DAMAGE_REPORTS,
+    DIRECTORY_DIGESTS,
+)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -75,7 +75,7 @@ def place(bucket: Bucket, golden_uri: str) -> Place:
 
 def test_unchanged_run_on_s3_commits_under_its_lease(place: Place) -> None:
     before = place.newest_run_id()
-    assert end_unchanged_run(place.job()) == 0
+    assert end_unchanged_run(place.job()).exit_code == 0
     assert place.newest_run_id() != before
     number = open_table(f"{place.warehouse}/{JOB_RUNS.name}", JOB_RUNS).transaction_version(APPLICATION)
     with writing(place.warehouse) as lease:
@@ -88,7 +88,7 @@ def test_lease_that_was_not_released_is_left_to_spark(place: Place) -> None:
     with pytest.raises(KeyboardInterrupt), writing(place.warehouse):
         raise KeyboardInterrupt
     before = place.newest_run_id()
-    assert end_unchanged_run(place.job()) is None
+    assert end_unchanged_run(place.job()).exit_code is None
     assert place.newest_run_id() == before
     with writing(place.warehouse) as lease:
         assert lease is not None
@@ -97,7 +97,7 @@ def test_lease_that_was_not_released_is_left_to_spark(place: Place) -> None:
 
 def test_replaced_object_is_noticed(place: Place) -> None:
     place.bucket.put({place.name: b"other"})
-    assert end_unchanged_run(place.job()) is None
+    assert end_unchanged_run(place.job()).exit_code is None
 
 
 @pytest.mark.parametrize("has_written", [False, True], ids=["taken-over", "written"])
@@ -126,4 +126,4 @@ def test_unchanged_run_that_wakes_after_another_job_took_over_is_an_error(
     else:
         assert place.newest_run_id() != newest
     monkeypatch.undo()
-    assert end_unchanged_run(place.job()) is None, "the lease was not released"
+    assert end_unchanged_run(place.job()).exit_code is None, "the lease was not released"

@@ -88,7 +88,7 @@ class Place:
         job = PlainJob(
             settings=load_settings("local", self.settings(*changed)), arguments=argparse.Namespace(), console=_console()
         )
-        return end_unchanged_run(job)
+        return end_unchanged_run(job).exit_code
 
     def run(self, call: Callable[[Job], object], *changed: str) -> None:
         """Do every step of a job with Spark."""

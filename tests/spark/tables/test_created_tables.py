@@ -15,6 +15,7 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
 from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
@@ -29,7 +30,15 @@ from spark_work import counting_work
 
 FIRST = "_delta_log/00000000000000000000.json"
 
-SMALL_TABLES = (TIER_SCHEDULE, TIER_PARTITIONS, TIER_QUOTAS, REPLAY_POSITIONS, COMMITTED_OFFSETS, DAMAGE_REPORTS)
+SMALL_TABLES = (
+    TIER_SCHEDULE,
+    TIER_PARTITIONS,
+    TIER_QUOTAS,
+    REPLAY_POSITIONS,
+    COMMITTED_OFFSETS,
+    DAMAGE_REPORTS,
+    DIRECTORY_DIGESTS,
+)
 # A feature of readers keeps out those that do not know it; version 1 has none, and every reader of Delta knows it.
 READER_VERSION = 1
 # These bind only who writes, and none of them changes what a reader finds in the files: clustering is kept in domain

@@ -8,7 +8,7 @@ that the build needs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from pyspark.sql import Column, DataFrame, Window
@@ -40,23 +40,30 @@ class BuildSurvey:
 
 
 def survey_builds(warehouse: Warehouse) -> BuildSurvey:
-    """Count the work in `segments`, without a query if the table is small."""
+    """Count the work in `segments`, without a query if the table is small.
+
+    The number is that of all partitions, also in a run that is limited to some: none may be given to two builds.
+    """
     rows = warehouse.rows_if_small(SEGMENTS, _SURVEYED_COLUMNS)
     if rows is not None:
         status = [row["index_status"] for row in rows]
         return BuildSurvey(
-            last_build_number=max((row["build_number"] or 0 for row in rows), default=0),
+            last_build_number=warehouse.greatest(SEGMENTS, "build_number") or 0,
             pending_count=status.count(IndexStatus.PENDING.value),
             retriable_count=sum(
                 row["index_status"] == IndexStatus.QUARANTINED.value or bool(row["damaged_files"]) for row in rows
             ),
             superseded_count=sum(row["superseded_build_numbers"] is not None for row in rows),
         )
-    counts = warehouse.read(SEGMENTS).agg(
-        F.coalesce(F.max("build_number"), F.lit(0)).alias("last_build_number"),
-        F.count_if(F.col("index_status") == IndexStatus.PENDING.value).alias("pending_count"),
-        F.count_if(_is_retriable()).alias("retriable_count"),
-        F.count("superseded_build_numbers").alias("superseded_count"),
+    counts = (
+        replace(warehouse, partitions=None)
+        .read(SEGMENTS)
+        .agg(
+            F.coalesce(F.max("build_number"), F.lit(0)).alias("last_build_number"),
+            F.count_if(F.col("index_status") == IndexStatus.PENDING.value).alias("pending_count"),
+            F.count_if(_is_retriable()).alias("retriable_count"),
+            F.count("superseded_build_numbers").alias("superseded_count"),
+        )
     )
     return BuildSurvey(**counts.collect()[0].asDict())
 

@@ -65,13 +65,23 @@ def materialize_metadata(warehouse: Warehouse, plan: ServingPlan | None = None) 
     if totals.changed_segment_count and totals.superseded_segment_count:
         remove_superseded(warehouse)
     publish_manifest(warehouse)
+    partition_count, served, gaps = totals.partition_count, totals.served_segment_count, totals.gap_count
+    if warehouse.partitions is not None:
+        partition_count, served, gaps = _totals_of_all(warehouse)
     return MaterializeSummary(
         changed_segment_count=totals.changed_segment_count,
         changed_partition_count=changed_partition_count,
-        partition_count=totals.partition_count,
-        served_segment_count=totals.served_segment_count,
-        gap_count=totals.gap_count,
+        partition_count=partition_count,
+        served_segment_count=served,
+        gap_count=gaps,
     )
+
+
+def _totals_of_all(warehouse: Warehouse) -> tuple[int, int, int]:
+    """Count partitions, served segments and gaps in `partition_metadata`."""
+    rows = warehouse.small_rows(PARTITION_METADATA, ("served_segment_count", "gap_count"))
+    served, gaps = (sum(row[name] for row in rows) for name in ("served_segment_count", "gap_count"))
+    return len(rows), served, gaps
 
 
 def _publish_partitions(warehouse: Warehouse, plan: ServingPlan) -> int:

@@ -23,8 +23,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -32,14 +33,18 @@ from coldlog.archive.layouts.layout import ArchiveLayout, UnrecognizedObject
 from coldlog.errors import UsageError
 from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS, announced_segments
 from coldlog.indexing.scan.listing import (
+    IS_UNLISTED,
     LISTED_COLUMNS,
+    LISTED_SCHEMA,
     SEGMENT_COLUMNS,
-    ListingTotals,
+    ArchiveDigest,
+    digests_of_batches,
+    digests_of_frame,
     list_here,
     list_in_tasks,
-    listing_digest,
 )
 from coldlog.indexing.scan.lost_announcements import lost_offsets, with_lost_announcements
+from coldlog.indexing.scan.touched import Touched, in_partitions
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.runtime.arrow_frames import frame_of
 from coldlog.runtime.console import Console, counted
@@ -53,9 +58,6 @@ WRITTEN_COLUMNS = (
 _FROM_LISTING, _FROM_EVENTS = "listing", "events"
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
 _REPORTED_DIRECTORIES = 5
-# Of the unrecognized rows, only a directory that cannot be listed has its partition.
-_IS_UNLISTED = "unrecognized_name IS NOT NULL AND topic IS NOT NULL"
-_LOG_OBJECT_BYTES = "aggregate(filter(objects, o -> o.kind = 'log'), 0L, (bytes, o) -> bytes + o.size_bytes)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,7 @@ class ScanSummary:
     """What one scan found and what had changed.
 
     `unlisted_count` counts directories, of `partition_count`, that could not be listed; `unrecognized_count` includes
-    them. `listing_digest` is the digest of what was listed.
+    them.
     """
 
     partition_count: int
@@ -74,8 +76,13 @@ class ScanSummary:
     gone_count: int
     incomplete_count: int
     unrecognized_count: int
-    unlisted_count: int = 0
-    listing_digest: str = ""
+    unlisted_count: int
+    archive: ArchiveDigest
+
+    def facts(self) -> dict[str, object]:
+        """The numbers, and the digest of the archive."""
+        numbers = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "archive"}
+        return numbers | {"listing_digest": self.archive.digest}
 
 
 def scan_segments(
@@ -84,21 +91,27 @@ def scan_segments(
     *,
     accept_replaced: bool = False,
     report: Callable[[str], None] | None = None,
+    touched: Touched | None = None,
 ) -> ScanSummary:
     """Update `segments` and `unrecognized_objects` to what the archive lists.
 
-    `report` receives lines about directories that cannot be listed; without it they are printed to stderr.
+    `report` receives lines about directories that cannot be listed; without it they are printed to stderr. With
+    `touched`, only these partitions are listed, and `warehouse` must be limited to them.
     """
-    directories = layout.list_partition_directories()
-    here = list_here(layout, directories.directories)
+    found_directories = layout.list_partition_directories()
+    directories = in_partitions(found_directories.directories, touched)
+    beside = found_directories.unrecognized if touched is None else touched.beside
+    here = list_here(layout, directories)
     if here is None:
-        listed = list_in_tasks(warehouse, layout, directories.directories).persist()
+        listed = list_in_tasks(warehouse, layout, directories).persist()
     else:
-        listed = frame_of(warehouse.spark, here)
+        listed = frame_of(warehouse.spark, pa.Table.from_batches(here, schema=LISTED_SCHEMA))
     try:
+        digests = digests_of_frame(directories, listed) if here is None else digests_of_batches(directories, here)
+        archive = ArchiveDigest.of([*digests, *(() if touched is None else touched.others)], beside)
+        totals = archive.totals
         listed_segments = listed.where(F.col("unrecognized_name").isNull()).select(*SEGMENT_COLUMNS)
         expected = _expected(listed_segments, announced_segments(warehouse), lost_offsets(warehouse))
-        totals = _totals(listed) if here is None else ListingTotals.of(here)
         stored = None if here is None else warehouse.small_table(SEGMENTS)
         before = warehouse.read(SEGMENTS) if stored is None else warehouse.local(SEGMENTS, stored)
         found = _differences(expected, before, is_mirror=layout.is_mirror)
@@ -107,7 +120,7 @@ def scan_segments(
         found = found.persist() if found_here is None else frame_of(warehouse.spark, found_here)
         differences = found
         if totals.unlisted:
-            unlisted = listed.where(_IS_UNLISTED)
+            unlisted = listed.where(IS_UNLISTED)
             # From the cached rows: pushing this join into the expressions above takes the optimizer very long.
             differences = _without_unknown(found, unlisted)
             _report_unlisted(unlisted, totals.unlisted, report or Console().warn)
@@ -118,17 +131,17 @@ def scan_segments(
             counts = Counter(found_here["change"].to_pylist())
         if not totals.segments:
             _refuse_emptied(warehouse, layout, differences)
-        elif counts.get("gone") and counts.get("new") and not accept_replaced:
+        elif touched is None and counts.get("gone") and counts.get("new") and not accept_replaced:
             _refuse_replaced(warehouse, layout, listed_segments)
         _write_differences(warehouse, differences, counts)
         found.unpersist()
         unrecognized_count = 0
-        if totals.unrecognized or directories.unrecognized or not warehouse.is_known_empty(UNRECOGNIZED_OBJECTS):
-            unrecognized_count = _write_unrecognized(warehouse, listed, directories.unrecognized)
+        if totals.unrecognized or beside or not warehouse.is_known_empty(UNRECOGNIZED_OBJECTS):
+            unrecognized_count = _write_unrecognized(warehouse, listed, beside)
     finally:
         listed.unpersist()
     return ScanSummary(
-        partition_count=len(directories.directories),
+        partition_count=len(archive.directories),
         segment_count=totals.segments,
         log_bytes=totals.log_bytes,
         new_count=counts.get("new", 0),
@@ -137,22 +150,8 @@ def scan_segments(
         incomplete_count=totals.incomplete,
         unrecognized_count=unrecognized_count,
         unlisted_count=totals.unlisted,
-        listing_digest=listing_digest(directories, totals.digests),
+        archive=archive,
     )
-
-
-def _totals(listed: DataFrame) -> ListingTotals:
-    is_segment = F.col("unrecognized_name").isNull()
-    counts = listed.agg(
-        F.count_if(is_segment).alias("segments"),
-        F.sum(F.when(is_segment, F.expr(_LOG_OBJECT_BYTES))).alias("log_bytes"),
-        F.count_if(is_segment & (F.size("missing_kinds") > 0)).alias("incomplete"),
-        F.count("unrecognized_name").alias("unrecognized"),
-        F.expr(f"count_if({_IS_UNLISTED})").alias("unlisted"),
-        # A decimal, because a sum of BIGINT would overflow.
-        F.sum(F.col("row_digest").cast("decimal(38, 0)")).alias("digests"),
-    )
-    return ListingTotals(**{name: int(count or 0) for name, count in counts.collect()[0].asDict().items()})
 
 
 def _expected(listed: DataFrame, announced: DataFrame, lost: dict[int, list[int]]) -> DataFrame:

@@ -40,6 +40,7 @@ Bounds = npt.NDArray[Any]
 _LEAST_NUMBER, _GREATEST_NUMBER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _LAST_MS = 253_402_300_799_000
 """The last second of the year 9999; datetime has no later time."""
+_MOST_FILTERED = 20
 _LEAST_TEXT, _GREATEST_TEXT = "", chr(0x10FFFF) * 8
 PUBLISH_APPLICATION = "coldlog-publish"
 """The application whose version in a table's log is the number of the newest publish (`manifest`)."""
@@ -153,6 +154,12 @@ def read_file_rows(
         yield from rows
 
 
+def read_columns(files: TableFiles, table: TableDefinition, columns: Sequence[str]) -> pa.Table:
+    """Read columns of all rows, as Arrow; a column that a file does not have is NULL there."""
+    pieces = [read_whole_file(files.location, path, table, columns) for path in files.paths]
+    return pa.concat_tables([_schema(table, columns).empty_table(), *pieces])
+
+
 def read_whole_file(location: str, path: str, table: TableDefinition, columns: Sequence[str] | None = None) -> pa.Table:
     """Read all rows of a file, or only some columns, in the table's schema. Columns that the table got after the file
     was written are NULL."""
@@ -178,8 +185,12 @@ def read_if_small(
     version: int | None = None,
     columns: Sequence[str] | None = None,
     most_files: int | None = None,
+    partitions: frozenset[tuple[str, int]] | None = None,
 ) -> pa.Table | None:
     """Read the newest version of a table with at most `most_rows` rows and `most_files` files.
+
+    With `partitions`, only rows of these topics and partitions are read, and only files that may have some count. Of
+    these, `_MOST_FILTERED` times as many rows may be read.
 
     None: it has more, only an engine can read it (deletion vectors), it has not all `columns` (without these, of the
     definition), or its newest version is not `version`.
@@ -191,11 +202,43 @@ def read_if_small(
     if not {field.name for field in delta.schema().fields}.issuperset(schema.names):
         return None
     files = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
-    counts = files["num_records"].to_pylist() if "num_records" in files.column_names else [None]
+    if partitions is not None:
+        files = files.filter(pa.array([_may_hold(file, partitions) for file in files.to_pylist()], pa.bool_()))
+        most_rows *= _MOST_FILTERED
+    counts = files["num_records"].to_pylist() if "num_records" in files.column_names else [None] * len(files)
     if None in counts or sum(counts) > most_rows or (most_files is not None and len(counts) > most_files):
         return None
-    pieces = [read_whole_file(location, path, table, columns) for path in files["path"].to_pylist()]
+    paths = files["path"].to_pylist()
+    if partitions is None:
+        pieces = [read_whole_file(location, path, table, columns) for path in paths]
+    else:
+        needed = tuple({*schema.names, "topic", "partition"})
+        pieces = [_of_partitions(read_whole_file(location, path, table, needed), partitions) for path in paths]
+        pieces = [piece.select(schema.names) for piece in pieces]
     return pa.concat_tables([schema.empty_table(), *pieces])
+
+
+def _may_hold(file: Mapping[str, Any], partitions: frozenset[tuple[str, int]]) -> bool:
+    """Whether a file's statistics allow a row of one of the partitions; a bound that is unknown excludes nothing."""
+    least_topic, most_topic = file.get("min.topic"), file.get("max.topic")
+    least, most = file.get("min.partition"), file.get("max.partition")
+    return any(
+        (least_topic is None or least_topic <= topic)
+        and (most_topic is None or topic <= most_topic)
+        and (least is None or least <= number)
+        and (most is None or number <= most)
+        for topic, number in partitions
+    )
+
+
+def _of_partitions(rows: pa.Table, partitions: frozenset[tuple[str, int]]) -> pa.Table:
+    is_wanted = pc.and_(
+        pc.is_in(rows["topic"], pa.array(sorted({topic for topic, _ in partitions}), pa.string())),
+        pc.is_in(rows["partition"], pa.array(sorted({number for _, number in partitions}), pa.int32())),
+    )
+    found = rows.filter(is_wanted)
+    pairs = zip(found["topic"].to_pylist(), found["partition"].to_pylist(), strict=True)
+    return found.filter(pa.array([pair in partitions for pair in pairs], pa.bool_()))
 
 
 def _schema(table: TableDefinition, columns: Sequence[str] | None) -> pa.Schema:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
@@ -51,7 +52,13 @@ from coldlog.tables.delta.log_check import LOG_FOLDER, check_log, newest_commit_
 from coldlog.tables.delta.manifest import HELD_TABLES, NUMBERED_TABLES, check_published
 from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows, create_table
 from coldlog.tables.delta.row_edits import Change, Row, RowChange, RowMerge, RowRemoval
-from coldlog.tables.delta.table_files import NoTableError, list_table_files, read_file_rows, read_if_small
+from coldlog.tables.delta.table_files import (
+    NoTableError,
+    list_table_files,
+    read_columns,
+    read_file_rows,
+    read_if_small,
+)
 from coldlog.tables.delta.table_history import list_commits
 from coldlog.tables.leases.lease_objects import FOLDER
 from coldlog.tables.leases.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
@@ -75,12 +82,15 @@ class Warehouse:
 
     `as_of` is a time (ISO 8601 or epoch milliseconds) or `v<N>`, a version of partition_metadata; None is now. It is
     resolved at the first read and kept, so one object shows one moment.
+
+    `partitions`, if they are given, are topics and partitions: of tables with these columns, only their rows are read.
     """
 
     spark: SparkSession
     uri: str
     as_of: str | None = None
     lease: WarehouseLease | None = None
+    partitions: frozenset[tuple[str, int]] | None = None
     _lock: RLock = field(default_factory=RLock, init=False, repr=False, compare=False)
     _versions: dict[str, int | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _moments: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -282,7 +292,14 @@ class Warehouse:
         `UsageError`, a damaged log or file `ColdlogError`.
         """
         small = None if self.as_of is not None else self._small(table, _FEW_ROWS, _FEW_FILES, version=version)
-        return self._load(table, version) if small is None else self.local(table, small)
+        if small is not None:
+            return self.local(table, small)
+        rows, partitions = self._load(table, version), self._partitions_of(table)
+        if partitions is None:
+            return rows
+        schema = pa.schema([table.arrow_schema.field(name) for name in ("topic", "partition")])
+        wanted = pa.Table.from_pylist([{"topic": topic, "partition": number} for topic, number in partitions], schema)
+        return rows.join(F.broadcast(frame_of(self.spark, wanted)), ["topic", "partition"], "left_semi")
 
     def _small(
         self,
@@ -296,10 +313,21 @@ class Warehouse:
         check_log(self.location(table))
         try:
             return read_if_small(
-                self.data_location(table), table, most_rows, version=version, columns=columns, most_files=most_files
+                self.data_location(table),
+                table,
+                most_rows,
+                version=version,
+                columns=columns,
+                most_files=most_files,
+                partitions=self._partitions_of(table),
             )
         except NoTableError:
             return None  # Spark's error is raised
+
+    def _partitions_of(self, table: TableDefinition) -> frozenset[tuple[str, int]] | None:
+        """The partitions to which reads of this table are limited."""
+        is_limited = {"topic", "partition"} <= set(table.key)
+        return self.partitions if is_limited else None
 
     def _load(self, table: TableDefinition, version: int | None) -> DataFrame:
         reader = self.spark.read.format("delta")
@@ -327,9 +355,16 @@ class Warehouse:
         return file_count_if_known(self.spark, self.location(table), is_just_loaded=is_just_loaded) == 0
 
     def small_rows(self, table: TableDefinition, columns: Sequence[str]) -> list[Row]:
-        """Read columns of every row in this process, without a query; for tables whose rows fit in the driver."""
+        """Read columns of every row, of all partitions, in this process, without a query; for tables whose rows fit in
+        the driver."""
         files = list_table_files(self.data_location(table), table, [], as_of_ms=self.as_of_ms)
         return list(read_file_rows(files, columns))
+
+    def greatest(self, table: TableDefinition, column: str) -> int | None:
+        """Return the greatest value of a column, of all partitions, without a query; None if there is none."""
+        files = list_table_files(self.data_location(table), table, [], as_of_ms=self.as_of_ms)
+        found: int | None = pc.max(read_columns(files, table, [column])[column]).as_py()
+        return found
 
     def rows_if_small(self, table: TableDefinition, columns: Sequence[str]) -> list[Row] | None:
         """Read columns of every row in this process; None if the table is too large, or needs Spark."""

@@ -1,0 +1,79 @@
+"""Name the partitions in which a listing differs from that of the last run.
+
+If nothing else has changed since then (`preflight`), a run lists, plans and publishes these partitions only. What the
+last run found in each directory is in the table `directory_digests`. These rows count only if the digest of the whole
+archive that follows from them is that of the last run's witness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from coldlog.archive.layouts.layout import PartitionDirectory, UnrecognizedObject
+from coldlog.indexing.scan.listing import ArchiveDigest, DirectoryDigest, ListingTotals
+from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
+from coldlog.tables.delta.small_table import Row, SmallTable
+
+_MOST_PARTITIONS = 1_000
+_TOTALS = ("segments", "log_bytes", "incomplete", "unrecognized")
+
+Partition = tuple[str, int]
+"""Topic and partition number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Touched:
+    """The partitions that changed, and what was found in the directories of all others, and beside them."""
+
+    witness: Mapping[str, str]
+    """Of the last run."""
+    partitions: frozenset[Partition]
+    others: tuple[DirectoryDigest, ...]
+    beside: tuple[UnrecognizedObject, ...]
+
+
+def find_touched(uri: str, witness: Mapping[str, str], digest: str, now: ArchiveDigest) -> Touched | None:
+    """Compare a listing with that of the last run, whose `digest` its `witness` has. None: every partition counts."""
+    stored = {each.directory.name: each for each in map(_from_row, _table(uri).read())}
+    if ArchiveDigest.of(stored.values(), now.beside).digest != digest:
+        return None
+    found = {each.directory.name: each for each in now.directories}
+    changed = [name for name in stored.keys() | found.keys() if stored.get(name) != found.get(name)]
+    partitions = frozenset(_partition((found.get(name) or stored[name]).directory) for name in changed)
+    others = tuple(each for each in now.directories if _partition(each.directory) not in partitions)
+    if not others or len(partitions) > _MOST_PARTITIONS or now.totals.unrecognized or now.beside:
+        return None
+    return Touched(witness=witness, partitions=partitions, others=others, beside=now.beside)
+
+
+def in_partitions(directories: Iterable[PartitionDirectory], touched: Touched | None) -> tuple[PartitionDirectory, ...]:
+    """Choose the directories that must be listed."""
+    return tuple(each for each in directories if touched is None or _partition(each) in touched.partitions)
+
+
+def keep_digests(uri: str, archive: ArchiveDigest) -> None:
+    """Store what a run has found in each directory."""
+    rows: Sequence[Row] = [_row(each) for each in archive.directories]
+    _table(uri).change(lambda _: rows)
+
+
+def _partition(directory: PartitionDirectory) -> Partition:
+    return directory.topic, directory.partition
+
+
+def _table(uri: str) -> SmallTable:
+    return SmallTable(uri=uri, table=DIRECTORY_DIGESTS)
+
+
+def _row(found: DirectoryDigest) -> Row:
+    directory, totals = found.directory, found.totals
+    where = {name: getattr(directory, name) for name in ("name", "topic", "topic_id", "partition")}
+    # The sum has more than 64 bits.
+    return where | {name: getattr(totals, name) for name in _TOTALS} | {"digest": str(totals.digests)}
+
+
+def _from_row(row: Row) -> DirectoryDigest:
+    directory = PartitionDirectory(**{name: row[name] for name in ("name", "topic", "topic_id", "partition")})  # type: ignore[arg-type]
+    numbers = {name: int(str(row[name])) for name in _TOTALS}
+    return DirectoryDigest(directory=directory, totals=ListingTotals(**numbers, digests=int(str(row["digest"]))))
