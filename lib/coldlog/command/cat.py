@@ -24,7 +24,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from coldlog.command.outputs import standard_output
-from coldlog.command.questions import known_partitions, open_reader
+from coldlog.command.questions import asked_partitions, known_partitions, open_reader
 from coldlog.command.settings_options import add_settings_options, read_settings
 from coldlog.command.without_pandas import keep_pandas_out
 from coldlog.errors import ColdlogError, UsageError
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     ):
         tier = open_log_directory(settings)
         later = [] if tier is None else [number for topic, number in tier.partitions() if topic == arguments.topic]
-        for partition in arguments.partition or known_partitions(settings, reader, arguments.topic, later):
+        for partition in asked_partitions(arguments) or known_partitions(settings, reader, arguments.topic, later):
             place = (arguments.topic, partition)
             for record in islice(_matching_records(reader, fetcher, place, asked), arguments.count):
                 output.write(asked.write(*place, record))
@@ -106,9 +106,13 @@ def _asked(arguments: argparse.Namespace) -> _Asked:
         raise UsageError(f"--count {arguments.count}: expected a whole number from 1")
     if arguments.since is not None and arguments.offset != "beginning":
         raise UsageError("give --offset or --from, not both")
+    begin = _time_or_offset(arguments.offset if arguments.since is None else f"s@{arguments.since}")
+    until_ms = None if arguments.until is None else _time(arguments.until)
+    if until_ms is not None and begin[0] == "time" and begin[1] > until_ms:
+        raise UsageError(f"the records end before they begin: --to {arguments.until} is an earlier time")
     return _Asked(
-        begin=_time_or_offset(arguments.offset if arguments.since is None else f"s@{arguments.since}"),
-        until_ms=None if arguments.until is None else _time(arguments.until),
+        begin=begin,
+        until_ms=until_ms,
         pattern=_pattern(arguments.grep),
         isolation_level=arguments.isolation_level,
         write=_json_of if arguments.json else compiled_format(arguments.format),
@@ -122,15 +126,21 @@ def _matching_records(
     if ends is None:
         raise UsageError(f"the warehouse does not know partition {place[1]} of topic {place[0]!r}")
     first = _offset(reader, fetcher, place, asked.begin, ends)
+    where = f"{ends.log_start_offset} to {ends.end_offset - 1}"
     if first > ends.end_offset:
-        where = f"{ends.log_start_offset} to {ends.end_offset - 1}"
-        print(f"coldlog cat: {place[0]}-{place[1]} has offsets {where}, none from {first} on", file=sys.stderr)
+        _note(place, f"has offsets {where}, none from {first} on")
+    elif first == ends.end_offset and asked.begin[0] == "time":
+        _note(place, f"has no record at or after this time; its offsets are {where}")
     end = ends.end_offset
     if asked.until_ms is not None:
         end = _offset(reader, fetcher, place, ("time", asked.until_ms), ends)
     for record in _records(fetcher, place, first, end, asked.isolation_level):
         if asked.pattern is None or _matches(asked.pattern, record):
             yield record
+
+
+def _note(place: tuple[str, int], text: str) -> None:
+    print(f"coldlog cat: {place[0]}-{place[1]} {text}", file=sys.stderr)
 
 
 def compiled_format(text: str) -> Write:
@@ -229,6 +239,8 @@ def _offset(
         return max(ends.log_start_offset, ends.end_offset - number)
     is_archived = place[1] in reader.partitions(place[0])
     found = reader.offset_for_timestamp(*place, number) if is_archived else None
+    if found is not None and found.is_exact is False:
+        _note(place, "has lost offsets that may have had an earlier record of this time; coldlog lookup names them")
     found = found or fetcher.find_later_offset(*place, number)
     return ends.end_offset if found is None else found.offset
 
@@ -245,7 +257,7 @@ def _records(
         answer = fetcher.fetch_records(*place, offset, isolation_level=IsolationLevel(isolation_level))
         if isinstance(answer, FetchFailure):
             more = "" if answer.resume_offset is None else f"; -o {answer.resume_offset} continues after it"
-            raise ColdlogError(f"{place[0]}-{place[1]} at offset {offset}: {answer}{more}")
+            raise ColdlogError(f"{answer}{more}")
         yield from (record for record in answer.records if record.offset < end)
         if answer.next_offset <= offset:
             return

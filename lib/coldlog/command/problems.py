@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldlog.command.outputs import Shown
 from coldlog.command.table_rows import Rows, add_listing_arguments, prepare, read_table, wanted, write_listing
+from coldlog.errors import Reason, UsageError
 
 if TYPE_CHECKING:
     from coldlog.runtime.settings import Settings
@@ -32,6 +33,7 @@ _ADVICE = {
 }
 _RESTORE = f"restore the object; the next run reads a rewritten log again; for other objects {_RETRY}"
 _RESTORE_EVENTS = "restore the object; the next run reads it again"
+_OTHER_KINDS = ("offset_gap", "not_listed")
 _READABLE = {"quarantined", "pending"}
 
 
@@ -44,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List the problems."""
+    _check_kind(arguments.kind)
     settings, values = prepare(arguments), wanted(arguments)
     problems = [*_discrepancies(settings, values), *_gaps(settings, values)]
     known = {tuple(row[name] for name in _SEGMENT) for row in problems if row["kind"] == "size_differs"}
@@ -58,6 +61,17 @@ def run(arguments: argparse.Namespace) -> int:
     shown: Shown = {name.replace("_", " "): _cell(name) for name in _NAMES[:-1] if name != "segment_id"}
     write_listing(arguments, settings, _NAMES, listed, shown, is_known=bool(problems))
     return int(any(row["severity"] == "error" for row in listed))
+
+
+def _check_kind(kind: str | None) -> None:
+    from coldlog.tables.definitions.discrepancies import DiscrepancyKind
+
+    kinds = sorted({*(each.value for each in DiscrepancyKind), *(each.value for each in Reason), *_OTHER_KINDS})
+    if kind is not None and kind not in kinds:
+        from difflib import get_close_matches
+
+        near = get_close_matches(kind, kinds, n=1, cutoff=0.0)[0]
+        raise UsageError(f"--kind {kind}: there is no such kind; did you mean {near}?")
 
 
 def _cell(name: str) -> Any:

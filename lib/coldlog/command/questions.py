@@ -59,9 +59,22 @@ def requests_of(arguments: argparse.Namespace, settings: Settings, reader: Offse
                 f"--requests {arguments.requests}: expected a .csv or .jsonl file; the jobs also read a Delta table"
             )
         return read_requests_file(arguments.requests)
-    partitions = arguments.partition or known_partitions(settings, reader, arguments.topic)
+    partitions = asked_partitions(arguments)
+    if not partitions:
+        partitions = known_partitions(settings, reader, arguments.topic)
+    elif settings.list_offsets.log_directory is None and settings.list_offsets.bootstrap_servers is None:
+        known = reader.partitions(arguments.topic)
+        unknown = None if any(each in known for each in partitions) else partitions[0]
+        # If one of them is known, the others are answers that are errors.
+        if unknown is not None and (error := find_unknown(settings, arguments.topic, unknown)) is not None:
+            raise error
     asked, fields = arguments, arguments.fields
     return requests_from_rows([(asked.topic, partition, asked.timestamp_ms, *fields) for partition in partitions])
+
+
+def asked_partitions(arguments: argparse.Namespace) -> list[int]:
+    """Return the partitions that -p names, each once."""
+    return list(dict.fromkeys(arguments.partition or ()))
 
 
 def known_partitions(settings: Settings, reader: OffsetReader, topic: str, later: Iterable[int] = ()) -> list[int]:

@@ -63,6 +63,7 @@ from coldlog.runtime.settings import MetadataSource, Settings
 from coldlog.runtime.timestamps import timestamp_from_text
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.discrepancies import Severity
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.delta.warehouse import Warehouse
@@ -138,7 +139,7 @@ def materialize(job: Job) -> None:
 def reconcile_archive(job: Job) -> int:
     """reconcile_archive: compare events, listing and bytes; return 1 if a problem is as grave as `--fail-on`."""
     with _writing(job, "reconcile_archive") as (warehouse, run):
-        run["reconcile"] = dataclasses.asdict(_reconcile(job, warehouse))
+        run["reconcile"] = dataclasses.asdict(_reconcile(job, warehouse)[0])
         _register_before_use(job, warehouse)
         found = show_problems(job)
     fail_on = job.arguments.fail_on
@@ -185,15 +186,11 @@ def run_pipeline(job: Job, touched: Touched | None = None) -> None:
             except ColdlogError as failed:  # publish what was indexed before the failure
                 failure = failed
             run["materialize"] = _materialize(job, limited, plan)
-        discrepancies = _reconcile(job, limited)
+        discrepancies, gap_count = _reconcile(job, limited)
         run["reconcile"] = dataclasses.asdict(discrepancies)
         show_partitions(job, warehouse)
         show_quarantine(job, warehouse)
-        if discrepancies.count_of(Severity.ERROR):
-            show_errors(job, warehouse)
-        elif discrepancies.count_of(Severity.WARNING):
-            listing = with_given_settings(f"{COMMAND} problems", job.arguments)
-            job.console.warn(f"to see the warnings and what to do, run: {listing}")
+        _show_discrepancies(job, warehouse, discrepancies, gap_count)
         show_lookups(job, warehouse)
         if failure is not None:
             raise failure
@@ -425,10 +422,12 @@ def _materialize(job: Job, warehouse: Warehouse, plan: ServingPlan) -> dict[str,
     return dataclasses.asdict(summary)
 
 
-def _reconcile(job: Job, warehouse: Warehouse) -> ReconcileSummary:
+def _reconcile(job: Job, warehouse: Warehouse) -> tuple[ReconcileSummary, int]:
+    """Return the discrepancies, and how many gaps there are between served offsets: these are errors, too."""
     with job.console.stage("reconcile") as stage:
         summary = reconcile(warehouse)
-        stage.add(counted(summary.count_of(Severity.ERROR), "error"))
+        gap_count = sum(row["gap_count"] for row in warehouse.small_rows(PARTITION_METADATA, ("gap_count",)))
+        stage.add(counted(summary.count_of(Severity.ERROR) + gap_count, "error"))
         stage.add(counted(summary.count_of(Severity.WARNING), "warning"))
         for count, label in (
             (summary.count_of(Severity.INFO), "for information"),
@@ -437,4 +436,13 @@ def _reconcile(job: Job, warehouse: Warehouse) -> ReconcileSummary:
         ):
             if count:
                 stage.add(f"{count} {label}")
-    return summary
+    return summary, gap_count
+
+
+def _show_discrepancies(job: Job, warehouse: Warehouse, found: ReconcileSummary, gap_count: int) -> None:
+    if found.count_of(Severity.ERROR):
+        show_errors(job, warehouse)
+    worst = "errors" if found.count_of(Severity.ERROR) or gap_count else "warnings"
+    if worst == "errors" or found.count_of(Severity.WARNING):
+        listing = with_given_settings(f"{COMMAND} problems", job.arguments)
+        job.console.warn(f"to see the {worst} and what to do, run: {listing}")

@@ -61,6 +61,8 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
 
 def require_archive(job: PlainJob) -> None:
     """Open the archive; as `first` of a job, it refuses a wrong `archive.uri` before Spark starts."""
+    if job.settings.warehouse_uri == job.settings.archive_uri:
+        raise UsageError("archive.uri and warehouse.uri are the same place; give the tables a place of their own")
     layout_opener(job.settings)()
 
 

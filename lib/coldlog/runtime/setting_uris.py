@@ -25,6 +25,7 @@ _STORE = r"(?:s3[an]?|gs|abfss?|wasbs?|adl|oss|obs|cosn?|swift|https?):/+"
 """Schemes of stores whose links can be signed; the signature follows a `?`. One slash is enough: users forget one."""
 _SIGNED_URI = re.compile(rf"(?<![a-z0-9+.-]){_STORE}[^\s,]*(?:\?|X-Amz-)", re.IGNORECASE)
 _URI_WITH_QUERY = re.compile(rf"{_STORE}.*[?#]", re.IGNORECASE | re.DOTALL)
+_ONE_SLASH = re.compile(r"^(?:s3[an]?|gs|abfss?|wasbs?|hdfs|https?):/(?!/)", re.IGNORECASE)
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _AMBIGUOUS = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
 _FILE = re.compile(r"file:(?://(?P<host>[^/]*))?(?P<path>.*)", re.IGNORECASE | re.DOTALL)
@@ -65,6 +66,9 @@ def absolute_uri(text: str, named: str, directory: Path) -> Uri:
     file = _FILE.fullmatch(text)
     if file is not None:
         return Uri(_path_of_file_uri(file["host"] or "", file["path"], named))
+    if (one_slash := _ONE_SLASH.match(text)) is not None:
+        # The rest is not shown: it may hold a secret.
+        raise UsageError(f"{named} begins with {one_slash[0]}: a uri has two slashes there, {one_slash[0]}/")
     if _SCHEME.match(text):
         if _holds_a_secret(text):
             raise UsageError(

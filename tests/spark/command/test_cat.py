@@ -70,7 +70,7 @@ def test_times_are_offsets_and_the_end_is_exclusive(golden_uri: str, capfdbinary
 
 
 def test_the_last_records_and_those_that_match(golden_uri: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert main(["cat", "orders", "-o", "-3", "-f", "%o ", "-w", golden_uri]) == 0
+    assert main(["cat", "orders", "-p", "0", "-p", "0", "-o", "-3", "-f", "%o ", "-w", golden_uri]) == 0
     assert capfdbinary.readouterr().out == b"3950 3951 3952 "
     value = _fetched(golden_uri, 2592)[0].value or b""
     assert main(["cat", "orders", "--grep", value.decode().replace("|", "."), "-f", "%o\\n", "-w", golden_uri]) == 0
@@ -109,6 +109,8 @@ def test_cat_goes_on_in_the_log_directory_where_the_archive_ends(
         (["-o", "3953"], 0, ""),
         (["-o", "5000"], 0, "orders-0 has offsets 0 to 3952, none from 5000 on"),
         (["-p", "7"], 2, "does not know partition 7"),
+        (["--from", "now"], 0, "orders-0 has no record at or after this time; its offsets are 0 to 3952"),
+        (["--from", "now", "--to", "2023-11-15"], 2, "--to 2023-11-15 is an earlier time"),
         (["-o", "s@soon"], 2, "not a timestamp"),
         (["-o", "middle"], 2, "expected an offset, beginning, -N or s@TIME"),
         (["--grep", "("], 2, "not a regular expression"),

@@ -59,7 +59,7 @@ def test_offsets_answers_a_special_timestamp_by_name_and_number(
 def test_an_answer_that_is_an_error_is_printed_and_gives_exit_code_1(
     golden_uri: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["lookup", "orders", "0", "-p", "0", "-p", "99", "--json", "-w", golden_uri]) == 1
+    assert main(["lookup", "orders", "0", "-p", "0", "-p", "99", "-p", "0", "--json", "-w", golden_uri]) == 1
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [answer["error"] for answer in answers] == [None, "UNKNOWN_TOPIC_OR_PARTITION"]
 
@@ -80,6 +80,8 @@ def test_a_time_later_than_the_archive_is_no_error(golden_uri: str, capsys: pyte
         (["lookup", "orders", "0", "--requests", "x.csv"], "not both"),
         (["lookup", "--requests", "none.csv"], "no such file of requests"),
         (["lookup", "nowhere", "0"], "does not know the topic 'nowhere'"),
+        (["lookup", "orders", "0", "-p", "7"], "does not know partition 7 of topic 'orders'"),
+        (["offsets", "orders", "-2", "-p", "7"], "does not know partition 7 of topic 'orders'"),
         (["lookup", "orders", "0", "--set", "warehouse.urj=x"], "did you mean warehouse.uri"),
     ],
 )

@@ -143,13 +143,17 @@ def test_the_job_shows_every_problem_and_fails_with_fail_on(
 ) -> None:
     cluster, warehouse, results = reconciled.cluster, reconciled.warehouse, io.StringIO()
 
+    progress = io.StringIO()
+
     def job(fail_on: str | None) -> Job:
-        console = Console(progress=io.StringIO(), results=results)
+        console = Console(progress=progress, results=results)
         settings = load_settings("local", [f"warehouse.uri={warehouse.uri}"])
         arguments = argparse.Namespace(fail_on=fail_on)
         return Job(spark=warehouse.spark, settings=settings, arguments=arguments, console=console)
 
     assert (reconcile_archive(job("error")), reconcile_archive(job(None))) == (1, 0)
+    errors = sum(row["severity"] == "error" for row in _rows(warehouse))
+    assert f"reconcile   {errors + 2} errors, " in progress.getvalue(), "gaps are errors, too"
     problems = warehouse.spark.table("coldlog.archive_problems").toArrow().to_pylist()
     places = [(row["topic"], -1 if row["start_offset"] is None else row["start_offset"]) for row in problems]
     assert _problems_of_command(warehouse.uri) == sorted(

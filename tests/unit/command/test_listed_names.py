@@ -29,6 +29,11 @@ def test_a_name_that_is_not_there_is_wrong_and_the_nearest_is_named(
     assert [line.split(",")[0] for line in lines] == (["topic"] if form == ["--csv"] else [])
 
 
+def test_a_kind_of_problem_that_is_none_is_wrong(warehouse: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["problems", "--kind", "orphans", "-w", warehouse]) == 2
+    assert capsys.readouterr().err == "coldlog problems: --kind orphans: there is no such kind; did you mean orphan?\n"
+
+
 def test_a_known_topic_may_have_nothing_to_list(warehouse: str, capsys: pytest.CaptureFixture[str]) -> None:
     for command in (["partitions", "payments"], ["segments", "orders", "--status", "quarantined"]):
         assert main([*command, "--json", "-w", warehouse]) == 0

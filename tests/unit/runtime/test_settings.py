@@ -66,6 +66,12 @@ def test_absolute_uris_are_kept(repository: Path, text: str, uri: str) -> None:
     assert settings.archive_uri == uri
 
 
+@pytest.mark.parametrize("key", ["archive.uri", "warehouse.uri"])
+def test_a_uri_with_one_slash_is_no_folder(repository: Path, key: str) -> None:
+    with pytest.raises(UsageError, match=rf"^{key} \(--set\) begins with s3:/: a uri has two slashes there, s3://$"):
+        load_settings("near", [f"{key}=s3:/bucket/a"], repository=repository)
+
+
 @pytest.mark.parametrize("begin", ["file:", "file://", "file://localhost", "FILE://localhost", "file:///"])
 def test_a_file_uri_is_the_same_path_for_warehouse_and_archive(repository: Path, begin: str) -> None:
     settings = load_settings(
