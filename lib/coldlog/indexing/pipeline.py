@@ -33,7 +33,7 @@ from coldlog.indexing.scan.log_starts import (
 )
 from coldlog.indexing.scan.other_key_prefixes import find_other_key_prefixes
 from coldlog.indexing.scan.scan import scan_segments
-from coldlog.indexing.scan.touched import Touched, keep_digests
+from coldlog.indexing.scan.touched import Touched, keep_digests, with_partitions
 from coldlog.indexing.show import (
     show_errors,
     show_lookups,
@@ -73,7 +73,7 @@ from coldlog.tables.sql_names import has_lasting_catalog, register_tables
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts, read_log_start_offsets
 from coldlog.tiering.read_pace import paced_opener
 from coldlog.upkeep.maintain import maintain_tables
-from coldlog.upkeep.reconcile import ReconcileSummary, reconcile
+from coldlog.upkeep.reconcile import ReconcileSummary, reconcile, unsettled_partitions
 from coldlog.upkeep.validation_report import validate_and_show
 
 RUN_PIPELINE = "run_pipeline"
@@ -83,7 +83,7 @@ _NAMED_TOPICS = 5
 def scan(job: Job) -> None:
     """scan_segments: list the archive."""
     with _writing(job, "scan_segments") as (warehouse, run):
-        run["metadata"] = _read_metadata(job, warehouse)
+        run["metadata"] = _read_metadata(job, warehouse).facts
         run["scan"] = _scan(job, warehouse, layout_opener(job.settings)()).facts
 
 
@@ -175,8 +175,9 @@ def run_pipeline(job: Job, touched: Touched | None = None) -> None:
     layout = layout_opener(job.settings)()
     with _writing(job, RUN_PIPELINE) as (warehouse, run):
         surroundings = read_surroundings(job.settings)
-        run["metadata"] = _read_metadata(job, warehouse)
-        limited, touched = _limited(job, warehouse, touched, surroundings)
+        events = _read_metadata(job, warehouse)
+        run["metadata"] = events.facts
+        limited, touched = _limited(job, warehouse, touched, surroundings, events.partitions)
         scan = _scan(job, limited, layout, touched)
         run["scan"] = scan.facts
         failure = None
@@ -202,15 +203,23 @@ def run_pipeline(job: Job, touched: Touched | None = None) -> None:
 
 
 def _limited(
-    job: Job, warehouse: Warehouse, touched: Touched | None, surroundings: Mapping[str, str]
+    job: Job,
+    warehouse: Warehouse,
+    touched: Touched | None,
+    surroundings: Mapping[str, str],
+    of_events: frozenset[tuple[str, int]] | None,
 ) -> tuple[Warehouse, Touched | None]:
-    """Limit the warehouse to the partitions that have changed, if the listing is still all that has changed since the
-    run whose witness the preflight found."""
-    if touched is None:
+    """Limit the warehouse to the partitions that have changed, if listing and events are still all that has changed
+    since the run whose witness the preflight found."""
+    if touched is None or of_events is None:
         return warehouse, None
     states = {**surroundings, REPORTS: reports_state(warehouse.uri), **read_table_states(warehouse.uri)}
-    is_known_empty = all(map(warehouse.is_known_empty, (SEGMENT_EVENTS, UNRECOGNIZED_OBJECTS)))
-    if not is_known_empty or find_change(touched.witness, states) is not None:
+    if of_events:  # This run has written them.
+        del states[f"table {SEGMENT_EVENTS.name}"]
+    if not warehouse.is_known_empty(UNRECOGNIZED_OBJECTS) or find_change(touched.witness, states) is not None:
+        return warehouse, None
+    touched = with_partitions(touched, of_events | unsettled_partitions(warehouse))
+    if touched is None:
         return warehouse, None
     job.console.note(f"working on {counted(len(touched.partitions), 'changed partition')} only")
     return dataclasses.replace(warehouse, partitions=touched.partitions), touched
@@ -256,12 +265,20 @@ def _register_before_use(job: Job, warehouse: Warehouse) -> None:
         _register(job, warehouse)
 
 
-def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Events:
+    """What reading the events tells the run's row, and the partitions that new ones name (`ReadSummary`)."""
+
+    facts: dict[str, object] | None
+    partitions: frozenset[tuple[str, int]] | None
+
+
+def _read_metadata(job: Job, warehouse: Warehouse) -> _Events:
     source = open_event_source(job.settings)
     if source is None:
         if warehouse.read(SEGMENT_EVENTS).head(1):
             job.console.note("metadata topic not configured; using the events read by earlier runs")
-        return None
+        return _Events(facts=None, partitions=frozenset())
     with job.console.stage("metadata") as stage:
         summary = read_events(warehouse, source)
         stage.add(counted(summary.new_event_count, "new event"))
@@ -276,7 +293,7 @@ def _read_metadata(job: Job, warehouse: Warehouse) -> dict[str, object] | None:
         lost = ", ".join(map(str, summary.lost_partitions))
         job.console.warn(f"metadata partitions that are missing or shorter than at the last read: {lost}")
     source_digest = None if isinstance(source, TableSource) else source.digest()
-    return dataclasses.asdict(summary) | {"source_digest": source_digest}
+    return _Events(facts=summary.facts() | {"source_digest": source_digest}, partitions=summary.partitions)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

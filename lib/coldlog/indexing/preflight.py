@@ -97,7 +97,7 @@ def _end_if_unchanged(
             change: str | None = "the last run"
         else:
             change, archive = _find_change(settings, last.witness, stage)
-            if archive is not None and change == ARCHIVE and settings.log_start_offsets.bootstrap_servers is None:
+            if archive is not None and settings.log_start_offsets.bootstrap_servers is None:
                 touched = find_touched(settings.warehouse_uri, last.witness, last.witness[ARCHIVE], archive)
     except ColdlogError as in_doubt:
         change, touched = f"not known ({in_doubt})", None
@@ -112,13 +112,18 @@ def _end_if_unchanged(
 
 
 def _find_change(settings: Settings, witness: Witness, stage: Stage) -> tuple[str | None, ArchiveDigest | None]:
-    """Return the first thing of the witness that has changed, and what was listed, if it came to that."""
+    """Return the first thing of the witness that has changed, and what was listed if nothing else has changed than the
+    archive and the metadata topic."""
+    changed = None
     for now in _iter_states(settings):
         if change := find_change(witness, now):
-            return change, None
+            if change != EVENTS:
+                return change, None
+            # What new events name is known only when they are read.
+            changed = change
     archive = digest_archive(layout_opener(settings)())
     stage.add(counted(len(archive.directories), "partition"), counted(archive.totals.segments, "segment") + " listed")
-    return find_change(witness, {ARCHIVE: archive.digest}), archive
+    return changed or find_change(witness, {ARCHIVE: archive.digest}), archive
 
 
 def _iter_states(settings: Settings) -> Iterator[Witness]:

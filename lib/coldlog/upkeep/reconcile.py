@@ -29,6 +29,9 @@ from coldlog.tables.delta.warehouse import Warehouse
 _PARTITION = ("topic", "partition", "topic_id")
 _COMPARED = ("topic_id", "severity", "expected", "found", "advice")
 _STORED_COLUMNS = (*DISCREPANCIES.key, *_COMPARED, "first_seen_ms")
+_UNSETTLED = {
+    kind.value for kind in (DiscrepancyKind.ORPHAN, DiscrepancyKind.COPY_UNDERWAY, DiscrepancyKind.DELETION_UNDERWAY)
+}
 _PATIENCE_MS = 60 * 60 * 1000
 
 
@@ -231,10 +234,11 @@ def reconcile(warehouse: Warehouse) -> ReconcileSummary:
     """Update `discrepancies` to the differences in `segments`."""
     segments = warehouse.small_table(SEGMENTS)
     stored = None if segments is None else warehouse.rows_if_small(DISCREPANCIES, _STORED_COLUMNS)
+    newest_ms = None if warehouse.partitions is None else warehouse.greatest(SEGMENTS, "event_timestamp_ms")
     if segments is None or stored is None:
-        summary = _update_with_spark(warehouse, find_discrepancies(warehouse.read(SEGMENTS)))
+        summary = _update_with_spark(warehouse, find_discrepancies(warehouse.read(SEGMENTS), newest_ms))
         return summary if warehouse.partitions is None else replace(summary, counts=_counts_of_all(warehouse))
-    wanted = find_discrepancies(warehouse.local(SEGMENTS, segments)).toArrow().to_pylist()
+    wanted = find_discrepancies(warehouse.local(SEGMENTS, segments), newest_ms).toArrow().to_pylist()
     changes = _changes_here(wanted, stored)
     changed = [row for row in changes if row["change"] != "same"]
     warehouse.merge(DISCREPANCIES, changed, remove="is_mended")
@@ -271,13 +275,23 @@ def _summary(counted: Mapping[tuple[str, str], int]) -> ReconcileSummary:
     return ReconcileSummary(counts=counts, new_count=of_change["new"], mended_count=of_change["mended"])
 
 
-def find_discrepancies(segments: DataFrame) -> DataFrame:
-    """Compute the rows of `discrepancies`, without their time, from the rows of `segments`."""
+def unsettled_partitions(warehouse: Warehouse) -> frozenset[tuple[str, int]]:
+    """Return the partitions with discrepancies that newer events of other partitions can change: what may still be
+    copied or deleted."""
+    rows = warehouse.small_rows(DISCREPANCIES, ("topic", "partition", "kind"))
+    return frozenset((row["topic"], row["partition"]) for row in rows if row["kind"] in _UNSETTLED)
+
+
+def find_discrepancies(segments: DataFrame, newest_event_ms: int | None = None) -> DataFrame:
+    """Compute the rows of `discrepancies`, without their time, from the rows of `segments`.
+
+    `newest_event_ms` is the time of the newest event of all partitions, if these are the segments of some.
+    """
     found = f"inline(array_compact(array({', '.join(rule.discrepancy for rule in _RULES)})))"
-    return _facts(segments).selectExpr(*_PARTITION, "start_offset", "segment_id", found)
+    return _facts(segments, newest_event_ms).selectExpr(*_PARTITION, "start_offset", "segment_id", found)
 
 
-def _facts(segments: DataFrame) -> DataFrame:
+def _facts(segments: DataFrame, newest_event_ms: int | None) -> DataFrame:
     """Add to `segments` the totals of its partition and of all events, and the columns of `_FACTS`."""
     announced = segments.where("state_source = 'events'")
     of_partition = announced.groupBy(*_PARTITION).agg(
@@ -285,8 +299,12 @@ def _facts(segments: DataFrame) -> DataFrame:
         F.expr("max(event_timestamp_ms) FILTER (WHERE state LIKE 'COPY%')").alias("newest_copy_event_ms"),
         F.expr("min(start_offset) FILTER (WHERE announced_txn_index_empty)").alias("announces_empty_from_offset"),
     )
-    of_all = announced.agg(F.max("event_timestamp_ms").alias("newest_event_ms"))
-    joined = segments.join(F.broadcast(of_partition), list(_PARTITION), "left").crossJoin(F.broadcast(of_all))
+    joined = segments.join(F.broadcast(of_partition), list(_PARTITION), "left")
+    if newest_event_ms is None:
+        of_all = announced.agg(F.max("event_timestamp_ms").alias("newest_event_ms"))
+        joined = joined.crossJoin(F.broadcast(of_all))
+    else:
+        joined = joined.withColumn("newest_event_ms", F.lit(newest_event_ms).cast("bigint"))
     return joined.selectExpr("*", *(f"{fact} AS {name}" for name, fact in _FACTS.items()))
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from both_ways import BothWays, rows_after_kills
-from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, write_archive
+from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, WrittenSegment, write_archive
+from builders.metadata_topic import DELETED, DELETING, became, finished, started, values_of, write_topic
 from builders.segment_builder import Batch, Record, Segment, abort_marker
+from coldlog.formats.kafka.remote_log.remote_log_events import Event
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.run_rows import read_newest_run
@@ -147,3 +150,68 @@ def test_a_limited_run_that_was_killed_after_any_write_ends_the_same_when_repeat
     assert len(copies) >= 6
     for copy in copies:
         assert rows_after_kills(both_ways.finish(copy)) == undisturbed, copy.name
+
+
+class Broker:
+    """A tier of topics with one partition each, the events that the metadata topic has, and a clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.archive, self.topic, self.now_ms = folder / "archive", folder / "rlmm", 1_700_000_000_000
+        self.values: list[bytes | None] = []
+
+    def write(self, topic: str, count: int) -> list[WrittenSegment]:
+        """Write so many segments; those that are there stay as they are."""
+        segments = [replace(segment(at * OFFSETS), modified_ms=self.now_ms) for at in range(count)]
+        return write_archive(self.archive, {TopicPartition(topic=topic, partition=0): segments})
+
+    def tell(self, events: Sequence[Event], *, later_ms: int = 1_000) -> None:
+        self.now_ms += later_ms
+        self.values += values_of([replace(event, event_timestamp_ms=self.now_ms) for event in events])
+        write_topic(self.topic, {0: self.values})
+
+    def copy(self, topic: str, count: int) -> None:
+        """Write so many segments, and announce the last one as copied."""
+        self.tell(finished(self.write(topic, count)[-1]))
+
+
+def _remove(broker: Broker, topic: str) -> None:
+    first = broker.write(topic, 3)[0]
+    broker.tell(became(first, DELETING, DELETED))
+    remove_first_segment(broker.archive, f"{topic}-0")
+
+
+def _tombstone(broker: Broker) -> None:
+    broker.values.append(None)
+    broker.copy("quiet", 5)
+
+
+COURSE: list[tuple[str, Callable[[Broker], object], int | None]] = [
+    ("a copied segment", lambda broker: broker.copy("busy", 4), 1),
+    ("a copy that has started", lambda broker: broker.tell([started(broker.write("copying", 4)[-1])]), 1),
+    ("a segment without an event", lambda broker: broker.write("orphaned", 4), 2),
+    # Partitions where a copy may still go on are looked at again, too.
+    ("another segment, with the events of the next one", lambda broker: broker.copy("busy", 5), 3),
+    ("events an hour later", lambda broker: broker.tell(finished(broker.write("busy", 6)[-1]), later_ms=7_200_000), 3),
+    ("an event of what was listed before", lambda broker: broker.tell(finished(broker.write("orphaned", 4)[-1])), 1),
+    ("a deleted segment", lambda broker: _remove(broker, "busy"), 1),
+    ("a record without a value", _tombstone, None),
+]
+"""What a broker does, and to how many partitions the next run is limited; None: to no number."""
+
+
+def test_events_of_the_metadata_topic_name_the_partitions_too(spark: SparkSession, tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    for topic in ("busy", "copying", "orphaned", "quiet"):
+        broker.tell(finished(*broker.write(topic, 3)))
+    both_ways = BothWays(spark=spark, assignments=[f"archive.uri={broker.archive}", f"metadata.uri={broker.topic}"])
+    limited, whole = tmp_path / "limited", tmp_path / "whole"
+    both_ways.run(limited)
+    both_ways.run(whole)
+    for name, go_on, partition_count in COURSE:
+        go_on(broker)
+        assert not both_ways.run(limited), name
+        assert not both_ways.run(whole, "pipeline.skip_unchanged=false"), name
+        tables = [table_contents(Warehouse(spark=spark, uri=str(location))) for location in (limited, whole)]
+        assert tables[0] == tables[1], name
+        assert limit_of(limited) == partition_count, name
+    both_ways.repeat(limited)

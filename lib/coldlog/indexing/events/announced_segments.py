@@ -116,7 +116,7 @@ _EVENTS = "sort_array(if(finished IS NULL, events, concat(events, finished)))"
 
 
 def announced_segments(warehouse: Warehouse) -> DataFrame:
-    """Return one row per segment that events name.
+    """Return one row per segment that events name, of the partitions to which the warehouse is limited.
 
     A row has the segment's key, `announced_state`, `ANNOUNCED_COLUMNS`, and the `metadata_partition` and
     `metadata_offset` of its announcement. The state is NULL if no event of the segment was valid; then only
@@ -130,7 +130,7 @@ def announced_segments(warehouse: Warehouse) -> DataFrame:
         F.max("topic").alias("topic"), F.collect_list(_event()).alias("events")
     )
     ends = F.broadcast(deleted_partitions(warehouse).where(F.size("finished") > 0).select(*_PARTITION_KEY, "finished"))
-    known = grouped.where(F.col("topic").isNotNull())
+    known = warehouse.limited(grouped.where(F.col("topic").isNotNull()))
     ordered = known.join(ends, list(_PARTITION_KEY), "left").withColumn("events", F.expr(_EVENTS))
     folded = ordered.select(*_SEGMENT_KEY, F.expr(_FOLD_SEGMENT).alias("known"))
     return folded.select(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
 
+_MOST_NAMED = 10_000
 _DAMAGE = RAW_SCHEMA.names[5:]
 _DECODED_SCHEMA = pa.schema(
     [
@@ -52,6 +53,12 @@ class ReadSummary:
     damaged_partition_count: int
     missing_offset_count: int
     lost_partitions: tuple[int, ...] = ()
+    partitions: frozenset[tuple[str, int]] | None = frozenset()
+    """Topics and partitions that the new events name. None: they may say something of others, too."""
+
+    def facts(self) -> dict[str, object]:
+        """The numbers."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "partitions"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +79,7 @@ def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
         new = _after_cursors(decoded.where(F.col("reason").isNull()), cursors)
         lasts = _lasts(new)
         _require_usable(lasts, source)
+        partitions = frozenset[tuple[str, int]]() if not lasts else _named_partitions(new, lasts, cursors)
         if lasts:
             warehouse.append(SEGMENT_EVENTS, new, count=sum(row["rows"] for row in lasts))
     finally:
@@ -82,7 +90,26 @@ def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
         damaged_partition_count=damaged_count,
         missing_offset_count=sum(_missing_count(row, _next_offset(cursors, row[0])) for row in lasts),
         lost_partitions=lost,
+        partitions=None if damaged_count or lost else partitions,
     )
+
+
+def _named_partitions(
+    new: DataFrame, lasts: list[Row], cursors: dict[int, _Cursor]
+) -> frozenset[tuple[str, int]] | None:
+    """Return the topics and partitions that the events name; None if they may say something of others, too.
+
+    An event without a topic may be of any. If offsets are missing, this changes what all events of the metadata
+    partition mean (`announced_segments`).
+    """
+    is_whole = all(row["rows"] == int(row["last_offset"]) + 1 - _next_offset(cursors, row[0]) for row in lasts)
+    is_clear = not any(row["unreadable"] or row["lost_offset"] is not None for row in lasts)
+    if not is_whole or not is_clear:
+        return None
+    named = new.select("topic", "partition").distinct().limit(_MOST_NAMED + 1).collect()
+    if len(named) > _MOST_NAMED or any(row["topic"] is None or row["partition"] is None for row in named):
+        return None
+    return frozenset((row["topic"], row["partition"]) for row in named)
 
 
 def _lasts(new: DataFrame) -> list[Row]:

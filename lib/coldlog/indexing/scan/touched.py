@@ -8,7 +8,7 @@ archive that follows from them is that of the last run's witness.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coldlog.archive.layouts.layout import PartitionDirectory, UnrecognizedObject
 from coldlog.indexing.scan.listing import ArchiveDigest, DirectoryDigest, ListingTotals
@@ -42,9 +42,18 @@ def find_touched(uri: str, witness: Mapping[str, str], digest: str, now: Archive
     changed = [name for name in stored.keys() | found.keys() if stored.get(name) != found.get(name)]
     partitions = frozenset(_partition((found.get(name) or stored[name]).directory) for name in changed)
     others = tuple(each for each in now.directories if _partition(each.directory) not in partitions)
-    if not others or len(partitions) > _MOST_PARTITIONS or now.totals.unrecognized or now.beside:
+    if now.totals.unrecognized or now.beside:
         return None
     return Touched(witness=witness, partitions=partitions, others=others, beside=now.beside)
+
+
+def with_partitions(touched: Touched, more: Iterable[Partition]) -> Touched | None:
+    """Add partitions; None if a run over everything costs no more."""
+    partitions = touched.partitions | frozenset(more)
+    others = tuple(each for each in touched.others if _partition(each.directory) not in partitions)
+    if not others or len(partitions) > _MOST_PARTITIONS:
+        return None
+    return replace(touched, partitions=partitions, others=others)
 
 
 def in_partitions(directories: Iterable[PartitionDirectory], touched: Touched | None) -> tuple[PartitionDirectory, ...]:

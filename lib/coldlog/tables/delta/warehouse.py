@@ -294,12 +294,17 @@ class Warehouse:
         small = None if self.as_of is not None else self._small(table, _FEW_ROWS, _FEW_FILES, version=version)
         if small is not None:
             return self.local(table, small)
-        rows, partitions = self._load(table, version), self._partitions_of(table)
-        if partitions is None:
+        rows = self._load(table, version)
+        return rows if self._partitions_of(table) is None else self.limited(rows)
+
+    def limited(self, rows: DataFrame) -> DataFrame:
+        """Keep rows of the `partitions`, if they are given; for a frame with the columns topic and partition."""
+        if self.partitions is None:
             return rows
-        schema = pa.schema([table.arrow_schema.field(name) for name in ("topic", "partition")])
-        wanted = pa.Table.from_pylist([{"topic": topic, "partition": number} for topic, number in partitions], schema)
-        return rows.join(F.broadcast(frame_of(self.spark, wanted)), ["topic", "partition"], "left_semi")
+        schema = pa.schema([SEGMENTS.arrow_schema.field(name) for name in ("topic", "partition")])
+        wanted = [{"topic": topic, "partition": number} for topic, number in self.partitions]
+        frame = frame_of(self.spark, pa.Table.from_pylist(wanted, schema))
+        return rows.join(F.broadcast(frame), ["topic", "partition"], "left_semi")
 
     def _small(
         self,
