@@ -18,10 +18,11 @@ from dataclasses import dataclass
 
 from coldlog.errors import ColdlogError
 from coldlog.indexing.events.event_sources import TableSource
-from coldlog.indexing.pipeline import RUN_PIPELINE, ask_live_log_starts, open_event_source
+from coldlog.indexing.pipeline import RUN_PIPELINE
 from coldlog.indexing.run_log import record_unchanged_run
 from coldlog.indexing.scan.listing import ArchiveDigest, digest_archive
 from coldlog.indexing.scan.touched import Touched, find_touched
+from coldlog.indexing.steps import ask_live_log_starts, open_event_source
 from coldlog.indexing.witness import (
     ARCHIVE,
     EVENTS,
