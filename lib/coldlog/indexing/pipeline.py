@@ -7,7 +7,7 @@ of the console, and records the run in `job_runs`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from coldlog.errors import ColdlogError, UsageError
@@ -15,6 +15,7 @@ from coldlog.indexing.builds.build import deepen_indexes
 from coldlog.indexing.builds.build_work import DeepenedPart
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.indexing.run_log import recorded_run
+from coldlog.indexing.scan.listing import ArchiveDigest
 from coldlog.indexing.scan.touched import Touched, keep_digests, with_partitions
 from coldlog.indexing.show import (
     show_errors,
@@ -32,11 +33,14 @@ from coldlog.indexing.steps import (
     read_metadata_step,
     reconcile_step,
     scan_step,
+    supplied_log_starts,
 )
 from coldlog.indexing.witness import KEY as WITNESS
 from coldlog.indexing.witness import (
+    LOG_STARTS,
     REPORTS,
     find_change,
+    log_starts_digest,
     read_surroundings,
     read_table_states,
     reports_state,
@@ -70,7 +74,7 @@ def scan(job: Job) -> None:
     """scan_segments: list the archive."""
     with _writing(job, "scan_segments") as (warehouse, run):
         run["metadata"] = read_metadata_step(job, warehouse).facts
-        run["scan"] = scan_step(job, warehouse, layout_opener(job.settings)()).facts
+        run["scan"] = scan_step(job, warehouse, layout_opener(job.settings)(), supplied_log_starts(job)).facts
 
 
 def build(job: Job) -> None:
@@ -163,8 +167,10 @@ def run_pipeline(job: Job, touched: Touched | None = None) -> None:
         surroundings = read_surroundings(job.settings)
         events = read_metadata_step(job, warehouse)
         run["metadata"] = events.facts
-        limited, touched = _limited(job, warehouse, touched, surroundings, events.partitions)
-        scan = scan_step(job, limited, layout, touched)
+        log_starts = supplied_log_starts(job)
+        states = {**surroundings, LOG_STARTS: log_starts_digest(log_starts)}
+        limited, touched = _limited(job, warehouse, touched, states, events.partitions)
+        scan = scan_step(job, limited, layout, log_starts, touched)
         run["scan"] = scan.facts
         failure = None
         with ServingPlan(limited) as plan:
@@ -185,21 +191,28 @@ def run_pipeline(job: Job, touched: Touched | None = None) -> None:
             run["validate"] = validate_and_show(job, warehouse, is_full=False)
         run[WITNESS] = witness_of_run(job.settings, surroundings, run)
         if run[WITNESS] is not None:
-            keep_digests(warehouse.uri, scan.archive)
+            _keep_digests(job, warehouse, scan.archive)
+
+
+def _keep_digests(job: Job, warehouse: Warehouse, archive: ArchiveDigest) -> None:
+    try:
+        keep_digests(warehouse.uri, archive)
+    except ColdlogError as failed:
+        job.console.warn(f"the next run works on all partitions, because it cannot compare listings: {failed}")
 
 
 def _limited(
     job: Job,
     warehouse: Warehouse,
     touched: Touched | None,
-    surroundings: Mapping[str, str],
+    states: dict[str, str],
     of_events: frozenset[tuple[str, int]] | None,
 ) -> tuple[Warehouse, Touched | None]:
     """Limit the warehouse to the partitions that have changed, if listing and events are still all that has changed
     since the run whose witness the preflight found."""
     if touched is None or of_events is None:
         return warehouse, None
-    states = {**surroundings, REPORTS: reports_state(warehouse.uri), **read_table_states(warehouse.uri)}
+    states |= {REPORTS: reports_state(warehouse.uri), **read_table_states(warehouse.uri)}
     if of_events:  # This run has written them.
         del states[f"table {SEGMENT_EVENTS.name}"]
     if not warehouse.is_known_empty(UNRECOGNIZED_OBJECTS) or find_change(touched.witness, states) is not None:

@@ -21,7 +21,7 @@ from coldlog.indexing.events.event_sources import TableSource
 from coldlog.indexing.pipeline import RUN_PIPELINE
 from coldlog.indexing.run_log import record_unchanged_run
 from coldlog.indexing.scan.listing import ArchiveDigest, digest_archive
-from coldlog.indexing.scan.touched import Touched, find_touched
+from coldlog.indexing.scan.touched import Touched, find_touched, may_be_limited
 from coldlog.indexing.steps import ask_live_log_starts, open_event_source
 from coldlog.indexing.witness import (
     ARCHIVE,
@@ -49,6 +49,8 @@ from coldlog.tables.leases.warehouse_lock import writing
 from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
 
 _SINCE = "unchanged_since_run"
+_MOST_LISTED = 500_000
+"""So many segments are listed in this process although new events make a run necessary."""
 
 
 class _LeftToSparkError(Exception):
@@ -98,7 +100,7 @@ def _end_if_unchanged(
             change: str | None = "the last run"
         else:
             change, archive = _find_change(settings, last.witness, stage)
-            if archive is not None and settings.log_start_offsets.bootstrap_servers is None:
+            if change is not None and archive is not None and settings.log_start_offsets.bootstrap_servers is None:
                 touched = find_touched(settings.warehouse_uri, last.witness, last.witness[ARCHIVE], archive)
     except ColdlogError as in_doubt:
         change, touched = f"not known ({in_doubt})", None
@@ -118,9 +120,10 @@ def _find_change(settings: Settings, witness: Witness, stage: Stage) -> tuple[st
     changed = None
     for now in _iter_states(settings):
         if change := find_change(witness, now):
-            if change != EVENTS:
+            # What new events name is known only when they are read. Tasks list a large archive sooner.
+            is_live = settings.log_start_offsets.bootstrap_servers is not None
+            if change != EVENTS or is_live or not may_be_limited(settings.warehouse_uri, _MOST_LISTED):
                 return change, None
-            # What new events name is known only when they are read.
             changed = change
     archive = digest_archive(layout_opener(settings)())
     stage.add(counted(len(archive.directories), "partition"), counted(archive.totals.segments, "segment") + " listed")

@@ -27,9 +27,7 @@ from coldlog.indexing.scan.log_starts import (
 from coldlog.indexing.scan.other_key_prefixes import find_other_key_prefixes
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.indexing.scan.touched import Touched
-from coldlog.indexing.witness import (
-    log_starts_digest,
-)
+from coldlog.indexing.witness import log_starts_digest
 from coldlog.runtime.console import Stage, counted, human_bytes
 from coldlog.runtime.job import Job
 from coldlog.runtime.open_layout import decode_limits, s3_options
@@ -45,19 +43,20 @@ _NAMED_TOPICS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Events:
+class EventsStep:
     """What reading the events tells the run's row, and the partitions that new ones name (`ReadSummary`)."""
 
     facts: dict[str, object] | None
     partitions: frozenset[tuple[str, int]] | None
 
 
-def read_metadata_step(job: Job, warehouse: Warehouse) -> _Events:
+def read_metadata_step(job: Job, warehouse: Warehouse) -> EventsStep:
+    """Read new events of the metadata topic, if the settings name one."""
     source = open_event_source(job.settings)
     if source is None:
         if warehouse.read(SEGMENT_EVENTS).head(1):
             job.console.note("metadata topic not configured; using the events read by earlier runs")
-        return _Events(facts=None, partitions=frozenset())
+        return EventsStep(facts=None, partitions=frozenset())
     with job.console.stage("metadata") as stage:
         summary = read_events(warehouse, source)
         stage.add(counted(summary.new_event_count, "new event"))
@@ -72,22 +71,22 @@ def read_metadata_step(job: Job, warehouse: Warehouse) -> _Events:
         lost = ", ".join(map(str, summary.lost_partitions))
         job.console.warn(f"metadata partitions that are missing or shorter than at the last read: {lost}")
     source_digest = None if isinstance(source, TableSource) else source.digest()
-    return _Events(facts=summary.facts() | {"source_digest": source_digest}, partitions=summary.partitions)
+    return EventsStep(facts=summary.facts() | {"source_digest": source_digest}, partitions=summary.partitions)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Scanned:
+class ScanStep:
     """What a scan tells the run's row, and what it found in each directory."""
 
     facts: dict[str, object]
     archive: ArchiveDigest
 
 
-def scan_step(job: Job, warehouse: Warehouse, layout: ArchiveLayout, touched: Touched | None = None) -> _Scanned:
+def scan_step(
+    job: Job, warehouse: Warehouse, layout: ArchiveLayout, log_starts: LogStarts, touched: Touched | None = None
+) -> ScanStep:
+    """Update `segments` to the archive, and `log_start_offsets` to what is known of log starts."""
     with job.console.stage("scan") as stage:
-        supplied = job.settings.log_start_offsets.uri
-        # Read before anything is written: a wrong file stops the run.
-        log_starts = {} if supplied is None else read_log_start_offsets(supplied)
         accept_replaced = job.settings.scan.accept_replaced_archive
         summary = scan_segments(
             warehouse, layout, accept_replaced=accept_replaced, report=job.console.warn, touched=touched
@@ -103,12 +102,18 @@ def scan_step(job: Job, warehouse: Warehouse, layout: ArchiveLayout, touched: To
         ):
             if count:
                 stage.add(f"{count} {label}")
-    for prefix, count in find_other_key_prefixes(warehouse, layout).items():
+    for prefix, count in find_other_key_prefixes(dataclasses.replace(warehouse, partitions=None), layout).items():
         lost = counted(count, "finished segment")
         job.console.warn(f"not listed: {lost} below the key prefix {prefix!r}; add it to archive.key_prefix")
     facts = summary.facts() | {"log_starts_digest": log_starts_digest(log_starts, live)}
     facts["limited_to_partitions"] = None if touched is None else len(touched.partitions)
-    return _Scanned(facts=facts, archive=summary.archive)
+    return ScanStep(facts=facts, archive=summary.archive)
+
+
+def supplied_log_starts(job: Job) -> LogStarts:
+    """Read the log start offsets of the settings' file, before anything is written: a wrong file stops the run."""
+    supplied = job.settings.log_start_offsets.uri
+    return {} if supplied is None else read_log_start_offsets(supplied)
 
 
 def _merge_log_starts(job: Job, warehouse: Warehouse, supplied: LogStarts, stage: Stage) -> LiveLogStarts | None:
@@ -179,6 +184,7 @@ def build_settings(job: Job) -> BuildSettings:
 
 
 def build_step(job: Job, warehouse: Warehouse, layout: ArchiveLayout, plan: ServingPlan) -> dict[str, object]:
+    """Index the pending segments; raise as `build_indexes` does."""
     with job.console.stage("build") as stage:
         summary = build_indexes(warehouse, layout, build_settings(job), job.console.note, plan)
         for fact in build_facts(summary):
@@ -187,6 +193,7 @@ def build_step(job: Job, warehouse: Warehouse, layout: ArchiveLayout, plan: Serv
 
 
 def build_facts(summary: BuildSummary) -> Iterator[str]:
+    """Say what a build did, for the console."""
     yield f"{counted(summary.indexed_count, 'segment')} indexed"
     if summary.indexed_count or summary.recounted_count or summary.reported_count:
         yield f"{human_bytes(summary.log_bytes)} read"
@@ -207,6 +214,7 @@ def build_facts(summary: BuildSummary) -> Iterator[str]:
 
 
 def materialize_step(job: Job, warehouse: Warehouse, plan: ServingPlan) -> dict[str, object]:
+    """Publish what was indexed."""
     with job.console.stage("materialize") as stage:
         summary = materialize_metadata(warehouse, plan)
         stage.add(counted(summary.partition_count, "partition"), f"{summary.served_segment_count:,} segments served")

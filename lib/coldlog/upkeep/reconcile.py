@@ -30,7 +30,14 @@ _PARTITION = ("topic", "partition", "topic_id")
 _COMPARED = ("topic_id", "severity", "expected", "found", "advice")
 _STORED_COLUMNS = (*DISCREPANCIES.key, *_COMPARED, "first_seen_ms")
 _UNSETTLED = {
-    kind.value for kind in (DiscrepancyKind.ORPHAN, DiscrepancyKind.COPY_UNDERWAY, DiscrepancyKind.DELETION_UNDERWAY)
+    kind.value
+    for kind in (
+        DiscrepancyKind.ORPHAN,
+        DiscrepancyKind.COPY_UNDERWAY,
+        DiscrepancyKind.COPY_UNFINISHED,
+        DiscrepancyKind.DELETION_UNDERWAY,
+        DiscrepancyKind.DELETION_UNFINISHED,
+    )
 }
 _PATIENCE_MS = 60 * 60 * 1000
 
@@ -276,8 +283,8 @@ def _summary(counted: Mapping[tuple[str, str], int]) -> ReconcileSummary:
 
 
 def unsettled_partitions(warehouse: Warehouse) -> frozenset[tuple[str, int]]:
-    """Return the partitions with discrepancies that newer events of other partitions can change: what may still be
-    copied or deleted."""
+    """Return the partitions with discrepancies that the newest event of another partition can change: what may still be
+    copied or deleted, also if the clocks of brokers differ."""
     rows = warehouse.small_rows(DISCREPANCIES, ("topic", "partition", "kind"))
     return frozenset((row["topic"], row["partition"]) for row in rows if row["kind"] in _UNSETTLED)
 

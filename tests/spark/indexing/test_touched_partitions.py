@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,7 +16,12 @@ from both_ways import BothWays, rows_after_kills
 from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, WrittenSegment, write_archive
 from builders.metadata_topic import DELETED, DELETING, became, finished, started, values_of, write_topic
 from builders.segment_builder import Batch, Record, Segment, abort_marker
+from coldlog.errors import UsageError
 from coldlog.formats.kafka.remote_log.remote_log_events import Event
+from coldlog.indexing.steps import scan_step
+from coldlog.indexing.witness import read_surroundings
+from coldlog.runtime.settings import Settings
+from coldlog.tables.damage_reports import add_damage_reports, read_damage_reports
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.run_rows import read_newest_run
@@ -66,16 +72,24 @@ def remove_first_segment(archive: Path, name: str) -> None:
         file.unlink()
 
 
+def _grow(archive: Path) -> None:
+    write(archive, *PARTITIONS[1::3], count=4)
+    write(archive, TopicPartition(topic="one", partition=9), count=2)
+
+
+def _shrink(archive: Path) -> None:
+    flip(archive, "two-0")
+    remove_first_segment(archive, "one-0")
+    shutil.rmtree(directory(archive, "one-2"))
+    min(directory(archive, "two-2").glob("*.index")).unlink()
+
+
 CHANGES: list[tuple[str, Callable[[Path], object], int | None]] = [
-    ("a new segment", lambda archive: write(archive, PARTITIONS[1], count=4), 1),
-    ("new segments in two partitions", lambda archive: write(archive, *PARTITIONS[1::3], count=5), 2),
-    ("a new partition", lambda archive: write(archive, TopicPartition(topic="one", partition=9), count=2), 1),
-    ("a damaged log", lambda archive: flip(archive, "two-0"), 1),
-    ("a segment that is gone", lambda archive: remove_first_segment(archive, "one-0"), 1),
-    ("a partition that is gone", lambda archive: shutil.rmtree(directory(archive, "one-2")), 1),
-    ("an incomplete segment", lambda archive: min(directory(archive, "two-1").glob("*.index")).unlink(), 1),
+    ("new segments, and a new partition", _grow, 3),
+    ("a damaged log, an incomplete segment, a segment and a partition that are gone", _shrink, 4),
+    ("a damaged segment that is gone", lambda archive: shutil.rmtree(directory(archive, "two-0")), 1),
+    ("a new segment elsewhere", lambda archive: write(archive, PARTITIONS[1], count=5), 1),
     ("an object that is no part of a segment", lambda archive: (directory(archive, "two-2") / "x").touch(), None),
-    ("a new segment beside such an object", lambda archive: write(archive, PARTITIONS[1], count=6), None),
 ]
 """What changes, and to how many partitions the next run is limited; None: to no number."""
 
@@ -120,6 +134,17 @@ def test_a_run_does_everything_if_anything_else_has_changed(spark: SparkSession,
     both_ways.run(location, "build.max_quarantined_share=0.7")
     assert limit_of(location) == 1, "no commit"
 
+    for file in (location / DIRECTORY_DIGESTS.name).glob("*.parquet"):
+        file.write_bytes(b"damaged")
+    for _ in range(2):  # A damaged table ends no run.
+        write(archive, PARTITIONS[3], count=4)
+        both_ways.run(location, "build.max_quarantined_share=0.7")
+        assert limit_of(location) is None, "digests that cannot be read"
+        remove_first_segment(archive, "two-1")
+    shutil.rmtree(location / DIRECTORY_DIGESTS.name)
+    write(archive, PARTITIONS[0], count=5)
+    both_ways.run(location, "build.max_quarantined_share=0.7")
+
     digests = SmallTable(uri=str(location), table=DIRECTORY_DIGESTS)
     digests.change(lambda rows: [row | {"digest": "1"} if row["partition"] == 2 else row for row in rows])
     write(archive, PARTITIONS[0], count=6)
@@ -131,7 +156,61 @@ def test_a_run_does_everything_if_anything_else_has_changed(spark: SparkSession,
     assert limit_of(location) is None, "a table that another program has changed"
 
 
-@pytest.mark.timeout(1200)  # about a dozen runs of the pipeline
+def test_what_changes_during_a_limited_run_is_left_to_the_next_one_or_done(
+    spark: SparkSession, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_starts, location = tmp_path / "starts.csv", tmp_path / "warehouse"
+    log_starts.write_text("topic,partition,log_start_offset\none,0,0\n")
+    settings = [f"archive.uri={archive}", f"log_start_offsets.uri={log_starts}"]
+    both_ways = BothWays(spark=spark, assignments=settings)
+    both_ways.run(location)
+
+    def after_the_preflight(change: Callable[[], object]) -> None:
+        with monkeypatch.context() as patch:
+
+            def read_later(settings: Settings) -> dict[str, str]:
+                change()
+                return read_surroundings(settings)
+
+            patch.setattr("coldlog.indexing.pipeline.read_surroundings", read_later)
+            both_ways.run(location)
+
+    write(archive, PARTITIONS[1], count=4)
+    after_the_preflight(lambda: log_starts.write_text("topic,partition,log_start_offset\none,0,8\n"))
+    assert limit_of(location) is None, "another log start"
+
+    tables = Warehouse(spark=spark, uri=str(location))
+    row = tables.read(SEGMENTS).where("topic = 'two' AND partition = 2").collect()[0].asDict()
+    report = {name: row[name] for name in (*SEGMENTS.key, "build_number")}
+    report |= dict.fromkeys(("reason", "message", "object_name", "expected", "found"), "x")
+    report |= {"position": 0, "reported_ms": 1}
+    write(archive, PARTITIONS[1], count=5)
+    with monkeypatch.context() as patch:
+
+        def scan_then_report(*arguments: Any, **named: Any) -> object:
+            add_damage_reports(str(location), [report])
+            return scan_step(*arguments, **named)
+
+        patch.setattr("coldlog.indexing.pipeline.scan_step", scan_then_report)
+        both_ways.run(location)
+    assert limit_of(location) == 1
+    assert read_damage_reports(str(location)) == [report]
+    assert not both_ways.run(location), "the next run reads what was reported"
+    assert not read_damage_reports(str(location))
+
+
+def test_an_archive_of_which_nothing_is_left_is_refused(spark: SparkSession, archive: Path, tmp_path: Path) -> None:
+    both_ways, location = BothWays(spark=spark, assignments=[f"archive.uri={archive}"]), tmp_path / "warehouse"
+    both_ways.run(location)
+    root = archive / ARCHIVE_FOLDER
+    for folder in root.iterdir():
+        for file in folder.iterdir():
+            file.unlink()
+    write(archive, TopicPartition(topic="other", partition=0), count=2)
+    with pytest.raises(UsageError, match="holds none of the segments"):
+        both_ways.run(location)
+
+
 def test_a_limited_run_that_was_killed_after_any_write_ends_the_same_when_repeated(
     spark: SparkSession, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +227,7 @@ def test_a_limited_run_that_was_killed_after_any_write_ends_the_same_when_repeat
     undisturbed = table_contents(Warehouse(spark=spark, uri=str(whole)))
     copies = copies_in_order(tmp_path / "cut")
     assert len(copies) >= 6
-    for copy in copies:
+    for copy in copies[::3]:
         assert rows_after_kills(both_ways.finish(copy)) == undisturbed, copy.name
 
 
@@ -174,27 +253,37 @@ class Broker:
         self.tell(finished(self.write(topic, count)[-1]))
 
 
-def _remove(broker: Broker, topic: str) -> None:
-    first = broker.write(topic, 3)[0]
-    broker.tell(became(first, DELETING, DELETED))
-    remove_first_segment(broker.archive, f"{topic}-0")
+def _begin(broker: Broker) -> None:
+    broker.copy("busy", 4)
+    broker.tell([started(broker.write("copying", 4)[-1])])
+    broker.write("orphaned", 4)
 
 
-def _tombstone(broker: Broker) -> None:
-    broker.values.append(None)
-    broker.copy("quiet", 5)
+def _settle(broker: Broker) -> None:
+    """Announce what was listed before, and delete a segment elsewhere."""
+    broker.tell(finished(broker.write("orphaned", 4)[-1]))
+    broker.tell(became(broker.write("busy", 3)[0], DELETING, DELETED))
+    remove_first_segment(broker.archive, "busy-0")
+
+
+def _junk(broker: Broker) -> None:
+    """Write an event that is not valid as long as no event is missing, and a record that is no event."""
+    broker.tell(became(broker.write("quiet", 3)[0], DELETED))
+    broker.values.append(b"junk")
+    write_topic(broker.topic, {0: broker.values})
+
+
+def _copy_an_hour_later(broker: Broker) -> None:
+    broker.tell(finished(broker.write("busy", 5)[-1]), later_ms=7_200_000)
 
 
 COURSE: list[tuple[str, Callable[[Broker], object], int | None]] = [
-    ("a copied segment", lambda broker: broker.copy("busy", 4), 1),
-    ("a copy that has started", lambda broker: broker.tell([started(broker.write("copying", 4)[-1])]), 1),
-    ("a segment without an event", lambda broker: broker.write("orphaned", 4), 2),
+    ("a copy, one that has started, and a segment without an event", _begin, 3),
     # Partitions where a copy may still go on are looked at again, too.
-    ("another segment, with the events of the next one", lambda broker: broker.copy("busy", 5), 3),
-    ("events an hour later", lambda broker: broker.tell(finished(broker.write("busy", 6)[-1]), later_ms=7_200_000), 3),
-    ("an event of what was listed before", lambda broker: broker.tell(finished(broker.write("orphaned", 4)[-1])), 1),
-    ("a deleted segment", lambda broker: _remove(broker, "busy"), 1),
-    ("a record without a value", _tombstone, None),
+    ("events an hour later", _copy_an_hour_later, 3),
+    ("an event of what was listed, and a deletion", _settle, 3),
+    ("a record that is no event", _junk, None),
+    ("an event behind it", lambda broker: broker.copy("busy", 6), None),
 ]
 """What a broker does, and to how many partitions the next run is limited; None: to no number."""
 

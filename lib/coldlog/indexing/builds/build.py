@@ -162,7 +162,12 @@ def _index_reported(
 
     Reports are removed at the end, unless a segment could not be read: those of segments with a new build are void.
     """
-    reports = read_damage_reports(warehouse.uri)
+    reports = [
+        row
+        for row in read_damage_reports(warehouse.uri)
+        # What is reported of other partitions meanwhile is left to the next run.
+        if warehouse.partitions is None or (row["topic"], row["partition"]) in warehouse.partitions
+    ]
     if not reports:
         return {}
     work = find_reported_work(warehouse, reports, is_mirror=layout.is_mirror)
@@ -319,13 +324,20 @@ def _update_quarantine(warehouse: Warehouse, outcomes: list[dict[str, object]]) 
         columns = ("index_status", "leader_epoch_checkpoint")
         status = [row | {"index_status": IndexStatus.QUARANTINED.value} for row in bad]
         warehouse.merge(SEGMENTS, status, update=columns)
-    if known.head(1):
-        usable = warehouse.read(SEGMENTS).where(
-            ~F.col("index_status").isin(IndexStatus.QUARANTINED.value, IndexStatus.PENDING.value)
-        )
-        released = known.join(usable, list(QUARANTINE.key), "left_semi")
-        if released.head(1):
-            warehouse.delete_keys(QUARANTINE, released)
+    _release(replace(warehouse, partitions=None))
+
+
+def _release(warehouse: Warehouse) -> None:
+    """Remove the rows of segments, of all partitions, that are no longer in quarantine."""
+    known = warehouse.read(QUARANTINE)
+    places = {(row["topic"], row["partition"]) for row in known.select("topic", "partition").distinct().collect()}
+    if not places:
+        return
+    usable = replace(warehouse, partitions=frozenset(places)).read(SEGMENTS)
+    usable = usable.where(~F.col("index_status").isin(IndexStatus.QUARANTINED.value, IndexStatus.PENDING.value))
+    released = known.join(usable, list(QUARANTINE.key), "left_semi")
+    if released.head(1):
+        warehouse.delete_keys(QUARANTINE, released)
 
 
 def _quarantine_row(row: dict[str, object], now_ms: int) -> dict[str, object]:

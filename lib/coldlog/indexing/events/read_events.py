@@ -65,6 +65,7 @@ class ReadSummary:
 class _Cursor:
     offset: int
     value: bytes | None
+    has_problem: bool
 
 
 def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
@@ -99,11 +100,14 @@ def _named_partitions(
 ) -> frozenset[tuple[str, int]] | None:
     """Return the topics and partitions that the events name; None if they may say something of others, too.
 
-    An event without a topic may be of any. If offsets are missing, this changes what all events of the metadata
-    partition mean (`announced_segments`).
+    An event without a topic may be of any. If offsets are missing, or the last record of an earlier read was no event,
+    this changes what all events of the metadata partition mean (`announced_segments`).
     """
     is_whole = all(row["rows"] == int(row["last_offset"]) + 1 - _next_offset(cursors, row[0]) for row in lasts)
-    is_clear = not any(row["unreadable"] or row["lost_offset"] is not None for row in lasts)
+    is_clear = not any(
+        row["unreadable"] or row["lost_offset"] is not None or (row[0] in cursors and cursors[row[0]].has_problem)
+        for row in lasts
+    )
     if not is_whole or not is_clear:
         return None
     named = new.select("topic", "partition").distinct().limit(_MOST_NAMED + 1).collect()
@@ -153,9 +157,16 @@ def _next_offset(cursors: dict[int, _Cursor], partition: int) -> int:
 
 
 def _cursors(warehouse: Warehouse) -> dict[int, _Cursor]:
-    last = F.max_by("value", "metadata_offset")
-    rows = warehouse.read(SEGMENT_EVENTS).groupBy("metadata_partition").agg(F.max("metadata_offset"), last).collect()
-    return {row[0]: _Cursor(offset=row[1], value=None if row[2] is None else bytes(row[2])) for row in rows}
+    last = F.max_by(F.struct("value", "problem"), "metadata_offset").alias("last")
+    events = warehouse.read(SEGMENT_EVENTS).groupBy("metadata_partition")
+    return {
+        row[0]: _Cursor(
+            offset=row[1],
+            value=None if row["last"]["value"] is None else bytes(row["last"]["value"]),
+            has_problem=row["last"]["problem"] is not None,
+        )
+        for row in events.agg(F.max("metadata_offset"), last).collect()
+    }
 
 
 def _decoded(raw: DataFrame) -> DataFrame:

@@ -73,13 +73,20 @@ READ_COLUMNS = (
 )  # fmt: skip
 
 
+_CHECKPOINT = "leader_epoch_checkpoint"
 _Rank = tuple[tuple[bool, int], tuple[bool, int], str]
 
 
 def plan_all_partitions(
-    rows: Iterable[Row], log_start_offsets: Mapping[tuple[str, int], int], cut_maxima: CutMaxima
+    segments: pa.Table, log_start_offsets: Mapping[tuple[str, int], int], cut_maxima: CutMaxima
 ) -> pa.Table:
-    """Plan every topic-partition from the rows of `segments`, in the columns of `PLANNED_SCHEMA`."""
+    """Plan every topic-partition from `segments`, in the columns of `PLANNED_SCHEMA`.
+
+    A checkpoint may have hundreds of leader epochs. So only the newest of each incarnation becomes Python's objects.
+    """
+    rows = segments.drop_columns([_CHECKPOINT]).to_pylist()
+    for row, checkpoint in zip(rows, segments[_CHECKPOINT], strict=True):
+        row |= {_CHECKPOINT: checkpoint, "has_checkpoint": checkpoint.is_valid}
     by_partition: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         by_partition.setdefault((row["topic"], row["partition"]), []).append(row)
@@ -117,15 +124,16 @@ def _newest_checkpoints(members: Iterable[Row]) -> Checkpoints:
     """Return the leader epoch checkpoint of the newest segment of each incarnation (`serving_plan._rank`)."""
     newest: dict[str, tuple[_Rank, Sequence[EpochStart]]] = {}
     for row in members:
-        row["has_checkpoint"] = row["leader_epoch_checkpoint"] is not None
         rank = _rank(row)
         if rank is not None and (row["topic_id"] not in newest or newest[row["topic_id"]][0] < rank):
-            newest[row["topic_id"]] = rank, _epoch_starts(row["leader_epoch_checkpoint"])
+            newest[row["topic_id"]] = rank, _epoch_starts(row[_CHECKPOINT].as_py())
     return {topic_id: checkpoint for topic_id, (_, checkpoint) in newest.items()}
 
 
 def _rank(row: Row) -> _Rank | None:
-    checkpointed, announced = _last_epoch(row["leader_epoch_checkpoint"]), _last_epoch(row["announced_leader_epochs"])
+    entries = row[_CHECKPOINT].values
+    checkpointed = entries[-1]["leader_epoch"].as_py() if entries else None
+    announced = _last_epoch(row["announced_leader_epochs"])
     if checkpointed is None or row["state"] != RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name:
         return None
     if row["index_status"] == IndexStatus.INDEXED.value:

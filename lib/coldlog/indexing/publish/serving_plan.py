@@ -195,7 +195,7 @@ class _PlannedInTasks:
 
 
 def _plan(warehouse: Warehouse, cut_maxima: CutMaxima) -> _PlannedHere | _PlannedInTasks:
-    segments = warehouse.rows_if_small(SEGMENTS, (*READ_COLUMNS, "leader_epoch_checkpoint"))
+    segments = warehouse.small_table(SEGMENTS, (*READ_COLUMNS, "leader_epoch_checkpoint"))
     if segments is None:
         return _PlannedInTasks(_plan_in_tasks(warehouse, cut_maxima))
     known = warehouse.small_rows(LOG_START_OFFSETS, LOG_START_OFFSETS.column_names)

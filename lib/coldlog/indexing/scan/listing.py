@@ -141,13 +141,15 @@ def list_here(layout: ArchiveLayout, directories: Sequence[PartitionDirectory]) 
     if len(directories) > _MOST_DIRECTORIES_HERE:
         return None
     batches: list[pa.RecordBatch] = []
-    start, count = 0, 1
+    start, count, rows = 0, 1, 0
     # One directory may have a million segments. So it starts with one, and goes on with twice as many.
     while start < len(directories):
-        batches += list_directories(layout, directories[start : start + count])
-        if sum(map(len, batches)) > _MOST_ROWS_HERE:
-            return None
-        start, count = start + count, count * 2
+        for batch in list_directories(layout, directories[start : start + count]):
+            batches.append(batch)
+            rows += len(batch)
+            if rows > _MOST_ROWS_HERE:
+                return None
+        start, count = start + count, min(count * 2, _LISTED_AT_ONCE)
     return batches
 
 

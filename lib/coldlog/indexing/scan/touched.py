@@ -51,9 +51,17 @@ def with_partitions(touched: Touched, more: Iterable[Partition]) -> Touched | No
     """Add partitions; None if a run over everything costs no more."""
     partitions = touched.partitions | frozenset(more)
     others = tuple(each for each in touched.others if _partition(each.directory) not in partitions)
-    if not others or len(partitions) > _MOST_PARTITIONS:
+    # An archive of which nothing is left may be another one, which a run over everything refuses.
+    if not any(each.totals.segments for each in others) or len(partitions) > _MOST_PARTITIONS:
         return None
     return replace(touched, partitions=partitions, others=others)
+
+
+def may_be_limited(uri: str, most_segments: int) -> bool:
+    """Whether a run after the last one can be limited, and that one found at most so many segments."""
+    rows = _table(uri).read()
+    segments, unrecognized = (sum(int(str(row[name])) for row in rows) for name in ("segments", "unrecognized"))
+    return 0 < segments <= most_segments and not unrecognized
 
 
 def in_partitions(directories: Iterable[PartitionDirectory], touched: Touched | None) -> tuple[PartitionDirectory, ...]:

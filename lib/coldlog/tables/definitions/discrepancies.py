@@ -109,7 +109,7 @@ class DiscrepancyKind(StrEnum):
     COPY_INCOMPLETE = (
         "copy_incomplete",
         Severity.WARNING,
-        "read the metadata topic (metadata.uri): it shows if the copy was ever finished",
+        "restore the missing files, or read the metadata topic (metadata.uri): it shows if the copy was ever finished",
     )
     COPY_UNDERWAY = "copy_underway", Severity.INFO, "wait for the next run: the copy may be in progress"
     DELETION_UNFINISHED = (

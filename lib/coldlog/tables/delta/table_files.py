@@ -7,6 +7,7 @@ their statistics belong to one version of the Delta table and are read with delt
 from __future__ import annotations
 
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -202,11 +203,12 @@ def read_if_small(
     if not {field.name for field in delta.schema().fields}.issuperset(schema.names):
         return None
     files = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
+    most_read = most_rows
     if partitions is not None:
-        files = files.filter(pa.array([_may_hold(file, partitions) for file in files.to_pylist()], pa.bool_()))
-        most_rows *= _MOST_FILTERED
+        files = files.filter(pa.array(_may_hold(files, partitions), pa.bool_()))
+        most_read *= _MOST_FILTERED
     counts = files["num_records"].to_pylist() if "num_records" in files.column_names else [None] * len(files)
-    if None in counts or sum(counts) > most_rows or (most_files is not None and len(counts) > most_files):
+    if None in counts or sum(counts) > most_read or (most_files is not None and len(counts) > most_files):
         return None
     paths = files["path"].to_pylist()
     if partitions is None:
@@ -215,20 +217,31 @@ def read_if_small(
         needed = tuple({*schema.names, "topic", "partition"})
         pieces = [_of_partitions(read_whole_file(location, path, table, needed), partitions) for path in paths]
         pieces = [piece.select(schema.names) for piece in pieces]
+        if sum(map(len, pieces)) > most_rows:
+            return None
     return pa.concat_tables([schema.empty_table(), *pieces])
 
 
-def _may_hold(file: Mapping[str, Any], partitions: frozenset[tuple[str, int]]) -> bool:
-    """Whether a file's statistics allow a row of one of the partitions; a bound that is unknown excludes nothing."""
-    least_topic, most_topic = file.get("min.topic"), file.get("max.topic")
-    least, most = file.get("min.partition"), file.get("max.partition")
-    return any(
-        (least_topic is None or least_topic <= topic)
-        and (most_topic is None or topic <= most_topic)
-        and (least is None or least <= number)
-        and (most is None or number <= most)
-        for topic, number in partitions
-    )
+def _may_hold(files: pa.Table, partitions: frozenset[tuple[str, int]]) -> list[bool]:
+    """Whether the statistics of each file allow a row of one of the partitions; an unknown bound excludes nothing."""
+    numbers: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        numbers.setdefault(topic, []).append(number)
+    topics = list(numbers)
+    names = ("min.topic", "max.topic", "min.partition", "max.partition")
+    bounds = [files[name].to_pylist() if name in files.column_names else [None] * len(files) for name in names]
+
+    def may_hold(first: str | None, last: str | None, low: int | None, high: int | None) -> bool:
+        begin = 0 if first is None else bisect_left(topics, first)
+        end = len(topics) if last is None else bisect_right(topics, last)
+        return any(
+            (high is None or numbers[topic][0] <= high)
+            and (low is None or bisect_left(numbers[topic], low) < len(numbers[topic]))
+            and (low is None or high is None or numbers[topic][bisect_left(numbers[topic], low)] <= high)
+            for topic in topics[begin:end]
+        )
+
+    return [may_hold(*each) for each in zip(*bounds, strict=True)]
 
 
 def _of_partitions(rows: pa.Table, partitions: frozenset[tuple[str, int]]) -> pa.Table:
