@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import pytest
 
 from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from kafka_sample import KAFKA_SAMPLE
 from killed_jobs import ROOT
 
@@ -82,7 +83,9 @@ def _iter_calls(trace: str) -> Iterator[Call]:
         arguments, _, result = rest.rpartition(")")
         if result.split() == ["=", "0"]:
             paths = re.findall(r'"(.*?)"', arguments) or re.findall(r"<(.*)>", arguments)
-            yield name, paths
+            # Digests count only if they agree with the last run's witness, and a damaged table of them is made anew.
+            if not any(f"/{DIRECTORY_DIGESTS.name}/" in path for path in paths):
+                yield name, paths
 
 
 def _is_link_to_version(name: str, path: str) -> bool:
@@ -90,7 +93,8 @@ def _is_link_to_version(name: str, path: str) -> bool:
 
 
 def test_versions_are_taken_only_by_links_which_fail_if_the_name_exists(calls: list[Call], warehouse: Path) -> None:
-    written = {str(each) for each in warehouse.rglob("*.json") if _VERSION.search(str(each))}
+    versions = (str(each) for each in warehouse.rglob("*.json") if _VERSION.search(str(each)))
+    written = {each for each in versions if Path(each).parts[-3] != DIRECTORY_DIGESTS.name}
     assert {each.name for each in ALL_TABLES} <= {Path(each).parts[-3] for each in written}
     assert written == {paths[-1] for name, paths in calls if _is_link_to_version(name, paths[-1])}
     assert [paths for name, paths in calls if name.startswith("rename") and _VERSION.search(paths[-1])] == []

@@ -7,12 +7,15 @@ archive that follows from them is that of the last run's witness.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coldlog.archive.layouts.layout import PartitionDirectory, UnrecognizedObject
+from coldlog.errors import ColdlogError
 from coldlog.indexing.scan.listing import ArchiveDigest, DirectoryDigest, ListingTotals
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
+from coldlog.tables.delta.locations import local_folder
 from coldlog.tables.delta.small_table import Row, SmallTable
 
 _MOST_PARTITIONS = 1_000
@@ -70,9 +73,18 @@ def in_partitions(directories: Iterable[PartitionDirectory], touched: Touched | 
 
 
 def keep_digests(uri: str, archive: ArchiveDigest) -> None:
-    """Store what a run has found in each directory."""
+    """Store what a run has found in each directory. A table in a folder that is damaged, as after a loss of power, is
+    made anew: its rows are those of the last run only."""
     rows: Sequence[Row] = [_row(each) for each in archive.directories]
-    _table(uri).change(lambda _: rows)
+    table = _table(uri)
+    try:
+        table.change(lambda _: rows)
+    except ColdlogError:
+        folder = local_folder(table.location)
+        if folder is None:
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+        table.change(lambda _: rows)
 
 
 def _partition(directory: PartitionDirectory) -> Partition:
