@@ -100,6 +100,16 @@ def limit_of(location: Path) -> object:
     return json.loads(str(row["summary"]))["scan"]["limited_to_partitions"]
 
 
+def _run_both(both_ways: BothWays, limited: Path, whole: Path, name: str, partition_count: int | None) -> None:
+    """Run as the command does, and over everything; the tables must be equal."""
+    assert not both_ways.run(limited), name
+    assert not both_ways.run(whole, "pipeline.skip_unchanged=false"), name
+    assert limit_of(limited) == partition_count, name
+    assert limit_of(whole) is None
+    tables = [table_contents(Warehouse(spark=both_ways.spark, uri=str(location))) for location in (limited, whole)]
+    assert tables[0] == tables[1], name
+
+
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     folder = tmp_path / "archive"
@@ -114,12 +124,7 @@ def test_tables_equal_those_of_runs_over_everything(spark: SparkSession, archive
     both_ways.run(whole)
     for name, change, partition_count in CHANGES:
         change(archive)
-        assert not both_ways.run(limited), name
-        assert not both_ways.run(whole, "pipeline.skip_unchanged=false"), name
-        assert limit_of(limited) == partition_count, name
-        assert limit_of(whole) is None
-        tables = [table_contents(Warehouse(spark=spark, uri=str(location))) for location in (limited, whole)]
-        assert tables[0] == tables[1], name
+        _run_both(both_ways, limited, whole, name, partition_count)
     both_ways.repeat(limited)
 
 
@@ -294,9 +299,5 @@ def test_events_of_the_metadata_topic_name_the_partitions_too(spark: SparkSessio
     both_ways.run(whole)
     for name, go_on, partition_count in COURSE:
         go_on(broker)
-        assert not both_ways.run(limited), name
-        assert not both_ways.run(whole, "pipeline.skip_unchanged=false"), name
-        tables = [table_contents(Warehouse(spark=spark, uri=str(location))) for location in (limited, whole)]
-        assert tables[0] == tables[1], name
-        assert limit_of(limited) == partition_count, name
+        _run_both(both_ways, limited, whole, name, partition_count)
     both_ways.repeat(limited)

@@ -97,7 +97,6 @@ class ListingTotals:
             log_bytes=pc.sum(pc.struct_field(objects.filter(is_log), "size_bytes")).as_py() or 0,
             incomplete=pc.sum(pc.greater(pc.list_value_length(rows["missing_kinds"]), 0)).as_py() or 0,
             unrecognized=len(rows) - segments,
-            # Of the unrecognized rows, only a directory that cannot be listed has its topic.
             unlisted=pc.count(rows["topic"]).as_py() - segments,
             digests=sum(rows["row_digest"].to_pylist()),
         )

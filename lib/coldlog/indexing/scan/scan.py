@@ -100,7 +100,7 @@ def scan_segments(
     """
     found_directories = layout.list_partition_directories()
     directories = in_partitions(found_directories.directories, touched)
-    beside = found_directories.unrecognized if touched is None else touched.beside
+    beside = found_directories.unrecognized if touched is None else ()
     here = list_here(layout, directories)
     if here is None:
         listed = list_in_tasks(warehouse, layout, directories).persist()

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coldlog.archive.layouts.layout import PartitionDirectory, UnrecognizedObject
+from coldlog.archive.layouts.layout import PartitionDirectory
 from coldlog.errors import ColdlogError
 from coldlog.indexing.scan.listing import ArchiveDigest, DirectoryDigest, ListingTotals
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
@@ -27,27 +27,26 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touched:
-    """The partitions that changed, and what was found in the directories of all others, and beside them."""
+    """The partitions that changed, and what was found in the directories of all others. Nothing lies beside these."""
 
     witness: Mapping[str, str]
     """Of the last run."""
     partitions: frozenset[Partition]
     others: tuple[DirectoryDigest, ...]
-    beside: tuple[UnrecognizedObject, ...]
 
 
 def find_touched(uri: str, witness: Mapping[str, str], digest: str, now: ArchiveDigest) -> Touched | None:
     """Compare a listing with that of the last run, whose `digest` its `witness` has. None: every partition counts."""
+    if now.totals.unrecognized or now.beside:
+        return None
     stored = {each.directory.name: each for each in map(_from_row, _table(uri).read())}
-    if ArchiveDigest.of(stored.values(), now.beside).digest != digest:
+    if ArchiveDigest.of(stored.values(), ()).digest != digest:
         return None
     found = {each.directory.name: each for each in now.directories}
     changed = [name for name in stored.keys() | found.keys() if stored.get(name) != found.get(name)]
     partitions = frozenset(_partition((found.get(name) or stored[name]).directory) for name in changed)
     others = tuple(each for each in now.directories if _partition(each.directory) not in partitions)
-    if now.totals.unrecognized or now.beside:
-        return None
-    return Touched(witness=witness, partitions=partitions, others=others, beside=now.beside)
+    return Touched(witness=witness, partitions=partitions, others=others)
 
 
 def with_partitions(touched: Touched, more: Iterable[Partition]) -> Touched | None:
