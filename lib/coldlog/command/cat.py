@@ -7,7 +7,8 @@ r"""Print archived records, partition by partition, in the order of their offset
 Format letters, as kcat's: %t topic, %p partition, %o offset, %T timestamp (epoch ms), %k key, %s value, %K and %S their
 lengths (-1: NULL), %h headers (name=value, ...), %% a percent sign; and \n \t \r \\ \xHH. Without -f or --json a record
 is its value and a new line. A time is an offset: --from begins at the first record at or after it, --to ends before it.
-With fetch.log_directory, a broker's log directory goes on where the archive ends.
+With fetch.log_directory, a broker's log directory goes on where the archive ends. If standard error is a terminal and
+standard output is not, it shows how far the command has come.
 Exit codes: 0, 1 if records cannot be read (after those before them), 2 for wrong arguments.
 """
 
@@ -19,12 +20,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from coldlog.command.outputs import standard_output
 from coldlog.command.questions import asked_partitions, known_partitions, open_reader
+from coldlog.command.reading_progress import ReadingProgress, terminal_progress
 from coldlog.command.settings_options import add_settings_options, read_settings
 from coldlog.command.without_pandas import keep_pandas_out
 from coldlog.errors import ColdlogError, UsageError
@@ -77,6 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     output = standard_output().buffer
     with (
+        closing(terminal_progress()) as progress,
         open_reader(settings, lookup_options(settings, paced_opener)) as reader,
         RecordFetcher(open_source(settings, is_paced=True, is_whole_log=True)) as fetcher,
     ):
@@ -84,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         later = [] if tier is None else [number for topic, number in tier.partitions() if topic == arguments.topic]
         for partition in asked_partitions(arguments) or known_partitions(settings, reader, arguments.topic, later):
             place = (arguments.topic, partition)
-            for record in islice(_matching_records(reader, fetcher, place, asked), arguments.count):
+            for record in islice(_matching_records(reader, fetcher, place, asked, progress), arguments.count):
                 output.write(asked.write(*place, record))
         output.flush()
     return 0
@@ -120,7 +124,11 @@ def _asked(arguments: argparse.Namespace) -> _Asked:
 
 
 def _matching_records(
-    reader: OffsetReader, fetcher: RecordFetcher, place: tuple[str, int], asked: _Asked
+    reader: OffsetReader,
+    fetcher: RecordFetcher,
+    place: tuple[str, int],
+    asked: _Asked,
+    progress: ReadingProgress,
 ) -> Iterator[FetchedRecord]:
     ends = fetcher.partition_ends(*place)
     if ends is None:
@@ -134,7 +142,8 @@ def _matching_records(
     end = ends.end_offset
     if asked.until_ms is not None:
         end = _offset(reader, fetcher, place, ("time", asked.until_ms), ends)
-    for record in _records(fetcher, place, first, end, asked.isolation_level):
+    progress.begin(f"{place[0]}-{place[1]}", first, end)
+    for record in _records(fetcher, place, first, end, asked.isolation_level, progress):
         if asked.pattern is None or _matches(asked.pattern, record):
             yield record
 
@@ -246,7 +255,12 @@ def _offset(
 
 
 def _records(
-    fetcher: RecordFetcher, place: tuple[str, int], first: int, end: int, isolation_level: str
+    fetcher: RecordFetcher,
+    place: tuple[str, int],
+    first: int,
+    end: int,
+    isolation_level: str,
+    progress: ReadingProgress,
 ) -> Iterator[FetchedRecord]:
     """Yield the records from `first` to before `end`; a failed fetch is a `ColdlogError`."""
     from coldlog.model.fetch import FetchFailure
@@ -262,3 +276,4 @@ def _records(
         if answer.next_offset <= offset:
             return
         offset = answer.next_offset
+        progress.reach(min(offset, end))
