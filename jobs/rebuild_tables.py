@@ -12,8 +12,15 @@ import argparse
 import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_job
-from coldlog.runtime.job import Job
+from coldlog.launch.spark_options import require_conditional_puts
+from coldlog.runtime.job import Job, PlainJob
 from coldlog.upkeep.rebuild import add_options, set_tables_aside
+
+
+def set_aside(job: PlainJob) -> None:
+    # Before anything is moved.
+    require_conditional_puts(job.settings.warehouse_uri)
+    set_tables_aside(job)
 
 
 def call(job: Job) -> None:
@@ -29,4 +36,4 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(call, make_parser(), first=set_tables_aside))
+    sys.exit(run_job(call, make_parser(), first=set_aside))

@@ -53,10 +53,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark each test by its folder: `-m "not system"`. Leave out what the installed Spark does not have."""
     for each in items:
         each.add_marker(each.path.relative_to(TESTS).parts[0])
-    if not installed_series().pushes_filters:
-        left_out = [each for each in items if each.get_closest_marker("pushdown")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [each for each in items if each not in left_out]
+    spark = installed_series()
+    has = {"pushdown": spark.pushes_filters, "conditional_puts": spark.puts_conditionally}
+    left_out = [each for each in items if any(each.get_closest_marker(name) and not has[name] for name in has)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [each for each in items if each not in left_out]
 
 
 @pytest.hookimpl(wrapper=True)

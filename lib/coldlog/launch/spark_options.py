@@ -79,7 +79,7 @@ def spark_options(
     """
     options = {"spark.master": "local[*]", **REQUIRED_OPTIONS}
     if settings.warehouse.uri is not None:
-        _require_conditional_puts(settings.warehouse.uri)
+        require_conditional_puts(settings.warehouse.uri)
         options["spark.sql.warehouse.dir"] = spark_uri(settings.warehouse.uri)
     is_on_s3 = any(bucket_and_prefix(each) for each in (settings.warehouse.uri, *places) if each is not None)
     if is_on_s3:
@@ -108,7 +108,8 @@ def spark_options(
     return options
 
 
-def _require_conditional_puts(warehouse_uri: str) -> None:
+def require_conditional_puts(warehouse_uri: str) -> None:
+    """Refuse, with `UsageError`, a warehouse in a bucket if the installed Spark cannot write to it safely."""
     series = installed_series()
     if bucket_and_prefix(warehouse_uri) and not series.puts_conditionally:
         raise UsageError(

@@ -30,6 +30,8 @@ class SparkSeries:
     pushes_filters: bool = True
     limits_streams: bool = True
     puts_conditionally: bool = True
+    partitions_by_id: bool = True
+    """Whether a DataFrame has `repartitionById`."""
 
     @property
     def limits(self) -> list[str]:
@@ -62,6 +64,7 @@ SERIES: Mapping[str, SparkSeries] = {
             pushes_filters=False,
             limits_streams=False,
             puts_conditionally=False,
+            partitions_by_id=False,
         ),
         SparkSeries(
             name="4.1",

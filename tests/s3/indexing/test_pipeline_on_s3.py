@@ -135,6 +135,7 @@ def test_a_warehouse_in_a_missing_bucket_is_reported_before_spark_starts(bucket:
     assert told.startswith(f"spark-submit.sh reconcile_archive: no bucket {bucket.name}-other: correct s3://")
 
 
+@pytest.mark.conditional_puts
 def test_tables_that_spark_may_list_but_not_read_are_reported_with_the_permission(
     golden_uri: str, bucket: Bucket, s3_proxy: S3Proxy, tmp_path: Path
 ) -> None:

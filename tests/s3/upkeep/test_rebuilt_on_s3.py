@@ -144,6 +144,7 @@ def test_nothing_is_deleted_if_a_copy_fails(
     assert _tables(_objects(bucket), "tables/wh/") == _tables(before, "tables/wh/")
 
 
+@pytest.mark.conditional_puts
 def test_damaged_warehouse_in_a_bucket_is_made_anew(
     bucket: Bucket, archive: Path, before: dict[str, bytes], tmp_path: Path
 ) -> None:

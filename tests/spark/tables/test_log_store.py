@@ -65,6 +65,7 @@ def _puts(proxy: S3Proxy) -> list[Request]:
     return [request for request in proxy.requests if request.method == "PUT"]
 
 
+@pytest.mark.conditional_puts
 def test_a_version_is_written_once(writer: _Writer) -> None:
     writer.write("t/_delta_log/1.json", "mine\nto the end")
     with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
@@ -72,6 +73,7 @@ def test_a_version_is_written_once(writer: _Writer) -> None:
     assert writer.content("t/_delta_log/1.json") == b"mine\nto the end\n"
 
 
+@pytest.mark.conditional_puts
 def test_a_version_that_another_writer_just_wrote_is_not_overwritten(writer: _Writer, s3_proxy: S3Proxy) -> None:
     writer.bucket.put({"t/_delta_log/1.json": b"theirs\n"})
     # Whoever looks before writing finds nothing: the other one wrote in between.

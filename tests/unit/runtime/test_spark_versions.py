@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import runpy
 import sys
 
 import pytest
@@ -10,6 +12,9 @@ from coldlog.errors import UsageError
 from coldlog.launch import spark_options, submit
 from coldlog.launch.entry_point import job_argument_parser, run_job
 from coldlog.runtime import spark_versions
+from coldlog.runtime.console import Console
+from coldlog.runtime.installation import JOBS
+from coldlog.runtime.job import PlainJob
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.runtime.spark_versions import NEWEST, SERIES, find_series, installed_series, installed_version
 
@@ -55,6 +60,16 @@ def test_tables_in_a_bucket_are_refused_where_spark_cannot_keep_two_drivers_apar
         UsageError, match="Spark 4.0 has no conditional puts.* s3://bucket/coldlog: install pyspark 4.1"
     ):
         spark_options.spark_options(settings, {})
+
+
+def test_a_damaged_warehouse_in_a_bucket_is_refused_before_its_tables_are_moved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spark_options, "installed_series", lambda: SERIES["4.0"])
+    set_aside = runpy.run_path(str(JOBS / "rebuild_tables.py"))["set_aside"]
+    settings = load_settings("local", ["warehouse.uri=s3://bucket/coldlog"])
+    with pytest.raises(UsageError, match="no conditional puts"):
+        set_aside(PlainJob(settings=settings, arguments=argparse.Namespace(give_up=[]), console=Console()))
 
 
 def test_what_a_spark_cannot_do_is_said() -> None:

@@ -213,7 +213,7 @@ class UnlimitedStreamReader(StreamReader):
 
 
 def _rows(
-    options: SourceOptions, partition: InputPartition, bytes_read: Accumulator[int] | None
+    options: SourceOptions, partition: InputPartition | None, bytes_read: Accumulator[int] | None
 ) -> Iterator[pa.RecordBatch]:
     from coldlog.records.source.planning import open_reader
     from coldlog.records.source.read_tasks import ReadTask
@@ -222,5 +222,6 @@ def _rows(
         if bytes_read is not None:
             bytes_read.add(size_bytes)
 
-    if isinstance(partition.value, ReadTask):
+    # Spark up to 4.1 gives no partition to the only task of a reading without any.
+    if partition is not None and isinstance(partition.value, ReadTask):
         yield from open_reader(options, count).iter_rows(partition.value)

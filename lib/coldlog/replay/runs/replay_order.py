@@ -34,6 +34,7 @@ from coldlog.records.source.read_tasks import ReadTask
 from coldlog.replay.buckets import Place, Sample, bucket_numbers, choose_bounds
 from coldlog.replay.order import running_maximum
 from coldlog.replay.runs.replay_state import TaskState
+from coldlog.runtime.spark_versions import installed_series
 
 RECORD_COLUMNS = tuple(name for name in COLUMN_TYPES if name != TIMESTAMP_MS)
 OUTPUT_COLUMNS = ("task", "sequence", *RECORD_COLUMNS)
@@ -179,8 +180,7 @@ def ordered(
     """Yield the records in order, numbered after those `before`. They are kept on disks until the block ends."""
     shipped = _ship(spark, reading, surveyed)
     in_order = (
-        _keyed(spark, shipped, len(reading.tasks))
-        .repartitionById(len(surveyed.bounds) + 1, F.col("bucket"))
+        in_partitions(_keyed(spark, shipped, len(reading.tasks)), len(surveyed.bounds) + 1)
         .sortWithinPartitions(*ORDER)
         .drop("bucket")
         .persist(StorageLevel.DISK_ONLY)
@@ -226,6 +226,24 @@ def _keyed(spark: SparkSession, shipped: Broadcast[tuple[Any, ...]], count: int)
                 yield from _iter_keyed(options, task, to, bounds, carried_ms[number], drops_negative=drops_negative)
 
     return spark.range(0, count, 1, max(1, count)).mapInArrow(read, schema=_KEYED_DDL)
+
+
+def in_partitions(keyed: DataFrame, count: int) -> DataFrame:
+    """Bring each record into the partition of Spark that its bucket names.
+
+    Spark 4.0 chooses the partition by the hash of a column. There each bucket gets a key whose hash chooses it.
+    """
+    if installed_series().partitions_by_id:
+        return keyed.repartitionById(count, F.col("bucket"))
+    keys: dict[int, int] = {}
+    first, step = 0, 8 * count
+    while len(keys) < count:
+        chosen = f"transform(sequence({first}, {first + step - 1}), key -> pmod(hash(key), {count})) AS chosen"
+        (row,) = keyed.sparkSession.sql(f"SELECT {chosen}").collect()
+        keys = {**dict(zip(row.chosen, range(first, first + step), strict=True)), **keys}
+        first += step
+    key = F.get(F.lit([keys[bucket] for bucket in range(count)]), F.col("bucket"))
+    return keyed.repartition(count, key.cast("int"))
 
 
 def _count_runs(spark: SparkSession, in_order: DataFrame, before: Mapping[int, TaskState]) -> list[_Run]:
