@@ -38,7 +38,7 @@ def job_argument_parser(script: str, documentation: str | None) -> argparse.Argu
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """`--quiet`, `--log-format`, `--env`, `--config`, `--set` and `--list-settings`."""
+    """`--quiet`, `--log-format`, `--env`, `--config`, `--set`, `--warehouse` and `--list-settings`."""
     parser.add_argument("--quiet", action="store_true", help="print no progress; warnings, errors and results stay")
     parser.add_argument(
         "--log-format",
@@ -55,6 +55,9 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="set one setting; can be repeated, overrides files and variables",
+    )
+    common.add_argument(
+        "-w", "--warehouse", action=_SetWarehouse, metavar="URI", help="short for --set warehouse.uri=URI"
     )
     common.add_argument("--list-settings", action=_ListSettings, help="list every setting, and exit")
 
@@ -140,6 +143,13 @@ def _end_stopped(console: Console, job: str, stopped: StoppedBySignal, failure: 
     what = failure if isinstance(failure, ColdlogError) else type(failure).__name__
     console.error(job, str(stopped) if failure is None else f"{stopped}; then: {what}")
     return stopped.exit_code
+
+
+class _SetWarehouse(argparse.Action):
+    """Set `warehouse.uri`, as --set does."""
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, values: object, _: str | None = None) -> None:
+        namespace.set = [*namespace.set, f"warehouse.uri={values}"]
 
 
 class _ListSettings(argparse.Action):

@@ -44,6 +44,13 @@ def names_a_secret(text: str) -> bool:
     return any(pattern.search(form) for pattern in patterns for form in (text, _decoded(text)))
 
 
+def require_known_store(uri: str, named: str) -> None:
+    """Raise `UsageError` if the uri of a warehouse names a store to which coldlog cannot write tables safely."""
+    scheme, separator, _ = uri.partition("://")
+    if separator and _SCHEME.match(uri) and scheme.lower() not in ("s3", "s3a", "s3n"):
+        raise UsageError(f"{named} = {uri!r}: tables can be in a directory or in a bucket of S3 (s3://bucket/prefix)")
+
+
 def require_same_place(uri: str) -> None:
     """Raise `UsageError` if Spark and delta-rs would take the uri of a warehouse for different places.
 

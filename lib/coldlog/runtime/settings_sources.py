@@ -28,7 +28,13 @@ from pathlib import Path
 
 from coldlog.errors import UsageError
 from coldlog.runtime.installation import ROOT
-from coldlog.runtime.setting_uris import absolute_uri, is_secret_key, names_a_secret, require_same_place
+from coldlog.runtime.setting_uris import (
+    absolute_uri,
+    is_secret_key,
+    names_a_secret,
+    require_known_store,
+    require_same_place,
+)
 from coldlog.runtime.settings import GIB, KIB, MIB, SETTING_GROUPS, ByteCount, Settings, Uri, key_of
 
 CONFIG_VARIABLE = "COLDLOG_CONFIG"
@@ -285,6 +291,7 @@ def _uri_of(assignment: _Assignment) -> object:
     if "\0" in uri:
         return _NOT_CONVERTIBLE
     if assignment.key == "warehouse.uri":
+        require_known_store(uri, named)
         require_same_place(uri)
     return uri
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from changed_library import changed_library
+from coldlog.launch.entry_point import job_argument_parser
 from coldlog.launch.submit import list_jobs
 from coldlog.runtime.extras import MODULES
 from coldlog.runtime.installation import ROOT
@@ -50,3 +51,22 @@ def test_a_job_is_started_for_its_help_without_its_packages(option: str, monkeyp
     assert [command[1:] for command in started] == [[str(ROOT / "jobs" / "run_pipeline.py"), option]]
     with pytest.raises(Exception, match=r"the Python package pyspark is missing"):
         submit.become("run_pipeline", ["--quiet"])
+
+
+def test_a_job_takes_the_warehouse_as_the_commands_do() -> None:
+    given = [
+        "--set",
+        "index.depth=batch",
+        "-w",
+        "/data/coldlog",
+        "--set",
+        "env.x=1",
+        "--warehouse",
+        "s3://bucket/tables",
+    ]
+    assert job_argument_parser("scan_segments.py", "").parse_args(given).set == [
+        "index.depth=batch",
+        "warehouse.uri=/data/coldlog",
+        "env.x=1",
+        "warehouse.uri=s3://bucket/tables",
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -64,6 +65,13 @@ def test_a_relative_path_is_relative_to_the_repository_in_a_file_and_to_the_user
 def test_absolute_uris_are_kept(repository: Path, text: str, uri: str) -> None:
     settings = load_settings("near", [f"archive.uri={text}"], repository=repository)
     assert settings.archive_uri == uri
+
+
+@pytest.mark.parametrize("uri", ["gs://bucket/coldlog", "hdfs://name:8020/coldlog"])
+def test_a_warehouse_in_an_unknown_store_is_refused(repository: Path, uri: str) -> None:
+    refusal = re.escape(f"warehouse.uri (--set) = '{uri}': tables can be in a directory or in a bucket of S3")
+    with pytest.raises(UsageError, match=f"^{refusal}"):
+        load_settings("near", [f"warehouse.uri={uri}"], repository=repository)
 
 
 @pytest.mark.parametrize("key", ["archive.uri", "warehouse.uri"])
