@@ -368,6 +368,11 @@ class ServeSettings:
     request_seconds: float = setting(
         25.0, "time for reading what a request asks for; clients wait 30 s by default", at_least=0.1
     )
+    read_ahead_bytes: ByteCount = setting(
+        ByteCount(64 * MIB),
+        "memory for what sequential consumers of a bucket ask for next, of all connections; 0 reads nothing ahead",
+        at_least=0,
+    )
     first_rebalance_delay_ms: int = setting(
         500,
         "an empty consumer group waits this long for further members",

@@ -15,6 +15,7 @@ from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.groups.coordinator import Coordinator, Place
 from coldlog.serve.groups.offset_table import Change
 from coldlog.serve.metrics import Metrics
+from coldlog.serve.read_ahead import ReadAheadBytes
 from coldlog.serve.read_quota import ReadQuota
 from coldlog.serve.security.users import Users
 from coldlog.serve.threads import QueueFullError, Threads
@@ -45,6 +46,8 @@ class Context:
     groups: Coordinator
     metrics: Metrics
     quota: ReadQuota
+    read_ahead: ReadAheadBytes = field(default_factory=lambda: ReadAheadBytes(0))
+    """The memory for slices that are read ahead."""
     users: Users | None = None
     """Who may connect; None: everybody."""
     mechanisms: tuple[str, ...] = ()

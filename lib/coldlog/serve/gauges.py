@@ -71,6 +71,11 @@ class _Gauges(Collector):
                 counter.add_metric([pool], count(threads))
             yield counter
         yield GaugeMetricFamily(_PREFIX + "connections", "open connections", value=self._connections())
+        yield GaugeMetricFamily(
+            _PREFIX + "read_ahead_bytes",
+            "memory of slices that are read ahead, bounded by serve.read_ahead_bytes",
+            value=context.read_ahead.held_bytes,
+        )
         groups = GaugeMetricFamily(
             _PREFIX + "groups",
             "consumer groups; NumGroups of kafka.coordinator.group:type=GroupMetadataManager",

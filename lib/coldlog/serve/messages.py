@@ -23,6 +23,7 @@ from kio.static.primitive import i32Timedelta
 
 from coldlog.errors import ColdlogError
 from coldlog.serve.presence import Presence
+from coldlog.serve.read_ahead import ReadAhead
 from coldlog.serve.request_check import Unread, skip_entity
 from coldlog.serve.security.rights import ALL_RIGHTS, Rights
 
@@ -46,7 +47,7 @@ class MalformedRequestError(ColdlogError):
 class Request:
     """A request. `body` is kio's, of the request's version; None if the version of an ApiVersions is not known.
     `client_host` is for those that describe groups; `rights` is what the client may use, `presence` whether it is
-    there."""
+    there, `ahead` what is read ahead for it."""
 
     api_key: int
     version: int
@@ -56,6 +57,7 @@ class Request:
     client_host: str = ""
     rights: Rights = ALL_RIGHTS
     presence: Presence = _ANYBODY
+    ahead: ReadAhead | None = None
 
 
 class Offered(Protocol):
@@ -70,6 +72,7 @@ def read_request(
     client_host: str = "",
     rights: Rights = ALL_RIGHTS,
     presence: Presence = _ANYBODY,
+    ahead: ReadAhead | None = None,
 ) -> Request:
     """Read one request; an ApiVersions of a version that does not exist yet is a request too."""
     if len(content) < _FIXED_HEADER_BYTES:
@@ -100,6 +103,7 @@ def read_request(
         client_host=client_host,
         rights=rights,
         presence=presence,
+        ahead=ahead,
     )
 
 

@@ -78,6 +78,10 @@ class Metrics:
             "requests for ListOffsets that wait for their answer; PurgatorySize of RemoteListOffsets, KIP-1075",
             registry=self.registry,
         )
+        self.read_ahead_hits = self._counter("read_ahead_hits", "partitions of fetches whose records were read ahead")
+        self.read_ahead_unused_bytes = self._counter(
+            "read_ahead_unused_bytes", "bytes that were read ahead and that nobody asked for in time"
+        )
         self.refused = self._counter("refused_connections", "connections above serve.max_connections")
         self.unauthenticated = self._counter("failed_authentications", "connections ended by a failed authentication")
         self.malformed = self._counter("malformed_requests", "connections ended because of bytes that are no request")

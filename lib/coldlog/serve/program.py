@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from coldlog.archive.layouts.paced_layout import PacedLayout
+from coldlog.archive.stores.s3_location import is_s3_uri
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
@@ -30,6 +31,7 @@ from coldlog.serve.groups.offset_table import OffsetTable
 from coldlog.serve.metrics import Metrics
 from coldlog.serve.metrics_server import start_metrics_server
 from coldlog.serve.process_end import close_in_time, limit_end
+from coldlog.serve.read_ahead import ReadAheadBytes
 from coldlog.serve.read_quota import ReadQuota
 from coldlog.serve.security.session import mechanisms
 from coldlog.serve.security.users import Users, read_users, write_user
@@ -120,6 +122,11 @@ def open_view(settings: Settings, quota: ReadQuota) -> ArchiveView:
     )
 
 
+def read_ahead_bytes(settings: Settings) -> int:
+    """Return how much may be read ahead; 0 if the archive is a folder, which the kernel reads ahead."""
+    return settings.serve.read_ahead_bytes if is_s3_uri(settings.archive_uri) else 0
+
+
 def parse_address(text: str) -> tuple[str, int]:
     """Split host:port; an IPv6 address is in brackets."""
     host, colon, port = text.rpartition(":")
@@ -165,6 +172,7 @@ async def _run(
             groups=await _open_groups(job, offset_threads),
             metrics=Metrics(),
             quota=quota,
+            read_ahead=ReadAheadBytes(read_ahead_bytes(job.settings)),
             users=security.users,
             mechanisms=security.mechanisms,
         )
@@ -194,7 +202,8 @@ async def _run(
 
 
 def follow_settings(job: PlainJob, context: Context) -> None:
-    """Go on with users, timeout, quota and pools as the settings have them now; if these are unfit, as before."""
+    """Go on with users, timeout, quota, pools and the memory for reading ahead as the settings have them now; if these
+    are unfit, as before."""
     arguments = job.arguments
     try:
         settings = load_settings(arguments.env, arguments.set, config=arguments.config)
@@ -206,11 +215,12 @@ def follow_settings(job: PlainJob, context: Context) -> None:
         return
     context.users, context.timeout_ms = users, settings.list_offsets.timeout_ms
     context.request_seconds = settings.serve.request_seconds
+    context.read_ahead.limit_bytes = read_ahead_bytes(settings)
     context.quota.set(pool_options(settings).quota, shared_allowances(settings, SystemClock()))
     context.fetch_threads.resize(settings.fetch.threads, settings.fetch.max_pending)
     context.lookup_threads.resize(settings.serve.lookup_threads, settings.serve.lookup_max_pending)
     context.table_threads.resize(settings.fetch.threads)
-    job.console.note("users, timeouts, read quota and pools follow the settings as they are now")
+    job.console.note("users, timeouts, read quota, read-ahead and pools follow the settings as they are now")
 
 
 async def _listen(address: _Address, start: Callable[[], Awaitable[int]]) -> int:

@@ -50,6 +50,13 @@ class ReadQuota:
                 self._rate.record(size_bytes, now_ms)
             return throttle_ms
 
+    def charge_now(self, size_bytes: int) -> bool:
+        """Charge a read that nobody waits for, if it may be made now; nothing is reserved for later. Raise as `charge`
+        does."""
+        if self._shared is not None:
+            return self._shared.charge(size_bytes, 0) == 0
+        return self.charge(size_bytes) == 0
+
     def wait_for(self, size_bytes: int, until_s: float | None = None) -> None:
         """Return when a lookup may read so many bytes. Raise `TimeoutError` when nobody waits for its answer any more:
         the endpoint keeps its deadline, and not `until_s`."""

@@ -24,6 +24,7 @@ from coldlog.serve.context import Context
 from coldlog.serve.line_limit import LineLimit
 from coldlog.serve.messages import MalformedRequestError, Pieces, api_name, read_request, write_answer
 from coldlog.serve.presence import Presence, WatchedReader
+from coldlog.serve.read_ahead import ReadAhead
 from coldlog.serve.security.session import Session
 from coldlog.serve.threads import Threads
 
@@ -91,6 +92,7 @@ class Server:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, presence: Presence) -> None:
         task = asyncio.current_task()
         assert task is not None
+        ahead = ReadAhead(self._context)
         try:
             if len(self._busy) >= self._limits.max_connections or self._context.is_stopping:
                 self._context.metrics.refused.inc()
@@ -105,7 +107,7 @@ class Server:
             while not session.has_ended:
                 content = await self._read(reader, session)
                 self._busy[task] = True
-                await self._answer(content, writer, session, presence)
+                await self._answer(content, writer, session, presence, ahead)
                 self._busy[task] = False
         except (asyncio.CancelledError, asyncio.IncompleteReadError, TimeoutError, OSError):
             pass  # The client has gone, was silent, or the endpoint stops.
@@ -117,6 +119,7 @@ class Server:
                 f"{_peer(writer)}: connection closed because of an error of coldlog\n{traceback.format_exc()}"
             )
         finally:
+            ahead.end()
             self._busy.pop(task, None)
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
@@ -130,10 +133,17 @@ class Server:
                 raise MalformedRequestError(f"a request of {size} bytes")
             return await reader.readexactly(size)
 
-    async def _answer(self, content: bytes, writer: asyncio.StreamWriter, session: Session, presence: Presence) -> None:
+    async def _answer(
+        self,
+        content: bytes,
+        writer: asyncio.StreamWriter,
+        session: Session,
+        presence: Presence,
+        ahead: ReadAhead,
+    ) -> None:
         session.check(int.from_bytes(content[:2], "big", signed=True))
         host, rights = _peer(writer).rpartition(":")[0], session.rights
-        request = await self._make(lambda: read_request(content, VERSIONS, host, rights, presence), content)
+        request = await self._make(lambda: read_request(content, VERSIONS, host, rights, presence, ahead), content)
         began = asyncio.get_running_loop().time()
         answering = ANSWERS.get(request.api_key)
         values = await (answering(self._context, request) if answering else session.answer(request))

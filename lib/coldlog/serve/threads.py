@@ -14,7 +14,7 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -100,15 +100,28 @@ class Threads:
             self.refused += 1
             raise QueueFullError("too many calls wait for a thread")
         asked = _Call(call)
-        self._put(asked)
+        with self._changed:
+            self._put(asked)
+        return await self._wait(asked, seconds)
+
+    def run_spare(self, call: Callable[[], _Found], seconds: float) -> Coroutine[None, None, _Found] | None:
+        """Begin a call that nobody has asked for, and return what awaits its answer; None if no thread would stay free
+        beside it."""
+        asked = _Call(call)
+        with self._changed:
+            if self._threads - self._idle + len(self._waiting) >= self._count - 1:
+                return None
+            self._put(asked)
+        return self._wait(asked, seconds)
+
+    async def _wait(self, asked: _Call, seconds: float) -> Any:
         try:
             async with asyncio.timeout(seconds):
-                found: _Found = await asked.answer
+                return await asked.answer
         except (TimeoutError, asyncio.CancelledError) as ended:
             self.expired += isinstance(ended, TimeoutError)
             self._give_up(asked)
             raise
-        return found
 
     def resize(self, count: int, max_pending: int = _ANY_NUMBER) -> None:
         """Go on with so many threads, and so many calls that may wait."""
@@ -130,11 +143,10 @@ class Threads:
             return len(self._waiting) >= max(self._max_pending, self._idle)
 
     def _put(self, asked: _Call) -> None:
-        with self._changed:
-            self._waiting[asked] = None
-            if self._idle < len(self._waiting) and self._threads < self._count:
-                self._start_thread()
-            self._changed.notify()
+        self._waiting[asked] = None
+        if self._idle < len(self._waiting) and self._threads < self._count:
+            self._start_thread()
+        self._changed.notify()
 
     def _give_up(self, asked: _Call) -> None:
         with self._changed:
@@ -149,6 +161,7 @@ class Threads:
 
     def _start_thread(self) -> None:
         self._threads += 1
+        self._idle += 1
         threading.Thread(target=self._work, name=self._name, daemon=True).start()
 
     def _work(self) -> None:
@@ -164,12 +177,13 @@ class Threads:
                 if asked.is_given_up:
                     self._given_up -= 1
                     return
+                # From now on, so that the next call does not start another thread.
+                self._idle += 1
             with suppress(RuntimeError):  # The loop has ended.
                 asked.loop.call_soon_threadsafe(asked.finish, found, failure)
 
     def _next(self) -> _Call | None:
         with self._changed:
-            self._idle += 1
             while not self._waiting and not self._is_closed and self._threads <= self._count:
                 self._changed.wait()
             self._idle -= 1

@@ -15,7 +15,7 @@ partition that the read quota does not allow now, or for which no thread is free
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +30,7 @@ from coldlog.records.fetch.slices import LogSlice
 from coldlog.serve.answers.offsets import find_partition
 from coldlog.serve.context import Context
 from coldlog.serve.messages import Request, Values
+from coldlog.serve.read_ahead import AheadSlice, ReadAhead
 from coldlog.serve.security.rights import Rights
 from coldlog.serve.threads import QueueFullError
 
@@ -49,8 +50,14 @@ class _Asked:
     max_bytes: int
     current_leader_epoch: int
 
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.name, self.number
 
-_Planned = tuple[PartitionEnds | None, LogSlice | FetchedRecords | FetchFailure | ErrorCode]
+
+_Plan = LogSlice | FetchedRecords | FetchFailure | ErrorCode
+_Planned = tuple[PartitionEnds | None, _Plan, AheadSlice | None]
+"""What is to be read, or the answer, and the slice that was read ahead for it."""
 
 
 async def answer_fetch(context: Context, request: Request) -> Values:
@@ -77,7 +84,7 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     async def fetch_all() -> tuple[list[Values], int]:
         if known is None:
             return [_answer(each, ErrorCode.kafka_storage_error, None) for each in asked], 0
-        found, throttled_ms = await _fetch(context, request.rights, asked, first, most_bytes, is_committed=is_committed)
+        found, throttled_ms = await _fetch(context, request, asked, first, most_bytes, is_committed=is_committed)
         if throttled_ms:
             context.metrics.throttled(throttled_ms)
         return found, throttled_ms
@@ -126,34 +133,64 @@ def _says_something(answer: Values) -> bool:
 
 
 async def _fetch(
-    context: Context, rights: Rights, asked: Sequence[_Asked], first: int, most_bytes: int, *, is_committed: bool
+    context: Context, request: Request, asked: Sequence[_Asked], first: int, most_bytes: int, *, is_committed: bool
 ) -> tuple[list[Values], int]:
     """Return the answer of each partition, and how many milliseconds the client should wait."""
+    rights = request.rights
     try:
-        planned, throttle_ms = await context.look_up(
-            lambda: _plan(context, rights, asked, first, most_bytes, is_committed=is_committed)
-        )
+        async with asyncio.timeout(context.request_seconds):
+            ahead = await _find_ahead(request.ahead, asked, is_committed=is_committed)
+            planned, throttle_ms = await context.look_up(
+                lambda: _plan(context, rights, asked, ahead, first, most_bytes, is_committed=is_committed)
+            )
     except TimeoutError:
         for partition in asked:
             if partition.name in rights.topics:
                 _count_failed(context, partition, ErrorCode.kafka_storage_error)
         return [_answer(partition, ErrorCode.kafka_storage_error, None) for partition in asked], 0
-    reads = [_read(context, partition, *plan) for partition, plan in zip(asked, planned, strict=True)]
+    reads = [
+        _read(context, request.ahead, partition, most_bytes, *plan)
+        for partition, plan in zip(asked, planned, strict=True)
+    ]
     with context.metrics.fetches_waiting.track_inprogress():
         return await asyncio.gather(*reads), throttle_ms
 
 
+async def _find_ahead(
+    ahead: ReadAhead | None, asked: Sequence[_Asked], *, is_committed: bool
+) -> list[AheadSlice | None]:
+    """Return what was read ahead for each partition."""
+    if ahead is None:
+        return [None] * len(asked)
+    return [await ahead.find(each.place, each.offset, _level(is_committed=is_committed)) for each in asked]
+
+
+def _level(*, is_committed: bool) -> IsolationLevel:
+    return IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+
+
 def _plan(
-    context: Context, rights: Rights, asked: Sequence[_Asked], first: int, most_bytes: int, *, is_committed: bool
+    context: Context,
+    rights: Rights,
+    asked: Sequence[_Asked],
+    ahead: Sequence[AheadSlice | None],
+    first: int,
+    most_bytes: int,
+    *,
+    is_committed: bool,
 ) -> tuple[list[_Planned], int]:
-    """Plan every partition, from the first one on around, as long as bytes are left and the quota allows it."""
+    """Plan every partition, from the first one on around, as long as bytes are left and the quota allows it. What was
+    read ahead is charged already."""
     plans: dict[int, _Planned] = {}
     left, has_any, throttle_ms = most_bytes, False, 0
     for at in (*range(first, len(asked)), *range(first)):
         ends, plan = _plan_one(context, rights, asked[at], left, is_committed=is_committed)
+        taken = None
         if isinstance(plan, LogSlice):
             if has_any and plan.size_bytes > left:
                 plan = _nothing(plan)
+            elif (read := ahead[at]) is not None and read.covers(plan):
+                left, has_any, taken = max(0, left - plan.size_bytes), True, read
             elif isinstance(charged := _charge(context, plan.size_bytes), ErrorCode):
                 plan = charged
             elif charged:
@@ -161,7 +198,7 @@ def _plan(
                 plan, throttle_ms = _nothing(plan), max(throttle_ms, charged)
             else:
                 left, has_any = max(0, left - plan.size_bytes), True
-        plans[at] = ends, plan
+        plans[at] = ends, plan, taken
     return [plans[at] for at in range(len(asked))], throttle_ms
 
 
@@ -178,7 +215,9 @@ def _nothing(plan: LogSlice) -> FetchedRecords:
     return FetchedRecords(records=(), next_offset=plan.request.offset, ends=plan.ends, read_bytes=0)
 
 
-def _plan_one(context: Context, rights: Rights, asked: _Asked, left: int, *, is_committed: bool) -> _Planned:
+def _plan_one(
+    context: Context, rights: Rights, asked: _Asked, left: int, *, is_committed: bool
+) -> tuple[PartitionEnds | None, _Plan]:
     if not asked.name:
         return None, ErrorCode.unknown_topic_id
     known = find_partition(context, rights, asked.name, asked.number, asked.current_leader_epoch)
@@ -191,7 +230,7 @@ def _plan_one(context: Context, rights: Rights, asked: _Asked, left: int, *, is_
         partition=asked.number,
         offset=asked.offset,
         max_bytes=min(asked.max_bytes, left),
-        isolation_level=IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED,
+        isolation_level=_level(is_committed=is_committed),
     )
     try:
         return known.ends, context.view.plan(wanted)
@@ -203,8 +242,19 @@ def _plan_one(context: Context, rights: Rights, asked: _Asked, left: int, *, is_
 _Found = FetchedBatches | FetchedRecords | FetchFailure | ErrorCode
 
 
-async def _read(context: Context, asked: _Asked, ends: PartitionEnds | None, plan: LogSlice | _Found) -> Values:
-    found = await _read_slice(context, plan) if isinstance(plan, LogSlice) else plan
+async def _read(
+    context: Context,
+    ahead: ReadAhead | None,
+    asked: _Asked,
+    most_bytes: int,
+    ends: PartitionEnds | None,
+    plan: LogSlice | _Found,
+    taken: AheadSlice | None,
+) -> Values:
+    async def take(log_slice: LogSlice) -> FetchedBatches | None:
+        return None if ahead is None or taken is None else await ahead.take(asked.place, taken, log_slice)
+
+    found = await _read_slice(context, plan, take) if isinstance(plan, LogSlice) else plan
     if isinstance(found, FetchFailure):
         found = _error(context, asked, ends, found)
     if isinstance(found, ErrorCode):
@@ -212,17 +262,22 @@ async def _read(context: Context, asked: _Asked, ends: PartitionEnds | None, pla
         return _answer(asked, found, ends)
     if isinstance(found, FetchedRecords):
         return _answer(asked, ErrorCode.none, ends)
-    context.metrics.fetched(asked.name, sum(map(len, found.pieces)))
+    context.metrics.fetched(asked.name, found.size_bytes)
+    if ahead is not None:
+        ahead.go_on(asked.place, asked.offset, min(asked.max_bytes, most_bytes), found)
     return _answer(asked, ErrorCode.none, ends, found)
 
 
-async def _read_slice(context: Context, plan: LogSlice) -> _Found:
+async def _read_slice(
+    context: Context, plan: LogSlice, take: Callable[[LogSlice], Awaitable[FetchedBatches | None]]
+) -> _Found:
     def read() -> _Found:
         with context.metrics.read_seconds.time():
             return context.view.read(plan)
 
     try:
-        return await context.read(read)
+        async with asyncio.timeout(context.request_seconds):
+            return await take(plan) or await context.read(read)
     except QueueFullError:
         return _nothing(plan)  # The client asks again.
     except TimeoutError:
