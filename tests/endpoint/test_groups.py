@@ -19,7 +19,7 @@ from endpoint.truth import PLACES, Place, true_records
 
 _TESTS = Path(__file__).parents[1]
 _TOPICS = ("edge-times", "payments")
-_SHARED = [place for place in PLACES if place[0] in _TOPICS]
+SHARED = [place for place in PLACES if place[0] in _TOPICS]
 _LEVEL = "read_committed"
 _PATIENCE_S = 90
 
@@ -60,13 +60,13 @@ class Members:
         self._stack, self._address, self._group = stack, address, group
         self._said = threading.Condition()
 
-    def start(self, client: str, *options: str) -> Member:
+    def start(self, client: str, *options: str, address: str | None = None) -> Member:
         command = [
             sys.executable,
             "-m",
             "endpoint.group_member",
             client,
-            self._address,
+            address or self._address,
             self._group,
             *_TOPICS,
             *options,
@@ -90,8 +90,8 @@ def _members(endpoint: Endpoint, group: str) -> Iterator[Members]:
         yield Members(stack, endpoint.address, group)
 
 
-def _share_all(members: list[Member]) -> bool:
-    return all(each.assigned for each in members) and sorted(p for each in members for p in each.assigned) == _SHARED
+def share_all(members: list[Member]) -> bool:
+    return all(each.assigned for each in members) and sorted(p for each in members for p in each.assigned) == SHARED
 
 
 @pytest.mark.shows("{clients[0]}", "groups")
@@ -112,14 +112,14 @@ def test_each_record_is_committed_once_though_a_member_is_killed_and_one_is_adde
         first, second = (group.start(client) for client in clients[:2])
         killed = group.start(clients[2], "--stuck")
         group.wait(lambda: killed.is_stuck and bool(first.committed and second.committed))
-        group.wait(lambda: _share_all([first, second, killed]))
+        group.wait(lambda: share_all([first, second, killed]))
         killed.process.kill()
-        group.wait(lambda: _share_all([first, second]))
+        group.wait(lambda: share_all([first, second]))
         added = group.start(clients[3])
-        group.wait(lambda: _share_all([first, second, added]))
+        group.wait(lambda: share_all([first, second, added]))
         for each in (first, second, added):
             each.tell()
-        true = [(*place, row["o"]) for place in _SHARED for row in true_records(place, _LEVEL)]
+        true = [(*place, row["o"]) for place in SHARED for row in true_records(place, _LEVEL)]
         everyone = [first, second, killed, added]
         group.wait(lambda: sum(len(each.committed) for each in everyone) >= len(true))
         assert sorted(record for each in everyone for record in each.committed) == true

@@ -6,20 +6,40 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from uuid import uuid4
 
 import pytest
 
+from coldlog.runtime.console import Console
 from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.groups.group import CommittedOffset
 from coldlog.serve.groups.offset_table import OffsetTable
+from coldlog.serve.groups.shared_groups import SharedGroups
+from coldlog.serve.groups.slot_leases import SlotLeases
+from coldlog.serve.groups.slots import Node
 from coldlog.serve.threads import Threads
 from coldlog.tables.delta.small_table import Row, SmallTable
 
 GROUP = "readers"
+LEASE_S = 20.0
 DAY_MS = 24 * 3_600_000
 Offsets = dict[tuple[str, int], CommittedOffset]
 """Of topics and partitions."""
 _PREFIX = "archive."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingEndpoint:
+    """An endpoint with a node id."""
+
+    groups: Coordinator
+    shared: SharedGroups
+
+    async def take(self, group: str) -> int:
+        """Ask for the coordinator of a group, as a client does; return its node id."""
+        node = (await self.shared.find([group]))[group]
+        assert node is not None
+        return node.node_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +58,20 @@ class Endpoints:
         table = self.table()
         started = Coordinator(first_delay_s=0, store=table, topic_prefix=_PREFIX)
         started.begin(await table.load())
+        return started
+
+    async def share(self, node_id: int, *, first_delay_s: float = 0, grace_s: float = 0) -> SharingEndpoint:
+        """Start an endpoint that shares groups with others, with leases of `LEASE_S`."""
+        lease_ms = round(LEASE_S * 1000)
+        node = Node(node_id=node_id, host="", port=0, incarnation=uuid4().hex, lease_ms=lease_ms)
+        leases = SlotLeases(node)
+        table = OffsetTable(self.uri, self.threads, timeout_seconds=60, seconds=0, leases=leases)
+        groups = Coordinator(
+            first_delay_s=first_delay_s, store=table, topic_prefix=_PREFIX, grace_s=grace_s, leases=leases
+        )
+        table.call_after_commits(groups.follow_leases)
+        started = SharingEndpoint(groups=groups, shared=SharedGroups(leases, table, Console()))
+        await started.shared.register(f"host{node_id}", 9092)
         return started
 
     async def kept(self) -> Offsets:
@@ -70,6 +104,13 @@ async def expire(endpoint: Coordinator, before_ms: int) -> None:
 def held(endpoint: Coordinator) -> Offsets:
     """What an endpoint has of the group in memory."""
     return dict(endpoint.groups[GROUP].offsets) if GROUP in endpoint.groups else {}
+
+
+def let_pass(seconds: float) -> None:
+    """Put the clock of the event loop forward: for every endpoint, so much time has passed."""
+    loop = asyncio.get_running_loop()
+    time = loop.time
+    loop.time = lambda: time() + seconds  # type: ignore[method-assign]
 
 
 @contextmanager

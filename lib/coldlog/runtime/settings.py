@@ -390,6 +390,18 @@ class ServeSettings:
         at_least=1,
         key="offsets.retention.minutes",
     )
+    node_id: int | None = setting(
+        None,
+        "number of this endpoint among those of the warehouse, which share groups; without it they do not",
+        at_least=0,
+        at_most=(1 << 31) - 1,
+    )
+    group_lease_seconds: float = setting(
+        10.0,
+        "with serve.node_id: other endpoints take over the groups of one that has written nothing for so long",
+        at_least=3,
+        at_most=600,
+    )
     idle_seconds: float = setting(600.0, "a connection without a request for this long is closed", at_least=0.1)
     drain_seconds: float = setting(10.0, "time for requests in progress after SIGTERM", at_least=0)
 

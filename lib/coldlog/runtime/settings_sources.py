@@ -315,7 +315,7 @@ def _convert(annotation: object, assignment: _Assignment) -> object:
 
 def _number(annotation: object, value: object) -> object:
     try:
-        return int(str(value)) if annotation is int else float(str(value))
+        return int(str(value)) if _is_whole(annotation) else float(str(value))
     except ValueError:
         return _NOT_CONVERTIBLE
 
@@ -337,6 +337,10 @@ def _is_text(annotation: object) -> bool:
     return annotation is str or str in typing.get_args(annotation)
 
 
+def _is_whole(annotation: object) -> bool:
+    return annotation is int or int in typing.get_args(annotation)
+
+
 def _allowed(annotation: object, at_least: float | None, at_most: float | None) -> str:
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return " or ".join(each.value for each in annotation)
@@ -346,7 +350,13 @@ def _allowed(annotation: object, at_least: float | None, at_most: float | None) 
         return "a text on one line"
     if annotation is bool:
         return "true or false"
-    name = "bytes, such as 32 MiB" if annotation is ByteCount else "a whole number" if annotation is int else "a number"
+    name = (
+        "bytes, such as 32 MiB"
+        if annotation is ByteCount
+        else "a whole number"
+        if _is_whole(annotation)
+        else "a number"
+    )
     low = "" if at_least is None else f" from {at_least:g}" if annotation is not ByteCount else f" from {at_least:.0f}"
     high = "" if at_most is None else f" to {at_most:g}" if annotation is not ByteCount else f" to {at_most:.0f}"
     return f"{name}{low}{high}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -13,7 +13,8 @@ from coldlog.errors import ColdlogError
 from coldlog.runtime.console import Console
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.groups.coordinator import Coordinator, Place
-from coldlog.serve.groups.offset_table import Change
+from coldlog.serve.groups.offset_table import Change, LeaseLostError
+from coldlog.serve.groups.shared_groups import SharedGroups
 from coldlog.serve.metrics import Metrics
 from coldlog.serve.read_ahead import ReadAheadBytes
 from coldlog.serve.read_quota import ReadQuota
@@ -21,8 +22,7 @@ from coldlog.serve.security.users import Users
 from coldlog.serve.threads import QueueFullError, Threads
 
 _Found = TypeVar("_Found")
-NODE_ID = 1
-"""The one node, which leads every partition."""
+_ONLY_NODE_ID = 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,6 +48,9 @@ class Context:
     quota: ReadQuota
     read_ahead: ReadAheadBytes = field(default_factory=lambda: ReadAheadBytes(0))
     """The memory for slices that are read ahead."""
+    node_id: int = _ONLY_NODE_ID
+    shared: SharedGroups | None = None
+    """The other endpoints of the warehouse, with which this one shares groups; None: it is alone."""
     users: Users | None = None
     """Who may connect; None: everybody."""
     mechanisms: tuple[str, ...] = ()
@@ -58,6 +61,35 @@ class Context:
     is_current: bool = True
     """Whether the newest tables could be opened when they were looked for last."""
     _reported: set[str] = field(default_factory=set)
+
+    def nodes(self) -> list[tuple[int, str, int]]:
+        """Return id, host and port of each node, by id; this one is among them."""
+        if self.shared is None:
+            return [(self.node_id, self.host, self.port)]
+        return [(each.node_id, each.host, each.port) for each in self.shared.nodes()]
+
+    async def find_coordinators(self, group_ids: Collection[str]) -> dict[str, tuple[int, str, int] | None]:
+        """Return id, host and port of the node that coordinates each group; None if that cannot be known now."""
+        if self.shared is None:
+            return dict.fromkeys(group_ids, (self.node_id, self.host, self.port))
+        try:
+            found = await self.shared.find(group_ids)
+        except (TimeoutError, ColdlogError) as failed:
+            self.report_once("leases", f"the leases of consumer groups cannot be read: {_reason(failed)}")
+            return dict.fromkeys(group_ids)
+        return {
+            group_id: None if node is None else (node.node_id, node.host, node.port) for group_id, node in found.items()
+        }
+
+    async def knows_groups(self) -> bool:
+        """Return whether it is known, just now, which node coordinates which groups."""
+        try:
+            if self.shared is not None:
+                await self.shared.look()
+        except (TimeoutError, ColdlogError) as failed:
+            self.report_once("leases", f"the leases of consumer groups cannot be read: {_reason(failed)}")
+            return False
+        return True
 
     async def look_up(self, call: Callable[[], _Found], seconds: float | None = None) -> _Found:
         """Run a call that asks the tables in a thread. Raise `TimeoutError` if it does not return in time; without
@@ -103,10 +135,12 @@ class Context:
         """Set or remove committed offsets of a group; return the error of all of them."""
         try:
             await self.groups.change_offsets(group_id, changes)
+        except LeaseLostError:
+            return ErrorCode.not_coordinator
         except (TimeoutError, ColdlogError) as failed:
             self.report_once(
                 "commits",
-                f"committed offsets cannot be written: {str(failed) or 'no answer in time'}; "
+                f"committed offsets cannot be written: {_reason(failed)}; "
                 "serve.committed_offsets=memory does without the table",
             )
             return ErrorCode.coordinator_not_available
@@ -122,3 +156,7 @@ class Context:
         if place not in self._reported and len(self._reported) < 10_000:
             self._reported.add(place)
             self.console.warn(text)
+
+
+def _reason(failed: Exception) -> str:
+    return str(failed) or "no answer in time"

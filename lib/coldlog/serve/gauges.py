@@ -85,3 +85,6 @@ class _Gauges(Collector):
         for state in GroupState:
             groups.add_metric([state.value], counts[state])
         yield groups
+        if context.shared is not None:
+            text = "slots of consumer groups, of 50, that this node coordinates"
+            yield GaugeMetricFamily(_PREFIX + "held_slots", text, value=context.shared.held_count)

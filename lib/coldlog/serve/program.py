@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
 from ipaddress import ip_address
+from uuid import uuid4
 
 from coldlog.archive.layouts.paced_layout import PacedLayout
 from coldlog.archive.stores.s3_location import is_s3_uri
@@ -28,6 +29,9 @@ from coldlog.serve.context import Context
 from coldlog.serve.gauges import observe
 from coldlog.serve.groups.coordinator import MOST_SESSION_S, Coordinator
 from coldlog.serve.groups.offset_table import OffsetTable
+from coldlog.serve.groups.shared_groups import SharedGroups
+from coldlog.serve.groups.slot_leases import SlotLeases
+from coldlog.serve.groups.slots import Node
 from coldlog.serve.metrics import Metrics
 from coldlog.serve.metrics_server import start_metrics_server
 from coldlog.serve.process_end import close_in_time, limit_end
@@ -159,6 +163,7 @@ async def _run(
         closing(Threads("tables", job.settings.fetch.threads)) as table_threads,
         closing(Threads("offsets", 1)) as offset_threads,
     ):
+        groups, shared = await _open_groups(job, offset_threads)
         context = Context(
             view=view,
             host=advertised[0] if advertised else listen[0],
@@ -169,13 +174,15 @@ async def _run(
             console=job.console,
             timeout_ms=job.settings.list_offsets.timeout_ms,
             request_seconds=settings.request_seconds,
-            groups=await _open_groups(job, offset_threads),
+            groups=groups,
             metrics=Metrics(),
             quota=quota,
             read_ahead=ReadAheadBytes(read_ahead_bytes(job.settings)),
             users=security.users,
             mechanisms=security.mechanisms,
         )
+        if shared is not None and settings.node_id is not None:
+            context.node_id, context.shared = settings.node_id, shared
         limits = Limits(
             max_request_bytes=settings.max_request_bytes,
             max_connections=settings.max_connections,
@@ -192,13 +199,16 @@ async def _run(
         port = await _listen(listen, lambda: server.start(*listen, security.tls))
         if not advertised:
             context.port = port
+        keeping = await _join_nodes(context, settings)
         job.console.note(f"listening on {listen[0]}:{port}; clients are told {context.host}:{context.port}")
         refreshing = asyncio.create_task(_refresh(context, settings))
         await ended.wait()
         limit_end(settings.drain_seconds)
         job.console.note("stopping")
         refreshing.cancel()
+        leaving = asyncio.create_task(_leave_nodes(context, keeping))
         await server.stop(settings.drain_seconds)
+        await asyncio.wait([leaving], timeout=settings.drain_seconds)
 
 
 def follow_settings(job: PlainJob, context: Context) -> None:
@@ -230,15 +240,25 @@ async def _listen(address: _Address, start: Callable[[], Awaitable[int]]) -> int
         raise UsageError(f"cannot listen on {address[0]}:{address[1]}: {taken.strerror}") from taken
 
 
-async def _open_groups(job: PlainJob, threads: Threads) -> Coordinator:
+async def _open_groups(job: PlainJob, threads: Threads) -> tuple[Coordinator, SharedGroups | None]:
     settings = job.settings.serve
     first_delay_s = settings.first_rebalance_delay_ms / 1000
     if settings.committed_offsets is CommittedOffsets.MEMORY:
-        return Coordinator(first_delay_s=first_delay_s)
-    table = OffsetTable(job.settings.warehouse_uri, threads, timeout_seconds=settings.request_seconds)
+        if settings.node_id is not None:
+            raise UsageError("endpoints with serve.node_id share groups in a table; serve.committed_offsets is memory")
+        return Coordinator(first_delay_s=first_delay_s), None
+    leases = None if settings.node_id is None else SlotLeases(_node(settings.node_id, settings))
+    table = OffsetTable(job.settings.warehouse_uri, threads, timeout_seconds=settings.request_seconds, leases=leases)
     groups = Coordinator(
-        first_delay_s=first_delay_s, store=table, topic_prefix=settings.topic_prefix or "", grace_s=MOST_SESSION_S
+        first_delay_s=first_delay_s,
+        store=table,
+        topic_prefix=settings.topic_prefix or "",
+        grace_s=MOST_SESSION_S,
+        leases=leases,
     )
+    if leases is not None:
+        table.call_after_commits(groups.follow_leases)
+        return groups, SharedGroups(leases, table, job.console)
     try:
         groups.begin(await table.load())
     except TimeoutError as late:
@@ -246,7 +266,32 @@ async def _open_groups(job: PlainJob, threads: Threads) -> Coordinator:
             f"the committed offsets cannot be read within {settings.request_seconds:g} s; try again, or give "
             "--set serve.committed_offsets=memory"
         ) from late
-    return groups
+    return groups, None
+
+
+def _node(node_id: int, settings: ServeSettings) -> Node:
+    lease_ms = round(settings.group_lease_seconds * 1000)
+    return Node(node_id=node_id, host="", port=0, incarnation=uuid4().hex, lease_ms=lease_ms)
+
+
+async def _join_nodes(context: Context, settings: ServeSettings) -> asyncio.Task[None] | None:
+    """Register this endpoint with the others, and keep its leases."""
+    if context.shared is None:
+        return None
+    try:
+        await context.shared.register(context.host, context.port)
+    except TimeoutError as late:
+        raise UsageError(
+            f"the leases of consumer groups cannot be written within {settings.request_seconds:g} s; try again, or "
+            "leave out serve.node_id"
+        ) from late
+    return asyncio.create_task(context.shared.keep(settings.group_lease_seconds))
+
+
+async def _leave_nodes(context: Context, keeping: asyncio.Task[None] | None) -> None:
+    if context.shared is not None and keeping is not None:
+        keeping.cancel()
+        await context.shared.leave()
 
 
 async def _refresh(context: Context, settings: ServeSettings) -> None:

@@ -2,10 +2,10 @@
 
 A consumer asks for the next offset of a partition when it has the last answer, so each fetch from a bucket costs a
 round trip. A request that begins where the connection's previous answer for the partition ended, at most `KEPT_S`
-later, is sequential. After its answer the next slice is planned with the partition's limit and read in a fetch thread. The next
-request is planned as without it, from the tables of that moment and within its own limits. The bytes are its answer if
-it is planned as the same batches of the same segment, or as the first of them; it waits for a read that is under way.
-In all other cases it reads by itself, also if the read ahead has failed, of which nobody hears.
+later, is sequential. After its answer the next slice is planned with the partition's limit and read in a fetch thread.
+The next request is planned as without it, from the tables of that moment and within its own limits. The bytes are its
+answer if it is planned as the same batches of the same segment, or as the first of them; it waits for a read that is
+under way. In all other cases it reads by itself, also if the read ahead has failed, of which nobody hears.
 
 A slice is read ahead only if a fetch thread stays free, if it fits into `serve.read_ahead_bytes` together with all
 others, and if the read quota allows it at once. It is charged then, and not again when a request takes it or reads it

@@ -17,6 +17,7 @@ from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.upkeep.rebuild import add_options, set_tables_aside
+from coldlog.upkeep.table_places import open_table_place
 
 (PACKED,) = (Path(__file__).parents[2] / "golden" / "warehouses").glob("*.tar.gz")
 NO_TABLES = {".coldlog-writer", "coldlog.db"}
@@ -103,6 +104,6 @@ def test_nothing_is_moved_without_an_archive_or_without_a_warehouse(place: Path)
     with pytest.raises(UsageError, match="there is no warehouse"):
         _set_aside(place, warehouse=str(place / "other"))
     with pytest.raises(UsageError, match="is neither a folder nor in a bucket"):
-        _set_aside(place, warehouse="hdfs://host/warehouse")
+        open_table_place("hdfs://host/warehouse")
     assert _names(place / "warehouse") == before
     assert not (place / "other").exists()

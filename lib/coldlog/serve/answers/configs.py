@@ -11,7 +11,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from coldlog.serve.context import NODE_ID, Context
+from coldlog.serve.context import Context
 from coldlog.serve.messages import Request, Values
 from coldlog.serve.security.rights import Rights
 
@@ -42,7 +42,7 @@ def _describe(context: Context, rights: Rights, resource: Any) -> Values:
     elif kind == _TOPIC:
         is_known = name in context.view.topics()
         configs, error = (_TOPIC_CONFIGS, error) if is_known else ({}, ErrorCode.unknown_topic_or_partition)
-    elif kind == _BROKER and name == str(NODE_ID):
+    elif kind == _BROKER and name == str(context.node_id):
         configs = _BROKER_CONFIGS
     else:
         error = ErrorCode.invalid_request

@@ -1,6 +1,6 @@
 """Answer what members of a consumer group send: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-This node coordinates every group. There are no transactions.
+This node coordinates every group, unless endpoints share them (`serve.node_id`). There are no transactions.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from coldlog.serve.context import NODE_ID, Context
+from coldlog.serve.context import Context
 from coldlog.serve.groups.members import Identity, Joined, JoinRequest, Synced
 from coldlog.serve.messages import Request, Values
 
@@ -20,28 +20,35 @@ FindCoordinator with many."""
 
 
 async def answer_find_coordinator(context: Context, request: Request) -> Values:
-    """Name this endpoint as the coordinator of every group. Transactions have none."""
+    """Name the coordinator of each group. Transactions have none."""
     kind = getattr(request.body, "key_type", _GROUP)
     error = ErrorCode.none if kind == _GROUP else ErrorCode.invalid_request
     if kind == _TRANSACTION:
         error = ErrorCode.transactional_id_authorization_failed
 
-    def find(key: str) -> Values:
-        is_refused = error is ErrorCode.none and key not in request.rights.groups
-        reason = ErrorCode.group_authorization_failed if is_refused else error
-        is_found = reason is ErrorCode.none
+    keys = [request.body.key] if request.version < _KEYS_FROM else list(request.body.coordinator_keys)
+    wanted = {key for key in keys if error is ErrorCode.none and key in request.rights.groups}
+    nodes = await context.find_coordinators(wanted) if wanted else {}
+
+    def describe(key: str) -> Values:
+        reason, node = error, nodes.get(key)
+        if error is ErrorCode.none and key not in wanted:
+            reason = ErrorCode.group_authorization_failed
+        elif error is ErrorCode.none and node is None:
+            reason = ErrorCode.coordinator_not_available
+        node_id, host, port = node or (-1, "", -1)
         return {
             "error_code": reason,
             "error_message": None,
-            "node_id": NODE_ID if is_found else -1,
-            "host": context.host if is_found else "",
-            "port": context.port if is_found else -1,
+            "node_id": node_id,
+            "host": host,
+            "port": port,
             "key": key,
         }
 
     if request.version < _KEYS_FROM:
-        return find(request.body.key)
-    return {"coordinators": [find(key) for key in request.body.coordinator_keys]}
+        return describe(request.body.key)
+    return {"coordinators": [describe(key) for key in keys]}
 
 
 async def answer_join_group(context: Context, request: Request) -> Values:

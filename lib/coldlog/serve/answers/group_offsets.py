@@ -85,9 +85,9 @@ async def answer_offset_delete(context: Context, request: Request) -> Values:
     body = request.body
     if body.group_id not in request.rights.groups:
         return {"error_code": ErrorCode.group_authorization_failed, "topics": []}
-    group = context.groups.groups.get(body.group_id)
-    if group is None:
-        return {"error_code": ErrorCode.group_id_not_found, "topics": []}
+    group, refusal = context.groups.groups.get(body.group_id), context.groups.refuse(body.group_id)
+    if group is None or refusal is not ErrorCode.none:
+        return {"error_code": refusal or ErrorCode.group_id_not_found, "topics": []}
     read = subscribed_topics(group)
     refused = {
         topic.name: ErrorCode.topic_authorization_failed
@@ -133,9 +133,8 @@ def _refuse(asked: Any, count: int | None) -> ErrorCode:
 
 
 def _committed(context: Context, rights: Rights, group_id: str, asked: Sequence[Any] | None) -> dict[str, object]:
-    is_visible = group_id in rights.groups
-    error = ErrorCode.none if is_visible else ErrorCode.group_authorization_failed
-    group = context.groups.groups.get(group_id) if is_visible else None
+    error = context.groups.refuse(group_id) if group_id in rights.groups else ErrorCode.group_authorization_failed
+    group = context.groups.groups.get(group_id) if error is ErrorCode.none else None
     offsets = {} if group is None else group.offsets
     places: dict[str, list[int]] = {}
     if asked is None:
@@ -146,7 +145,8 @@ def _committed(context: Context, rights: Rights, group_id: str, asked: Sequence[
         places = {topic.name: list(topic.partition_indexes) for topic in asked}
     topics: list[Values] = []
     for name, numbers in places.items():
-        reason = error if not is_visible or name in rights.topics else ErrorCode.topic_authorization_failed
+        is_hidden = error is ErrorCode.none and name not in rights.topics
+        reason = ErrorCode.topic_authorization_failed if is_hidden else error
         found = offsets if reason is ErrorCode.none else {}
         topics.append(
             {

@@ -1,4 +1,7 @@
-"""Answer what tools ask about consumer groups: ListGroups, DescribeGroups, DeleteGroups."""
+"""Answer what tools ask about consumer groups: ListGroups, DescribeGroups, DeleteGroups.
+
+Tools ask every node for its groups. Groups that no node coordinates are listed by the node with the lowest id.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ async def answer_list_groups(context: Context, request: Request) -> Values:
     """All groups that the client may see, in the states, and of the types, that are asked for."""
     states = {str(state).lower() for state in getattr(request.body, "states_filter", ())}
     types = {str(kind).lower() for kind in getattr(request.body, "types_filter", ())}
+    if not await context.knows_groups():
+        return {"error_code": ErrorCode.coordinator_not_available, "groups": []}
     return {
         "error_code": ErrorCode.none,
         "groups": [
@@ -30,7 +35,7 @@ async def answer_list_groups(context: Context, request: Request) -> Values:
                 "group_state": group.state.value,
                 "group_type": _TYPE,
             }
-            for group_id, group in sorted(context.groups.groups.items())
+            for group_id, group in sorted(context.groups.list_groups().items())
             if group_id in request.rights.groups
             and (not states or group.state.value.lower() in states)
             and (not types or _TYPE in types)
@@ -42,9 +47,11 @@ async def answer_describe_groups(context: Context, request: Request) -> Values:
     """State and members of each group."""
     described: list[Values] = []
     for group_id in dict.fromkeys(request.body.groups):
-        group = context.groups.groups.get(group_id)
+        group, refusal = context.groups.groups.get(group_id), context.groups.refuse(group_id)
         if group_id not in request.rights.groups:
             described.append({**_dead(group_id, request.version), **_REFUSED})
+        elif refusal is not ErrorCode.none:
+            described.append({**_dead(group_id, request.version), **_REFUSED, "error_code": refusal})
         else:
             described.append(_dead(group_id, request.version) if group is None else _describe(group))
     return {"groups": described}
@@ -54,9 +61,11 @@ async def answer_delete_groups(context: Context, request: Request) -> Values:
     """Each group that was removed; those with members stay."""
     results: list[Values] = []
     for group_id in request.body.groups_names:
-        group, error = context.groups.groups.get(group_id), ErrorCode.none
+        group, error = context.groups.groups.get(group_id), context.groups.refuse(group_id)
         if group_id not in request.rights.groups:
             error = ErrorCode.group_authorization_failed
+        elif error is not ErrorCode.none:
+            pass
         elif group is None:
             error = ErrorCode.group_id_not_found
         elif group.members:

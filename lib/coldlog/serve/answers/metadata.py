@@ -1,4 +1,8 @@
-"""Answer Metadata, DescribeCluster, DescribeTopicPartitions: one node, which leads every partition.
+"""Answer Metadata, DescribeCluster, DescribeTopicPartitions: the node that is asked leads every partition.
+
+Any node could lead any partition. Which node a client asks is what the load balancer has chosen, and that node lives.
+With leaders spread over all nodes, clients would wait for the partitions of a node that was killed, until its lease
+ends. The other nodes are named because one of them may coordinate the client's group.
 
 Topics are never created. Leader epochs are those of the archive's lineage.
 
@@ -15,7 +19,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from coldlog.serve.context import NODE_ID, Context
+from coldlog.serve.context import Context
 from coldlog.serve.messages import Request, Values
 from coldlog.serve.security.rights import Rights
 
@@ -38,22 +42,22 @@ async def answer_metadata(context: Context, request: Request) -> Values:
     if topics is None:
         topics = [_not_available(request.rights, name, topic_id) for name, topic_id in wanted or ()]
     return {
-        "brokers": [] if is_empty else [node(context)],
+        "brokers": [] if is_empty else _nodes(context),
         "cluster_id": context.view.cluster_id,
-        "controller_id": NODE_ID,
+        "controller_id": context.node_id,
         "topics": topics,
     }
 
 
 async def answer_describe_cluster(context: Context, request: Request) -> Values:
-    """The one node."""
+    """All nodes that live."""
     return {
         "error_code": ErrorCode.none,
         "error_message": None,
         "endpoint_type": getattr(request.body, "endpoint_type", 1),
         "cluster_id": context.view.cluster_id,
-        "controller_id": NODE_ID,
-        "brokers": [{**node(context), "broker_id": NODE_ID, "is_fenced": False}],
+        "controller_id": context.node_id,
+        "brokers": [{**each, "broker_id": each["node_id"], "is_fenced": False} for each in _nodes(context)],
     }
 
 
@@ -89,9 +93,9 @@ async def answer_topic_partitions(context: Context, request: Request) -> Values:
     return {"topics": found[0], "next_cursor": found[1]}
 
 
-def node(context: Context) -> Values:
-    """Return the node, as clients reach it."""
-    return {"node_id": NODE_ID, "host": context.host, "port": context.port, "rack": None}
+def _nodes(context: Context) -> list[Values]:
+    """Return the nodes, as clients reach them."""
+    return [{"node_id": node_id, "host": host, "port": port, "rack": None} for node_id, host, port in context.nodes()]
 
 
 def _visible(context: Context, rights: Rights) -> list[str]:
@@ -148,10 +152,10 @@ def _partition(context: Context, name: str, number: int) -> Values:
     return {
         "error_code": ErrorCode.none,
         "partition_index": number,
-        "leader_id": NODE_ID,
+        "leader_id": context.node_id,
         "leader_epoch": -1 if known is None else known.leader_epoch,
-        "replica_nodes": [NODE_ID],
-        "isr_nodes": [NODE_ID],
+        "replica_nodes": [context.node_id],
+        "isr_nodes": [context.node_id],
         "eligible_leader_replicas": [],  # Java's client fails at null
         "last_known_elr": [],
         "offline_replicas": [],

@@ -2,6 +2,9 @@
 
 One row per group and partition. The table is written without Spark, by compare and set (`small_table`). Jobs with Spark
 neither create nor maintain it.
+
+Endpoints that share groups also have a row for each node, and one for each slot of groups, in which `group_id` is empty
+(`coldlog.serve.groups.slots`): so one commit is computed from the lease and writes the offsets.
 """
 
 from __future__ import annotations
@@ -15,12 +18,44 @@ COMMITTED_OFFSETS = TableDefinition(
     clustered_by=("group_id", "topic", "partition"),
     skipping_columns=("group_id", "topic", "partition"),
     columns=(
-        Column(name="group_id", type="STRING", required=True, comment="Consumer group"),
-        Column(name="topic", type="STRING", required=True, comment="Topic name, without serve.topic_prefix"),
-        Column(name="partition", type="INT", required=True, comment="Partition number"),
-        Column(name="committed_offset", type="BIGINT", required=True, comment="The next offset to read"),
-        Column(name="leader_epoch", type="INT", required=True, comment="Of the last record read; -1: unknown"),
-        Column(name="metadata", type="STRING", required=True, comment="What the client has noted"),
-        Column(name="committed_ms", type="BIGINT", required=True, comment="Last commit, or last time with members"),
+        Column(
+            name="group_id", type="STRING", required=True, comment="Consumer group; empty: a node or a slot, see topic"
+        ),
+        Column(
+            name="topic",
+            type="STRING",
+            required=True,
+            comment="Topic name, without serve.topic_prefix; without a group: node or slot",
+        ),
+        Column(
+            name="partition",
+            type="INT",
+            required=True,
+            comment="Partition number; of a node serve.node_id, of a slot its number",
+        ),
+        Column(
+            name="committed_offset",
+            type="BIGINT",
+            required=True,
+            comment="The next offset to read; of a node how often it was renewed, of a slot the epoch of its lease",
+        ),
+        Column(
+            name="leader_epoch",
+            type="INT",
+            required=True,
+            comment="Of the last record read; -1: unknown; of a slot the node that took it last",
+        ),
+        Column(
+            name="metadata",
+            type="STRING",
+            required=True,
+            comment="What the client has noted; of a node its address and process, of a slot the process",
+        ),
+        Column(
+            name="committed_ms",
+            type="BIGINT",
+            required=True,
+            comment="Last commit, or last time with members; of a node its renewal, of a slot when it was taken",
+        ),
     ),
 )
