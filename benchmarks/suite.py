@@ -27,6 +27,7 @@ from benchmarks.records import measure_records
 from benchmarks.replay import measure_replay
 from benchmarks.scale import measure_scale
 from benchmarks.serve import measure_serve
+from benchmarks.serve_from_bucket import measure_serve_from_bucket
 from benchmarks.sizes import Sizes, full_sizes, quick_sizes
 from benchmarks.small_runs import measure_small_runs
 from benchmarks.start import measure_start
@@ -51,6 +52,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "small-runs": measure_small_runs,
     "scale": measure_scale,
     "serve": measure_serve,
+    "serve-bucket": measure_serve_from_bucket,
 }
 
 

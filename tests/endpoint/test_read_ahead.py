@@ -1,204 +1,181 @@
-"""Test that records of a bucket are read before a consumer asks for them, and that its answers are the same."""
+"""Are sequential fetches from a bucket read ahead, once each, and are the answers those without it?"""
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from coldlog.model.fetch import FetchRequest
-from coldlog.model.states import IsolationLevel
-from coldlog.records.fetch.opened_source import pool_options
-from coldlog.records.fetch.slices import LogSlice
-from coldlog.runtime.settings_sources import load_settings
-from coldlog.serve.program import open_view
-from coldlog.serve.read_ahead import AheadSlice, ReadAheadBytes
-from coldlog.serve.read_quota import ReadQuota
-from coldlog.tiering.system_clock import SystemClock
+from coldlog.serve.read_ahead import KEPT_S
 from endpoint.conftest import Endpoint, serving
 from endpoint.raw_client import RawClient, connected, fetch
 from endpoint.test_metrics import metric_samples, metrics_address
-from s3_proxy import S3Proxy
+from s3_proxy import Fault, S3Proxy
 from s3_server import Bucket
 
-_MOST_BYTES = 20_000
-_BATCH = struct.Struct(">qi11xi")
-"""Base offset, length, and last offset delta of a batch."""
-_QUOTA = "remote.log.manager.fetch.max.bytes.per.second"
-_WINDOW_S = 60
+_PLACE, _END = ("orders", 0), 3953
+_SLICE_BYTES = 20_000
+_OBSERVED = "serve.metrics=127.0.0.1:0"
+_OFF = "serve.read_ahead_bytes=0"
+_LONG_S = 30
+_QUOTA = "remote.log.manager.fetch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InBucket:
+    """The sample's archive in a bucket; the tables are in a folder, so that every GET of a log is a read of records."""
+
+    uri: str
+    warehouse: str
+    store: S3Proxy
+    notes: Path
+
+    @contextmanager
+    def serving(self, *settings: str) -> Iterator[Endpoint]:
+        self.store.begin()
+        with serving(self.notes, self.warehouse, self.uri, _OBSERVED, *settings) as endpoint:
+            yield endpoint
+
+    @property
+    def reads(self) -> list[tuple[str, str]]:
+        """Object and range of each read of a log."""
+        return [(each.path, each.range) for each in self.store.gets if each.path.endswith(".log")]
+
+
+@pytest.fixture(scope="module")
+def archive_bucket(s3_server: Any, golden_archive: Path) -> Bucket:
+    bucket: Bucket = s3_server.make_bucket()
+    bucket.put_directory(golden_archive, "archive")
+    return bucket
 
 
 @pytest.fixture
-def archive(bucket: Bucket, golden_archive: Path, s3_access: S3Proxy) -> str:
-    """One partition of the sample in a bucket."""
-    (directory,) = golden_archive.glob("*/orders-0-*")
-    bucket.put_directory(directory, f"archive/{directory.relative_to(golden_archive)}")
-    return bucket.uri("archive")
+def in_bucket(archive_bucket: Bucket, golden_uri: str, s3_access: S3Proxy, tmp_path: Path) -> _InBucket:
+    return _InBucket(uri=archive_bucket.uri("archive"), warehouse=golden_uri, store=s3_access, notes=tmp_path / "notes")
 
 
-@contextmanager
-def _reading(warehouse: str, archive: str, tmp_path: Path, *settings: str) -> Iterator[Endpoint]:
-    with serving(tmp_path / "notes", warehouse, archive, "serve.metrics=127.0.0.1:0", *settings) as endpoint:
-        yield endpoint
+def _fetch(client: RawClient, offset: int) -> Any:
+    """Fetch, and return the answer for the partition."""
+    answer = client.ask(1, 12, fetch(12, [(*_PLACE, offset)], partition_max_bytes=_SLICE_BYTES))
+    return answer.responses[0].partitions[0]
 
 
-def _next_offset(records: bytes) -> int:
-    at = following = 0
-    while at + 61 <= len(records):
-        base, length, delta = _BATCH.unpack_from(records, at)
-        following, at = base + delta + 1, at + 12 + length
-    return following
+def _end_of(records: bytes) -> int:
+    """The offset after the last batch."""
+    position, end = 0, -1
+    while position < len(records):
+        base = int.from_bytes(records[position : position + 8], "big")
+        end = base + int.from_bytes(records[position + 23 : position + 27], "big") + 1
+        position += 12 + int.from_bytes(records[position + 8 : position + 12], "big")
+    return end
 
 
-def _ask(client: RawClient, offset: int, max_bytes: int = _MOST_BYTES) -> tuple[bytes, float]:
-    """Return the records from an offset on, and the seconds to wait."""
-    answer: Any = client.ask(1, 12, fetch(12, [("orders", 0, offset)], partition_max_bytes=max_bytes))
-    (partition,) = answer.responses[0].partitions
-    assert partition.error_code == 0
-    return bytes(partition.records or b""), answer.throttle_time.total_seconds()
+def _read_all(client: RawClient) -> list[Any]:
+    """All answers, from the first offset to the end."""
+    answers, offset = [], 0
+    while offset < _END:
+        answers.append(_fetch(client, offset))
+        offset = _end_of(answers[-1].records)
+    return answers
 
 
-def _read_all(client: RawClient) -> list[bytes]:
-    found, offset = list[bytes](), 0
-    while answer := _ask(client, offset)[0]:
-        found.append(answer)
-        offset = _next_offset(answer)
-    return found
-
-
-def _gets(s3_access: S3Proxy) -> int:
-    return sum(".log" in request.path for request in s3_access.gets)
-
-
-def _forgotten(endpoint: Endpoint) -> dict[tuple[str, ...], float]:
-    """Return the samples when nothing is kept of what was read ahead."""
-    deadline = time.monotonic() + 30
-    while (samples := metric_samples(metrics_address(endpoint)))["read_ahead_bytes",]:
-        assert time.monotonic() < deadline, "memory is kept"
+def _samples(endpoint: Endpoint) -> tuple[float, float, float]:
+    """Hits, unused bytes and memory, when no thread reads."""
+    deadline = time.monotonic() + _LONG_S
+    while True:
+        samples = metric_samples(metrics_address(endpoint))
+        if samples["queue_size", "fetch"] == 0 and samples["idle_ratio", "fetch"] == 1:
+            names = "read_ahead_hits_total", "read_ahead_unused_bytes_total", "read_ahead_bytes"
+            hits, unused, held = (samples[name,] for name in names)
+            return hits, unused, held
+        assert time.monotonic() < deadline, "a thread is never idle"
         time.sleep(0.02)
-    return samples
 
 
-def test_a_sequential_reader_gets_the_same_answers_from_as_many_reads(
-    golden_uri: str, archive: str, s3_access: S3Proxy, tmp_path: Path
-) -> None:
-    answers, gets = {}, {}
-    for limit in ("0", "64MiB"):
-        with _reading(golden_uri, archive, tmp_path, f"serve.read_ahead_bytes={limit}") as endpoint:
-            s3_access.forget()
-            with connected(endpoint.port) as client:
-                answers[limit] = _read_all(client)
-            samples = _forgotten(endpoint)
-            gets[limit] = _gets(s3_access)
-        # The first answer begins a sequence, the second one goes on with it.
-        expected = 0 if limit == "0" else len(answers[limit]) - 2
-        assert samples["read_ahead_hits_total",] == expected
-        assert samples["read_ahead_unused_bytes_total",] == 0
-    assert len(answers["0"]) > 10
-    assert answers["0"] == answers["64MiB"]
-    assert gets["0"] == gets["64MiB"]
+def _wait_for_memory(endpoint: Endpoint, *, is_held: bool) -> tuple[float, float]:
+    """Wait until a slice is held, or none, but not until it is too old; return hits and unused bytes."""
+    deadline = time.monotonic() + KEPT_S / 2
+    while True:
+        hits, unused, held = _samples(endpoint)
+        if (held > 0) is is_held:
+            return hits, unused
+        assert time.monotonic() < deadline, f"{held} bytes are held"
+        time.sleep(0.02)
 
 
-def test_a_reader_that_jumps_costs_no_read_more(
-    golden_uri: str, archive: str, s3_access: S3Proxy, tmp_path: Path
-) -> None:
-    with _reading(golden_uri, archive, tmp_path) as endpoint, connected(endpoint.port) as client:
-        s3_access.forget()
-        for offset in (3000, 2000, 1000, 0):
-            assert _ask(client, offset)[0]
-        assert _gets(s3_access) == 4
-        assert metric_samples(metrics_address(endpoint))["read_ahead_bytes",] == 0
+def test_answers_and_reads_are_those_without_reading_ahead(in_bucket: _InBucket) -> None:
+    with in_bucket.serving(_OFF) as endpoint, connected(endpoint.port) as client:
+        expected, once = _read_all(client), in_bucket.reads
+        assert _samples(endpoint) == (0, 0, 0)
+    assert len(once) == len(expected) > 8
+    with in_bucket.serving() as endpoint, connected(endpoint.port) as client:
+        assert _read_all(client) == expected
+        assert sorted(in_bucket.reads) == sorted(once)
+        assert _samples(endpoint) == (len(once) - 2, 0, 0)
 
 
-def test_what_is_not_asked_for_is_dropped(golden_uri: str, archive: str, s3_access: S3Proxy, tmp_path: Path) -> None:
-    """By a jump, and with the connection."""
-    with _reading(golden_uri, archive, tmp_path) as endpoint, connected(endpoint.port) as client:
-        first = _ask(client, 0)[0]
-        second = _ask(client, _next_offset(first))[0]
-        third = _next_offset(second)
-        address, deadline = metrics_address(endpoint), time.monotonic() + 30
-        while not (held := metric_samples(address)["read_ahead_bytes",]):
-            assert time.monotonic() < deadline, "nothing is read ahead"
-        assert held <= _MOST_BYTES
-        # A smaller limit gets the first batches of what was read.
-        part = _ask(client, third, 4_000)[0]
-        assert 0 < len(part) <= 4_000
-        assert metric_samples(address)["read_ahead_hits_total",] == 1
-        _ask(client, _next_offset(part))
-        _ask(client, 0)
-        samples = _forgotten(endpoint)
-        assert samples["read_ahead_unused_bytes_total",] >= held - len(part)
+def test_the_next_slice_is_read_before_it_is_asked_for(in_bucket: _InBucket) -> None:
+    with in_bucket.serving() as endpoint, connected(endpoint.port) as client:
+        second = _end_of(_fetch(client, 0).records)
+        third = _end_of(_fetch(client, second).records)
+        _wait_for_memory(endpoint, is_held=True)
+        assert len(in_bucket.reads) == 3
+        in_bucket.store.faults = [Fault(hangs=True)]
+        assert _fetch(client, third).records, "the store is not asked"
+        in_bucket.store.begin()
 
 
-def test_no_more_memory_is_used_than_allowed(golden_uri: str, archive: str, s3_access: S3Proxy, tmp_path: Path) -> None:
-    with _reading(golden_uri, archive, tmp_path, "serve.read_ahead_bytes=1000") as endpoint:
-        s3_access.forget()
+def test_what_a_seek_or_the_end_of_a_connection_leaves_behind_is_dropped(in_bucket: _InBucket) -> None:
+    with in_bucket.serving() as endpoint:
         with connected(endpoint.port) as client:
-            answers = _read_all(client)
-        assert _gets(s3_access) == len(answers)
-        assert _forgotten(endpoint)["read_ahead_hits_total",] == 0
+            _fetch(client, _end_of(_fetch(client, 0).records))
+            _wait_for_memory(endpoint, is_held=True)
+            assert _end_of(_fetch(client, 3000).records) > 3000
+            hits, unused = _wait_for_memory(endpoint, is_held=False)
+            assert hits == 0
+            assert 0 < unused <= _SLICE_BYTES
+            assert len(in_bucket.reads) == 4
+            _fetch(client, _end_of(_fetch(client, 0).records))
+            _wait_for_memory(endpoint, is_held=True)
+        assert _wait_for_memory(endpoint, is_held=False)[1] == 2 * unused
 
 
-def test_the_quota_is_charged_once(golden_uri: str, archive: str, s3_access: S3Proxy, tmp_path: Path) -> None:
-    """The quota is a mean over the last window, a minute here: it allows all of the partition once and a half."""
-    size = len(b"".join(_read_under_quota(golden_uri, archive, tmp_path, 1 << 30)[0]))
-    answers, throttled_s = _read_under_quota(golden_uri, archive, tmp_path, size * 3 // 2 // _WINDOW_S)
-    assert throttled_s == 0
-    assert len(b"".join(answers)) == size
+def test_a_failed_read_ahead_is_not_reported_and_the_request_reads_again(in_bucket: _InBucket) -> None:
+    with in_bucket.serving() as endpoint, connected(endpoint.port) as client:
+        second = _end_of(_fetch(client, 0).records)
+        in_bucket.store.strikes = lambda request: len(in_bucket.reads) == 3
+        in_bucket.store.faults = [Fault(status=503, code="SlowDown")]
+        third = _end_of(_fetch(client, second).records)
+        found = _fetch(client, third)
+        assert (found.error_code, bool(found.records)) == (0, True)
+        assert (in_bucket.store.faults, len(in_bucket.reads) > 3) == ([], True)
+        assert "SlowDown" not in endpoint.said()
 
 
-def _read_under_quota(golden_uri: str, archive: str, tmp_path: Path, quota: int) -> tuple[list[bytes], float]:
-    window = f"remote.log.manager.fetch.quota.window.size.seconds={_WINDOW_S}"
-    with _reading(golden_uri, archive, tmp_path, f"{_QUOTA}={quota}", window) as endpoint:
-        with connected(endpoint.port) as client:
-            found, offset, throttled_s = list[bytes](), 0, 0.0
-            while True:
-                answer, waits_s = _ask(client, offset)
-                throttled_s += waits_s
-                if not answer:
-                    break
-                found.append(answer)
-                offset = _next_offset(answer)
-        assert metric_samples(metrics_address(endpoint))["read_ahead_hits_total",] > 0
-        return found, throttled_s
+def test_what_is_read_ahead_is_charged_once(in_bucket: _InBucket) -> None:
+    with in_bucket.serving(_OFF) as endpoint, connected(endpoint.port) as client:
+        second = _fetch(client, _end_of(_fetch(client, 0).records))
+    two_bytes = 2 * len(second.records)
+    # Over an hour two slices are within the quota, and three are not.
+    quota = f"{_QUOTA}.max.bytes.per.second={two_bytes // 3600 + 1}", f"{_QUOTA}.quota.window.size.seconds=3600"
+    with in_bucket.serving(*quota) as endpoint, connected(endpoint.port) as client:
+        third = _end_of(_fetch(client, _end_of(_fetch(client, 0).records)).records)
+        _wait_for_memory(endpoint, is_held=True)
+        found = _fetch(client, third)
+        assert found.records, "a second charge would be over the quota"
+        assert not _fetch(client, _end_of(found.records)).records
+        assert len(in_bucket.reads) == 3
 
 
-def test_bytes_of_other_tables_are_not_used(golden_uri: str, golden_archive: Path) -> None:
-    """What was read ahead answers only the same batches of the same segment, or the first of them."""
-    settings = load_settings("local", [f"warehouse.uri={golden_uri}", f"archive.uri={golden_archive}"])
-    view = open_view(settings, ReadQuota(pool_options(settings).quota, SystemClock()))
-    request = FetchRequest(
-        topic="orders", partition=0, offset=0, max_bytes=_MOST_BYTES, isolation_level=IsolationLevel.READ_UNCOMMITTED
-    )
-    planned, less, later = (
-        view.plan(replace(request, **changed)) for changed in ({}, {"max_bytes": 4_000}, {"offset": 1})
-    )
-    assert isinstance(planned, LogSlice)
-    assert isinstance(less, LogSlice)
-    assert isinstance(later, LogSlice)
-    ahead = AheadSlice(request=request, planned=planned)
-    assert ahead.covers(planned)
-    assert ahead.covers(less)
-    assert not AheadSlice(request=less.request, planned=less).covers(planned)
-    assert not ahead.covers(later)
-    assert not ahead.covers(replace(planned, bounds=replace(planned.bounds, to_offset=planned.bounds.to_offset - 1)))
-    moved = replace(planned.batches, position=planned.batches.position + 1)
-    assert not ahead.covers(replace(planned, batches=moved))
-
-
-def test_memory_is_returned_once_and_not_given_to_a_slice_that_nobody_wants() -> None:
-    memory = ReadAheadBytes(100)
-    one, other = (AheadSlice(request=None) for _ in range(2))  # type: ignore[arg-type]
-    assert memory.reserve(one, 60)
-    assert not memory.reserve(other, 60)
-    memory.release(one)
-    memory.release(one)
-    assert memory.held_bytes == 0
-    assert not memory.reserve(one, 10)
-    assert memory.reserve(other, 60)
+def test_a_folder_is_not_read_ahead(golden_uri: str, golden_archive: Path, tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "notes", golden_uri, golden_archive, _OBSERVED) as endpoint,
+        connected(endpoint.port) as client,
+    ):
+        _read_all(client)
+        assert _samples(endpoint) == (0, 0, 0)

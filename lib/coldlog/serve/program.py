@@ -18,6 +18,7 @@ from coldlog.archive.stores.s3_location import is_s3_uri
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.model.layout_names import LayoutName
 from coldlog.model.states import CommittedOffsets, OnGap, ServeOnGap
 from coldlog.records.fetch.opened_source import open_source, pool_options, shared_allowances
 from coldlog.runtime.job import PlainJob
@@ -127,8 +128,10 @@ def open_view(settings: Settings, quota: ReadQuota) -> ArchiveView:
 
 
 def read_ahead_bytes(settings: Settings) -> int:
-    """Return how much may be read ahead; 0 if the archive is a folder, which the kernel reads ahead."""
-    return settings.serve.read_ahead_bytes if is_s3_uri(settings.archive_uri) else 0
+    """Return how much may be read ahead. Of a folder nothing, because the kernel does it. Of Aiven's layout nothing:
+    slices share a chunk, which each thread would read by itself."""
+    is_read_ahead = is_s3_uri(settings.archive_uri) and settings.archive.layout is not LayoutName.AIVEN
+    return settings.serve.read_ahead_bytes if is_read_ahead else 0
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -102,7 +102,8 @@ class Threads:
         asked = _Call(call)
         with self._changed:
             self._put(asked)
-        return await self._wait(asked, seconds)
+        found: _Found = await self._wait(asked, seconds)
+        return found
 
     def run_spare(self, call: Callable[[], _Found], seconds: float) -> Coroutine[None, None, _Found] | None:
         """Begin a call that nobody has asked for, and return what awaits its answer; None if no thread would stay free

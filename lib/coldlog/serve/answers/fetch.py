@@ -277,7 +277,8 @@ async def _read_slice(
 
     try:
         async with asyncio.timeout(context.request_seconds):
-            return await take(plan) or await context.read(read)
+            ahead = await take(plan)
+            return ahead if ahead is not None else await context.read(read)
     except QueueFullError:
         return _nothing(plan)  # The client asks again.
     except TimeoutError:
