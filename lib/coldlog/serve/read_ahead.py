@@ -5,9 +5,10 @@ round trip. A request that begins where the connection's previous answer for the
 later, is sequential. After the first one a slice is read ahead, after each further one another, up to `_MOST_SLICES`:
 each is planned with the partition's limit from where the one before ends, and read in a fetch thread.
 
-A request is planned as without it, from the tables of that moment and within its own limits. The bytes are its answer
-if it is planned as the same batches of the same segment, or as the first of them; it waits for a read that is under
-way. In all other cases it reads by itself, also if the read ahead has failed, of which nobody hears.
+Each request is planned as if nothing were read ahead, from the tables of that moment and within its own limits. It
+gets the bytes if its plan has the same batches of the same segment, or the first of them. It waits for a read that is
+under way. Otherwise, or if the read ahead has failed, the request reads by itself. A failed read ahead is not
+reported.
 
 A slice is read ahead only if a fetch thread stays free, if it fits into `serve.read_ahead_bytes` together with all
 others, and if the read quota allows it at once. It is charged then, and not again when a request takes it or reads it
