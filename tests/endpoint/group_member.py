@@ -3,8 +3,9 @@
     python -m endpoint.group_member CLIENT ADDRESS GROUP TOPIC... [--stuck]
 
 It says a line of JSON for each assignment ({"assigned": [[topic, partition], ...]}) and for each batch whose commit was
-acknowledged ({"committed": [[topic, partition, offset], ...]}). After its first commit it pauses until it gets a line
-on its standard input. With --stuck it reads on instead, says {"stuck": true} and never commits again.
+acknowledged ({"committed": [[topic, partition, offset], ...]}). After a commit that was refused ({"refused": true}) it
+reads the batch again. After its first commit it pauses until it gets a line on its standard input. With --stuck it
+reads on instead, says {"stuck": true} and never commits again.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class Client(Protocol):
 
     def commit(self, ends: dict[Place, int]) -> bool:
         """Whether the commit was acknowledged."""
+
+    def go_back(self, starts: dict[Place, int]) -> None:
+        """Read again from these offsets, in partitions that are still assigned."""
 
     def pause(self, *, is_paused: bool) -> None:
         """Whether partitions of the present assignment are read."""
@@ -103,6 +107,10 @@ class KafkaPython(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # it 
             return False
         return True
 
+    def go_back(self, starts: dict[Place, int]) -> None:
+        for place in self._consumer.assignment() & {kafka.TopicPartition(*each) for each in starts}:
+            self._consumer.seek(place, starts[tuple(place)])
+
     def pause(self, *, is_paused: bool) -> None:
         self._is_paused = is_paused
 
@@ -149,6 +157,11 @@ class Librdkafka:
             return False
         return all(each.error is None for each in done or ())
 
+    def go_back(self, starts: dict[Place, int]) -> None:
+        for place in self._consumer.assignment():
+            if (start := starts.get((place.topic, place.partition))) is not None:
+                self._consumer.seek(confluent_kafka.TopicPartition(place.topic, place.partition, start))
+
     def pause(self, *, is_paused: bool) -> None:
         (self._consumer.pause if is_paused else self._consumer.resume)(self._consumer.assignment())
 
@@ -194,6 +207,13 @@ class Aiokafka(aiokafka.abc.ConsumerRebalanceListener):  # type: ignore[misc]  #
             return False
         return True
 
+    def go_back(self, starts: dict[Place, int]) -> None:
+        async def go_back() -> None:
+            for place in self._consumer.assignment() & {aiokafka.TopicPartition(*each) for each in starts}:
+                self._consumer.seek(place, starts[tuple(place)])
+
+        self._do(go_back)
+
     def pause(self, *, is_paused: bool) -> None:
         async def pause() -> None:
             (self._consumer.pause if is_paused else self._consumer.resume)(*self._consumer.assignment())
@@ -234,6 +254,9 @@ def main(name: str, address: str, group: str, *topics: str) -> None:
         if client.commit({(topic, partition): offset + 1 for topic, partition, offset in records}):
             has_committed = True
             say(committed=records)
+        else:
+            say(refused=True)
+            client.go_back({(topic, partition): offset for topic, partition, offset in reversed(records)})
     client.close()
 
 

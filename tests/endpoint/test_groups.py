@@ -27,13 +27,19 @@ _PATIENCE_S = 90
 class Member:
     """A running `group_member`, and what it has said."""
 
-    def __init__(self, process: subprocess.Popen[str], said: threading.Condition) -> None:
+    def __init__(self, client: str, process: subprocess.Popen[str], said: threading.Condition) -> None:
         self.process = process
+        self._client = client
         self.assigned: list[Place] = []
         self.committed: list[tuple[str, int, int]] = []
+        self.refused_count = 0
         self.is_stuck = False
         self._said = said
         threading.Thread(target=self._listen, daemon=True).start()
+
+    def __str__(self) -> str:
+        counts = f"{len(self.committed)} records committed, {self.refused_count} commits refused"
+        return f"{self._client} has {self.assigned}, {counts}, exit code {self.process.poll()}"
 
     def tell(self) -> None:
         """Send the next line."""
@@ -49,6 +55,7 @@ class Member:
                 if "assigned" in what:
                     self.assigned = [(topic, partition) for topic, partition in what["assigned"]]
                 self.committed += [(topic, partition, offset) for topic, partition, offset in what.get("committed", ())]
+                self.refused_count += "refused" in what
                 self.is_stuck = self.is_stuck or "stuck" in what
                 self._said.notify_all()
 
@@ -59,6 +66,7 @@ class Members:
     def __init__(self, stack: ExitStack, address: str, group: str) -> None:
         self._stack, self._address, self._group = stack, address, group
         self._said = threading.Condition()
+        self._all: list[Member] = []
 
     def start(self, client: str, *options: str, address: str | None = None) -> Member:
         command = [
@@ -77,11 +85,12 @@ class Members:
         )
         self._stack.enter_context(process)
         self._stack.callback(process.kill)
-        return Member(process, self._said)
+        self._all.append(Member(client, process, self._said))
+        return self._all[-1]
 
     def wait(self, until: Callable[[], bool]) -> None:
         with self._said:
-            assert self._said.wait_for(until, _PATIENCE_S)
+            assert self._said.wait_for(until, _PATIENCE_S), [str(each) for each in self._all]
 
 
 @contextmanager

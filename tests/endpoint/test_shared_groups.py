@@ -100,7 +100,7 @@ def _brokers(node: Endpoint) -> set[int]:
     return set(admin.list_topics(timeout=_PATIENCE_S).brokers)
 
 
-@pytest.mark.parametrize("nodes", [3.0], indirect=True)
+@pytest.mark.parametrize("nodes", [10.0], indirect=True)
 def test_a_group_goes_on_at_the_other_endpoint_when_its_coordinator_is_killed(nodes: _Nodes) -> None:
     group = "of both"
     with ExitStack() as stack:
@@ -112,11 +112,13 @@ def test_a_group_goes_on_at_the_other_endpoint_when_its_coordinator_is_killed(no
         before = nodes.offsets(group)
         nodes[coordinator].process.kill()
         assert nodes.wait_for(3 - coordinator, group) < _PATIENCE_S
-        assert nodes.offsets(group) == before
+        # A member that gets other partitions reads a batch of these before it pauses.
+        now = nodes.offsets(group)
+        assert all(now[place] >= offset for place, offset in before.items())
         counts = [len(each.committed) for each in clients]
         for each in clients:
             each.tell()
-        members.wait(lambda: all(len(each.committed) > 3 * count for each, count in zip(clients, counts, strict=True)))
+        members.wait(lambda: all(len(each.committed) > count + 50 for each, count in zip(clients, counts, strict=True)))
         committed = [record for each in clients for record in each.committed]
     for place in SHARED:
         offsets = sorted(offset for *read, offset in committed if tuple(read) == place)
