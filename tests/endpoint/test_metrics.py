@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from endpoint.conftest import Endpoint, serving
 from endpoint.raw_client import connected, fetch, list_offsets
 
-_OBSERVED = "serve.metrics=127.0.0.1:0"
+OBSERVED = "serve.metrics=127.0.0.1:0"
 
 
 def metrics_address(endpoint: Endpoint) -> str:
@@ -46,7 +46,7 @@ def metric_samples(address: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def _wait_for(address: str, path: str, status: int) -> None:
+def wait_for(address: str, path: str, status: int) -> None:
     deadline = time.monotonic() + 60
     while _get(address, path)[0] != status:
         assert time.monotonic() < deadline, f"{path} is not {status}"
@@ -62,7 +62,7 @@ def _wait_until_idle(address: str) -> None:
 
 
 def test_requests_errors_and_bytes_are_counted(golden_uri: str, golden_archive: Path, tmp_path: Path) -> None:
-    with serving(tmp_path / "notes", golden_uri, golden_archive, _OBSERVED) as endpoint:
+    with serving(tmp_path / "notes", golden_uri, golden_archive, OBSERVED) as endpoint:
         address = metrics_address(endpoint)
         with connected(endpoint.port) as client:
             asked = [("orders", 0, 0), ("orders", 0, 9_999), ("no-such-topic", 0, 0)]
@@ -91,20 +91,20 @@ def test_it_is_ready_while_the_newest_tables_can_be_opened(
 ) -> None:
     warehouse, away = tmp_path / "warehouse", tmp_path / "away"
     shutil.copytree(golden_uri, warehouse)
-    settings = _OBSERVED, "serve.refresh_seconds=0.1"
+    settings = OBSERVED, "serve.refresh_seconds=0.1"
     with serving(tmp_path / "notes", str(warehouse), golden_archive, *settings) as endpoint:
         address = metrics_address(endpoint)
         assert _get(address, "/readyz") == _get(address, "/healthz") == (200, "ok\n")
         warehouse.rename(away)
-        _wait_for(address, "/readyz", 503)
+        wait_for(address, "/readyz", 503)
         assert _get(address, "/healthz")[0] == 200
         away.rename(warehouse)
-        _wait_for(address, "/readyz", 200)
+        wait_for(address, "/readyz", 200)
 
 
 def test_bytes_of_a_stranger_get_nothing(golden_uri: str, golden_archive: Path, tmp_path: Path) -> None:
     strange = b"\r\n\r\n", b"POST / HTTP/1.1\r\n\r\n", b"\0" * 40_000, b"GET /../etc HTTP/1.1\r\n\r\n"
-    with serving(tmp_path / "notes", golden_uri, golden_archive, _OBSERVED) as endpoint:
+    with serving(tmp_path / "notes", golden_uri, golden_archive, OBSERVED) as endpoint:
         address = metrics_address(endpoint)
         for sent in strange:
             with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=60) as connection:

@@ -18,6 +18,7 @@ from coldlog.tables.delta.small_table import Row, SmallTable
 from endpoint.conftest import Endpoint, serving
 from endpoint.raw_client import RawClient, connected, framed, message
 from endpoint.test_groups import SHARED, Members, share_all
+from endpoint.test_metrics import OBSERVED, metrics_address, wait_for
 from endpoint.truth import true_records
 
 _NOT_COORDINATOR = 16
@@ -35,9 +36,12 @@ class _Nodes:
                 "serve.committed_offsets=table",
                 f"serve.node_id={number}",
                 f"serve.group_lease_seconds={lease_s}",
+                OBSERVED,
             )
             notes = place / f"notes-{number}"
             self._by_id[number] = stack.enter_context(serving(notes, str(place / "warehouse"), archive, *settings))
+            # From now on each node names all of them.
+            wait_for(metrics_address(self[number]), "/readyz", 200)
 
     def __getitem__(self, number: int) -> Endpoint:
         return self._by_id[number]
@@ -100,7 +104,7 @@ def _brokers(node: Endpoint) -> set[int]:
     return set(admin.list_topics(timeout=_PATIENCE_S).brokers)
 
 
-@pytest.mark.parametrize("nodes", [10.0], indirect=True)
+@pytest.mark.parametrize("nodes", [6.0], indirect=True)
 def test_a_group_goes_on_at_the_other_endpoint_when_its_coordinator_is_killed(nodes: _Nodes) -> None:
     group = "of both"
     with ExitStack() as stack:
@@ -126,14 +130,14 @@ def test_a_group_goes_on_at_the_other_endpoint_when_its_coordinator_is_killed(no
         assert offsets == true[: len(offsets)], "each once, and none is passed over"
 
 
-@pytest.mark.parametrize("nodes", [60.0], indirect=True)
+@pytest.mark.parametrize("nodes", [30.0], indirect=True)
 def test_an_endpoint_that_is_stopped_hands_its_groups_over_at_once(nodes: _Nodes) -> None:
+    assert _brokers(nodes[1]) == _brokers(nodes[2]) == {1, 2}
     assert nodes.coordinator(1, "first") == nodes.coordinator(2, "first") == nodes.coordinator(1, "left") == 1
     assert nodes.coordinator(2, "second") == nodes.coordinator(1, "second") == 2
     with connected(nodes[1].port) as one, connected(nodes[2].port) as other:
         assert [_committing(one, group, 7) for group in ("first", "left", "second")] == [0, 0, _NOT_COORDINATOR]
         assert [_committing(other, group, 8) for group in ("first", "second")] == [_NOT_COORDINATOR, 0]
-    assert _brokers(nodes[1]) == _brokers(nodes[2]) == {1, 2}
     assert _listed(nodes[1]) == _listed(nodes[2]) == ["first", "left", "second"]
     assert nodes[1].end() == 0
     assert nodes.wait_for(2, "first") < 10

@@ -62,6 +62,19 @@ class Context:
     """Whether the newest tables could be opened when they were looked for last."""
     _reported: set[str] = field(default_factory=set)
 
+    @property
+    def unready(self) -> str:
+        """Why new clients should not come now; empty if they may.
+
+        A client remembers the nodes of its last Metadata answer only. If an older endpoint that does not know this one
+        has given it, and is stopped, the client finds nobody. So one is stopped after the next is ready.
+        """
+        if self.is_stopping:
+            return "stopping"
+        if not self.is_current:
+            return "no current tables"
+        return "" if self.shared is None or self.shared.is_known else "not yet known to the other endpoints"
+
     def nodes(self) -> list[tuple[int, str, int]]:
         """Return id, host and port of each node, by id; this one is among them."""
         if self.shared is None:

@@ -1,7 +1,7 @@
 """Answer Prometheus and whoever supervises the endpoint, over HTTP: /metrics, /healthz, /readyz.
 
-/healthz says that the process serves connections; /readyz that it takes new ones and could open the newest tables when
-it looked for them last. Every connection is for one request.
+/healthz says that the process serves connections; /readyz that it takes new ones, could open the newest tables when it
+looked for them last, and is known to the endpoints that it shares groups with. Every connection is for one request.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ async def start_metrics_server(context: Context, host: str, port: int) -> int:
 
 def _answer(context: Context, asked: list[str]) -> bytes:
     method, path = (asked[0], asked[1].partition("?")[0]) if len(asked) == 3 else ("", "")
-    is_ready = context.is_current and not context.is_stopping
+    unready = context.unready
     kind, status, body = _TEXT, "200 OK", b"ok\n"
     if method not in ("GET", "HEAD"):
         status, body = "405 Method Not Allowed", b"GET only\n"
     elif path == "/metrics":
         kind, body = CONTENT_TYPE_LATEST, generate_latest(context.metrics.registry)
-    elif path == "/readyz" and not is_ready:
-        status, body = "503 Service Unavailable", b"stopping\n" if context.is_stopping else b"no current tables\n"
+    elif path == "/readyz" and unready:
+        status, body = "503 Service Unavailable", f"{unready}\n".encode()
     elif path not in ("/readyz", "/healthz"):
         status, body = "404 Not Found", b"/metrics, /healthz, /readyz\n"
     head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"

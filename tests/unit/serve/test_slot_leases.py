@@ -136,6 +136,28 @@ def test_a_slot_that_nobody_has_is_listed_by_one_node() -> None:
     assert other.unheld(11.0) == _EVERY_SLOT - {_SLOT}, "when the node that did it has ended"
 
 
+def test_a_node_is_known_when_each_that_lives_has_read_its_row() -> None:
+    table = _Table()
+    one, other = table.start(1), table.start(2)
+    assert not one.is_known(0.0)
+    table.commit(one, 0.0)
+    assert one.is_known(0.0), "it is alone"
+    table.commit(other, 1.0)
+    assert [each.node_id for each in one.nodes(1.0)] == [1]
+    assert not other.is_known(1.0)
+    table.commit(one, 5.0)
+    assert [each.node_id for each in one.nodes(5.0)] == [1, 2]
+    assert not other.is_known(5.0), "it has not read that"
+    table.commit(other, 6.0)
+    assert other.is_known(6.0)
+    third = table.start(3)
+    table.commit(third, 7.0)
+    table.commit(one, 7.5)
+    table.commit(third, 8.0)
+    assert not third.is_known(8.0), "node 2 has not read it"
+    assert third.is_known(7.5 + 2 * _LEASE_S), "node 2 has ended"
+
+
 def test_the_number_of_a_node_that_lives_is_not_given_to_another_process() -> None:
     table = _Table()
     one, second = table.start(1), table.start(1)

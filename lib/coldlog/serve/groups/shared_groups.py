@@ -31,6 +31,11 @@ class SharedGroups:
         """How many slots this node coordinates."""
         return len(self._leases.held(_now()))
 
+    @property
+    def is_known(self) -> bool:
+        """Whether every node that lives names this one to its clients."""
+        return self._leases.is_known(_now())
+
     def nodes(self) -> list[Node]:
         """Return the nodes that live, by id, as the table was read last."""
         return self._leases.nodes(_now())

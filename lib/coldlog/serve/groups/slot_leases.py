@@ -29,6 +29,8 @@ class SlotLeases:
         self._until = self._read_at = self._renewed_at = -float("inf")
         self._seen: dict[int, tuple[Node, float]] = {}
         """The row of each node, and since when it is as it is."""
+        self._unaware: dict[str, int] = {}
+        """The beat of each other node, by incarnation, when this one was registered."""
         self._wanted: set[int] = set()
         self._is_leaving = False
 
@@ -65,6 +67,11 @@ class SlotLeases:
         others = (each for each in self._cluster.nodes.values() if each.node_id != self.node.node_id)
         live = [each for each in others if not self._has_ended(each, now)]
         return sorted([self.node, *live], key=lambda each: each.node_id)
+
+    def is_known(self, now: float) -> bool:
+        """Whether every node that lives has read the row of this one: each has written its own row since."""
+        others = (each for each in self.nodes(now) if each.node_id != self.node.node_id)
+        return self.is_registered and not any(self._unaware.get(each.incarnation) == each.beat for each in others)
 
     def coordinator(self, slot: int, now: float) -> Node | None:
         """Return the node that coordinates a slot; None if nobody does, or that is not known any more."""
@@ -115,6 +122,8 @@ class SlotLeases:
         if not self.is_registered:
             self._until, self._held = -float("inf"), {}
             return
+        if before is None or before.incarnation != self.node.incarnation:
+            self._unaware = {each.incarnation: each.beat for each in cluster.nodes.values()}
         if before != claim.node:
             self._renewed_at, self._until = asked_at, asked_at + self._lease_s
         own = (each for each in cluster.leases.values() if each.incarnation == self.node.incarnation)
