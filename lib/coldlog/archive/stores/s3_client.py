@@ -38,6 +38,7 @@ from coldlog.archive.stores.s3_failures import (
     replaced,
     status_of,
 )
+from coldlog.archive.stores.s3_listing_parser import LISTING_EVENT, take_entries
 from coldlog.errors import RetriableError
 
 _Result = TypeVar("_Result")
@@ -89,6 +90,7 @@ class S3Client:
         self.is_stale = False
         self._pause = pause
         self._jitter = jitter
+        self._prepared: Any = None
         self._files = create_s3_file_system(
             connect_timeout=options.connect_timeout_ms / 1000,
             read_timeout=options.read_timeout_ms / 1000,
@@ -181,7 +183,7 @@ class S3Client:
         """Call `attempt` with botocore's client and return its result; repeat it up to `max_attempts` times."""
         for number in range(1, self.options.max_attempts + 1):
             try:
-                return await attempt(await self._files.set_session())
+                return await attempt(await self._open())
             except Exception as failure:  # noqa: BLE001 - every failure of botocore becomes an error of coldlog
                 error = error_for(failure, target)
                 # The next client reads the credentials again.
@@ -190,6 +192,14 @@ class S3Client:
                 break
             await self._pause(delay_s(self.options, number, self._jitter()))
         raise RetriableError(f"{error} (attempts: {number})") if isinstance(error, RetriableError) else error
+
+    async def _open(self) -> Any:
+        """botocore's client, which s3fs makes anew when its credentials have changed."""
+        s3 = await self._files.set_session()
+        if s3 is not self._prepared:
+            s3.meta.events.register(LISTING_EVENT, take_entries)
+            self._prepared = s3
+        return s3
 
 
 def delay_s(options: S3Options, attempt: int, jitter: float) -> float:
