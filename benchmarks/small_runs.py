@@ -1,6 +1,7 @@
 """small_runs: what does a run of run_pipeline cost that finds little or nothing new, beside what it cannot go below?
 
-Two archives: the sample, and one of many segments of a few hundred bytes. Each is indexed once without some segments.
+Three archives: the sample, one of many segments of a few hundred bytes, and the same with a metadata topic that
+announces every segment. Each is indexed once without some segments.
 Then four things take turns, each in a new process: a run that finds nothing new, a run that finds the segments that
 were left out, a Spark session that counts one table, and Python that counts it with deltalake. Before each of them the
 warehouse and the archive are put back.
@@ -15,19 +16,23 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.generated_logs import CACHE, FIRST_TIMESTAMP_MS
 from benchmarks.measuring import Figure
 from benchmarks.sizes import Sizes
 
-from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, write_archive
+from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, WrittenSegment, write_archive
+from builders.metadata_topic import finished, values_of, write_topic
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.tables.definitions.segments import SEGMENTS
 
 _ROOT = Path(__file__).resolve().parent.parent
 _SAMPLE = _ROOT / "tests" / "golden" / "kafka-sample" / "archive"
 _PARTITIONS = 100
+_NEW = 10
+"""Partitions with a new segment."""
 _RECORDS_A_SEGMENT = 4
 _SPARK = """
 import sys
@@ -47,12 +52,16 @@ _UNCHANGED, _CHANGED, _SPARK_FLOOR, _PYTHON_FLOOR = "unchanged", "new segments",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """An archive, the segments that are left out at first (stems of their files), and a warehouse with its copy."""
+    """An archive, the segments that are left out at first (stems of their files), and a warehouse with its copy.
+
+    `topics` has the metadata topic `before` these segments and `after` them; None: there is no topic.
+    """
 
     name: str
     archive: Path
     held_back: tuple[Path, ...]
     segment_count: int
+    topics: Path | None = None
 
     @property
     def warehouse(self) -> Path:
@@ -84,13 +93,22 @@ class _Place:
     def hold_back(self) -> None:
         for stem in self.held_back:
             _move(stem, self.aside / stem.parent.name)
+        self._tell("before")
 
     def bring_back(self) -> None:
         for stem in self.held_back:
             _move(self.aside / stem.parent.name / stem.name, stem.parent)
+        self._tell("after")
+
+    def _tell(self, name: str) -> None:
+        """Put one of the topics where runs read it, with the times of its files."""
+        if self.topics is not None:
+            shutil.rmtree(self.topics / "now", ignore_errors=True)
+            shutil.copytree(self.topics / name, self.topics / "now")
 
     def run_command(self) -> list[str]:
-        settings = (f"archive.uri={self.archive}", f"warehouse.uri={self.warehouse}", "index.depth=batch")
+        settings = [f"archive.uri={self.archive}", f"warehouse.uri={self.warehouse}", "index.depth=batch"]
+        settings += [] if self.topics is None else [f"metadata.uri={self.topics / 'now'}"]
         return [
             str(_ROOT / "spark-submit.sh"),
             "run_pipeline",
@@ -106,8 +124,10 @@ def _move(stem: Path, folder: Path) -> None:
 
 
 def measure_small_runs(sizes: Sizes) -> Iterator[Figure]:
-    """The sample with one new segment, then many segments with ten new ones."""
-    for place in (_sample_place(), _many_place(sizes.small_segment_count)):
+    """The sample with one new segment, then many segments with ten new ones, without and with their events."""
+    count = sizes.small_segment_count
+    for make in (_sample_place, partial(_many_place, count), partial(_many_place, count, is_announced=True)):
+        place = make()
         place.index_without_held_back()
         try:
             yield from _figures(place, sizes.turns)
@@ -124,7 +144,7 @@ def _figures(place: _Place, turns: int) -> Iterator[Figure]:
             yield Figure(
                 benchmark="small-runs",
                 what=what,
-                on=f"{place.segment_count:,}",
+                on=f"{place.segment_count:,}" + ("" if place.topics is None else ", announced"),
                 value=seconds[name],
                 unit=unit,
                 against=", ".join(f"{each} {seconds[each]:.1f}" for each in (_SPARK_FLOOR, _PYTHON_FLOOR)),
@@ -171,23 +191,39 @@ def _sample_place() -> _Place:
     return _place("sample", archive, ("payments-1-*",))
 
 
-def _many_place(count: int) -> _Place:
+def _many_place(count: int, *, is_announced: bool = False) -> _Place:
     """So many segments in a hundred partitions; the last segments of ten partitions are new."""
-    archive = CACHE / f"small-runs-{count}"
+    name = f"{count}-announced" if is_announced else str(count)
+    archive = CACHE / f"small-runs-{name}"
+    topics = archive.with_name(archive.name + "-topics") if is_announced else None
     if not archive.exists():
-        partial = archive.with_name(archive.name + ".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        for partition in range(_PARTITIONS):
-            segments = [_small_segment(number) for number in range(count // _PARTITIONS)]
-            write_archive(partial, {TopicPartition(topic="small", partition=partition): segments})
-        partial.rename(archive)
-    return _place(str(count), archive, tuple(f"small-{partition}-*" for partition in range(10)))
+        unfinished = archive.with_name(archive.name + ".partial")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        written = [_write_partition(unfinished, partition, count // _PARTITIONS) for partition in range(_PARTITIONS)]
+        if topics is not None:
+            _write_topics(topics, written)
+        unfinished.rename(archive)
+    return _place(name, archive, tuple(f"small-{partition}-*" for partition in range(_NEW)), topics)
 
 
-def _place(name: str, archive: Path, patterns: tuple[str, ...]) -> _Place:
+def _write_partition(archive: Path, partition: int, count: int) -> list[WrittenSegment]:
+    segments = [_small_segment(number) for number in range(count)]
+    return write_archive(archive, {TopicPartition(topic="small", partition=partition): segments})
+
+
+def _write_topics(topics: Path, written: Sequence[Sequence[WrittenSegment]]) -> None:
+    """Announce the last segments of the first partitions after all others."""
+    new = [segments[-1] for segments in written[:_NEW]]
+    known = [each for number, segments in enumerate(written) for each in segments[: -1 if number < _NEW else None]]
+    values = values_of(finished(*known))
+    write_topic(topics / "before", {0: values})
+    write_topic(topics / "after", {0: [*values, *values_of(finished(*new))]})
+
+
+def _place(name: str, archive: Path, patterns: tuple[str, ...], topics: Path | None = None) -> _Place:
     root = archive / ARCHIVE_FOLDER
     folders = [folder for pattern in patterns for folder in root.glob(pattern)]
-    place = _Place(name=name, archive=archive, held_back=(), segment_count=0)
+    place = _Place(name=name, archive=archive, held_back=(), segment_count=0, topics=topics)
     for kept in place.aside.glob("*/*.log"):  # by a run that was killed
         _move(kept.with_suffix(""), root / kept.parent.name)
     return _Place(
@@ -195,6 +231,7 @@ def _place(name: str, archive: Path, patterns: tuple[str, ...]) -> _Place:
         archive=archive,
         held_back=tuple(max(folder.glob("*.log")).with_suffix("") for folder in folders),
         segment_count=sum(1 for _ in root.glob("*/*.log")),
+        topics=topics,
     )
 
 
