@@ -24,7 +24,7 @@ def main() -> int:
         require_archive(job)
         from coldlog.indexing.preflight import end_unchanged_run
 
-        outcome = end_unchanged_run(job)
+        outcome = end_unchanged_run(job, is_full_listing=job.arguments.full_listing)
         if outcome.touched is not None:
             found.append(outcome.touched)
         return outcome.exit_code
@@ -34,7 +34,13 @@ def main() -> int:
 
         run_pipeline(job, found[0] if found else None)
 
-    return run_job(call, job_argument_parser(__file__, __doc__), first=first)
+    parser = job_argument_parser(__file__, __doc__)
+    parser.add_argument(
+        "--full-listing",
+        action="store_true",
+        help="list every partition directory, also those that are not due (scan.full_listing_hours)",
+    )
+    return run_job(call, parser, first=first)
 
 
 if __name__ == "__main__":

@@ -34,11 +34,11 @@ class BothWays:
     spark: SparkSession
     assignments: Sequence[str]
 
-    def run(self, location: Path, *changed: str) -> bool:
+    def run(self, location: Path, *changed: str, is_full_listing: bool = False) -> bool:
         """Run the job as its command does; return whether it ended before Spark."""
         settings = self._settings(location, *changed)
         plain = PlainJob(settings=settings, arguments=argparse.Namespace(), console=_console())
-        outcome = end_unchanged_run(plain)
+        outcome = end_unchanged_run(plain, is_full_listing=is_full_listing)
         if outcome.exit_code is not None:
             return True
         job = Job(spark=self.spark, settings=settings, arguments=argparse.Namespace(), console=_console())

@@ -16,7 +16,7 @@ from coldlog.indexing.builds.build_work import DeepenedPart
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.indexing.run_log import recorded_run
 from coldlog.indexing.scan.listing import ArchiveDigest
-from coldlog.indexing.scan.touched import Touched, keep_digests, with_partitions
+from coldlog.indexing.scan.touched import Touched, keep_digests, with_followers, with_partitions
 from coldlog.indexing.show import (
     show_errors,
     show_lookups,
@@ -58,6 +58,7 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.discrepancies import Severity
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
+from coldlog.tables.delta.run_rows import now_ms
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tables.leases.warehouse_lease import WarehouseLease
 from coldlog.tables.leases.warehouse_lock import writing
@@ -164,7 +165,7 @@ def run_pipeline(job: Job, touched: Touched | None = None) -> None:
     """
     layout = layout_opener(job.settings)()
     with _writing(job, RUN_PIPELINE) as (warehouse, run):
-        surroundings = read_surroundings(job.settings)
+        surroundings, began_ms = read_surroundings(job.settings), now_ms()
         events = read_metadata_step(job, warehouse)
         run["metadata"] = events.facts
         log_starts = supplied_log_starts(job)
@@ -191,11 +192,14 @@ def run_pipeline(job: Job, touched: Touched | None = None) -> None:
             run["validate"] = validate_and_show(job, warehouse, is_full=False)
         run[WITNESS] = witness_of_run(job.settings, surroundings, run)
         if run[WITNESS] is not None:
-            _keep_digests(job, warehouse, scan.archive)
+            has_events = events.facts is not None
+            _keep_digests(job, limited, scan.archive, listed_ms=began_ms if has_events else None)
 
 
-def _keep_digests(job: Job, warehouse: Warehouse, archive: ArchiveDigest) -> None:
+def _keep_digests(job: Job, warehouse: Warehouse, archive: ArchiveDigest, *, listed_ms: int | None) -> None:
     try:
+        if listed_ms is not None:
+            archive = with_followers(archive, warehouse, listed_ms)
         keep_digests(warehouse.uri, archive)
     except ColdlogError as failed:
         job.console.warn(f"the next run works on all partitions, because it cannot compare listings: {failed}")

@@ -1,10 +1,11 @@
 """End a run of run_pipeline before Spark starts, if it would change nothing.
 
 The last run in `job_runs` that held the warehouse must be one of run_pipeline that succeeded and left a witness
-(`witness`). Jobs that run beside writers (`JOBS_BESIDE_WRITERS`) do not count. Under the lock of
-the warehouse, every state of the witness is compared with the present one, cheap states first; the archive is listed in
-this process. If all are the same, the run ends with one commit, its row in `job_runs` with the same witness, and the
-exit code 0. Otherwise, and in any doubt, the run does every step and reports what it finds.
+(`witness`). Jobs that run beside writers (`JOBS_BESIDE_WRITERS`) do not count. Under the lock of the warehouse, every
+state of the witness is compared with the present one, cheap states first; the archive is listed in this process, but
+for directories that follow the metadata topic and are not due (`due_listings`). If all are the same, the run ends with
+one commit, its row in `job_runs` with the same witness, and the exit code 0. Otherwise, and in any doubt, the run does
+every step and reports what it finds.
 
 A lock that another job holds is an error here already. A lease that was not released is left to Spark, which blocks
 late commits of its holder first (`Warehouse.fence`).
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from coldlog.errors import ColdlogError
@@ -21,7 +23,16 @@ from coldlog.indexing.events.event_sources import TableSource
 from coldlog.indexing.pipeline import RUN_PIPELINE
 from coldlog.indexing.run_log import record_unchanged_run
 from coldlog.indexing.scan.listing import ArchiveDigest, digest_archive
-from coldlog.indexing.scan.touched import Touched, find_touched, may_be_limited
+from coldlog.indexing.scan.touched import (
+    KeptDigests,
+    Touched,
+    find_touched,
+    keep_digests,
+    listed_again,
+    may_be_limited,
+    not_due,
+    read_kept,
+)
 from coldlog.indexing.steps import ask_live_log_starts, open_event_source
 from coldlog.indexing.witness import (
     ARCHIVE,
@@ -74,8 +85,16 @@ class PreflightOutcome:
     touched: Touched | None = None
 
 
-def end_unchanged_run(job: PlainJob) -> PreflightOutcome:
-    """End the run if nothing has changed since the last one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed:
+    """The archive as it is now, and what the last run found in it."""
+
+    archive: ArchiveDigest
+    kept: KeptDigests
+
+
+def end_unchanged_run(job: PlainJob, *, is_full_listing: bool = False) -> PreflightOutcome:
+    """End the run if nothing has changed since the last one. `is_full_listing`: list every directory."""
     settings = job.settings
     is_possible = settings.pipeline.skip_unchanged and may_be_unchanged(settings)
     if not is_possible or _find_last_run(settings.warehouse_uri) is None:
@@ -86,48 +105,66 @@ def end_unchanged_run(job: PlainJob) -> PreflightOutcome:
             if lease is not None and lease.was_abandoned:
                 raise _LeftToSparkError
             with job.console.stage("preflight") as stage:
-                return _end_if_unchanged(settings, lease, stage, started_ms)
+                return _end_if_unchanged(settings, lease, stage, started_ms, is_full_listing=is_full_listing)
     except _LeftToSparkError:
         return PreflightOutcome()
 
 
 def _end_if_unchanged(
-    settings: Settings, lease: WarehouseLease | None, stage: Stage, started_ms: int
+    settings: Settings, lease: WarehouseLease | None, stage: Stage, started_ms: int, *, is_full_listing: bool
 ) -> PreflightOutcome:
-    last, touched = _find_last_run(settings.warehouse_uri), None
+    uri, hours = settings.warehouse_uri, 0.0 if is_full_listing else settings.scan.full_listing_hours
+    last, touched, listed = _find_last_run(uri), None, None
     try:
         if last is None:
             change: str | None = "the last run"
         else:
-            change, archive = _find_change(settings, last.witness, stage)
-            if change is not None and archive is not None and settings.log_start_offsets.bootstrap_servers is None:
-                touched = find_touched(settings.warehouse_uri, last.witness, last.witness[ARCHIVE], archive)
+            change, listed = _find_change(settings, last.witness, hours, stage)
+            if change is not None and listed is not None and settings.log_start_offsets.bootstrap_servers is None:
+                touched = find_touched(listed.kept, last.witness, listed.archive)
     except ColdlogError as in_doubt:
         change, touched = f"not known ({in_doubt})", None
     if last is not None and change is None:
         summary = {_SINCE: last.full_run_id, KEY: last.witness}
-        if record_unchanged_run(settings.warehouse_uri, lease, RUN_PIPELINE, started_ms, summary):
+        if record_unchanged_run(uri, lease, RUN_PIPELINE, started_ms, summary):
             stage.add("nothing has changed since the last run")
+            if listed is not None:
+                _keep_times(uri, listed)
             return PreflightOutcome(exit_code=0)
         change = "job_runs"
     stage.facts[:] = [f"changed: {change}"]
     return PreflightOutcome(touched=touched)
 
 
-def _find_change(settings: Settings, witness: Witness, stage: Stage) -> tuple[str | None, ArchiveDigest | None]:
+def _find_change(settings: Settings, witness: Witness, hours: float, stage: Stage) -> tuple[str | None, _Listed | None]:
     """Return the first thing of the witness that has changed, and what was listed if nothing else has changed than the
-    archive and the metadata topic."""
-    changed = None
+    archive and the metadata topic. `hours`: `scan.full_listing_hours`."""
+    changed, began_ms = None, now_ms()
+    kept = read_kept(settings.warehouse_uri, witness[ARCHIVE])
+    known = not_due(kept, began_ms, hours)
     for now in _iter_states(settings):
         if change := find_change(witness, now):
             # What new events name is known only when they are read. Tasks list a large archive sooner.
             is_live = settings.log_start_offsets.bootstrap_servers is not None
-            if change != EVENTS or is_live or not may_be_limited(settings.warehouse_uri, _MOST_LISTED):
+            if change != EVENTS or is_live or not may_be_limited(kept, known, _MOST_LISTED):
                 return change, None
             changed = change
-    archive = digest_archive(layout_opener(settings)())
-    stage.add(counted(len(archive.directories), "partition"), counted(archive.totals.segments, "segment") + " listed")
-    return changed or find_change(witness, {ARCHIVE: archive.digest}), archive
+    archive = listed_again(digest_archive(layout_opener(settings)(), known), kept, known, began_ms)
+    known_count = sum(each.directory.name in known for each in archive.directories)
+    partitions = counted(len(archive.directories), "partition")
+    if known_count:
+        stage.add(partitions, f"{len(archive.directories) - known_count} listed, the others follow the metadata topic")
+    else:
+        stage.add(partitions, counted(archive.totals.segments, "segment") + " listed")
+    return changed or find_change(witness, {ARCHIVE: archive.digest}), _Listed(archive=archive, kept=kept)
+
+
+def _keep_times(uri: str, listed: _Listed) -> None:
+    """Store which directories were listed. If that fails, they are listed again."""
+    before = {name: each.listed_ms for name, each in listed.kept.items()}
+    if before and before != {each.directory.name: each.listed_ms for each in listed.archive.directories}:
+        with suppress(ColdlogError):
+            keep_digests(uri, listed.archive)
 
 
 def _iter_states(settings: Settings) -> Iterator[Witness]:

@@ -13,9 +13,10 @@ brokers answer are a state, too.
 
 A run that succeeds leaves no report of damage. One that a lookup made meanwhile is a change.
 
-No step depends on the clock. What only time or a repetition changes has no witness, and the next run does every step:
-a Delta table of events, segments that are tried again, a validation, directories that could not be listed, damaged
-metadata partitions, segments that are pending, and rows of superseded builds, which the next run removes.
+No step depends on the clock, but for which directories are listed again (`due_listings`). What only time or a
+repetition changes has no witness, and the next run does every step: a Delta table of events, segments that are tried
+again, a validation, directories that could not be listed, damaged metadata partitions, segments that are pending, and
+rows of superseded builds, which the next run removes.
 """
 
 from __future__ import annotations

@@ -418,9 +418,15 @@ class PipelineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanSettings:
-    """When a listing is accepted."""
+    """What is listed, and when a listing is accepted."""
 
     accept_replaced_archive: bool = setting(False, "accept an archive that holds none of the segments in the warehouse")
+    full_listing_hours: float = setting(
+        24.0,
+        "run_pipeline lists a partition directory whose segments the metadata topic announces when events name it, and "
+        "once in this time; 0: in every run",
+        at_least=0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.indexing import preflight
 from coldlog.indexing.preflight import end_unchanged_run
 from coldlog.indexing.run_log import record_unchanged_run
-from coldlog.indexing.scan.listing import ArchiveDigest, digest_archive
+from coldlog.indexing.scan.listing import ArchiveDigest, DirectoryDigest, digest_archive
 from coldlog.indexing.witness import KEY, log_starts_digest, read_surroundings, read_table_states, witness_of_run
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import PlainJob
@@ -108,8 +109,8 @@ def test_unchanged_run_that_wakes_after_another_job_took_over_is_an_error(
     commit is refused; if not, its row says the truth. Neither job changes another table."""
     before, newest = read_table_states(place.warehouse), place.newest_run_id()
 
-    def list_slowly(layout: ArchiveLayout) -> ArchiveDigest:
-        digest = digest_archive(layout)
+    def list_slowly(layout: ArchiveLayout, known: Mapping[str, DirectoryDigest]) -> ArchiveDigest:
+        digest = digest_archive(layout, known)
         bucket, prefix = place.bucket.name, "warehouse"
         other = take_lease(place.warehouse, bucket, prefix, ttl_s=-1)
         if has_written:

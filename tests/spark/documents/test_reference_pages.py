@@ -59,7 +59,7 @@ def test_columns_of_tables_and_views_are_those_that_spark_knows(attached: SparkS
 
 def test_an_added_setting_and_job_are_in_the_pages(tmp_path: Path) -> None:
     setting = '\n    patience_ms: int = setting(250, "time limit for patience", at_least=1)\n'
-    group = '    """When a listing is accepted."""'
+    group = '    """What is listed, and when a listing is accepted."""'
     job = (REPOSITORY / "jobs" / "build_indexes.py").read_text(encoding="utf-8")
     with changed_library(
         tmp_path,

@@ -73,6 +73,7 @@ class Place:
             f"warehouse.uri={self.warehouse}",
             f"metadata.uri={self.folder / 'metadata'}",
             f"log_start_offsets.uri={self.folder / 'log_starts.csv'}",
+            "scan.full_listing_hours=0",
             *shared_quota(READ_QUOTA),
             *changed,
         ]

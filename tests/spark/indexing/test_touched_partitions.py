@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from both_ways import BothWays, rows_after_kills
-from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, WrittenSegment, write_archive
-from builders.metadata_topic import DELETED, DELETING, became, finished, started, values_of, write_topic
-from builders.segment_builder import Batch, Record, Segment, abort_marker
+from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, write_archive
+from builders.metadata_topic import DELETED, DELETING, became, finished, started, write_topic
 from coldlog.errors import UsageError
-from coldlog.formats.kafka.remote_log.remote_log_events import Event
 from coldlog.indexing.steps import scan_step
 from coldlog.indexing.witness import read_surroundings
 from coldlog.runtime.settings import Settings
@@ -29,25 +26,9 @@ from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
 from cut_runs import copies_behind_each_write, copies_in_order
 from table_contents import table_contents
+from tier_broker import OFFSETS, Broker, directory, remove_first_segment, segment
 
-OFFSETS = 6
 PARTITIONS = [TopicPartition(topic=topic, partition=number) for topic in ("one", "two") for number in range(3)]
-
-
-def segment(start: int) -> Segment:
-    """Plain records, and a transaction that is aborted."""
-    plain = Batch(base_offset=start, records=tuple(Record(timestamp_ms=1_000 + start + at) for at in range(3)))
-    wrote = Batch(
-        base_offset=start + 3,
-        records=tuple(Record(timestamp_ms=900 + start + at) for at in range(2)),
-        is_transactional=True,
-        producer_id=7,
-        producer_epoch=0,
-        base_sequence=start,
-    )
-    end = start + OFFSETS - 1
-    marker = abort_marker(offset=end, timestamp_ms=1_000 + end, producer_id=7, producer_epoch=0, leader_epoch=0)
-    return Segment(batches=(plain, wrote, marker))
 
 
 def write(archive: Path, *partitions: TopicPartition, count: int) -> None:
@@ -55,21 +36,10 @@ def write(archive: Path, *partitions: TopicPartition, count: int) -> None:
     write_archive(archive, dict.fromkeys(partitions, segments))
 
 
-def directory(archive: Path, name: str) -> Path:
-    (found,) = (archive / ARCHIVE_FOLDER).glob(f"{name}-*")
-    return found
-
-
 def flip(archive: Path, name: str) -> None:
     """Damage the last log of a partition, so that its size changes, too."""
     log = max(directory(archive, name).glob("*.log"))
     log.write_bytes(log.read_bytes()[:-20])
-
-
-def remove_first_segment(archive: Path, name: str) -> None:
-    stem = min(directory(archive, name).glob("*.log")).stem
-    for file in directory(archive, name).glob(f"{stem}.*"):
-        file.unlink()
 
 
 def _grow(archive: Path) -> None:
@@ -232,28 +202,6 @@ def test_a_limited_run_that_was_killed_after_any_write_ends_the_same_when_repeat
         assert rows_after_kills(both_ways.finish(copy)) == undisturbed, copy.name
 
 
-class Broker:
-    """A tier of topics with one partition each, the events that the metadata topic has, and a clock."""
-
-    def __init__(self, folder: Path) -> None:
-        self.archive, self.topic, self.now_ms = folder / "archive", folder / "rlmm", 1_700_000_000_000
-        self.values: list[bytes | None] = []
-
-    def write(self, topic: str, count: int) -> list[WrittenSegment]:
-        """Write so many segments; those that are there stay as they are."""
-        segments = [replace(segment(at * OFFSETS), modified_ms=self.now_ms) for at in range(count)]
-        return write_archive(self.archive, {TopicPartition(topic=topic, partition=0): segments})
-
-    def tell(self, events: Sequence[Event], *, later_ms: int = 1_000) -> None:
-        self.now_ms += later_ms
-        self.values += values_of([replace(event, event_timestamp_ms=self.now_ms) for event in events])
-        write_topic(self.topic, {0: self.values})
-
-    def copy(self, topic: str, count: int) -> None:
-        """Write so many segments, and announce the last one as copied."""
-        self.tell(finished(self.write(topic, count)[-1]))
-
-
 def _begin(broker: Broker) -> None:
     broker.copy("busy", 4)
     broker.tell([started(broker.write("copying", 4)[-1])])
@@ -293,7 +241,8 @@ def test_events_of_the_metadata_topic_name_the_partitions_too(spark: SparkSessio
     broker = Broker(tmp_path)
     for topic in ("busy", "copying", "orphaned", "quiet"):
         broker.tell(finished(*broker.write(topic, 3)))
-    both_ways = BothWays(spark=spark, assignments=[f"archive.uri={broker.archive}", f"metadata.uri={broker.topic}"])
+    places = [f"archive.uri={broker.archive}", f"metadata.uri={broker.topic}"]
+    both_ways = BothWays(spark=spark, assignments=[*places, "scan.full_listing_hours=0"])
     limited, whole = tmp_path / "limited", tmp_path / "whole"
     both_ways.run(limited)
     both_ways.run(whole)

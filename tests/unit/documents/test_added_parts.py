@@ -126,7 +126,7 @@ def test_a_setting_needs_a_field(tmp_path: Path) -> None:
         lines=[
             (
                 "lib/coldlog/runtime/settings.py",
-                '    """When a listing is accepted."""',
+                '    """What is listed, and when a listing is accepted."""',
                 '\n    patience_ms: int = setting(250, "time limit for patience", at_least=1)\n',
             )
         ],

@@ -15,9 +15,9 @@ the partition, which distinguishes it from an empty directory. A store that does
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
@@ -107,10 +107,11 @@ class ListingTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryDigest:
-    """What a listing found in one partition directory."""
+    """What a listing found in one partition directory. `listed_ms`: as in the table `directory_digests`."""
 
     directory: PartitionDirectory
     totals: ListingTotals
+    listed_ms: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,10 +183,12 @@ def list_directories(layout: ArchiveLayout, directories: Sequence[PartitionDirec
         yield from threads.map(partial(_listing_rows, layout), directories)
 
 
-def digest_archive(layout: ArchiveLayout) -> ArchiveDigest:
-    """List the whole archive in this process, and return its digest."""
+def digest_archive(layout: ArchiveLayout, known: Mapping[str, DirectoryDigest] | None = None) -> ArchiveDigest:
+    """List the archive in this process, but for what is `known` of directories by name, and return its digest."""
     listing = layout.list_partition_directories()
-    found, digests = listing.directories, list[DirectoryDigest]()
+    kept = {} if known is None else {each.directory: each for each in known.values()}
+    digests = [kept[each] for each in listing.directories if each in kept]
+    found = [each for each in listing.directories if each not in kept]
     for start in range(0, len(found), _DIGESTED_AT_ONCE):
         group = found[start : start + _DIGESTED_AT_ONCE]
         digests += digests_of_batches(group, list_directories(layout, group))

@@ -8,21 +8,29 @@ archive that follows from them is that of the last run's witness.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import pyarrow as pa
 
 from coldlog.archive.layouts.layout import PartitionDirectory
 from coldlog.errors import ColdlogError
+from coldlog.indexing.scan.due_listings import FOLLOWER_COLUMNS, followers, is_due
 from coldlog.indexing.scan.listing import ArchiveDigest, DirectoryDigest, ListingTotals
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
+from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.locations import local_folder
 from coldlog.tables.delta.small_table import Row, SmallTable
+from coldlog.tables.delta.table_files import list_table_files, read_whole_file
+from coldlog.tables.delta.warehouse import Warehouse
 
 _MOST_PARTITIONS = 1_000
 _TOTALS = ("segments", "log_bytes", "incomplete", "unrecognized")
 
 Partition = tuple[str, int]
 """Topic and partition number."""
+KeptDigests = Mapping[str, DirectoryDigest]
+"""What the last run found in each directory, by its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +43,24 @@ class Touched:
     others: tuple[DirectoryDigest, ...]
 
 
-def find_touched(uri: str, witness: Mapping[str, str], digest: str, now: ArchiveDigest) -> Touched | None:
-    """Compare a listing with that of the last run, whose `digest` its `witness` has. None: every partition counts."""
-    if now.totals.unrecognized or now.beside:
-        return None
-    stored = {each.directory.name: each for each in map(_from_row, _table(uri).read())}
-    if ArchiveDigest.of(stored.values(), ()).digest != digest:
+def read_kept(uri: str, digest: str) -> KeptDigests:
+    """Read what the last run found in each directory; nothing if that is not the archive of this `digest`."""
+    kept = {each.directory.name: each for each in map(_from_row, _table(uri).read())}
+    return kept if ArchiveDigest.of(kept.values(), ()).digest == digest else {}
+
+
+def not_due(kept: KeptDigests, now_ms: int, hours: float) -> KeptDigests:
+    """Return the directories that need not be listed now unless an event names them. `hours`: the period."""
+    return {name: each for name, each in kept.items() if not is_due(name, each.listed_ms, now_ms, hours)}
+
+
+def find_touched(kept: KeptDigests, witness: Mapping[str, str], now: ArchiveDigest) -> Touched | None:
+    """Compare a listing with that of the last run, which left the `witness`. None: every partition counts."""
+    if not kept or now.totals.unrecognized or now.beside:
         return None
     found = {each.directory.name: each for each in now.directories}
-    changed = [name for name in stored.keys() | found.keys() if stored.get(name) != found.get(name)]
-    partitions = frozenset(_partition((found.get(name) or stored[name]).directory) for name in changed)
+    changed = [name for name in kept.keys() | found.keys() if kept.get(name) != found.get(name)]
+    partitions = frozenset(_partition((found.get(name) or kept[name]).directory) for name in changed)
     others = tuple(each for each in now.directories if _partition(each.directory) not in partitions)
     return Touched(witness=witness, partitions=partitions, others=others)
 
@@ -59,16 +75,23 @@ def with_partitions(touched: Touched, more: Iterable[Partition]) -> Touched | No
     return replace(touched, partitions=partitions, others=others)
 
 
-def may_be_limited(uri: str, most_segments: int) -> bool:
-    """Whether a run after the last one can be limited, and that one found at most so many segments."""
-    rows = _table(uri).read()
-    segments, unrecognized = (sum(int(str(row[name])) for row in rows) for name in ("segments", "unrecognized"))
-    return 0 < segments <= most_segments and not unrecognized
+def may_be_limited(kept: KeptDigests, known: KeptDigests, most_segments: int) -> bool:
+    """Whether a run after the last one can be limited, and at most so many segments are in directories to list."""
+    totals = sum((each.totals for each in kept.values()), ListingTotals())
+    to_list = totals.segments - sum(each.totals.segments for each in known.values())
+    return totals.segments > 0 and not totals.unrecognized and to_list <= most_segments
 
 
 def in_partitions(directories: Iterable[PartitionDirectory], touched: Touched | None) -> tuple[PartitionDirectory, ...]:
     """Choose the directories that must be listed."""
     return tuple(each for each in directories if touched is None or _partition(each) in touched.partitions)
+
+
+def listed_again(now: ArchiveDigest, kept: KeptDigests, known: KeptDigests, now_ms: int) -> ArchiveDigest:
+    """Note when the directories that had a time were listed again; those that were `known` were not."""
+    due = {name for name in kept.keys() - known.keys() if kept[name].listed_ms is not None}
+    directories = (replace(each, listed_ms=now_ms) if each.directory.name in due else each for each in now.directories)
+    return replace(now, directories=tuple(directories))
 
 
 def keep_digests(uri: str, archive: ArchiveDigest) -> None:
@@ -86,6 +109,30 @@ def keep_digests(uri: str, archive: ArchiveDigest) -> None:
         table.change(lambda _: rows)
 
 
+def with_followers(archive: ArchiveDigest, warehouse: Warehouse, listed_ms: int) -> ArchiveDigest:
+    """Note of each directory that this run has listed whether its partition follows the metadata topic, and when it was
+    listed. `warehouse` is limited to the partitions that this run has listed; None there: all."""
+    of_events = followers(_segments(warehouse))
+    listed = warehouse.partitions
+    directories = (
+        replace(each, listed_ms=listed_ms if _partition(each.directory) in of_events else None)
+        if listed is None or _partition(each.directory) in listed
+        else each
+        for each in archive.directories
+    )
+    return replace(archive, directories=tuple(directories))
+
+
+def _segments(warehouse: Warehouse) -> Iterator[pa.Table]:
+    few = warehouse.small_table(SEGMENTS, FOLLOWER_COLUMNS)
+    if few is not None:
+        yield few
+        return
+    files = list_table_files(warehouse.data_location(SEGMENTS), SEGMENTS, [])
+    for path in files.paths:
+        yield read_whole_file(files.location, path, SEGMENTS, FOLLOWER_COLUMNS)
+
+
 def _partition(directory: PartitionDirectory) -> Partition:
     return directory.topic, directory.partition
 
@@ -97,11 +144,17 @@ def _table(uri: str) -> SmallTable:
 def _row(found: DirectoryDigest) -> Row:
     directory, totals = found.directory, found.totals
     where = {name: getattr(directory, name) for name in ("name", "topic", "topic_id", "partition")}
+    numbers = {name: getattr(totals, name) for name in _TOTALS}
     # The sum has more than 64 bits.
-    return where | {name: getattr(totals, name) for name in _TOTALS} | {"digest": str(totals.digests)}
+    return where | numbers | {"digest": str(totals.digests), "listed_ms": found.listed_ms}
 
 
 def _from_row(row: Row) -> DirectoryDigest:
     directory = PartitionDirectory(**{name: row[name] for name in ("name", "topic", "topic_id", "partition")})  # type: ignore[arg-type]
     numbers = {name: int(str(row[name])) for name in _TOTALS}
-    return DirectoryDigest(directory=directory, totals=ListingTotals(**numbers, digests=int(str(row["digest"]))))
+    listed_ms = row["listed_ms"]
+    return DirectoryDigest(
+        directory=directory,
+        totals=ListingTotals(**numbers, digests=int(str(row["digest"]))),
+        listed_ms=None if listed_ms is None else int(str(listed_ms)),
+    )

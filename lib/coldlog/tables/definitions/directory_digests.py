@@ -1,6 +1,7 @@
 """Define the table of what the last run found in each partition directory of the archive.
 
-A run compares it with a new listing, and works on the partitions that differ. The table is written without Spark, by
+A run compares it with a new listing, and works on the partitions that differ. A directory whose segments follow the
+metadata topic is listed only when it is due (`listed_ms`). The table is written without Spark, by
 compare and set (`small_table`), at the end of a run of run_pipeline that succeeds. Jobs with Spark neither create nor
 maintain it.
 """
@@ -29,6 +30,11 @@ DIRECTORY_DIGESTS = TableDefinition(
             type="STRING",
             required=True,
             comment="Sum of the digests of its names, sizes and modification times",
+        ),
+        Column(
+            name="listed_ms",
+            type="BIGINT",
+            comment="When it was listed last; NULL: every run lists it, because not only events can change it",
         ),
     ),
 )

@@ -160,7 +160,9 @@ class SmallTable:
             return None
         except (DeltaError, OSError, pa.ArrowException) as failed:
             raise storage_error(failed, self.location) from None
-        return sorted(rows, key=lambda row: [str(row[name]) for name in self.table.key])
+        # A table of an earlier release may have fewer columns. The next change adds them.
+        complete = ({name: row.get(name) for name in columns} for row in rows)
+        return sorted(complete, key=lambda row: [str(row[name]) for name in self.table.key])
 
     def _replace(self, opened: _Opened, rows: pa.Table) -> bool:
         """Write the rows as the version after `opened`; False if that version exists."""
@@ -171,6 +173,7 @@ class SmallTable:
                 opened.table,
                 rows,
                 mode="overwrite",
+                schema_mode="merge" if self._lacks_columns(opened.table) else None,
                 commit_properties=CommitProperties(max_commit_retries=0),
                 post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=is_tidy),
             )
@@ -179,6 +182,9 @@ class SmallTable:
         except (DeltaError, OSError) as failed:
             raise storage_error(failed, self.location) from None
         return True
+
+    def _lacks_columns(self, opened: DeltaTable) -> bool:
+        return not set(self.table.column_names) <= {field.name for field in opened.schema().fields}
 
     def _tidy(self, opened: DeltaTable) -> None:
         if opened.version() % _TIDY_EVERY == 0:

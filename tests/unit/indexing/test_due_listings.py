@@ -1,0 +1,80 @@
+"""Test which partition directories must be listed although no event names them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coldlog.indexing.scan.due_listings import FOLLOWER_COLUMNS, followers, is_due
+
+_HOUR_MS = 3_600_000
+_NOW_MS = 1_700_000_000_000
+_NAMES = [f"orders-{number}" for number in range(480)]
+
+
+@given(st.text(), st.integers(0, 2**42), st.floats(0.01, 1000))
+def test_a_directory_is_due_once_in_each_period(name: str, listed_ms: int, hours: float) -> None:
+    period_ms = round(hours * _HOUR_MS)
+    assert not is_due(name, listed_ms, listed_ms, hours)
+    assert is_due(name, listed_ms, listed_ms + period_ms, hours)
+    times = [listed_ms + step * period_ms // 8 for step in range(25)]
+    due = [is_due(name, listed_ms, at, hours) for at in times]
+    assert due == sorted(due), "what is due stays due"
+
+
+def test_runs_of_a_day_share_the_directories() -> None:
+    listed = dict.fromkeys(_NAMES, _NOW_MS)
+    counts = []
+    for hour in range(1, 49):
+        now_ms = _NOW_MS + hour * _HOUR_MS
+        due = [name for name in _NAMES if is_due(name, listed[name], now_ms, 24)]
+        listed |= dict.fromkeys(due, now_ms)
+        counts.append(len(due))
+    assert sum(counts[:24]) == sum(counts[24:]) == len(_NAMES)
+    assert max(counts) < 60
+
+
+@pytest.mark.parametrize(("listed_ms", "hours"), [(None, 24.0), (_NOW_MS, 0.0), (_NOW_MS + 1, 24.0)])
+def test_every_run_lists_what_has_no_time_or_no_period_or_a_time_to_come(listed_ms: int | None, hours: float) -> None:
+    assert is_due("orders-0", listed_ms, _NOW_MS, hours)
+
+
+def _segments(*rows: tuple[str, str, str | None]) -> pa.Table:
+    return pa.table(
+        {
+            "topic": ["orders"] * len(rows),
+            "partition": pa.array([0] * len(rows), pa.int32()),
+            "state_source": [row[0] for row in rows],
+            "index_status": [row[1] for row in rows],
+            "damaged_files": pa.array([row[2] for row in rows], pa.string()),
+        }
+    ).select(FOLLOWER_COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("more", "is_follower"),
+    [
+        (("events", "indexed", None), True),
+        (("events", "gone", "log"), True),
+        (("listing", "orphan", None), True),
+        (("listing", "gone", None), True),
+        (("listing", "indexed", None), False),
+        (("events", "indexed", "index"), False),
+        (("events", "incomplete", None), False),
+        (("events", "pending", None), False),
+        (("events", "quarantined", None), False),
+    ],
+)
+def test_a_partition_follows_events_if_nothing_else_can_change_it(
+    more: tuple[str, str, str | None], is_follower: bool
+) -> None:
+    sound, other = _segments(("events", "indexed", None)), _segments(more)
+    expected = {("orders", 0)} if is_follower else set()
+    assert followers([sound, other]) == followers([other, sound]) == expected
+
+
+def test_a_partition_that_no_event_names_does_not_follow() -> None:
+    assert followers([_segments(("listing", "orphan", None), ("listing", "indexed", None))]) == set()
+    assert followers([]) == set()
