@@ -2,7 +2,7 @@
 
 Compiled loops need many batches per call. Uncompressed records are used directly in the window. Compressed records are
 decompressed one after another into one scratch buffer, which is reused and passed on whenever it is full. A group has
-consecutive batches that are all compressed or all uncompressed.
+consecutive batches that are all compressed or all uncompressed. Frames of lz4 are decompressed many at once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.kafka.compression import decompress_into
+from coldlog.formats.kafka.lz4_frames import Sections, decompress_lz4_batches
 from coldlog.formats.kafka.record_batch import HEADER_BYTES, BatchHeaders
 from coldlog.formats.limits import DecodeLimits
 
@@ -62,29 +63,37 @@ class SectionReader:
     def _decompressed(
         self, window: memoryview, headers: BatchHeaders, starts: npt.NDArray[np.int64], first: int, last: int
     ) -> Iterator[RecordSections]:
-        ends: list[int] = []
-        group = first
-        begins = (starts[first:last] + HEADER_BYTES).tolist()
-        stops = (starts[first:last] + headers.size_bytes[first:last]).tolist()
-        codecs = headers.codec[first:last].tolist()
-        for batch, begin, stop, codec in zip(range(first, last), begins, stops, codecs, strict=True):
-            section = window[begin:stop]
-            used = ends[-1] if ends else 0
+        sections = Sections(
+            content=np.frombuffer(window, dtype=np.uint8),
+            begins=starts[first:last] + HEADER_BYTES,
+            stops=starts[first:last] + headers.size_bytes[first:last],
+            codecs=headers.codec[first:last],
+        )
+        ends = np.empty(last - first, dtype=np.int64)
+        group, at = 0, 0
+        while at < last - first:
+            used = int(ends[at - 1]) if at > group else 0
+            limit = self.limits.max_decompressed_bytes
+            following = decompress_lz4_batches(sections, at, self.scratch, used, limit, ends)
+            if following > at:
+                at = following
+                continue
+            codec, section = int(sections.codecs[at]), window[int(sections.begins[at]) : int(sections.stops[at])]
             try:
                 size = self._try_decompress(codec, section, used)
-                if size < 0:
-                    if ends:
-                        yield self._group(headers, group, ends)
-                        ends, group = [], batch
-                    size, used = self._decompress_growing(codec, section), 0
+                if size < 0 and at == group:
+                    size = self._decompress_growing(codec, section)
             except ArchiveError as damage:
-                raise damage.replaced(position=int(headers.position[batch])) from damage
-            ends.append(used + size)
-        if ends:
-            yield self._group(headers, group, ends)
+                raise damage.replaced(position=int(headers.position[first + at])) from damage
+            if size < 0:  # this batch is the first of the next group
+                yield self._group(headers, first + group, ends[group:at])
+                group = at
+                continue
+            ends[at] = used + size
+            at += 1
+        yield self._group(headers, first + group, ends[group:at])
 
-    def _group(self, headers: BatchHeaders, first: int, ends: list[int]) -> RecordSections:
-        stops = np.array(ends, dtype=np.int64)
+    def _group(self, headers: BatchHeaders, first: int, stops: npt.NDArray[np.int64]) -> RecordSections:
         begins = np.concatenate((np.zeros(1, dtype=np.int64), stops[:-1]))
         _require_room(headers, first, stops - begins)
         return RecordSections(first=first, buffer=self.scratch, starts=begins, ends=stops)
