@@ -73,6 +73,12 @@ def _call(typing_context, address, context, output, output_bytes, section, secti
     return numba.int64(*[numba.int64] * 6), generate
 
 
+@numba.njit(cache=True, nogil=True, inline="always")
+def _decompress(address, context, output, output_bytes, section, section_bytes):  # type: ignore[no-untyped-def]  # numba infers it
+    """Return 0 at the end of a frame."""
+    return _call(address, context, output, output_bytes, section, section_bytes)  # type: ignore[call-arg]  # numba's context
+
+
 @numba.njit(cache=True, nogil=True)
 def _decompress_all(address, context, content, begins, stops, codecs, at, output, used, max_bytes, ends, sizes):  # type: ignore[no-untyped-def]  # numba infers it
     """Fill `ends` from `at` on; return the first batch that was not decompressed, and whether the last call ended with
@@ -84,8 +90,7 @@ def _decompress_all(address, context, content, begins, stops, codecs, at, output
         if codecs[i] != LZ4_CODEC or (used and room < _MOSTLY_AT_MOST * size):
             return i, True
         sizes[0], sizes[1] = min(room, max_bytes), size
-        status = np.int64(_call(address, context, target + used, room_address, source + begins[i], room_address + 8))  # type: ignore[call-arg]  # numba's context
-        if status != 0:
+        if _decompress(address, context, target + used, room_address, source + begins[i], room_address + 8) != 0:
             return i, False
         used += sizes[0]
         ends[i] = used

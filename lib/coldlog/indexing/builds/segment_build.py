@@ -35,12 +35,8 @@ from coldlog.index.segment_summary import SegmentSummary
 from coldlog.index.sound_batches import SoundBatches
 from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.builds.encoded_rows import OUTCOME, drop_pieces, encode_rows
-from coldlog.indexing.builds.index_rows import (
-    interval_index_rows,
-    offset_index_rows,
-    time_index_rows,
-    txn_index_rows,
-)
+from coldlog.indexing.builds.index_pieces import IndexPieces
+from coldlog.indexing.builds.index_rows import interval_index_rows, txn_index_rows
 from coldlog.indexing.builds.preceding_segments import EarlierSegments, SegmentLog
 from coldlog.indexing.builds.salvage import Losses, find_sound_of_damaged, require_listed_aborts, rows_of_holes
 from coldlog.indexing.builds.settled_transactions import (
@@ -52,9 +48,7 @@ from coldlog.indexing.builds.side_files import SideFiles, read_checkpoint_of_dam
 from coldlog.indexing.builds.sidecar_index import find_sidecar_index
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.definitions.txn_index import TXN_INDEX
 
 
@@ -195,13 +189,15 @@ def _index_one(
     size_bytes = _find_end(layout, segment, options) if is_open_ended else layout.log_size_bytes(segment)
     sound = None if losses.log is None else _find_sound(layout, work, side_files, losses.log, options)
     runs = [(0, size_bytes)] if sound is None else sound.runs()
+    pieces = IndexPieces(segment=segment)
     for chunk in _iter_runs(layout, segment, indexer, runs, options.window_bytes):
         if sound is None:
             side_files.add(chunk)
         if aborted is not None:
             aborted.add(chunk.headers, chunk.abort_offsets)
-        yield from _pieces_of(chunk, segment)
+        yield from pieces.add(chunk)
         del chunk  # free it before the next one is read
+    yield from pieces.finish()
     summary = indexer.finish()
     open_before: Mapping[int, int] = {}
     if sound is not None and losses.log is not None and aborted is not None:
@@ -233,13 +229,6 @@ def _iter_runs(
 ) -> Iterator[IndexChunk]:
     for position, end in runs:
         yield from _iter_chunks(layout, segment, indexer, position, end, window_bytes)
-
-
-def _pieces_of(chunk: IndexChunk, segment: ListedSegment) -> Iterator[pa.RecordBatch]:
-    if len(chunk.headers):
-        yield encode_rows(OFFSET_INDEX.name, segment, offset_index_rows(chunk))
-    if len(chunk.stairs.offset):
-        yield encode_rows(TIME_INDEX.name, segment, time_index_rows(chunk))
 
 
 def _find_sound(
