@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import gettempdir
@@ -24,6 +25,7 @@ from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.data_files import DataFile, DataFileWriter, _FileContent, _put
+from coldlog.tables.delta.delta_log import add_files
 from coldlog.tables.delta.warehouse import Warehouse
 
 _TEXTS = ("a", "orders", "ö" * 40)
@@ -65,15 +67,23 @@ def last_commit(warehouse: Warehouse, table: TableDefinition) -> dict[str, dict[
     return {kind: content for action in actions for kind, content in action.items()}
 
 
+def _add_by_delta(warehouse: Warehouse, table: TableDefinition, files: Sequence[DataFile]) -> None:
+    add_files(warehouse.spark, warehouse.location(table), files, [])
+
+
+@pytest.mark.parametrize("add", [Warehouse.add_files, _add_by_delta])
 @pytest.mark.parametrize("table", INDEX_TABLES, ids=lambda table: table.name)
 def test_added_file_equals_a_file_that_spark_appends(
-    spark: SparkSession, tmp_path: Path, table: TableDefinition
+    spark: SparkSession,
+    tmp_path: Path,
+    table: TableDefinition,
+    add: Callable[[Warehouse, TableDefinition, Sequence[DataFile]], None],
 ) -> None:
     ours, theirs = (Warehouse(spark=spark, uri=str(tmp_path / name)) for name in ("our own #ö", "theirs"))
     rows = rows_of(table, 101)
     for warehouse in (ours, theirs):
         warehouse.create_missing()
-    ours.add_files(table, [write_file(table, rows, ours.data_location(table), rows_a_piece=7)])
+    add(ours, table, [write_file(table, rows, ours.data_location(table), rows_a_piece=7)])
     theirs.append(table, theirs.local(table, rows).coalesce(1))
 
     added, appended = (last_commit(warehouse, table) for warehouse in (ours, theirs))
@@ -91,6 +101,18 @@ def test_added_file_equals_a_file_that_spark_appends(
     expected = sorted(map(str, rows.to_pylist()))
     assert sorted(str(row.asDict()) for row in ours.read(table).collect()) == expected
     assert sorted(map(str, DeltaTable(Path(ours.uri) / table.name).to_pyarrow_table().to_pylist())) == expected
+
+
+def test_file_of_a_table_that_needs_delta_is_added_by_delta(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
+    warehouse.create_missing()
+    identifier = warehouse.identifier(OFFSET_INDEX)
+    spark.sql(f"ALTER TABLE {identifier} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    rows = rows_of(OFFSET_INDEX, 9)
+    file = write_file(OFFSET_INDEX, rows, warehouse.data_location(OFFSET_INDEX), rows_a_piece=9)
+    warehouse.add_files(OFFSET_INDEX, [file])
+    assert str(last_commit(warehouse, OFFSET_INDEX)["commitInfo"]["engineInfo"]).startswith("Apache-Spark")
+    assert warehouse.read(OFFSET_INDEX).count() == 9
 
 
 def test_rows_keep_their_order_across_pieces_and_row_groups(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Create a Delta table, append rows to it and change a few rows, without Spark.
+"""Create a Delta table, append rows or files to it and change a few rows, without Spark.
 
 A change reads the newest version with delta-rs, writes one file with the new rows and those of the files that it
 replaces, and puts the next version if it does not exist (`log_files`). If another writer has put that version first,
@@ -63,6 +63,8 @@ _FACTS = ("metadata", "protocol", "domainMetadata", "numMetadata", "numProtocol"
 _LISTED_FILES = 50
 """Delta lists the files in a version checksum up to this number."""
 _LISTED_COMMITS = 100
+_APPEND = {"mode": "Append", "partitionBy": "[]"}
+"""The parameters of an operation that only adds rows."""
 
 
 class _LostRaceError(Exception):
@@ -164,10 +166,13 @@ def _commit_once(
     return plan.changed_count
 
 
-def commit_numbers(location: str, table: TableDefinition, numbers: Sequence[tuple[str, int]]) -> int | None:
-    """Commit the numbers of applications and no rows; return the version of the commit.
+def commit_files(
+    location: str, table: TableDefinition, files: Sequence[DataFile], numbers: Sequence[tuple[str, int]]
+) -> int | None:
+    """Commit the rows of files that are at the table's location, and numbers of applications; return the version.
 
-    None: as in `commit_rows`. `LaterWriterError` if the table has one of these numbers, or a higher one.
+    Without files, only the numbers are committed. None: as in `commit_rows`. `LaterWriterError` if the table has one of
+    these numbers, or a higher one.
     """
     log = open_log(location)
     for _ in range(_ATTEMPTS):
@@ -178,10 +183,10 @@ def commit_numbers(location: str, table: TableDefinition, numbers: Sequence[tupl
                 return None
             for application, number in numbers:
                 _require_later(delta, location, application, number)
-            now_ms = time.time_ns() // 1_000_000
-            info = _commit_info(delta.version(), "SET TRANSACTION", {}, now_ms) | {"isBlindAppend": True}
-            actions: list[Action] = [{"commitInfo": info}, *_transactions(numbers, now_ms)]
-            version = delta.version() + 1
+            now_ms, version = time.time_ns() // 1_000_000, delta.version() + 1
+            operation, parameters = ("WRITE", _APPEND) if files else ("SET TRANSACTION", {})
+            info = _commit_info(version - 1, operation, parameters, now_ms) | {"isBlindAppend": True}
+            actions = [{"commitInfo": info}, *_transactions(numbers, now_ms), *map(_added, files)]
             is_put = _put(log, location, version, actions)
             if is_put:
                 _follow(log, location, table, version)
@@ -281,7 +286,7 @@ def _actions(
     """The lines of the commit, as Delta's protocol names them."""
     now_ms = time.time_ns() // 1_000_000
     operation = "UPDATE" if plan.replaced else "WRITE"
-    parameters = {"predicate": "[]"} if plan.replaced else {"mode": "Append", "partitionBy": "[]"}
+    parameters = {"predicate": "[]"} if plan.replaced else _APPEND
     info = _commit_info(version, operation, parameters, now_ms) | {
         # Rows that were looked at decide, also if none matched.
         "isBlindAppend": change.is_blind,
@@ -294,14 +299,17 @@ def _actions(
     if transaction is not None:
         actions += _transactions([transaction], now_ms)
     if file is not None:
-        place = {"path": file.path, "partitionValues": {}, "size": file.size_bytes}
-        added = place | {"modificationTime": file.modified_ms, "dataChange": True, "stats": file.statistics}
-        actions.append({"add": added})
+        actions.append(_added(file))
     for replaced in plan.replaced:
         removed = {"path": replaced["path"], "deletionTimestamp": now_ms, "dataChange": True}
         full = {"extendedFileMetadata": True, "partitionValues": {}, "size": replaced["size_bytes"]}
         actions.append({"remove": removed | full | {"stats": _dump({"numRecords": replaced["num_records"]})}})
     return actions
+
+
+def _added(file: DataFile) -> Action:
+    place = {"path": file.path, "partitionValues": {}, "size": file.size_bytes}
+    return {"add": place | {"modificationTime": file.modified_ms, "dataChange": True, "stats": file.statistics}}
 
 
 def _commit_info(version: int, operation: str, parameters: Action, now_ms: int) -> Action:

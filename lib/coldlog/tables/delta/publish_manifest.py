@@ -27,7 +27,7 @@ from coldlog.tables.delta.manifest import (
     read_manifest,
     write_manifest,
 )
-from coldlog.tables.delta.plain_commit import LaterWriterError, commit_numbers
+from coldlog.tables.delta.plain_commit import LaterWriterError, commit_files
 from coldlog.tables.delta.table_files import PUBLISH_APPLICATION, TableFiles
 from coldlog.tables.delta.table_storage import PublishedFile, file_opener, read_footer
 from coldlog.tables.delta.warehouse import Warehouse
@@ -92,7 +92,7 @@ def _set_number(warehouse: Warehouse, table: TableDefinition, number: int) -> No
     with warehouse.commits() as lease:
         numbers: list[tuple[str, int]] = [(PUBLISH_APPLICATION, number), *([] if lease is None else [lease])]
         try:
-            version: Any = commit_numbers(location, table, numbers)
+            version: Any = commit_files(location, table, [], numbers)
         except LaterWriterError:
             if warehouse.lease is not None:
                 warehouse.lease.confirm()

@@ -5,7 +5,7 @@ Writes select the columns of the table's definition, as reads do, so a table can
 unnoticed.
 
 - A write that would change nothing makes no commit.
-- Few rows are changed in this process, without a query (`plain_commit`).
+- Few rows are changed, and files of rows added, in this process, without a query (`plain_commit`).
 - A warehouse `as_of` a moment of the past is read as it was then and cannot be written.
 - With a `lease` (a warehouse on S3), every commit carries the lease's number; none is made after a loss.
 """
@@ -39,7 +39,7 @@ from coldlog.tables.delta.delta_log import (
     add_files,
     stored_column_names,
 )
-from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows, create_table
+from coldlog.tables.delta.plain_commit import LaterWriterError, commit_files, commit_rows, create_table
 from coldlog.tables.delta.row_edits import Change, Row, RowChange, RowMerge, RowRemoval
 from coldlog.tables.delta.table_files import (
     list_table_files,
@@ -203,13 +203,18 @@ class Warehouse(WarehouseReads):
 
         None: the table needs Spark, and nothing was written (`commit_rows`).
         """
-        with self.commits() as transaction:
-            try:
-                return commit_rows(self.data_location(table), table, change, transaction)
-            except LaterWriterError:
-                if self.lease is not None:
-                    self.lease.confirm()
-                raise
+        with self.commits() as transaction, self._confirming_the_lease():
+            return commit_rows(self.data_location(table), table, change, transaction)
+
+    @contextmanager
+    def _confirming_the_lease(self) -> Iterator[None]:
+        """If a later writer is the reason that nothing was committed, say whether the lease was lost."""
+        try:
+            yield
+        except LaterWriterError:
+            if self.lease is not None:
+                self.lease.confirm()
+            raise
 
     @staticmethod
     def _few(rows: DataFrame | Sequence[Row], names: Sequence[str], count: int | None) -> Sequence[Row] | None:
@@ -220,10 +225,17 @@ class Warehouse(WarehouseReads):
         return rows if len(rows) <= warehouse_reads.SMALL_TABLES * warehouse_reads.FEW_ROWS else None
 
     def add_files(self, table: TableDefinition, files: Sequence[DataFile]) -> None:
-        """Append the rows of files that are already at the table's location."""
-        checked = nullcontext() if self.lease is None else self._requiring_a_commit(table, self.lease)
-        with self.commits() as transaction, checked:
-            add_files(self.spark, self.location(table), files, [] if transaction is None else [transaction])
+        """Append the rows of files that are already at the table's location.
+
+        Delta's own commit takes the JVM several times as long as `commit_files`, and makes it for tables that need it.
+        """
+        with self.commits() as transaction:
+            numbers = [] if transaction is None else [transaction]
+            with self._confirming_the_lease():
+                if commit_files(self.data_location(table), table, files, numbers) is not None:
+                    return
+            with nullcontext() if self.lease is None else self._requiring_a_commit(table, self.lease):
+                add_files(self.spark, self.location(table), files, numbers)
 
     @contextmanager
     def _encodings(self, table: TableDefinition) -> Iterator[None]:

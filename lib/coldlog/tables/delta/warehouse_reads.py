@@ -69,6 +69,7 @@ class WarehouseReads:
     partitions: frozenset[tuple[str, int]] | None = None
     _versions: dict[str, int | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _moments: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+    _places: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def as_of_ms(self) -> int | None:
@@ -249,5 +250,7 @@ class WarehouseReads:
         return frame_of(self.spark, arrow)
 
     def data_location(self, table: TableDefinition) -> str:
-        """The place where tasks write files for `add_files`."""
-        return find_data_location(self.spark, self.location(table))
+        """The place where tasks write files for `add_files`. It is kept: the JVM takes milliseconds to find it."""
+        if table.name not in self._places:
+            self._places[table.name] = find_data_location(self.spark, self.location(table))
+        return self._places[table.name]
