@@ -4,8 +4,8 @@ Only this module knows Great Expectations. The import takes seconds, so it happe
 context is ephemeral: only the Data Docs are kept and, as JSON below them, the results that they show, those of the
 newest check of each view. Its output is silenced, and it sends no data.
 
-The first checkpoint of a view asks only for verdicts. Great Expectations computes these with one aggregate for all
-expectations of a column. For the expectations that are not met, a second checkpoint asks for counts and a few rows:
+The first validation of a view asks only for verdicts. Great Expectations computes these with one aggregate for all
+expectations of a column. For the expectations that are not met, a second validation asks for counts and a few rows:
 that takes several queries for each expectation, met or not.
 """
 
@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -71,36 +72,36 @@ class Checkpoints:
         return [_verdict(each, by_id[each.id]) for each in expectations]
 
     def _check(self, view: View, expectations: Sequence[Expectation], data: Any, rows: DataFrame) -> Any:
-        self._forget(view)
-        key, result = self._run(view, expectations, data, "BOOLEAN_ONLY", rows)
+        # Not a checkpoint: it would first compare and store suite and definition, which takes as long as the queries.
+        batch = data.get_batch(batch_parameters={"dataframe": rows})
+        result = batch.validate(_ge_suite(view, expectations), result_format="BOOLEAN_ONLY")
         failed = {_id(each) for each in result.results if not each.success}
         if failed:
             place = {"unexpected_index_column_names": list(view.where)}
             counted = {"result_format": "SUMMARY", "partial_unexpected_count": self.sample_rows, **place}
-            _, details = self._run(view, [each for each in expectations if each.id in failed], data, counted, rows)
-            detailed = {_id(each): each for each in details.results}
+            suite = _ge_suite(view, [each for each in expectations if each.id in failed])
+            detailed = {_id(each): each for each in batch.validate(suite, result_format=counted).results}
             result.results = [detailed.get(_id(each), each) for each in result.results]
-            self._context.suites.add_or_update(_ge_suite(view, expectations))
-            self._forget(view)
-            self._context.validation_results_store.set(key, result)
+        if self.data_docs is not None:
+            self._store(view, result)
         return result
 
-    def _run(
-        self, view: View, expectations: Sequence[Expectation], data: Any, result_format: Any, rows: DataFrame
-    ) -> tuple[Any, Any]:
-        """Check and store the result; return its key in the store, and the result."""
-        import great_expectations as gx
+    def _store(self, view: View, result: Any) -> None:
+        """Store the result of a view for its page, in place of the older one."""
+        from great_expectations.core.run_identifier import RunIdentifier
+        from great_expectations.data_context.types.resource_identifiers import (
+            ExpectationSuiteIdentifier,
+            ValidationResultIdentifier,
+        )
 
-        suite = self._context.suites.add_or_update(_ge_suite(view, expectations))
-        validation = self._context.validation_definitions.add_or_update(
-            gx.ValidationDefinition(name=view.name, data=data, suite=suite)
+        self._forget(view)
+        run = RunIdentifier(run_time=datetime.now(UTC))
+        result.meta |= {"run_id": run, "validation_time": run.run_time}
+        suite = ExpectationSuiteIdentifier(view.name)
+        key = ValidationResultIdentifier(
+            expectation_suite_identifier=suite, run_id=run, batch_identifier=result.batch_id
         )
-        checkpoint = self._context.checkpoints.add_or_update(
-            gx.Checkpoint(name=validation.name, validation_definitions=[validation], result_format=result_format)
-        )
-        run = checkpoint.run(batch_parameters={"dataframe": rows})
-        ((key, result),) = run.run_results.items()
-        return key, result
+        self._context.validation_results_store.set(key, result)
 
     def _forget(self, view: View) -> None:
         """Remove the stored results of a view, because a page shows only the newest."""
