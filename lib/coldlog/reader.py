@@ -10,6 +10,10 @@ may hold an answer and keeps them in memory. It answers from the table versions 
 newest. Questions about segments and aborted transactions open their tables when the first of them is asked. Use one
 reader per thread. Only `list_offsets` has deadlines. A reader belongs to the process that opened it: in a process that
 is forked from it, questions are refused.
+
+If it reads damaged bytes of the archive (depths `batch` and `sidecar`), a thread adds the segment to the table
+`damage_reports`, once, so that the next run of run_pipeline reads that log completely. No answer waits for that or
+fails by it. `LookupOptions(report_damage=False)` writes nothing; `as_of_ms` does not either.
 """
 
 from __future__ import annotations
@@ -24,11 +28,12 @@ from os import PathLike, fspath
 import pyarrow as pa
 
 from coldlog.errors import ColdlogError, RetriableError, UsageError
-from coldlog.lookups.list_offsets import LookupOptions, open_lookup
+from coldlog.lookups.list_offsets import ListOffsets, LookupOptions, open_lookup
 from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.questions import NOT_EXACT, Answers, is_repeated
+from coldlog.lookups.reported_damage import reports_to
 from coldlog.lookups.requests.rows import answers_table, questions_of, requests_from_rows
-from coldlog.lookups.served_index import list_warehouse_files
+from coldlog.lookups.served_index import ServedIndex, list_warehouse_files
 from coldlog.lookups.timed_answers import answer_in_threads
 from coldlog.lookups.transactions import SegmentQuestions
 from coldlog.model.arguments import check_partition, check_topic, whole_number
@@ -60,7 +65,12 @@ class OffsetReader:
 
     def _open(self) -> None:
         self._files = list_warehouse_files(self._uri, as_of_ms=self._as_of_ms)
-        self._index, self._lookup = open_lookup(self._files, self._options)
+        self._index, self._lookup = self._open_lookup()
+
+    def _open_lookup(self) -> tuple[ServedIndex, ListOffsets]:
+        # Tables of the past name builds that may be replaced since.
+        is_reported = self._options.report_damage and self._as_of_ms is None
+        return open_lookup(self._files, self._options, reports_to(self._uri).add if is_reported else None)
 
     def refresh(self) -> None:
         """Open the newest version of the tables. If that fails, the version before it goes on answering."""
@@ -116,7 +126,7 @@ class OffsetReader:
         if not is_usable:
             # A thread still reads these tables. Open the same files again, and leave it to itself.
             self._rows_read_before += self._index.rows_read
-            self._index, self._lookup = open_lookup(self._files, options)
+            self._index, self._lookup = self._open_lookup()
         return answers_table(requests, answers)
 
     def list_offsets(self, requests: Iterable[Request], *, timeout_ms: int | None = None) -> list[dict[str, object]]:
@@ -218,6 +228,11 @@ class OffsetReader:
             raise UsageError(f"no {where} in the warehouse {self._uri}; its table partition_metadata lists all")
         if error in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT):
             raise RetriableError(f"the archive does not answer for {where}: {error.name}")
+        if answers.damages:
+            raise ColdlogError(
+                f"no offset of {where} for {timestamp_ms}: {error.name}: {answers.damages[0].text}; the next run of "
+                "run_pipeline looks at it if the table damage_reports names it; then coldlog problems says what is lost"
+            )
         raise ColdlogError(f"no offset of {where} for {timestamp_ms}: {error.name}")
 
 

@@ -1,4 +1,4 @@
-"""Say in which segment a lookup found damage, so that the next build can read it completely.
+"""Say in which segment a lookup or a reader of records found damage, so that the next build can read it completely.
 
 What only this reader cannot read is not damage: an object that is missing, which the next scan finds, or one that it
 may not read, or for which it has no key.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from coldlog.archive.layouts.layout import SegmentFileKind
+from coldlog.archive.layouts.layout import ListedSegment, SegmentFileKind
 from coldlog.errors import ArchiveError, Reason
 from coldlog.tables.definitions.segments import listed_segment, required_integer
 
@@ -18,7 +18,7 @@ _OF_THE_READER = frozenset({Reason.OBJECT_MISSING, Reason.OBJECT_UNREADABLE, Rea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedSegment:
-    """A segment, the build of its index that a lookup answered from, and what the lookup found in its log."""
+    """A segment, the build of its index that a reader used, and what was found in its log."""
 
     topic: str
     partition: int
@@ -32,6 +32,19 @@ class DamagedSegment:
     expected: str
     found: str
 
+    @property
+    def text(self) -> str:
+        """What is wrong and where, in one line."""
+        wrong = ArchiveError(
+            Reason(self.reason),
+            self.message,
+            object_name=self.object_name,
+            position=self.position,
+            expected=self.expected,
+            found=self.found,
+        )
+        return f"segment {self.segment_id} of {self.topic}-{self.partition} is damaged: {wrong}"
+
     def row(self, reported_ms: int) -> dict[str, object]:
         """The row of `damage_reports`."""
         return {**asdict(self), "reported_ms": reported_ms}
@@ -39,15 +52,19 @@ class DamagedSegment:
 
 def find_damage(segment: Mapping[str, object], wrong: ArchiveError) -> DamagedSegment | None:
     """Return what is to be reported of a row of `segments` with `OBJECT_COLUMNS`; None if its log may be sound."""
+    return damage_of(listed_segment(segment), required_integer(segment["served_build_number"]), wrong)
+
+
+def damage_of(listed: ListedSegment, build_number: int, wrong: ArchiveError) -> DamagedSegment | None:
+    """Do the same for a segment that is served from this build."""
     if wrong.reason in _OF_THE_READER:
         return None
-    listed = listed_segment(segment)
     return DamagedSegment(
         topic=listed.topic,
         partition=listed.partition,
         start_offset=listed.start_offset,
         segment_id=listed.segment_id,
-        build_number=required_integer(segment["served_build_number"]),
+        build_number=build_number,
         reason=wrong.reason.value,
         message=wrong.message,
         object_name=wrong.object_name or listed.object_name_of(SegmentFileKind.LOG),

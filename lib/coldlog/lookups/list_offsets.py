@@ -25,7 +25,7 @@ Every answer says whether it is exact (`exactness`). With `OnGap.REFUSE`, one th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ import numpy as np
 
 from coldlog.errors import AnsweredTooLateError, ArchiveError, NotAuthorizedError, RetriableError
 from coldlog.lookups.archive_search import ArchiveQuestion, search_archive
+from coldlog.lookups.damaged_segments import DamagedSegment
 from coldlog.lookups.exactness import ask_local_tier, forget_refused, mark_exactness, refuse_inexact
 from coldlog.lookups.index_rows import NOTHING
 from coldlog.lookups.local.local_answers import LocalTail
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from coldlog.lookups.batch_lookup import BatchReader
 
 DEFAULT_TIMEOUT_MS = 30_000
+Report = Callable[[Sequence[DamagedSegment]], None]
 _UNBOUNDED = (SpecialTimestamp.LATEST, SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL)
 """Special timestamps that are answered even if no consumer may read at their offset."""
 
@@ -73,6 +75,7 @@ class LookupOptions:
 
     `older_incarnations`: those of a topic answer by their names (`model.incarnations`), without a local tier.
     `most_reads_at_once` limits how many partitions each task reads or asks at the same time, besides the tables.
+    `report_damage`: an `OffsetReader` reports damage of the archive to the next build (`reported_damage`).
     """
 
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
@@ -83,6 +86,7 @@ class LookupOptions:
     local: LocalTier | None = None
     most_reads_at_once: int = 64
     older_incarnations: bool = False
+    report_damage: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +108,13 @@ class ListOffsets:
         local: LocalTier | None = None,
         batches: BatchReader | None = None,
         on_gap: OnGap = OnGap.ANSWER,
+        report: Report | None = None,
     ) -> None:
         self._index = index
         self._local = local
         self._batches = batches
         self._on_gap = on_gap
+        self._report = report
 
     def answer_from_tables(
         self, questions: Questions, report: Callable[[Indices, Answers], None]
@@ -205,6 +211,8 @@ class ListOffsets:
         reader = None if self._batches is None else self._batches.until(deadline)
         for batch in batches:
             batch.answer(reader, found)
+        if found.damages and self._report is not None:
+            self._report(found.damages)
 
     def _as_gaps_allow(self, answers: Answers) -> Answers:
         if self._on_gap is OnGap.REFUSE:
@@ -342,9 +350,12 @@ def _with_local(
     return _hide_epochs(questions, answers)
 
 
-def open_lookup(files: WarehouseFiles, options: LookupOptions) -> tuple[ServedIndex, ListOffsets]:
-    """Open the tables, and the lookup that answers from them as the options say."""
+def open_lookup(
+    files: WarehouseFiles, options: LookupOptions, report: Report | None = None
+) -> tuple[ServedIndex, ListOffsets]:
+    """Open the tables, and the lookup that answers from them as the options say. `report` is called with the damage
+    that it finds in the archive; it must return at once."""
     index = ServedIndex(
         files, broker_compatible=options.broker_compatible, older_incarnations=options.older_incarnations
     )
-    return index, ListOffsets(index, options.local, options.batches, options.on_gap)
+    return index, ListOffsets(index, options.local, options.batches, options.on_gap, report)

@@ -34,6 +34,7 @@ from coldlog.lookups.lookup_settings import (
 )
 from coldlog.lookups.many_requests import MOST_IN_PROCESS, ProcessEngine, answer_requests, in_no_hurry
 from coldlog.lookups.questions import Answers
+from coldlog.lookups.reported_damage import MOST_REPORTS, unreported_text
 from coldlog.lookups.requests.asked_times import add_request_options, asked_text, request_fields, requested_time
 from coldlog.lookups.requests.requests_file import is_file_of_requests, read_requests_file
 from coldlog.lookups.requests.rows import EXACTNESS_COLUMNS, TimedQuestions, answers_of_archive, requests_from_rows
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
     from coldlog.tables.delta.warehouse import Warehouse
 
 _SHOWN_ROWS = 100
-_MOST_REPORTS = 100
-"""Segments that a run reports as damaged. If the settings name the wrong archive, every segment looks damaged."""
 
 
 def add_list_offsets_options(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +81,7 @@ def add_lookup_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--record-run",
         action="store_true",
-        help="give this run a row in job_runs, and report damage to the next build: for schedulers, not for questions",
+        help="give this run a row in job_runs: for schedulers, not for questions",
     )
     answered = parser.add_argument_group("answers (default: a table on the screen)")
     answered.add_argument(
@@ -202,7 +201,7 @@ class LookupJob:
             console.note(f"answers are in the table {arguments.output_table}")
         _write_answers(arguments, console, answers, all_answers)
         self._run.figures.update(_figures(answers), **self._reads.figures(settings))
-        if damages and arguments.record_run and settings.warehouse.as_of is None:
+        if damages and settings.warehouse.report_damage and settings.warehouse.as_of is None:
             _report(settings.warehouse_uri, damages, console)
         if self._of_list_offsets:
             self._late = _expiration_rows(answers, settings.list_offsets.timeout_ms, requests)
@@ -243,11 +242,11 @@ def _report(uri: str, damages: set[DamagedSegment], console: Console) -> None:
     moment_ms, by_segment = now_ms(), dict[tuple[str, int, int, str], DamagedSegment]()
     for each in sorted(damages, key=lambda damage: damage.position):
         by_segment.setdefault((each.topic, each.partition, each.start_offset, each.segment_id), each)
-    reported = sorted(by_segment)[:_MOST_REPORTS]
+    reported = sorted(by_segment)[:MOST_REPORTS]
     try:
         add_damage_reports(uri, [by_segment[key].row(moment_ms) for key in reported])
     except ColdlogError as failed:
-        console.warn(f"damage is not reported to the next build: {failed.text_with_notes}")
+        console.warn(unreported_text(failed.text_with_notes))
     else:
         console.warn(f"{counted(len(reported), 'damaged segment')} reported to the next build (table damage_reports)")
 

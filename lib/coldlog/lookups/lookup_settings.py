@@ -59,6 +59,7 @@ def lookup_options(settings: Settings, opener: ArchiveOpener = layout_opener) ->
         batches=batches,
         timeout_ms=settings.list_offsets.timeout_ms,
         most_reads_at_once=settings.list_offsets.max_partitions_at_once,
+        report_damage=settings.warehouse.report_damage,
     )
 
 

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from coldlog.errors import ColdlogError, UsageError
+from coldlog.lookups.reported_damage import reports_to
 from coldlog.model.fetch import (
     FetchedRecords,
     FetchErrorCode,
@@ -32,6 +33,7 @@ def fetch(job: PlainJob, clock: Clock | None = None) -> int:
     """Print the records that were asked for."""
     clock = clock or SystemClock()
     allowances = shared_allowances(job.settings, clock)
+    reports_to(job.settings.warehouse_uri).tell = job.console.warn
     with (
         closing(open_source(job.settings, is_whole_log=True)) as source,
         FetchPool(source, pool_options(job.settings), clock, allowances=allowances) as pool,

@@ -107,6 +107,11 @@ class WarehouseSettings:
         "read the tables as of this time: ISO 8601, epoch milliseconds, or v<N>, a version of partition_metadata; jobs "
         "cannot write then",
     )
+    report_damage: bool = setting(
+        True,
+        "who finds damage in the archive adds a row to the table damage_reports, so that the next run_pipeline reads "
+        "that log completely; false: readers write nothing",
+    )
     persistent_functions: bool = setting(
         False, "also store the SQL functions in the session's catalog as coldlog.<function>; needs a Hive metastore"
     )

@@ -18,6 +18,7 @@ from coldlog.archive.stores.s3_location import is_s3_uri
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.reported_damage import reports_to, wait_for_reports
 from coldlog.model.layout_names import LayoutName
 from coldlog.model.states import CommittedOffsets, OnGap, ServeOnGap
 from coldlog.records.fetch.opened_source import open_source, pool_options, shared_allowances
@@ -45,6 +46,8 @@ from coldlog.serve.threads import Threads
 from coldlog.tiering.system_clock import SystemClock
 
 _Address = tuple[str, int]
+_REPORTS_S = 1.0
+"""So long the end waits for reports of damage that are being written."""
 
 
 def serve(job: PlainJob) -> int:
@@ -61,12 +64,14 @@ def serve(job: PlainJob) -> int:
     if not settings.serve.allow_remote:
         _refuse_remote(host, metrics_at, is_secure=security.tls is not None and security.users is not None)
     quota = ReadQuota(pool_options(settings).quota, SystemClock(), shared_allowances(settings, SystemClock()))
+    reports_to(settings.warehouse_uri).tell = job.console.warn
     view = open_view(settings, quota)
     advertised_at = parse_address(advertised) if advertised else None
     try:
         asyncio.run(_run(job, view, quota, security, (host, port), advertised_at, metrics_at))
     finally:
         close_in_time(quota.close)  # Without it, what is reserved passes unused.
+        wait_for_reports(_REPORTS_S)
     return 0
 
 
@@ -117,6 +122,7 @@ def open_view(settings: Settings, quota: ReadQuota) -> ArchiveView:
         on_gap=OnGap.ANSWER if skips_gaps else OnGap.REFUSE,
         broker_compatible=settings.lookup.broker_compatible,
         older_incarnations=True,
+        report_damage=settings.warehouse.report_damage,
         batches=BatchReader(
             open_layout=lambda: PacedLayout(layout=open_layout(), pace=quota), limits=decode_limits(settings)
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.reported_damage import reports_to
 from coldlog.records.fetch.local_tail import LocalTail
 from coldlog.records.fetch.pool_fetch import PoolOptions
 from coldlog.records.fetch.record_source import RecordSource
@@ -43,6 +44,8 @@ def open_source(settings: Settings, *, is_paced: bool = False, is_whole_log: boo
     archive. `is_paced`: its reads wait for the read quota; a pool has a queue for that. `is_whole_log`: it goes on in
     `fetch.log_directory` where the archive ends.
 
+    Damage that it finds is reported to the next build (`warehouse.report_damage`).
+
     The store makes one request per attempt, because the pool repeats failed attempts, and reads only what was asked
     for.
     """
@@ -51,8 +54,14 @@ def open_source(settings: Settings, *, is_paced: bool = False, is_whole_log: boo
     uri = settings.warehouse_uri
     as_of_ms = find_moment_without_spark(settings.warehouse.as_of, uri)
     opener = paced_opener(once) if is_paced else layout_opener(once)
+    is_reported = settings.warehouse.report_damage and as_of_ms is None
     return RecordSource(
-        uri, opener, limits, as_of_ms=as_of_ms, local=_local_tail(settings, limits) if is_whole_log else None
+        uri,
+        opener,
+        limits,
+        as_of_ms=as_of_ms,
+        local=_local_tail(settings, limits) if is_whole_log else None,
+        report=reports_to(uri).add if is_reported else None,
     )
 
 

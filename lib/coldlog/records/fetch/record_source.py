@@ -12,13 +12,14 @@ this process was forked, is refused with `UsageError`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.damaged_segments import DamagedSegment, damage_of
 from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.transactions import SegmentQuestions
 from coldlog.model.arguments import check_partition
@@ -26,12 +27,13 @@ from coldlog.model.fetch import FetchAnswer, FetchErrorCode, FetchFailure, Fetch
 from coldlog.records.fetch.archive_tables import ArchiveTables, list_fetch_files
 from coldlog.records.fetch.interval_slices import PassedSlice
 from coldlog.records.fetch.local_tail import LocalTail, StaleArchive
-from coldlog.records.fetch.slice_reader import FetchedBatches, damaged, read_batches, read_slice
+from coldlog.records.fetch.slice_reader import DamagedSlice, FetchedBatches, damaged, read_batches, read_slice
 from coldlog.records.fetch.slices import LogSlice, plan_slice, range_text, starting_at
 from coldlog.runtime.opened_here import OpenedHere
 
 _Found = TypeVar("_Found")
-_Read = Callable[[ArchiveLayout, DecodeLimits, LogSlice], _Found | FetchFailure | PassedSlice]
+_Read = Callable[[ArchiveLayout, DecodeLimits, LogSlice], _Found | PassedSlice | DamagedSlice]
+_Report = Callable[[Sequence[DamagedSegment]], None]
 
 
 class RecordSource:
@@ -46,13 +48,16 @@ class RecordSource:
         *,
         as_of_ms: int | None = None,
         local: LocalTail | None = None,
+        report: _Report | None = None,
     ) -> None:
-        """Raise `UsageError` if there is no warehouse or no archive. `local` answers from the archive's end on."""
+        """Raise `UsageError` if there is no warehouse or no archive. `local` answers from the archive's end on.
+        `report` is called with damage that is found; it must return at once."""
         self._uri = uri
         self.as_of_ms = as_of_ms
         self._open_layout = open_layout
         self._limits = limits
         self._local = local
+        self._report = report
         self._per_thread = threading.local()
         self._per_thread.layout = open_layout()
         self._refreshing = threading.Lock()
@@ -173,13 +178,20 @@ class RecordSource:
             layout: ArchiveLayout | None = getattr(self._per_thread, "layout", None)
             if layout is None:
                 layout = self._per_thread.layout = self._open_layout()
-            return read(layout, self._limits, log_slice)
+            found = read(layout, self._limits, log_slice)
         except UsageError as unreachable:
             raise RetriableError(f"the archive cannot be read: {unreachable}") from unreachable
         except ArchiveError as wrong:
-            if wrong.reason is not Reason.OBJECT_MISSING:
-                return damaged(log_slice, wrong)
-            raise
+            if wrong.reason is Reason.OBJECT_MISSING:
+                raise
+            found = DamagedSlice(log_slice=log_slice, wrong=wrong)
+        if not isinstance(found, DamagedSlice):
+            return found
+        served = found.log_slice.served
+        damage = damage_of(served.segment, served.build_number, found.wrong)
+        if damage is not None and self._report is not None:
+            self._report([damage])
+        return damaged(found)
 
     def _refresh_again(self) -> None:
         """Refresh the tables. They existed before, so a failure is retriable."""

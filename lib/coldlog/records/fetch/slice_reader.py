@@ -61,8 +61,18 @@ class FetchedBatches:
         return sum(len(piece) for piece in self.pieces)
 
 
-def read_slice(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice) -> FetchAnswer | PassedSlice:
-    """Return the records, or CORRUPT_MESSAGE. Raise `ArchiveError(OBJECT_MISSING)` for a missing log, and the store's
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedSlice:
+    """A slice whose first batch is damaged, and what is wrong."""
+
+    log_slice: LogSlice
+    wrong: ArchiveError
+
+
+def read_slice(
+    layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice
+) -> FetchAnswer | PassedSlice | DamagedSlice:
+    """Return the records, or the damage. Raise `ArchiveError(OBJECT_MISSING)` for a missing log, and the store's
     errors."""
 
     def read(window: memoryview, sound: LogSlice, read_bytes: int) -> FetchedRecords:
@@ -90,8 +100,8 @@ def read_slice(layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice)
 
 def read_batches(
     layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice
-) -> FetchedBatches | FetchFailure | PassedSlice:
-    """Return the batches as the log has them, or CORRUPT_MESSAGE. No record is decoded, but for those of a last batch
+) -> FetchedBatches | PassedSlice | DamagedSlice:
+    """Return the batches as the log has them, or the damage. No record is decoded, but for those of a last batch
     that ends after the slice's bounds. Raise as `read_slice` does."""
 
     def read(window: memoryview, sound: LogSlice, _: int) -> FetchedBatches:
@@ -112,7 +122,7 @@ def _read_sound(
     limits: DecodeLimits,
     log_slice: LogSlice,
     read: Callable[[memoryview, LogSlice, int], _Found],
-) -> _Found | FetchFailure | PassedSlice:
+) -> _Found | PassedSlice | DamagedSlice:
     """Read the slice up to its first damaged batch. `read` gets its bytes and how many were read of the log."""
     if log_slice.served.has_batches:
         window = layout.read_log_range(log_slice.served.segment, log_slice.position, log_slice.size_bytes)
@@ -123,7 +133,7 @@ def _read_sound(
         except ArchiveError as wrong:
             if wrong.reason is Reason.OBJECT_MISSING:
                 raise
-            return damaged(log_slice, wrong)
+            return DamagedSlice(log_slice=log_slice, wrong=wrong)
         if isinstance(found, PassedSlice):
             return found
         window, log_slice, read_bytes = found.window, found.log_slice, found.read_bytes
@@ -133,14 +143,14 @@ def _read_sound(
         except ArchiveError as wrong:
             before = int(np.searchsorted(log_slice.batches.position, wrong.position)) if wrong.position >= 0 else 0
             if not 0 < before < len(log_slice.batches):
-                return damaged(log_slice, wrong)
+                return DamagedSlice(log_slice=log_slice, wrong=wrong)
             log_slice = log_slice.first_batches(before)
 
 
-def damaged(log_slice: LogSlice, wrong: ArchiveError) -> FetchFailure:
+def damaged(found: DamagedSlice) -> FetchFailure:
     """Build the answer for a slice whose first batch is damaged, or which cannot be read."""
-    served, batches = log_slice.served, log_slice.batches
-    error = of_segment(wrong, served.segment)
+    log_slice, served, batches = found.log_slice, found.log_slice.served, found.log_slice.batches
+    error = of_segment(found.wrong, served.segment)
     resume_offset = min(int(batches.last_offset[0]), served.to_offset) + 1
     where = "the batch has" if served.has_batches else "at sidecar depth this costs"
     return FetchFailure(

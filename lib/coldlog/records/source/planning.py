@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.damaged_segments import DamagedSegment
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
+from coldlog.lookups.reported_damage import reports_to, wait_for_reports
 from coldlog.model.states import IsolationLevel
 from coldlog.records.local_log import open_log_directory
 from coldlog.records.source.archived_log import ArchivedLogs, list_source_files
@@ -47,17 +49,26 @@ def _resolving(options: SourceOptions) -> Iterator[tuple[ArchivedLogs, LocalLogs
     files = list_source_files(options.warehouse_uri, options.as_of_ms)
     logs = ArchivedLogs(files)
     batches = BatchReader(open_layout=paced_opener(options.settings), limits=decode_limits(options.settings))
-    index, lookup = open_lookup(files.lookups, LookupOptions(batches=batches))
+    is_reported = _reports_damage(options)
+    report = reports_to(options.warehouse_uri).add if is_reported else None
+    index, lookup = open_lookup(files.lookups, LookupOptions(batches=batches), report)
     local = None if tier is None else LocalLogs(tier)
     try:
         yield logs, local, OffsetResolver(options, logs, index, lookup, local=local)
     finally:
         index.close()
         logs.close()
+        if is_reported:
+            wait_for_reports()  # the process ends with the planning
 
 
 def open_reader(options: SourceOptions, count_bytes: Callable[[int], None]) -> RecordReader:
     """Open the reader of this reading's tasks, in the process that calls it."""
+
+    def report(damage: DamagedSegment) -> None:
+        reports_to(options.warehouse_uri).add([damage])
+        wait_for_reports()  # the process may end with the error
+
     return RecordReader(
         layout=paced_opener(options.settings)(),
         limits=decode_limits(options.settings),
@@ -65,4 +76,9 @@ def open_reader(options: SourceOptions, count_bytes: Callable[[int], None]) -> R
         nulls_timestamps=options.nulls_timestamps,
         count_bytes=count_bytes,
         local=open_log_directory(options.settings),
+        report=report if _reports_damage(options) else None,
     )
+
+
+def _reports_damage(options: SourceOptions) -> bool:
+    return options.settings.warehouse.report_damage and options.as_of_ms is None

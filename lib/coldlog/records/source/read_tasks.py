@@ -34,6 +34,7 @@ class SegmentPiece:
     At sidecar depth, batches must end with these `ends`, and none after `end_offset` (`ExpectedEnds`)."""
 
     segment: ListedSegment
+    build_number: int
     positions: tuple[int, ...]
     lengths: tuple[int, ...]
     bounds: RecordBounds
@@ -76,6 +77,7 @@ class _Extents:
     of the extent ends with this offset; -1: unknown."""
 
     segment: ListedSegment
+    build_number: int
     bounds: RecordBounds
     positions: Int64s
     lengths: Int64s
@@ -166,6 +168,7 @@ def _extents(
         positions, lengths = np.zeros(1, dtype=np.int64), np.array([served.size_bytes], dtype=np.int64)
         return _Extents(
             segment=served.segment,
+            build_number=served.build_number,
             bounds=piece_bounds,
             positions=positions,
             lengths=lengths,
@@ -181,6 +184,7 @@ def _extents(
     lengths[:-1] = np.minimum(lengths[:-1], np.diff(batches.position))
     return _Extents(
         segment=served.segment,
+        build_number=served.build_number,
         bounds=piece_bounds,
         positions=batches.position,
         lengths=lengths,
@@ -237,6 +241,7 @@ def _piece(extents: _Extents, is_in_piece: Flags) -> SegmentPiece:
     ends = extents.first_ends[is_in_piece] if extents.end_offset is not None else positions[:0]
     return SegmentPiece(
         segment=extents.segment,
+        build_number=extents.build_number,
         positions=tuple(positions[is_first].tolist()),
         lengths=tuple(np.add.reduceat(lengths, np.flatnonzero(is_first)).tolist()),
         bounds=extents.bounds,

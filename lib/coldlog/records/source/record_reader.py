@@ -24,6 +24,7 @@ from coldlog.formats.kafka.record_columns import RecordBounds, RecordColumns, re
 from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.changed_logs import ExpectedEnds
+from coldlog.lookups.damaged_segments import DamagedSegment, damage_of
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransactions, aborted_in
 from coldlog.records.segment_windows import iter_segment_windows, of_segment
@@ -40,7 +41,7 @@ _MIN_BYTES = 16 << 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordReader:
     """Reads tasks. `count_bytes` is called with the bytes of logs that each read added; `nulls_timestamps` is of
-    `RowBuilder`."""
+    `RowBuilder`. `report` is called with damage before it is raised."""
 
     layout: ArchiveLayout
     limits: DecodeLimits
@@ -48,6 +49,7 @@ class RecordReader:
     nulls_timestamps: bool
     count_bytes: Callable[[int], None]
     local: LogDirectoryTier | None = None
+    report: Callable[[DamagedSegment], None] | None = None
 
     def iter_rows(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
         """Yield the rows by offset, in Arrow batches of at least `_MIN_ROWS` or `_MIN_BYTES`, except the last."""
@@ -75,6 +77,9 @@ class RecordReader:
                     for records in self._iter_records(window, piece.bounds, task.aborted, sections):
                         yield rows.build(records)
             except ArchiveError as wrong:
+                damage = damage_of(piece.segment, piece.build_number, wrong)
+                if damage is not None and self.report is not None:
+                    self.report(damage)
                 raise of_segment(wrong, piece.segment) from wrong
         for window, bounds, aborted in self._iter_local(task):
             for records in self._iter_records(window, bounds, aborted, sections):
