@@ -228,12 +228,7 @@ class OffsetReader:
             raise UsageError(f"no {where} in the warehouse {self._uri}; its table partition_metadata lists all")
         if error in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT):
             raise RetriableError(f"the archive does not answer for {where}: {error.name}")
-        if answers.damages:
-            raise ColdlogError(
-                f"no offset of {where} for {timestamp_ms}: {error.name}: {answers.damages[0].text}; the next run of "
-                "run_pipeline looks at it if the table damage_reports names it; then coldlog problems says what is lost"
-            )
-        raise ColdlogError(f"no offset of {where} for {timestamp_ms}: {error.name}")
+        raise ColdlogError(f"no offset of {where} for {timestamp_ms}: {answers.error_text(0)}")
 
 
 def _text_of(uri: str | PathLike[str]) -> str:

@@ -34,7 +34,7 @@ from coldlog.lookups.lookup_settings import (
 )
 from coldlog.lookups.many_requests import MOST_IN_PROCESS, ProcessEngine, answer_requests, in_no_hurry
 from coldlog.lookups.questions import Answers
-from coldlog.lookups.reported_damage import MOST_REPORTS, unreported_text
+from coldlog.lookups.reported_damage import MOST_REPORTS, reported_text, unreported_text
 from coldlog.lookups.requests.asked_times import add_request_options, asked_text, request_fields, requested_time
 from coldlog.lookups.requests.requests_file import is_file_of_requests, read_requests_file
 from coldlog.lookups.requests.rows import EXACTNESS_COLUMNS, TimedQuestions, answers_of_archive, requests_from_rows
@@ -248,7 +248,7 @@ def _report(uri: str, damages: set[DamagedSegment], console: Console) -> None:
     except ColdlogError as failed:
         console.warn(unreported_text(failed.text_with_notes))
     else:
-        console.warn(f"{counted(len(reported), 'damaged segment')} reported to the next build (table damage_reports)")
+        console.warn(reported_text(len(reported)))
 
 
 def _figures(answers: pa.Table) -> dict[str, object]:

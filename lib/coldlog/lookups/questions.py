@@ -102,6 +102,16 @@ class Answers:
             is_exact=None if self.exactness[at] < 0 else bool(self.exactness[at] == EXACT),
         )
 
+    def error_text(self, at: int) -> str:
+        """Return the error at this place, with the damage that was found."""
+        name = ErrorCode(int(self.errors[at])).name
+        if not self.damages or name != ErrorCode.CORRUPT_MESSAGE.name:
+            return name
+        return (
+            f"{name}: {self.damages[0].text}; the next run of run_pipeline reads that log completely if the table "
+            "damage_reports names the segment; then coldlog problems shows what is lost"
+        )
+
     def find(self, at: int, found: FoundOffset) -> None:
         """Set the offset at this place."""
         self.errors[at] = ErrorCode.NONE

@@ -23,6 +23,7 @@ from contextlib import suppress
 
 from coldlog.errors import ColdlogError
 from coldlog.lookups.damaged_segments import DamagedSegment
+from coldlog.runtime.console import counted
 
 MOST_REPORTS = 100
 """Segments that are reported in an hour."""
@@ -100,7 +101,7 @@ class DamageReports:
             except BaseException as failed:  # noqa: BLE001 - whatever it is, also a panic of delta-rs, readers go on
                 self._note_failure(reported, failed)
             else:
-                self._say(_reported_text(len(reported)))
+                self._say(reported_text(len(reported)))
 
     def _say(self, text: str) -> None:
         with suppress(OSError, ValueError):  # nobody reads standard error any more
@@ -150,9 +151,9 @@ def _key(damage: DamagedSegment) -> _Key:
     return damage.topic, damage.partition, damage.start_offset, damage.segment_id, damage.build_number
 
 
-def _reported_text(count: int) -> str:
-    segments = "1 damaged segment" if count == 1 else f"{count} damaged segments"
-    return f"{segments} reported; the next run of run_pipeline reads them completely (table damage_reports)"
+def reported_text(count: int) -> str:
+    """Say how many segments are reported."""
+    return f"{counted(count, 'damaged segment')} reported to the next run of run_pipeline (table damage_reports)"
 
 
 def _write(uri: str, damages: list[DamagedSegment]) -> None:

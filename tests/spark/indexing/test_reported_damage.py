@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -10,8 +11,12 @@ from pathlib import Path
 import pytest
 
 from coldlog.archive.open_archive import open_archive
+from coldlog.errors import ArchiveError, ColdlogError
+from coldlog.fetcher import open_fetcher
 from coldlog.indexing.builds.build import BuildSettings, BuildSummary, build_indexes
 from coldlog.indexing.publish.materialize import materialize_metadata
+from coldlog.lookups.reported_damage import wait_for_reports
+from coldlog.model.fetch import FetchFailure
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
 from coldlog.tables.damage_reports import add_damage_reports, read_damage_reports
@@ -21,6 +26,7 @@ from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings
 from lookup_jobs import read_answers, run_lookup_offsets
 from planning import planned_for_small_tables
+from record_rows import read
 
 TOPIC, PARTITION = "orders", "0"
 ROTTEN_AT = 100
@@ -54,7 +60,7 @@ def _segments(warehouse: Warehouse) -> list[Row]:
     return sorted((row for row in rows if row["served_from_offset"] is not None), key=lambda row: row["start_offset"])
 
 
-def test_segments_in_which_a_scheduled_lookup_finds_damage_are_read_by_the_next_build(
+def test_segments_in_which_a_lookup_finds_damage_are_read_by_the_next_build(
     warehouse: Warehouse, archive: Path, tmp_path: Path
 ) -> None:
     first, second = _segments(warehouse)[:2]
@@ -64,7 +70,7 @@ def test_segments_in_which_a_scheduled_lookup_finds_damage_are_read_by_the_next_
     asked = ["--topic", TOPIC, "--partition", PARTITION, "--timestamp", "0", "--output", str(output)]
 
     def look_up(*more: str) -> object:
-        run_lookup_offsets(warehouse.spark, [*asked, *more], *places)
+        run_lookup_offsets(warehouse.spark, asked, *places, *more)
         (answer,) = read_answers(output)
         return answer["error"]
 
@@ -72,9 +78,9 @@ def test_segments_in_which_a_scheduled_lookup_finds_damage_are_read_by_the_next_
         return build_indexes(warehouse, open_archive(str(archive), "local_tiered_storage"), settings)
 
     with planned_for_small_tables(warehouse.spark):
+        assert look_up("warehouse.report_damage=false") == "CORRUPT_MESSAGE"
+        assert read_damage_reports(warehouse.uri) == []
         assert look_up() == "CORRUPT_MESSAGE"
-        assert read_damage_reports(warehouse.uri) == [], "a question writes nothing"
-        assert look_up("--record-run") == "CORRUPT_MESSAGE"
         (report,) = read_damage_reports(warehouse.uri)
         assert (report["segment_id"], report["reason"]) == (first["segment_id"], "crc_mismatch")
         wrong = report | {name: second[name] for name in (*SEGMENTS.key, "build_number")}
@@ -92,3 +98,30 @@ def test_segments_in_which_a_scheduled_lookup_finds_damage_are_read_by_the_next_
         assert (found.offset > 0, found.is_exact) == (True, False)
         assert build(replace(AT_SIDECAR_DEPTH, retry_quarantined=True)).damaged_log_count == 1
         assert _segments(warehouse)[0]["holes"] == built[0]["holes"], "its log is read at sidecar depth too"
+
+
+@pytest.mark.parametrize("depth", [IndexDepth.RECORD, IndexDepth.SIDECAR])
+def test_segment_in_which_a_fetch_or_a_reading_finds_damage_is_read_by_the_next_build(
+    golden: Warehouse, golden_sidecar: Warehouse, archive: Path, tmp_path: Path, depth: IndexDepth
+) -> None:
+    """At record depth the log was read completely before it was damaged."""
+    before = golden if depth is IndexDepth.RECORD else golden_sidecar
+    copy = Warehouse(spark=before.spark, uri=str(shutil.copytree(before.uri, tmp_path / "copy")))
+    first, second, third = _segments(copy)[:3]
+    for each in (first, second, third):
+        _damage(archive, each)
+    with open_fetcher([f"warehouse.uri={copy.uri}", f"archive.uri={archive}"]) as fetcher:
+        assert isinstance(fetcher.fetch_records(TOPIC, int(PARTITION), first["start_offset"]), FetchFailure)
+    place = {PARTITION: second["start_offset"]}
+    with pytest.raises(ArchiveError, match=second["segment_id"]):
+        read(copy, archive, subscribe=TOPIC, startingOffsets=json.dumps({TOPIC: place}))
+    with pytest.raises(ColdlogError, match=third["segment_id"]):
+        # At sidecar depth the planning reads the interval with this time.
+        read(copy, archive, subscribe=TOPIC, startingTimestamp=third["max_timestamp_ms"])
+    assert wait_for_reports(60)
+    with planned_for_small_tables(copy.spark):
+        layout = open_archive(str(archive), "local_tiered_storage")
+        assert build_indexes(copy, layout, build_settings(depth)).reported_count == 3
+        materialize_metadata(copy)
+    assert read_damage_reports(copy.uri) == []
+    assert [row["holes"] is not None for row in _segments(copy)[:4]] == [True, True, True, False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyspark.sql.datasource as ds
@@ -13,6 +14,7 @@ from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import IsolationLevel
 from coldlog.reader import OffsetReader
 from coldlog.records.source.datasource import register_source
+from coldlog.tables.damage_reports import clear_damage_reports, read_damage_reports
 from coldlog.tables.delta.warehouse import Warehouse
 from record_rows import moment, read
 from written_topics import COMMITTED_OFFSETS, START_MS, Written, copy_written, damage_segment
@@ -173,8 +175,26 @@ def test_damage_is_reported_with_segment_and_position_only_if_it_is_read(
     assert cut.value.reason is Reason.LOG_TRUNCATED
 
 
-def test_spark_task_that_finds_damage_reports_it(indexed: Warehouse, archive: Path) -> None:
+@pytest.mark.pushdown
+def test_reading_that_finds_damage_reports_its_segment(
+    indexed: Warehouse, archive: Path, written: Written, tmp_path: Path
+) -> None:
+    uri = str(shutil.copytree(indexed.uri, tmp_path / "warehouse"))
+    clear_damage_reports(uri, read_damage_reports(uri))
+    found = []
+    for is_reported in (False, True):
+        for topic in ("hurt", "short"):
+            with pytest.raises(ArchiveError):
+                read(uri, archive, subscribe=topic, **{"warehouse.report_damage": is_reported})
+        found.append({(row["topic"], row["segment_id"], row["reason"]) for row in read_damage_reports(uri)})
+    hurt, short = written["hurt"][1].segment_id, written["short"][2].segment_id
+    assert found == [set(), {("hurt", hurt, "crc_mismatch"), ("short", short, "log_truncated")}]
+
+
+def test_spark_task_that_finds_damage_reports_it(indexed: Warehouse, archive: Path, written: Written) -> None:
+    clear_damage_reports(indexed.uri, read_damage_reports(indexed.uri))
     register_source(indexed.spark, {"warehouse.uri": indexed.uri, "archive.uri": str(archive)})
     records = indexed.spark.read.format("coldlog").option("subscribe", "hurt").load()
     with pytest.raises(Exception, match=r"of hurt-0: batch does not match its checksum in .*\.log at byte \d+"):
         records.collect()
+    assert written["hurt"][1].segment_id in {row["segment_id"] for row in read_damage_reports(indexed.uri)}

@@ -304,7 +304,7 @@ class OffsetResolver:
         if error is ErrorCode.KAFKA_STORAGE_ERROR:
             raise RetriableError(f"the archive does not answer for {place[0]}-{place[1]}")
         if error not in passing:
-            raise ColdlogError(f"no offset of {place[0]}-{place[1]} for {timestamp_ms}: {error.name}")
+            raise ColdlogError(f"no offset of {place[0]}-{place[1]} for {timestamp_ms}: {answers.error_text(0)}")
         return answers.found(0)
 
     def _find_later(self, place: TopicPartition, timestamp_ms: int, ends: _Ends) -> FoundOffset | None:
