@@ -2,7 +2,7 @@
 
 A report is a row of `damage_reports`. A thread writes it, and ends when nothing is left to write. A process reports a
 segment once per build of its index, and at most 100 segments an hour: if a reader has the wrong archive, every segment
-looks damaged. What is wrong is logged, one line a segment, by the logger `coldlog.damage`, which without a handler
+looks damaged. What is wrong is logged, one line a segment, by the logger of this module, which without a handler
 prints to standard error; an endpoint and the jobs write it with their console (`tell`).
 
 A reader may have no right to write. That changes no answer: it is logged once, and tried again after ten minutes, with
@@ -33,7 +33,7 @@ _PAUSE_S = 600.0
 _MOST_KNOWN = 10_000
 _END_S = 5.0
 _Key = tuple[str, int, int, str, int]
-_log = logging.getLogger("coldlog.damage").warning
+_log = logging.getLogger(__name__).warning
 
 
 class DamageReports:

@@ -1,6 +1,6 @@
-"""Keep the reports of damage that lookups found, from the lookup to the build that reads the segments completely.
+"""Keep the reports of damage that readers found, from the reader to the build that reads the segments completely.
 
-A report names the build of its segment that the lookup answered from. Once the segment has another build, the report
+A report names the build of its segment that the reader used. Once the segment has another build, the report
 is void. So a build that is killed before it clears its reports does no work twice, and a wrong report costs one read.
 """
 

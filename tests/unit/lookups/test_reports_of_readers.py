@@ -148,7 +148,7 @@ def test_reader_that_may_not_write_answers_as_well_and_says_so_once(
     for _ in range(2):
         ask(world, settings_of(world))
         assert wait_for_reports(60)
-    damaged, refused = [each.message for each in caplog.records if each.name == "coldlog.damage"]
+    damaged, refused = [each.message for each in caplog.records if each.name == reported_damage.__name__]
     assert damaged.startswith(f"segment {world.outcomes[0]['segment_id']} of orders-0 is damaged: batch does not match")
     assert refused.startswith("damage is not reported to the next run of run_pipeline: ")
     assert "warehouse.report_damage=false" in refused

@@ -1,4 +1,4 @@
-"""Define the table of damage that lookups found in logs, for the next build.
+"""Define the table of damage that readers found in logs, for the next build.
 
 One row per segment and build of its index. The next build reads these segments completely, and removes the rows. The
 table exists from the first report on. It is written without Spark, by compare and set (`small_table`). Jobs with Spark
@@ -11,7 +11,7 @@ from coldlog.tables.definitions.definition import Column, TableDefinition
 
 DAMAGE_REPORTS = TableDefinition(
     name="damage_reports",
-    comment="Damage that lookups found in logs, until the next build has read these logs",
+    comment="Damage that readers found in logs, until the next build has read these logs",
     key=("topic", "partition", "start_offset", "segment_id", "build_number"),
     clustered_by=("topic", "partition", "start_offset"),
     skipping_columns=("topic", "partition", "start_offset"),
@@ -20,7 +20,7 @@ DAMAGE_REPORTS = TableDefinition(
         Column(name="partition", type="INT", required=True, comment="Partition number"),
         Column(name="start_offset", type="BIGINT", required=True, comment="Base offset of the segment"),
         Column(name="segment_id", type="STRING", required=True, comment="The segment"),
-        Column(name="build_number", type="BIGINT", required=True, comment="Build that the lookup answered from"),
+        Column(name="build_number", type="BIGINT", required=True, comment="Build that the reader used"),
         Column(name="reason", type="STRING", required=True, comment="Reason code"),
         Column(name="message", type="STRING", required=True, comment="What is wrong, in words"),
         Column(name="object_name", type="STRING", required=True, comment="Object of the archive with the bad bytes"),
