@@ -4,7 +4,8 @@
     coldlog lookup orders 2 hours ago -p 0 --json
     coldlog lookup --requests asked.csv --csv
 
-Writes nothing but reports of damage (warehouse.report_damage). The answer is exact if the column exact says so. Without -p, every partition of the topic is asked.
+Writes nothing but reports of damage (warehouse.report_damage). The answer is exact if the column exact says so. Without
+-p, every partition of the topic is asked.
 Exit codes: 0, 1 if an answer is an error, 2 for wrong arguments.
 """
 

@@ -5,8 +5,8 @@
 
 SPEC is a name or its number: latest (-1), earliest (-2), max-timestamp (-3), earliest-local (-4), latest-tiered (-5),
 earliest-pending-upload (-6), or a time. The part that is not archived is asked too if list_offsets.log_directory or
-list_offsets.bootstrap_servers is set. Writes nothing but reports of damage. With --timeout-ms, what is not answered in time is
-REQUEST_TIMED_OUT; without, there is no deadline.
+list_offsets.bootstrap_servers is set. Writes nothing but reports of damage. With --timeout-ms, what is not answered in
+time is REQUEST_TIMED_OUT; without, there is no deadline.
 Exit codes: 0, 1 if an answer is an error, 2 for wrong arguments.
 """
 
