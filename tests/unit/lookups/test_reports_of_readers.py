@@ -251,11 +251,15 @@ def test_report_that_failed_is_tried_again_after_a_pause(written: _Written, fail
     assert reports.wait(60)
     assert written.segments == [["1"]], "not at every question"
     assert [text.partition(" is ")[0] for text in said] == ["segment 1 of orders-0", "damage", "segment 2 of orders-0"]
-    clock.now, written.failure = 600, None
+    clock.now = 600
+    reports.add(damage_of(1))
+    assert reports.wait(60)
+    assert len(said) == 3, "the same failure is said once"
+    clock.now, written.failure = 1200, None
     reports.add(damage_of(1, 2))
     reports.add(damage_of(1, 2))
     assert reports.wait(60)
-    assert written.segments == [["1"], ["1", "2"]]
+    assert written.segments == [["1"], ["1"], ["1", "2"]]
     assert said[3:] == ["2 damaged segments reported to the next run of run_pipeline (table damage_reports)"]
 
 
