@@ -61,7 +61,7 @@ def decompress_lz4_batches(
 
 
 @intrinsic
-def _call(typing_context, address, context, output, output_bytes, section, section_bytes):  # type: ignore[no-untyped-def]  # numba's protocol
+def _call_c(typing_context, address, context, output, output_bytes, section, section_bytes):  # type: ignore[no-untyped-def]  # numba's protocol
     """Call the C function at `address`; the sizes are the addresses of numbers that the function changes."""
 
     def generate(code, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -76,7 +76,7 @@ def _call(typing_context, address, context, output, output_bytes, section, secti
 @numba.njit(cache=True, nogil=True, inline="always")
 def _decompress(address, context, output, output_bytes, section, section_bytes):  # type: ignore[no-untyped-def]  # numba infers it
     """Return 0 at the end of a frame."""
-    return _call(address, context, output, output_bytes, section, section_bytes)  # type: ignore[call-arg]  # numba's context
+    return _call_c(address, context, output, output_bytes, section, section_bytes)  # type: ignore[call-arg]  # numba's context
 
 
 @numba.njit(cache=True, nogil=True)
