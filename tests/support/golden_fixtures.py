@@ -158,6 +158,8 @@ def find_world(name: str, build: Callable[[Path], None]) -> Path:
             folder.mkdir()
             build(folder)
             (folder / "is-built").touch()
+    reports = folder / "warehouse" / "damage_reports"
+    assert not reports.exists(), f"a test has let a reader report damage to a shared world; remove {reports}"
     return folder
 
 

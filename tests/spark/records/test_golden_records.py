@@ -18,6 +18,7 @@ from coldlog.errors import ArchiveError, UsageError
 from coldlog.model.states import IsolationLevel
 from coldlog.records.source.datasource import register_source
 from coldlog.runtime.spark_versions import SparkSeries
+from coldlog.tables.damage_reports import read_damage_reports
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import golden_partitions, golden_queries
@@ -108,9 +109,11 @@ def test_ranges_of_offsets_and_times_give_exactly_their_records_at_sidecar_depth
 
 
 def test_a_damaged_base_offset_is_an_error_at_sidecar_depth(
-    golden_sidecar: Warehouse, golden_archive: Path, tmp_path: Path
+    golden_sidecar_uri: str, golden_archive: Path, tmp_path: Path
 ) -> None:
     """The build read no log, and no checksum covers a base offset."""
+    warehouse = tmp_path / "warehouse"
+    shutil.copytree(golden_sidecar_uri, warehouse)
     archive = tmp_path / "archive"
     shutil.copytree(golden_archive, archive, copy_function=os.link)
     log = min(archive.rglob("orders-0-*/*.log"))
@@ -120,7 +123,8 @@ def test_a_damaged_base_offset_is_an_error_at_sidecar_depth(
     log.write_bytes(content)
     for options in ({}, {"minPartitions": 1_000}):
         with pytest.raises(ArchiveError, match="batch"):
-            read(golden_sidecar, archive, assign='{"orders":[0]}', **options)
+            read(str(warehouse), archive, assign='{"orders":[0]}', **options)
+    assert [(row["topic"], row["start_offset"]) for row in read_damage_reports(str(warehouse))] == [("orders", 0)]
 
 
 @pytest.mark.pushdown
@@ -256,6 +260,7 @@ def test_timestamp_that_does_not_fit_spark_is_reported_and_its_column_can_be_omi
     place = {"assign": '{"edge-times":[2]}'}
     with pytest.raises(ArchiveError, match="the timestamp of offset .* of edge-times-2 does not fit into a TIMESTAMP"):
         read(golden, golden_archive, **place)
+    assert read_damage_reports(golden.uri) == [], "the archive is sound"
     assert read(golden, golden_archive, **place, columns="offset,value").rows.num_rows == 668
     early = read(golden, golden_archive, ds.LessThan(("timestamp",), moment(1_800_000_000_000)), **place)
     truths = [each for each in consumed("edge-times", 2) if each["ts"] < 1_800_000_000_000]

@@ -72,18 +72,27 @@ class RecordReader:
         )
         sections = SectionReader(limits=self.limits)
         for piece in task.pieces:
-            try:
-                for window in self._iter_windows(piece):
-                    for records in self._iter_records(window, piece.bounds, task.aborted, sections):
-                        yield rows.build(records)
-            except ArchiveError as wrong:
-                damage = damage_of(piece.segment, piece.build_number, wrong)
-                if damage is not None and self.report is not None:
-                    self.report(damage)
-                raise of_segment(wrong, piece.segment) from wrong
+            for records in self._iter_archived(piece, task.aborted, sections):
+                try:
+                    yield rows.build(records)
+                except ArchiveError as unfit:  # for Spark; the bytes are sound
+                    raise of_segment(unfit, piece.segment) from unfit
         for window, bounds, aborted in self._iter_local(task):
             for records in self._iter_records(window, bounds, aborted, sections):
                 yield rows.build(records)
+
+    def _iter_archived(
+        self, piece: SegmentPiece, aborted: AbortedTransactions, sections: SectionReader
+    ) -> Iterator[RecordColumns]:
+        """Iterate over the records of a piece. Damage is reported, and raised with its segment."""
+        try:
+            for window in self._iter_windows(piece):
+                yield from self._iter_records(window, piece.bounds, aborted, sections)
+        except ArchiveError as wrong:
+            damage = damage_of(piece.segment, piece.build_number, wrong)
+            if damage is not None and self.report is not None:
+                self.report(damage)
+            raise of_segment(wrong, piece.segment) from wrong
 
     def _iter_records(
         self, window: LogWindow, bounds: RecordBounds, aborted: AbortedTransactions, sections: SectionReader
